@@ -1,20 +1,20 @@
-"""Allocate requests: which one is served where, and which machines are created for them.
+"""Allocate requests to idle workers and to new machines (both are called places).
 
 `docs/explanation/allocation.md` writes the mixed-integer program out. Ranks are lexicographic: no
-request of a later rank takes capacity that one of an earlier rank could use. Then the cost is
-minimised. Ties go to the pool with the higher priority, then to the earlier name.
+request of a later rank takes capacity that a request of an earlier rank could use. The next
+objective is the cost. Ties go to the pool with the higher priority, then to the earlier name.
 
-A small component is solved exactly. A large one is solved in five steps:
+A small component is solved exactly. A large component is solved in five steps:
 
-1. Relaxation, with fractional requests and machines: most requests of each rank in turn, five
-   ranks at a time, then the least cost.
-2. Rounding in the order of ranks: integer parts stay, every other request that nothing stops goes
-   to the column of least reduced cost (`fleet.planner.assignment`).
-3. Raise: large neighbourhood search around the relaxation (RINS: E. Danna, E. Rothberg, C. Le
-   Pape, Mathematical Programming 102, 2005) for more requests of earlier ranks.
-4. Repair: where a rank is short of its maximum, a mixed-integer search raises it. Later ranks
-   yield, and are raised again.
-5. Search: the same neighbourhoods, for a lower cost.
+1. Relaxation, with fractional requests and machines: maximise the served requests of each rank in
+   turn, five ranks at a time, then minimise the cost.
+2. Rounding in the order of ranks: keep the integer parts, and assign each further request that
+   fits to the column of least reduced cost (`fleet.planner.assignment`).
+3. Raise: serve more requests of earlier ranks by large neighbourhood search around the relaxation
+   (RINS: E. Danna, E. Rothberg, C. Le Pape, Mathematical Programming 102, 2005).
+4. Repair: if a rank is short of its maximum, serve more of its requests by a mixed-integer search.
+   This search may unserve requests of later ranks; raise those ranks again.
+5. Search: lower the cost by a search of the same neighbourhoods.
 """
 
 from collections import Counter, defaultdict, deque
@@ -49,37 +49,37 @@ from fleet.planner.solver import (
 )
 
 _MAX_WEIGHT = 100
-"""Weight at which an exact search begins another objective for earlier ranks. With one objective
-for each rank, limited worlds of 60 to 400 requests take 1.3 to 2 times as long."""
+"""Total weight of the ranks in one objective of an exact search, above which a further objective
+starts. One objective per rank takes 1.3 to 2 times as long (60 to 400 requests, with limits)."""
 _RANKS_TOGETHER = 5
-"""Maximum ranks of one relaxation: in the weights of more, the solver loses the small ones."""
+"""Maximum ranks of one relaxation: with more ranks, the solver loses the smallest weights."""
 _RANK_WEIGHT = 10.0
-"""Weight of a request against one of the next rank in the same relaxation. With 4, 10,000 requests
-in 400 limited pools serve 16 fewer of one rank, for 88 more of the next."""
+"""Ratio of the weights of requests of consecutive ranks in one relaxation. With 4, 10,000 requests
+in 400 limited pools serve 16 requests of one rank fewer, and 88 of the next rank more."""
 _COST_PROGRESS = 3e-3
-"""Part of the cost at which column generation ends: the search does not come nearer to it."""
+"""Column generation ends if the cost falls by less than this fraction. The later search does not
+come nearer to the bound than that."""
 _RANK_PROGRESS = 3e-3
-"""Part of a rank at which column generation ends, if it adds no more to any rank. Four iterations
-always would lose 70 requests of an early rank of 100,000."""
+"""Column generation ends if each rank gains less than this fraction of its requests. A fixed count
+of four iterations would lose 70 requests of an early rank of 100,000."""
 _COUNT_ERROR = 1e-4
-"""Error of a sum of served requests of a relaxation."""
+"""Tolerance for the number of requests that a relaxation serves."""
 _RAISED_RANKS = 10
-"""Number of ranks with different weights while short ranks are raised: 2^10 keeps the numbers of
-the solver moderate."""
+"""Maximum ranks with different weights in a raise: the solver is accurate for weights to 2^10."""
 _RAISE_GAP = 1e-9
-"""Relative gap of a search that raises ranks: weights of early ranks hide those of later ones."""
+"""Relative gap of a search that raises ranks: a larger gap would hide the weight of late ranks."""
 _REPAIR_COLUMNS = 1_300
-"""Maximum pairs of a repair among those that are used: a quarter of a second each. With 1,000, a
-rank of 10,000 requests in 100 limited pools serves one fewer; with 3,000, the later ranks take
-12 s. 4,000 requests in 60 limited pools take 4 s more than with 1,000."""
+"""Maximum used (block, place) pairs of a repair. A repair takes a quarter of a second. With 1,000
+pairs, a rank of 10,000 requests in 100 limited pools serves one request fewer; with 3,000, the
+later ranks take 12 s. For 4,000 requests in 60 limited pools, 1,300 takes 4 s more than 1,000."""
 _RANK_PIVOTS = 15_000
-"""Maximum simplex iterations for the maxima of a repair. 10,000 requests in 400 limited pools
-would take 45,000, which is nine seconds. With 25,000 instead of 15,000 they take two seconds more,
-and no world of `bench/` serves more requests."""
+"""Maximum simplex iterations to find the rank maxima of a repair. 10,000 requests in 400 limited
+pools would need 45,000 iterations (nine seconds). A limit of 25,000 costs two seconds more, and
+serves no more requests in any world of `bench/`."""
 _RANK_NODES = 100
-"""Maximum nodes of a search that raises a rank: most end at the root node."""
+"""Maximum branch-and-bound nodes to raise one rank: most searches end at the root node."""
 _NEIGHBOURHOOD_GAP = 3e-3
-"""Gap at which a neighbourhood is solved, as a part of the cost of its columns."""
+"""Optimality gap of a neighbourhood search, as a fraction of the cost of its columns."""
 _SEARCH_GAP = 1e-2
 """Relative gap to the bound at which the search of a large component ends."""
 
@@ -88,13 +88,13 @@ class Neighbourhoods(NamedTuple):
     """One pass of the search over all neighbourhoods."""
 
     size: int
-    """Number of free columns, about."""
+    """Approximate number of free columns."""
     between: bool = False
-    """Each column stays between its value and that of the relaxation: three times as fast."""
+    """Bound each column by its value and its relaxed value; the search is three times as fast."""
     is_whole: bool = False
     """All columns are free."""
     max_columns: float = inf
-    """Maximum columns of a component for this pass."""
+    """Skip this pass for components with more columns."""
     nodes: int = 5
     """Maximum branch-and-bound nodes of each search: most end at the root node."""
 
@@ -104,20 +104,20 @@ _PASSES = (
     Neighbourhoods(400, max_columns=300_000),
     Neighbourhoods(4_000, is_whole=True, max_columns=4_000, nodes=100),
 )
-"""Measured on the worlds of `bench/`, the first two passes gain 1 to 4 % and 0.5 to 5 %. The last
-searches a component whole: it gains up to 1.3 % in up to half a second. `max_columns` bounds the
-time of each pass to about a second on two cores. Without the first, a limited world of 1,000
-requests and 400 pools costs 3 % more. A third pass of 800 columns would gain 1 % at 10,000
-requests, in four times the time."""
+"""Measured on the worlds of `bench/`, the first pass saves 1 to 4 % of the cost, the second 0.5 to
+5 %. The last pass frees all columns: it saves up to 1.3 % in up to half a second. `max_columns`
+bounds each pass to about a second on two cores. Without the first pass, a world of 1,000 requests
+and 400 limited pools costs 3 % more. A further pass with 800 columns would save 1 % at 10,000
+requests, but take four times as long."""
 
 
 ShortRanks = tuple[tuple[Rank, int], ...]
-"""Ranks, and how many requests of each may wait longer than necessary."""
+"""(Rank, number of its requests that may wait longer than necessary)."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The cost of machines for waiting requests and its proven bound, as money."""
+    """The cost of machines for waiting requests, and its lower bound, in currency units."""
 
     cost: float = 0.0
     bound: float = 0.0
@@ -125,16 +125,16 @@ class Proof:
     unfinished: bool = False
     """The exact search ended at its limit of nodes."""
     rounded: bool = False
-    """The component is large: its solution is near the bound, not optimal."""
+    """The component is large: its solution is near the bound, but not proven optimal."""
     unsolved: bool = False
-    """No solver is installed: each request was served where it costs least."""
+    """No solver is installed: each request was assigned greedily to its cheapest place."""
     longer: ShortRanks = ()
     averaged: float = 0.0
-    """The bound of components whose requests of different lengths counted as equally long: it
-    holds for the model alone."""
+    """Bound of the components that model requests of different durations by their average. This
+    bound is valid for the model only, not for the real cost."""
 
     def __add__(self, other: "Proof") -> "Proof":
-        """Return the proof of two components: they share nothing."""
+        """Return the combined proof of two independent components."""
         return Proof(
             self.cost + other.cost,
             self.bound + other.bound,
@@ -149,24 +149,24 @@ class Proof:
 
 @dataclass
 class Allocation:
-    """The served requests, their machines, and the reasons why the others wait."""
+    """The served requests, the new machines, and the reasons why other requests wait."""
 
     served: dict[str, list[tuple[Rank, Ordered]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Place to its requests, in the order of service."""
+    """Place to (rank, request) pairs, in the order of service."""
     counts: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    """Group and place to the number of its requests there."""
+    """(Group, place) to the number of requests of the group that the place serves."""
     machines: dict[str, int] = field(default_factory=dict)
-    """Place to its number of new machines."""
+    """Place to number of new machines."""
     unserved: dict[str, tuple[Stop, ...]] = field(default_factory=dict)
-    """Request to the reason at each place that fits; empty if no open place fits."""
+    """Request to its reasons for waiting, one per fitting place; empty if no open place fits."""
     proofs: list[Callable[[], Proof]] = field(default_factory=list)
-    """One function per component: a simulation calls none."""
+    """One function per component; simulations do not call them, to save time."""
 
     @cached_property
     def proof(self) -> Proof:
-        """Return the proof of all components together."""
+        """Return the combined proof of all components."""
         return sum((prove() for prove in self.proofs), Proof())
 
 
@@ -178,11 +178,11 @@ def allocate(
     exact: int = EXACT_PAIRS,
     solve: bool | None = None,
 ) -> Allocation:
-    """Allocate requests to places; places of a group that are not in `places` are closed.
+    """Allocate requests to places; a place that is missing in `places` is closed.
 
-    Components of more than `exact` pairs of group and place are large. Without a solver (`solve`;
-    None: if one is installed) each request is served where it costs least at that moment, in the
-    order of ranks, and no bound is proven.
+    A component with more than `exact` (group, place) pairs is not solved exactly. `solve` selects
+    the solver (None: use it if installed). Without a solver, assign each request greedily to its
+    cheapest place, in the order of ranks, and prove no bound.
     """
     solve = can_solve() if solve is None else solve
     allocation = Allocation()
@@ -202,7 +202,7 @@ def allocate(
 def _allocate_component(
     component: Component, allocation: Allocation, exact: int, *, solve: bool
 ) -> None:
-    """Allocate the requests of a component."""
+    """Add the solution of one component to the allocation."""
     model = Model(component, by_rank=not solve, exact=exact)
     if not solve:
         assignment = Assignment.rounded(model, {})
@@ -223,7 +223,7 @@ def _allocate_component(
 def _allocate_large(
     component: Component, model: Model
 ) -> tuple[Model, Assignment, Callable[[float], Proof]]:
-    """Return the assignment of a large component, with its model and its proof."""
+    """Return the model, the assignment and the proof function of a large component."""
     maxima = list[int]()
     columns: Array = ()
     relaxed, served = None, None
@@ -245,7 +245,7 @@ def _allocate_large(
 
 
 def _objectives(model: Model) -> Iterator[Objective]:
-    """Yield the objectives of an exact search: the requests of each rank, priorities, costs."""
+    """Yield the lexicographic objectives: served requests per rank, pool priorities, costs."""
     program = model.program
     if program.rank_rows:
         yield from map(Objective, _rank_costs(model))
@@ -255,9 +255,9 @@ def _objectives(model: Model) -> Iterator[Objective]:
 
 
 def _rank_costs(model: Model) -> Iterator[Array]:
-    """Yield the costs that serve the maximum of each rank in turn, for several ranks together.
+    """Yield cost vectors that maximise the served requests, each for several consecutive ranks.
 
-    A request weighs more than all requests of later ranks in the same costs.
+    In a vector, one request weighs more than all requests of later ranks together.
     """
     program, total = model.program, _MAX_WEIGHT
     found: list[Array] = []
@@ -272,7 +272,7 @@ def _rank_costs(model: Model) -> Iterator[Array]:
 
 
 def _serve_all(model: Model) -> Assignment | None:
-    """Return an assignment of all requests near the relaxation; None if rounding leaves any."""
+    """Return an assignment of all requests near the relaxation; None if some stay unserved."""
     program, relaxation = model.program, Relaxation(model.program, ())
     costs, every = program.count_costs(range(len(model.blocks))), program.uppers[program.totals]
     least = 0.5 - every.sum()
@@ -283,17 +283,17 @@ def _serve_all(model: Model) -> Assignment | None:
     relaxed = relaxation.minimize(program.costs + program.penalties)
     if relaxed is None:
         return None
-    # A difference below a millionth of a machine's cost is a tie: then money decides.
+    # Differences below a millionth of the cheapest machine's cost are ties, which money breaks.
     prices = relaxed.reduced_costs.round(3)
     assignment = Assignment.rounded(model, model.counts(relaxed.values), prices)
     return None if any(assignment.unserved) else assignment
 
 
 def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
-    """Return the relaxation that serves the most requests of each rank in turn, at least cost.
+    """Return the cheapest relaxation that maximises each rank in turn, and its active columns.
 
-    One relaxation maximises several ranks: a request weighs as much as `_RANK_WEIGHT` requests of
-    the next one. Return the active columns too.
+    One relaxation maximises several ranks together: a request weighs as much as `_RANK_WEIGHT`
+    requests of the next rank. The relaxation is None if the solver finds no solution.
     """
     program, relaxed, columns = model.program, None, None
     every = np.arange(len(program.costs))
@@ -321,7 +321,7 @@ def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
 
 
 def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array], bool]:
-    """Return the stop rule of ranks: the gain of each since the last check is small."""
+    """Return a stop rule: each of these ranks gained little since the previous check."""
     sizes, before = program.served(program.uppers)[ranks], 0.0
 
     def is_steady(_cost: float, _bound: float, values: Array) -> bool:
@@ -334,7 +334,7 @@ def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array]
 
 
 def _is_slow() -> Callable[[float, float, Array], bool]:
-    """Return the stop rule of the cost: the gain since the last check is small."""
+    """Return a stop rule: the cost fell little since the previous check."""
     before = inf
 
     def is_slow(cost: float, _bound: float, _values: Array) -> bool:
@@ -348,23 +348,23 @@ def _is_slow() -> Callable[[float, float, Array], bool]:
 def _round_ranks(
     model: Model, relaxed: Relaxed | None, columns: Array
 ) -> tuple[Assignment, list[int]]:
-    """Return an assignment near the relaxation, and the maximum of each rank."""
+    """Return an assignment near the relaxation, and the maximum of served requests per rank."""
     if relaxed is None:
         return _repair(model, Assignment.rounded(model, {}), columns)
     rounded = Assignment.rounded(model, model.counts(relaxed.values), relaxed.reduced_costs)
     raised = _raise_ranks(model, rounded, relaxed)
     repaired, maxima = _repair(model, raised, columns)
-    # A repair leaves room to later ranks.
+    # A repair may leave capacity that later ranks can use.
     return (raised if repaired is raised else _raise_ranks(model, repaired, relaxed)), maxima
 
 
 def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
-    """Serve more requests of earlier ranks around the relaxation (RINS); later ranks yield."""
+    """Serve more requests of earlier ranks by RINS, if necessary instead of later ranks."""
     program, between, values = model.program, _PASSES[0], assignment.values()
     is_short = program.served(relaxed.values - values) > EPSILON
     if not is_short.any():
         return assignment
-    # Each short rank doubles the weight of those before it; beyond ten, the last share one.
+    # Each short rank doubles the weight of all earlier ranks; after ten, the weight stays equal.
     level = np.cumsum(is_short[::-1])[::-1]
     costs = program.costs + program.penalties
     costs /= costs.max() or 1.0
@@ -379,7 +379,7 @@ def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assi
 
 
 def _maximum(relaxation: Relaxation, costs: Array) -> int | None:
-    """Return the maximum of requests that the relaxation serves, rounded down; None if unknown."""
+    """Return the most requests that the relaxation can serve, rounded down; None if unknown."""
     found = relaxation.minimize(
         costs,
         stop=lambda cost, bound, _: floor(_COUNT_ERROR - cost) == floor(_COUNT_ERROR - bound),
@@ -388,14 +388,14 @@ def _maximum(relaxation: Relaxation, costs: Array) -> int | None:
 
 
 def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, list[int]]:
-    """Raise each rank that is short of its maximum, given what earlier ranks have.
+    """Serve more requests of each rank that is short of its maximum; earlier ranks lose nothing.
 
-    Return the maximum of each rank too. Later ranks yield: their columns are left out of the
-    search. Of many columns it takes those that the assignment or the relaxation uses (a restricted
-    master heuristic).
+    Return the new assignment and the maximum of each rank. The search unserves later ranks: it has
+    no columns for them. If there are too many columns, it uses only those that are positive in the
+    assignment or the relaxation (a restricted master heuristic).
     """
     program, pairs = model.program, len(model.program.block)
-    maxima, sizes = [], program.served(program.uppers)  # `@` would start threads that only wait
+    maxima, sizes = [], program.served(program.uppers)  # `@` would start BLAS threads
     lower, upper = program.row_bounds()
     relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
@@ -421,7 +421,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
                 repaired = Assignment.rounded(model, counts)
                 if repaired.unserved_by_rank() < assignment.unserved_by_rank():
                     assignment, served = repaired, round(program.served(repaired.values())[rank])
-        # A rank without a proof may be short of all its requests.
+        # Without a proof, the maximum of a rank is all of its requests.
         maxima.append(size if most is None else most)
         lower[row] = served
         relaxation.bound_row(row, served, inf)
@@ -431,7 +431,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
 def _search(
     model: Model, assignment: Assignment, columns: Array, first: Relaxed | None = None
 ) -> Assignment:
-    """Return an assignment of equal counts by rank for less, or with more of an earlier rank."""
+    """Return a cheaper assignment that serves as many requests of each rank, or the same one."""
     program, costs = model.program, model.program.costs + model.program.penalties
     for each in _PASSES:
         if len(program.block) > each.max_columns:
@@ -458,7 +458,10 @@ def _search(
 def _relax(
     model: Model, values: Array, costs: Array, columns: Array = (), *, by_rank: bool
 ) -> Relaxed | None:
-    """Return the relaxation that serves as many requests of each rank, or else of each block."""
+    """Return the cheapest relaxation that serves as many requests of each rank as `values`.
+
+    Without `by_rank`, it serves as many requests of each block. None if it cannot be solved.
+    """
     program = model.program
     active = np.append(values.nonzero()[0], columns).astype(int)
     relaxation = Relaxation(program, active)
@@ -474,10 +477,10 @@ def _relax(
 def _neighbourhoods(
     model: Model, values: Array, relaxed: Relaxed, each: Neighbourhoods, *, by_rank: bool
 ) -> Iterator[Array]:
-    """Yield the free columns of places near each other, the largest possible gain first.
+    """Yield the free columns of neighbouring places, the largest possible gain first.
 
-    Free are the columns whose value differs from the relaxation, or all. Two places are near if a
-    block has free columns at both.
+    A column is free if its value differs from the relaxation; with `is_whole`, all columns are
+    free. Two places are neighbours if one block has free columns at both.
     """
     program = model.program
     blocks, places, pairs = program.block, program.place, len(program.block)
@@ -507,13 +510,13 @@ def _neighbourhoods(
             queue.extend(other for other, _ in near.most_common())
             known.update(near)
         machines = program.machines[places[found]]
-        # By rank, one request can be served instead of another one of its rank.
+        # With counts by rank, a request can replace a request of another block of its rank.
         totals = program.totals[blocks[found]] if by_rank else []
         yield np.unique(np.array([*found, *machines[machines >= 0], *totals]))
 
 
 def _record(model: Model, assignment: Assignment, allocation: Allocation) -> None:
-    """Record the served requests, the machines, and the reasons why the others wait."""
+    """Add the served requests, new machines and reasons for waiting to the allocation."""
     known: dict[object, Stop] = {}
     equal: dict[tuple[int, ...], tuple[Stop, ...]] = {}
     for block, at, unserved in zip(
@@ -531,7 +534,7 @@ def _record(model: Model, assignment: Assignment, allocation: Allocation) -> Non
 
 
 def _prove(component: Component, assignment: Assignment, prove: Callable[[float], Proof]) -> Proof:
-    """Return the proof of a component, without a bound if its cost depends on averaged lengths."""
+    """Return the proof of a component; move the bound to `averaged` if durations were averaged."""
     proof = prove(assignment.cost())
     waiting = {group for block in assignment.unserved for _, _, group in block}
     places = {place.key: place for place in component.places}
@@ -559,5 +562,5 @@ def _prove_large(
 
 
 def _without_tie_breaks(bound: float, cost: float) -> float:
-    """Return the bound; the cost itself if they differ by tie breaks alone."""
+    """Return the bound, or the cost if only tie breaks separate the bound and the cost."""
     return cost if cost - bound <= 2 * TIE_BREAK * cost else bound

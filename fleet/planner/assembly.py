@@ -1,6 +1,6 @@
-"""Assemble the plan from the decisions, with unknown observations and required manual action.
+"""Assemble the plan from all decisions, unknown observations and problems that need an operator.
 
-A run counts in the heartbeat only if it finished: a run that hangs or crashes maintains nothing.
+The heartbeat counts only finished runs, because a run that hangs or crashes maintains nothing.
 """
 
 from collections import Counter
@@ -90,7 +90,7 @@ ATTENTION = {
     UnitState.FAILED: (notes.FAILED, "failed"),
     UnitState.NEVER_REGISTERED: (notes.NOT_REGISTERED, "not-registered"),
 }
-"""State to the message about a machine and the section of its runbook page."""
+"""Machine state to (message, section of `ATTENTION_PAGE`)."""
 _IMAGE = "image-not-booted"
 _STILL_THERE = "still-there"
 _NOT_CONNECTED = "not-connected"
@@ -100,7 +100,7 @@ _TICKET_LOST = "ticket-lost"
 
 
 def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield the problems that need manual action, each with its runbook section."""
+    """Yield a sentence per problem that needs an operator, with a link to the runbook."""
     for problem, section in _find_problems(world, pool_plans):
         yield notes.describe_attention(problem, f"{ATTENTION_PAGE}#{section}")
 
@@ -127,7 +127,7 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
             if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
-                # Only an operator knows its state.
+                # Only an operator can find out the state of this machine.
                 worker = unit.worker.name if unit.worker else unit.name
                 running = unit.worker.running if unit.worker else None
                 absent = notes.describe_absence(unit.name, worker, running, away)
@@ -137,7 +137,7 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
 def warn_of_durations(
     fleet: Fleet, demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
 ) -> Iterator[Warning_]:
-    """Warn about requests without a known duration that a budget or `target_wait` depends on."""
+    """Warn about requests of unknown duration, if a budget or `target_wait` needs the duration."""
     silent: Counter[str] = Counter()
     patient: Counter[str] = Counter()
     waits = {name for name, pool in fleet.dynamic_pools.items() if pool.target_wait is not None}
@@ -146,7 +146,7 @@ def warn_of_durations(
         if count:
             silent[signed.queue] += count if budgets else 0
             patient.update(dict.fromkeys(waits.intersection(signed.creating_pools), count))
-    for queue, count in sorted((+silent).items()):  # without those of which nothing counts
+    for queue, count in sorted((+silent).items()):  # `+` drops zero counts
         silence = notes.describe_reserving(queue, count)
         yield Warning_(rule="unknown-duration", message=silence)
     for name, count in sorted(patient.items()):
@@ -155,7 +155,7 @@ def warn_of_durations(
 
 
 def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield unreadable observations and their consequences."""
+    """Yield a sentence per unreadable observation, with its effect on the plan."""
     seen = set()
     for queue in sorted(world.queues):
         trouble = demand_trouble(fleet, world, queue)
@@ -177,11 +177,11 @@ def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan])
 
 RULE = "cadence-and-runs"
 REMEMBERED = 5
-"""Number of latest runs that are checked."""
+"""Number of latest runs that the warning about late runs considers."""
 _LATE_CADENCES = 2
-"""Median distance of runs, in multiples of `cadence`, above which they count as late."""
+"""Runs are late if the median time between them exceeds this multiple of `cadence`."""
 _MAX_CADENCES = 3
-"""Age of the last run, in multiples of `cadence`, above which runs count as stopped."""
+"""Runs have stopped if the last run is older than this multiple of `cadence`."""
 
 
 class Heartbeat(Value):
@@ -192,7 +192,7 @@ class Heartbeat(Value):
 
 
 def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> Heartbeat:
-    """Return whether the last run is at most three times `cadence` old."""
+    """Judge `fleet apply` as alive if its last run is at most three times `cadence` old."""
     age = int((now - max(runs)).total_seconds()) if runs else None
     alive = age is not None and age <= _MAX_CADENCES * fleet.cadence
     return Heartbeat(
@@ -201,11 +201,11 @@ def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> He
 
 
 def warn_of_cadence(fleet: Fleet, world: World) -> Iterator[Warning_]:
-    """Warn if the median distance of the latest runs is much longer than `cadence`."""
+    """Warn if the median time between the latest runs is more than twice `cadence`."""
     if isinstance(world.runs, Unknown) or not world.runs:
         return
     latest = sorted(world.runs)[-REMEMBERED:]
-    # The time since the last run is a lower bound of the next distance.
+    # The time since the last run is a lower bound of the time to the next run.
     apart = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
     since = int((world.time - latest[-1]).total_seconds())
     seen = int(median([*apart, since])) if apart else since
@@ -230,7 +230,7 @@ _PLAIN: dict[UnitState, tuple[Reason, str]] = {
 
 
 def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
-    """Return why a worker is kept; `staying` is the number of kept workers of its pool."""
+    """Return the reason why a worker is kept; `staying` counts the kept workers of its pool."""
     if unit.state is UnitState.BUSY:
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(
@@ -280,7 +280,7 @@ _ORDER = {"create": 0, "drain": 1, "delete": 2}
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions over all pools: demand, service and cost."""
+    """The decisions that concern all pools: service of requests, budgets, limits and cost."""
 
     demand: Sequence[Signed]
     service: Service
@@ -297,9 +297,9 @@ def assemble(
     *,
     explained: bool = True,
 ) -> Plan:
-    """Combine the plans of pools into one plan, without digests.
+    """Combine the plans of the pools into one plan; its digests stay empty.
 
-    Unless it is `explained`, leave out the fields that guards do not read.
+    If not `explained`, omit the fields that guards do not read.
     """
     unserved: tuple[Unserved, ...] = ()
     sizes: dict[str, tuple[Decision, ...]] = {}
@@ -319,7 +319,7 @@ def assemble(
     approvals = judge_approvals(fleet, world, known)
     moving = find_promotions(fleet, world, pool_plans)
     rules = tuple(judge_rules(fleet, world))
-    # If fleet itself assigns, signatures report which request gets which machine.
+    # With ticket queues, fleet assigns requests itself; signatures then list each assignment.
     has_signatures = explained or desks_of(fleet, world.queues)
     is_still = is_all_frozen(fleet, world)
     plan = Plan(
@@ -344,7 +344,7 @@ def assemble(
         **(_explanatory_fields(fleet, world, pool_plans, decided, approvals) if explained else {}),
         rules=rules if explained else (),
     )
-    # Thousands of values that were built here need no validation.
+    # Skip the validation of thousands of values that were built here.
     return plan.altered(
         actions=actions,
         workers=tuple(_all_workers(fleet, world, pool_plans)),
@@ -361,7 +361,7 @@ def _explanatory_fields(
     decided: Decided,
     approvals: Sequence[ApprovalVerdict],
 ) -> dict[str, Any]:
-    """Return the fields of a plan that guards do not read, by key."""
+    """Return plan fields that guards do not read: field name to value."""
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
     return {
         "notices": tuple(find_notices(fleet, world, approvals)),
@@ -388,7 +388,7 @@ def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
 
 
 def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
-    """Warn of requests that could be served if other requests were placed differently."""
+    """Warn about requests that a different assignment of other requests could serve."""
     longer: Counter[tuple[int, int]] = Counter()
     for (classed, queued, _), count in proof.longer:
         longer[classed, -queued] += count
@@ -419,7 +419,7 @@ def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
 
 
 def _sort_actions(actions: Iterator[Action]) -> tuple[Action, ...]:
-    """Order actions by pool and kind; creations within a pool keep the service order."""
+    """Sort actions by pool and kind; creations within a pool stay in the order of service."""
     return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
 
 
@@ -514,19 +514,19 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
 
 
 def _types_of(pool: Pool) -> str:
-    """Return a pool's machine types as text; `own` if it states only figures."""
+    """Return the names of a pool's machine types; `own` if the pool states sizes instead."""
     return ", ".join(type_names(pool)) or "own"
 
 
 def _count_unwanted(pool_plan: PoolPlan) -> int:
-    """Count the workers that config removes once their work finishes, not only in this run."""
+    """Count the workers that fleet.yaml no longer wants, including busy workers."""
     units = [unit for unit in pool_plan.inventory.units if not unit.held]
     if not pool_plan.may_remove:
         return 0
     if pool_plan.pool is None or pool_plan.pool.mode == "drain":
         return len(units)
-    # A machine that only its stack or only its provider reports may be an error: it causes no
-    # scale-down.
+    # If only the stack or only the provider reports a machine, the report may be wrong: do not
+    # scale down because of it.
     seen = [unit for unit in units if unit.state not in (UnitState.MISSING, UnitState.UNRECORDED)]
     # An unfinished creation has no machine to remove.
     seen = [unit for unit in seen if unit.machine or unit.state is not UnitState.UNFINISHED]
@@ -549,12 +549,12 @@ def _not_known(
 
 
 def _is_work_unknown(unit: Unit) -> bool:
-    """Return whether neither a queue nor the provider reports what the machine runs."""
+    """Return whether the work of a machine is unknown: no queue or provider reports it."""
     return unit.state is UnitState.ASSUMED and not is_booting(unit)
 
 
 def _count_waiting(unserved: Iterable[Unserved]) -> Counter[str]:
-    """Count the unserved requests that would fit each pool."""
+    """Count the unserved requests per pool that fits them: pool name to number."""
     waiting: Counter[str] = Counter()
     for each in unserved:
         for pool in {blocked.pool for blocked in each.blocked}:
@@ -594,7 +594,7 @@ def _optimum(decided: Decided) -> Optimum | None:
 
 
 def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Decision]:
-    """Yield the reasons why a pool has as many machines as it has."""
+    """Yield the reasons for the number of machines in a pool."""
     name, kept = pool_plan.name, Counter(reason for reason, _ in pool_plan.kept.values())
     if pool_plan.pool is None:
         yield size_decision(SizeReason.REMOVED, name)
@@ -629,14 +629,14 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
 
 
 def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
-    """Yield the workers kept by min and spare, and the limits that block more of them."""
+    """Yield the decisions for `min` and `spare`, with any limit that blocks further machines."""
     size = size_of(pool_plan.pool)
     told = (
         (SizeReason.MIN, size.min, Reason.BELOW_MIN),
         (SizeReason.SPARE, size.spare, Reason.BELOW_SPARE),
     )
     for code, figure, reason in told:
-        # The reason of a closed pool is reported once, not per key.
+        # `_decide_size` reports a closed pool once, not once per key.
         stop, limit = ("", None) if pool_plan.closed else pool_plan.short.get(reason, ("", None))
         by = why_stopped(limit.row, limit.need, "machine", used) if limit else ""
         if figure:

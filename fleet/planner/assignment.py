@@ -1,7 +1,7 @@
-"""Assign whole requests to places, exactly: no limit is ever exceeded.
+"""Assign whole requests to places without exceeding any limit.
 
-The solver's values are floating-point numbers within a tolerance, and may be fractional. An
-assignment checks each request with decimals and fills the capacity that rounding leaves.
+The solver returns floating-point values that are exact only within a tolerance, and may be
+fractional. An assignment checks each request in decimals and fills the capacity that is left.
 """
 
 from bisect import insort
@@ -21,38 +21,37 @@ _ZERO = Decimal(0)
 
 @dataclass(frozen=True)
 class Stop:
-    """A place that fits a request, and the limits that an additional request would exceed."""
+    """A place that fits a request, and the limits that the request would exceed there."""
 
     place: str
     rows: tuple[LimitRow, ...] = ()
-    """Empty if the place is full of requests that come first."""
+    """Empty if requests that come first fill the place."""
 
 
 class Assignment:
-    """The requests of a component at their places."""
+    """The assignment of the requests of one component to places."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self.served: list[dict[str, list[Waiting]]] = [{} for _ in model.blocks]
-        """For each block, place to its requests that are served there."""
+        """Per block: place to the requests of the block that the place serves."""
         self.unserved: list[list[Waiting]] = [[*block.requests] for block in model.blocks]
-        """For each block, its unserved requests."""
+        """Per block: its unserved requests."""
         self.machines: dict[str, int] = {}
-        """Place to its number of new machines."""
+        """Place to number of new machines."""
         self.used = [_ZERO for _ in model.rows]
-        """The used amount of each limit."""
+        """Per limit: the used amount."""
         self._shares: defaultdict[str, float] = defaultdict(float)
         self._closed = {key for key, place in model.places.items() if not place.makes}
-        """Places that get no further machine."""
+        """Places where no further machine can be created."""
 
     @classmethod
     def rounded(
         cls, model: Model, counts: Mapping[int, Mapping[str, int]], prices: Array = None
     ) -> "Assignment":
-        """Assign these counts by block in rank order, then fill the remaining capacity.
+        """Return an assignment of `counts` (block to place to number), filled up in rank order.
 
-        A waiting request would therefore not fit even if all requests of later ranks were
-        unserved.
+        So a waiting request would not fit even if all requests of later ranks were unserved.
         """
         found = cls(model)
         for blocks in model.blocks_by_rank:
@@ -69,14 +68,14 @@ class Assignment:
         counts: Mapping[int, Mapping[str, int]],
         prices: Array = None,
     ) -> None:
-        """Serve these counts of some blocks as far as they fit, and then every request that fits.
+        """Serve `counts` (block to place to number) of some blocks, then all requests that fit.
 
-        `prices`: what a request costs in each column; None: money.
+        `prices` has the reduced cost of each column; None: choose the place of least cost.
         """
         places = self._model.places
         for nth in blocks:
             at = counts.get(nth, {})
-            # The oldest requests get the workers that exist.
+            # Existing workers come first, so that they serve the oldest requests.
             for place in sorted(at, key=lambda key: (places[key].makes, key)):
                 self._serve(nth, place, at[place])
         self._fill(blocks, prices)
@@ -87,14 +86,14 @@ class Assignment:
         return [count[rank] for rank in self._model.every_rank]
 
     def sort_key(self) -> tuple[list[int], float]:
-        """Return the unserved requests per rank, then the cost with penalties: less is better."""
+        """Return the unserved requests per rank and the penalized cost; smaller is better."""
         penalties = sum(
             self._model.penalty(block, place) * len(own) for block, place, own in self._pairs()
         )
         return self.unserved_by_rank(), self.cost() + penalties
 
     def values(self) -> Array:
-        """Return the values of the program's columns."""
+        """Return the value of each column of the program for this assignment."""
         model, program = self._model, self._model.program
         values = np.zeros(len(program.costs))
         for nth, (block, at) in enumerate(zip(model.blocks, self.served, strict=True)):
@@ -109,7 +108,7 @@ class Assignment:
         return values
 
     def cost(self) -> float:
-        """Return the expected money of new machines and of the work on them."""
+        """Return the expected cost of the new machines and of the served requests, as money."""
         model = self._model
         setup = sum(
             float(model.places[key].setup) * self.machines[key] for key in sorted(self.machines)
@@ -123,7 +122,7 @@ class Assignment:
         return setup + work + sum(self._steps(k) * float(model.places[k].step) for k in steps)
 
     def stops(self, block: Block, known: dict[object, Stop]) -> Iterator[Stop]:
-        """Yield the reason why each fitting place serves no more; `known` caches equal ones."""
+        """Yield a Stop per place that fits a block; `known` caches equal Stops."""
         for place in block.places:
             usage, more = self._model.usage(block, place), self._more_machines(block, place, 1)
             if (place, usage, more) not in known:
@@ -132,21 +131,18 @@ class Assignment:
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
-        """Return the limits that a further request would exceed at a place, with the excess."""
+        """Return the limits that a further request at a place would exceed: index to excess."""
         more = self._more_machines(block, place, 1)
         return self._excess(place, self._model.usage(block, place), more)
 
     def _serve(self, nth: int, place: str, count: int) -> int:
-        """Serve the first unserved requests of a block at a place as far as they fit.
-
-        Return their number.
-        """
+        """Serve up to `count` requests of a block at a place; return the number that fit."""
         block, unserved = self._model.blocks[nth], self.unserved[nth]
         count = min(count, len(unserved))
         if not self._fits(block, place, count):
             if self._excess(place, (), 1):
                 self._closed.add(place)
-            # The largest number that fits, by bisection.
+            # Find the largest number that fits by bisection.
             low, high = 0, count
             while high - low > 1:
                 middle = (low + high) // 2
@@ -159,7 +155,7 @@ class Assignment:
         return count
 
     def _fill(self, some: Iterable[int], prices: Array = None) -> None:
-        """Serve the unserved requests of some blocks that nothing stops, each at least cost."""
+        """Serve each unserved request of some blocks at its cheapest place, if it fits any."""
         for nth in some:
             block, unserved = self._model.blocks[nth], self.unserved[nth]
             is_open = True
@@ -174,7 +170,7 @@ class Assignment:
                 is_open = any(self._serve(nth, key, count) for *_, key in sorted(ways))
 
     def _price(self, block: Block, place: str, prices: Array) -> tuple[float, float]:
-        """Return the cost of an additional request of a block at a place."""
+        """Return the reduced cost (0 without `prices`) and the money of a further request."""
         setup = 0.0
         if self._more_machines(block, place, 1):
             setup = float(self._model.places[place].setup)
@@ -187,14 +183,14 @@ class Assignment:
         return (self.machines.get(place, 0) if own.makes else own.room) - self._shares[place]
 
     def _more_machines(self, block: Block, place: str, count: int) -> int:
-        """Return the number of additional machines for additional requests of a block."""
+        """Return the number of machines to create for `count` further requests of a block."""
         if not self._model.places[place].makes:
             return 0
         after = self._shares[place] + block.fits[place].share * count
         return max(0, ceil(after - EPSILON) - self.machines.get(place, 0))
 
     def _fits(self, block: Block, place: str, count: int) -> bool:
-        """Return whether additional requests of a block fit a place."""
+        """Return whether `count` further requests of a block fit a place."""
         more = self._more_machines(block, place, count)
         if block.fits[place].share * count > self._free(place) + more + EPSILON:
             return False
@@ -202,7 +198,7 @@ class Assignment:
         return not self._excess(place, usage, more)
 
     def _excess(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
-        """Return the limits that this usage and more machines would exceed, with the excess."""
+        """Return the limits that a usage and `more` machines would exceed: index to excess."""
         rows, used, needed = self._model.rows, self.used, dict(usage)
         for n in self._model.rows_of[place] if more else ():
             needed[n] = needed.get(n, _ZERO) + more * rows[n].machines[place]
@@ -210,7 +206,7 @@ class Assignment:
         return {n: used[n] + needed[n] - rows[n].room for n in exceeded}
 
     def _count(self, block: Block, place: str, count: int) -> None:
-        """Add the usage of this number of requests; subtract it if the number is negative."""
+        """Add the usage of `count` requests of a block; a negative count subtracts usage."""
         self._shares[place] += block.fits[place].share * count
         for n, amount in self._model.usage(block, place):
             self.used[n] += amount * count
@@ -227,7 +223,7 @@ class Assignment:
                 yield block, place, requests
 
     def _steps(self, key: str) -> int:
-        """Return the least number of further steps that the shared machines are billed."""
+        """Return the fewest billing increments of shared machines, beyond those in `setup`."""
         place, shared, machines = self._model.places[key], 0.0, self.machines.get(key, 0)
         for block, at, requests in self._pairs():
             if at == key:
@@ -238,13 +234,13 @@ class Assignment:
         return max(0, ceil(rest / float(place.step) - EPSILON))
 
     def _prefer_older(self) -> bool:
-        """Swap unserved requests with younger served ones of the same rank and cost.
+        """Swap unserved requests with younger served requests of the same rank and cost.
 
-        Return whether any was swapped: the younger ones may fit elsewhere.
+        Return whether any request was swapped; a younger request may then fit elsewhere.
         """
         is_any = False
         for nth, unserved in enumerate(self.unserved):
-            # If the oldest finds no partner, no later one does.
+            # If the oldest request finds no partner, no younger request does.
             while unserved and (found := self._youngest_like(nth, unserved[0])):
                 _, other, place = found
                 older = unserved.pop(0)
@@ -256,9 +252,9 @@ class Assignment:
         return is_any
 
     def _give_workers_to_older(self) -> None:
-        """Swap requests at new machines with younger ones of the same usage at existing workers.
+        """Swap requests at new machines with younger, equal requests at existing workers.
 
-        A queue gives a free worker to the oldest request; the younger one gets the new machine.
+        A queue assigns a free worker to its oldest request, and new machines are free later.
         """
         places = self._model.places
         if not any(requests and not places[at].makes for _, at, requests in self._pairs()):
@@ -271,7 +267,7 @@ class Assignment:
             for waiting in requests
         ]
         heapify(new)
-        # If one of a block finds no partner, no later one of it does.
+        # If a request finds no partner, no younger request of the same block and place does.
         done: set[tuple[int, str]] = set()
         while new:
             older, nth, place = heappop(new)
@@ -290,10 +286,10 @@ class Assignment:
     def _youngest_like(
         self, nth: int, older: Waiting, new: str | None = None
     ) -> tuple[Waiting, int, str] | None:
-        """Return the youngest request that is younger and has the same usage at its place.
+        """Return the youngest request that `older` can swap with, its block and its place.
 
-        It is at an existing worker and has the same usage at `new` too; without `new`, it has the
-        same rank.
+        With `new`: a request at an existing worker, of equal usage there and at `new`. Without
+        `new`: a request of the same rank.
         """
         places = self._model.places
         found = [
@@ -309,7 +305,7 @@ class Assignment:
         return max(found, default=None)
 
     def _can_replace(self, nth: int, other: int, place: str) -> bool:
-        """Return whether a request of a block fits a place in exchange for one of another."""
+        """Return whether a request of block `nth` fits a place instead of one of block `other`."""
         block, like = self._model.blocks[nth], self._model.blocks[other]
         if like.fits[place][:2] != block.fits[place][:2]:
             return False
@@ -319,7 +315,7 @@ class Assignment:
         return found
 
     def _is_like(self, nth: int, other: int, place: str) -> bool:
-        """Return whether two blocks take the same at a place."""
+        """Return whether requests of two blocks cost and use the same at a place."""
         block, like = self._model.blocks[nth], self._model.blocks[other]
         return (
             place in like.places

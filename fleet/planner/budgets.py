@@ -1,15 +1,16 @@
-"""Budgets as limits: per period the amount, the counted machine time, and the rest.
+"""Compute each budget's amount, spending, reservation and remainder, as a limit of the allocation.
 
-The expected end of a machine is the end of its work, plus its idle time-out, its removal by runs
-(`costs.py`) and the rest of the billed increment. An unknown end counts as never.
+The expected end of a machine is the end of its work, plus its idle time-out, the delay until runs
+delete it (`costs.py`) and the rest of the billed increment. A machine with an unknown end is
+expected to run indefinitely.
 
-A budget has two rows per period: the current hour, day or month, with its spending, and the next
-one, so that no purchase exceeds a limit after midnight. In each row, existing machines and work
-reserve their expected remaining cost; each new machine or request adds its coefficient.
+A budget has two limits per hour, day or month: the current and the next period. The next period
+prevents purchases that exceed the limit after midnight. In each period, existing machines and work
+reserve their expected remaining cost, and each new machine or request adds its expected cost.
 
-All amounts are provider bills, including boot and idle time. A budget of a scope, team, owner or
-tag counts the machines that such work pays for (ledger.py). If only such work fits, machines count
-when created; if other work may share them, each request counts as if it had its own machine.
+All amounts are provider bills, including boot and idle time. A budget with a filter (scope, team,
+owner or tag) counts the machines that matching requests pay for (`ledger.py`). If a new machine
+fits only matching requests, its bill counts; else each request counts as if it had a machine.
 """
 
 from collections import Counter, defaultdict
@@ -68,31 +69,31 @@ PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
 
 @dataclass(frozen=True)
 class SpendingLimit:
-    """One amount of one budget, in the currency of fleet.yaml or in machine hours."""
+    """One configured amount of a budget, in fleet.yaml's currency or in machine hours."""
 
     budget: str
     path: Path
     period: PeriodName
     amount: Decimal | None
-    """None if its currency has no exchange rate."""
+    """None if the stated currency has no exchange rate."""
     unit: str
     pool: str | None = None
     """The pool of a pool budget; None for an entry of `budgets`."""
     only: Budget | None = None
-    """The filter of the counted machine time; None: all."""
+    """The filter for requests; None: the limit counts all machines."""
 
     def counts(self, of: Charge | LedgerAccount) -> bool:
-        """Return whether a charge to this payer counts."""
+        """Return whether the limit counts a charge or the charges of a payer."""
         if self.pool is not None:
             return of.pool == self.pool
         return self.only is None or _matches_filter(self.only, of, frozenset(of.tags))
 
     def counts_group(self, group: RequestGroup) -> bool:
-        """Return whether a filtered budget counts these requests."""
+        """Return whether the filter matches these requests; False for a limit without a filter."""
         return self.only is not None and _matches_filter(self.only, group.payer, group.tags)
 
     def counts_at(self, group: RequestGroup, place: str) -> bool:
-        """Return whether the budget counts requests at a place: only with its tags."""
+        """Return whether the limit counts requests at a place; waived tags do not match there."""
         if self.only is None:
             return True
         return _matches_filter(self.only, group.payer, group.tags - group.payer.lacks(place))
@@ -106,7 +107,7 @@ def _matches_filter(only: Budget, who: object, tags: frozenset[str]) -> bool:
 
 
 def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
-    """Return all limits: those of pools, then `budgets`, by name."""
+    """Return the limits of all pools by pool name, then of `budgets` by budget name."""
     return (*_pool_limits(fleet), *_named_limits(fleet))
 
 
@@ -141,9 +142,9 @@ def _named_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
 def find_counting_budgets(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the filtered `budgets` that count the payer of each machine, by pool and name.
+    """Map (pool, machine) to the filtered `budgets` that count the payer of the machine.
 
-    Machines without such a budget are left out.
+    The map omits machines that no filtered budget counts.
     """
     budgets = {name: each for name, each in sorted(fleet.budgets.items()) if each.is_filtered}
     if not budgets:
@@ -167,7 +168,7 @@ _NONE = Decimal(0)
 
 
 class BudgetWindow(NamedTuple):
-    """A time span within one calendar month, and the start of that month."""
+    """A time span within one calendar month, and the start of the month."""
 
     start: datetime
     end: datetime
@@ -178,13 +179,13 @@ class Length(NamedTuple):
     """The properties of requests that determine how long they keep a machine."""
 
     shared: bool
-    """Requests may run one after the other, within target_wait."""
+    """Requests may share one machine in turn, within target_wait."""
     longest: int | None
     """Duration of the longest request in seconds; None: unknown."""
     is_ticket: bool = False
-    """A run of `fleet apply` assigns the machine once it is ready."""
+    """The requests are tickets: a later run of `fleet apply` assigns the machine when ready."""
     is_held: bool = False
-    """The machine is then kept for the next ticket of its sandbox, as `reuse` allows."""
+    """`reuse` keeps the machine afterwards for the next ticket of its sandbox."""
 
 
 class _FreeMachine(NamedTuple):
@@ -192,22 +193,22 @@ class _FreeMachine(NamedTuple):
 
     holding: BilledMachine
     ready: datetime
-    """When it can take the request; NEVER: unknown."""
+    """Time when the machine can start the request; NEVER: unknown."""
     idle: tuple[int, int]
-    """Seconds from the end of its work to its deletion: outside of a sandbox, and in one."""
+    """Seconds from the end of its work to its deletion: (outside of a sandbox, in a sandbox)."""
     end: datetime
-    """When it is deleted without the request."""
+    """Deletion time of the machine if the request does not run there."""
 
 
 _SECOND = timedelta(seconds=1)
 _FOREVER = 10**12
-"""Seconds that end after every window: work of unknown duration."""
+"""Assumed seconds of work of unknown duration: longer than every window."""
 
 
 class Lifetimes:
-    """Expected ends of existing and new machines, and their bill in a window.
+    """Expected deletion times of existing and new machines, and their bills in a window.
 
-    Amounts are money or, with `hours`, machine hours.
+    Bills are money or, with `hours`, machine hours. A machine number is an index of `holdings`.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class Lifetimes:
         lengths: Mapping[str, Collection[Length]],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
-        """Create; `lengths` are those of the requests that fit each place."""
+        """Set the inputs; `lengths` maps a place to the lengths of the requests that fit there."""
         self._fleet = fleet
         self._images = images
         self._now = world.time
@@ -228,7 +229,7 @@ class Lifetimes:
         self._holdings = holdings
         self._demanded: dict[str, bool] = {}
         self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
-        """Pool to the number of its machines that are not about to be deleted."""
+        """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
         self._idle_time = cache(self._find_idle_time)
@@ -247,11 +248,11 @@ class Lifetimes:
         self.alone = cache(self._costs_alone)
 
     def existing(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of an existing machine in a window until it can be deleted."""
+        """Return the bill of an existing machine in a window until its expected deletion."""
         return _Bill(self._machines[number], window, hours=hours).before
 
     def owned(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of an existing machine for its payer in a window."""
+        """Return the part of an existing machine's bill in a window that its payer pays."""
         machine = self._machines[number]._replace(end=self._owned_until(number))
         return _Bill(machine, window, hours=hours).before
 
@@ -265,20 +266,20 @@ class Lifetimes:
         return _FreeMachine(holding, self._ready_of(holding), idle, end)
 
     def _owned_until(self, number: int) -> datetime:
-        """Return when the payer of an existing machine is expected to stop paying."""
+        """Return the time when the payer of an existing machine is expected to stop paying."""
         holding, until = self._holdings[number], self.owners[number].until
         if work_of(holding) is not None:
             until = released_at(self._fleet, self._world, holding, self._free_at(holding))
         return self._ends[number] if until == NEVER else until
 
     def _owned_until_if_idle(self, number: int) -> datetime:
-        """Return when the payer of a machine stops paying if it gets no further work."""
+        """Return the time when a payer stops paying, if the machine gets no further work."""
         return min(self._owned_until(number), self._earliest[number])
 
     def _new_machine(self, place: Place) -> _FreeMachine:
-        """Return a machine that is created now, for any requests within target_wait.
+        """Return a machine that is created now.
 
-        Requests that share a machine finish within that time, including boot.
+        If requests may share the machine, it works until `target_wait` ends, including its boot.
         """
         pool = self._pool(place.pool)
         tariff = tariff_of(self._fleet, pool, place.type, place.market) or FREE
@@ -290,16 +291,16 @@ class Lifetimes:
         return self._machine(made, end)._replace(ready=ready)
 
     def _cost_of_created(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of a new machine in a window."""
+        """Return the bill of a machine created for requests, in a window."""
         return _Bill(self.new(place), window, hours=hours).before
 
     def _cost_of_kept(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of a new permanent machine in a window."""
+        """Return the bill of a machine created for min or spare, in a window."""
         machine = self.new(place)._replace(end=NEVER)
         return _Bill(machine, window, hours=hours).before
 
     def _extra_costs(self, place: Place, window: BudgetWindow, *, hours: bool) -> "_Costs":
-        """Return the additional bill of a machine in a window for serving one request."""
+        """Return the amount that one request adds to a machine's bill in a window, by length."""
         if place.makes:
             machines = [self.new(place)]
         else:
@@ -314,8 +315,8 @@ class Lifetimes:
     ) -> "_Costs":
         """Return the bill of one request at existing machines for its payer in a window.
 
-        No other work follows. `own` are the machines there that this payer already pays for: all
-        or none. Of other ones it takes over the unused rest of the billed increment.
+        No other work follows. `own` are machines of the place that the payer already pays for. If
+        `own` is empty, the payer also takes over the unused rest of the billed increment.
         """
         if own:
             machines = [self._machines[n]._replace(end=self._owned_until_if_idle(n)) for n in own]
@@ -333,7 +334,7 @@ class Lifetimes:
         return self._bound_added_cost(place, bills)
 
     def _bound_added_cost(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
-        """Return the maximum addition to these bills for one request of a length."""
+        """Return a function from a request's length to its maximum addition to these bills."""
         pool = self._pool(place.pool)
         most_wait = 0 if place.makes else pool.target_wait or 0
 
@@ -352,13 +353,13 @@ class Lifetimes:
         return cache(find)
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
-        """Return the paid machines of a place that their payers use first: idle ones, else all."""
+        """Return the idle machines of a place that are in `paid`; else its busy ones in `paid`."""
         serving = self._serving_at(place)
         free = {number for number in serving if work_of(self._holdings[number]) is None}
         return tuple(n for n in serving if n in paid and (n in free or not free))
 
     def _serving_at(self, place: Place) -> list[int]:
-        """Return the existing machines of a place; of its pool if the place names none."""
+        """Return the existing machines of a place; without named workers, of its whole pool."""
         serving, names = self._serving.get(place.pool, []), place.units
         return [n for n in serving if not names or self._holdings[n].name in names]
 
@@ -368,14 +369,14 @@ class Lifetimes:
         for number, holding in enumerate(self._holdings):
             by_pool.setdefault(holding.pool, []).append(number)
         for name, numbers in by_pool.items():
-            # The machines that would be deleted last are kept for min and spare.
+            # For min and spare, runs keep the machines that would be deleted last.
             stay = self._count_to_stay(name)
             for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
                 ends[number] = NEVER
         return tuple(ends)
 
     def _count_to_stay(self, name: str) -> int:
-        """Return the number of permanent machines of a pool, for min and spare."""
+        """Return the number of machines that a pool keeps permanently for min and spare."""
         pool = self._fleet.pools.get(name)
         if not isinstance(pool, Pool) or pool.mode == "drain" or self._is_on_demand(name):
             return 0
@@ -388,9 +389,9 @@ class Lifetimes:
     def _earliest_end_of(self, holding: BilledMachine, end: datetime) -> datetime:
         """Return the earliest deletion time of a machine; NEVER if it is permanent.
 
-        A request extends the bill by increments from then on: the last run of a paid increment
-        deletes the machine, unless the request keeps it. Increments shorter than two runs are
-        reserved as they are.
+        The last run of a paid increment deletes the machine. A request that keeps the machine
+        therefore adds increments from this time on. For an increment shorter than two runs, return
+        the expected deletion time.
         """
         tariff, unit = holding.tariff or FREE, holding.unit
         if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
@@ -404,7 +405,7 @@ class Lifetimes:
         )
 
     def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
-        """Return the deletion time of an existing machine, with `looks` as delay of the runs."""
+        """Return the deletion time of an existing machine if runs take `looks` to delete it."""
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
@@ -421,17 +422,17 @@ class Lifetimes:
         elif unit.state in (UnitState.STARTING, UnitState.UNFINISHED):
             idle_since = max(self._now, self._ready_of(holding))
         else:
-            return NEVER  # what it does is unknown, so it stays
+            return NEVER  # its work is unknown, so no run deletes it
         is_held = is_in_sandbox(self._fleet, unit)
         return self._deletion_time(
             holding, idle_since, looks, is_held=is_held, is_drained=is_drained
         )
 
     def _free_at(self, holding: BilledMachine) -> datetime:
-        """Return when the work on a machine is expected to finish; NEVER if unknown.
+        """Return the expected end of the work on a machine; NEVER if unknown.
 
-        Not rounded to seconds: charge and reservation then sum to the duration at any time of a
-        run.
+        The time is not rounded to seconds, so that the charge until now and the reservation always
+        sum to the duration.
         """
         unit = holding.unit
         if unit is None or unit.worker is None:
@@ -449,7 +450,7 @@ class Lifetimes:
         is_held: bool,
         is_drained: bool = False,
     ) -> datetime:
-        """Return the deletion time of a machine that is idle from `idle_since`."""
+        """Return the deletion time of a machine that is idle from `idle_since` on."""
         if idle_since == NEVER:
             return NEVER
         idle = self._idle_time(
@@ -460,7 +461,7 @@ class Lifetimes:
         return deletion_time(pool, holding.tariff, holding.created_at, seen)
 
     def _ready_of(self, holding: BilledMachine) -> datetime:
-        """Return when an existing machine can take more work."""
+        """Return the time when an existing machine can take more work; NEVER if unknown."""
         pool, unit = self._fleet.pools.get(holding.pool), holding.unit
         if unit is None or unit.state is UnitState.IDLE or not isinstance(pool, Pool):
             return self._now
@@ -471,7 +472,7 @@ class Lifetimes:
     def _find_idle_time(
         self, name: str, tariff: Tariff | None, *, is_held: bool, is_drained: bool
     ) -> timedelta:
-        """Return the time that a machine of a pool may be idle."""
+        """Return the maximum time that a machine of a pool may be idle."""
         pool = self._fleet.pools.get(name)
         life = MachineLife(
             self._fleet,
@@ -505,34 +506,34 @@ def _after(moment: datetime, seconds: int | None) -> datetime:
 
 
 class _Bill:
-    """The bill of one machine in a window, by its age in seconds at its deletion."""
+    """The bill of one machine in a window, as a function of its age in seconds at deletion."""
 
     def __init__(self, machine: _FreeMachine, window: BudgetWindow, *, hours: bool) -> None:
         self.machine = machine
         self.tariff = machine.holding.tariff or FREE
         created_at, ready = machine.holding.created_at, machine.ready
         self.ready = _FOREVER if ready == NEVER else -((created_at - ready) // _SECOND)
-        """Its age when it can take a request."""
+        """Age of the machine in seconds when it can start a request."""
         self.gap = -((ready - window.start) // _SECOND)
-        """Seconds from then to the start of the window."""
+        """Seconds from the time of this age to the start of the window."""
         self._life = life = Life(MACHINE_HOURS if hours else self.tariff, created_at, window.month)
         self._start, self._end = life.age(window.start), life.age(window.end)
         self._paid = life.billed_at(self._start)
         self._whole = life.billed_at(self._end) - self._paid
         self.before = self.until(life.age(machine.end))
-        """Its bill without the request."""
+        """Bill of the machine without the request."""
         self.rest = _NONE
-        """The unused rest of its billed increment, if the payer of the request takes it over."""
+        """Unused part of the billed increment that the payer of the request takes over."""
 
     def until(self, age: int) -> Decimal:
-        """Return the bill of the machine if it is deleted at this age."""
+        """Return the bill of the machine if it is deleted at this age in seconds."""
         if age >= self._end:
             return self._whole
         return self._life.billed_at(age) - self._paid if age > self._start else _NONE
 
 
 _Costs = Callable[[Length], Decimal]
-"""The cost of one request of a length."""
+"""A function from the length of a request to its cost."""
 
 
 _K = TypeVar("_K")
@@ -541,7 +542,7 @@ _T = TypeVar("_T", Place, Charge)
 
 @dataclass(frozen=True)
 class BudgetAccount:
-    """One limit in one period: its amount, spending, reservation and row."""
+    """One limit in one period: amount, spending, reservation and linear constraint (`row`)."""
 
     budget: str
     period: PeriodName
@@ -575,10 +576,10 @@ def judge_budgets(
     kept: Mapping[str, int],
     served: Mapping[tuple[str, str], int],
 ) -> tuple[BudgetVerdict, ...]:
-    """Return the use of each budget.
+    """Return the use of each budget after the allocation.
 
-    `made` and `kept` are the machines created per place for requests and for min or spare;
-    `served` counts the requests per group and place.
+    `made` and `kept` map a place to the machines created for requests, and for min or spare.
+    `served` maps (group, place) to the number of served requests.
     """
     return tuple(
         BudgetVerdict(
@@ -608,7 +609,7 @@ def _amount_used(
 
 
 class _Books:
-    """The data that all accounts share: spending, machines and their expected ends."""
+    """The data that all accounts share: spending, machines and expected deletion times."""
 
     def __init__(
         self,
@@ -632,7 +633,7 @@ class _Books:
         pools = {limit.pool for limit in spending_limits(fleet)}
         watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
         self._lengths = {"": _group_by_length(fleet, groups, watched)}
-        """Budget to its counted groups by duration; under "" for limits without a filter."""
+        """Budget to the groups that it counts, by length; limits without a filter have key ""."""
         self._lives = Lifetimes(
             fleet,
             world,
@@ -647,7 +648,7 @@ class _Books:
         self._charges_of = _group_by_pool(self._charges)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> BudgetAccount:
-        """Open one limit's account for the current or the next period."""
+        """Open the account of a limit for the current period, or for the `coming` period."""
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
         spent = Decimal(0) if coming else self._spent(limit, period)
@@ -656,8 +657,8 @@ class _Books:
         silent = self._explain_unknown(limit)
         left = amount - spent - reserved
         if limit.unit == HOURS:
-            # Rounded to the second that they are counted in: a third of an hour has no finite
-            # decimal.
+            # Machine hours are counted in seconds. Round to seconds, because a third of an hour
+            # has no finite decimal.
             left = Decimal(round(left * 3600)) / 3600
         room = Decimal(0) if silent else max(Decimal(0), left)
         when = say_when(limit.period, coming=coming)
@@ -693,7 +694,7 @@ class _Books:
         return BudgetWindow(start, end, month.end if start >= month.end else month.start)
 
     def _explain_unknown(self, limit: SpendingLimit) -> str:
-        """Return why the rest of a budget is unknown; empty if known."""
+        """Return the reason why the remainder of a budget is unknown; empty if known."""
         if isinstance(self._world.ledger, Unknown):
             return words.explain_unknown_spending(self._world.ledger.unknown)
         if limit.amount is None:
@@ -702,7 +703,7 @@ class _Books:
         return words.explain_unseen_pool(unseen[0]) if unseen else ""
 
     def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
-        """Return the spending of the current period until now."""
+        """Return the spending in the current period until now, in the unit of the limit."""
         nth = PERIODS.index(period.name)
         charges: Iterable[Charge] = self._charges
         if limit.pool is not None:
@@ -713,7 +714,7 @@ class _Books:
         return sum((each.money[nth] for each in counted), _NONE)
 
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
-        """Return the expected cost of existing machines and work in a window."""
+        """Return the expected cost of existing machines in a window, in the unit of the limit."""
         hours = limit.unit == HOURS
         total, paid = Decimal(0), self._paid(limit)
         numbers: Iterable[int] = range(len(self._holdings))
@@ -728,7 +729,7 @@ class _Books:
         return total
 
     def _paid(self, limit: SpendingLimit) -> frozenset[int]:
-        """Return the machines whose payers a filtered budget counts; empty without a filter."""
+        """Return the machines whose payer matches the filter, as numbers; empty if no filter."""
         if limit.only is None:
             return frozenset()
         if limit.budget not in self._paid_by:
@@ -740,7 +741,7 @@ class _Books:
     def _row(
         self, limit: SpendingLimit, window: BudgetWindow, because: str, room: Decimal
     ) -> LimitRow:
-        """Return the row of a limit, with coefficients of new machines and requests."""
+        """Return a limit as a constraint on the numbers of new machines and served requests."""
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
@@ -761,16 +762,16 @@ class _Books:
         )
 
     def _machine(self, limit: SpendingLimit, place: Place, window: BudgetWindow) -> Decimal:
-        """Return the coefficient of a machine created for requests."""
+        """Return the cost of a machine that is created for requests, as a coefficient."""
         cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
         return cost(place, window, hours=limit.unit == HOURS)
 
     def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
-        """Return whether a machine created for requests is permanent (for min or spare)."""
+        """Return whether the pool will keep a new machine of a place for min or spare."""
         return limit.only is None and place.makes and place.pool in self._short
 
     def _is_alone_at(self, limit: SpendingLimit, place: Place) -> bool:
-        """Return whether a limit counts every machine created at a place for requests."""
+        """Return whether a limit counts all requests that fit new machines of a place."""
         if limit.only is None:
             return True
         every, counted = self._lengths[""][place.key], self._lengths_of(limit)[place.key]
@@ -783,9 +784,9 @@ class _Books:
         whole: Collection[str],
         window: BudgetWindow,
     ) -> dict[tuple[str, str], Decimal]:
-        """Return the coefficient of each request at these places, without its new machine.
+        """Map (group, place) to the cost of one request, as a coefficient.
 
-        `whole` are the places whose new machines count by themselves.
+        At the places in `whole`, the new machine has a coefficient and is not included here.
         """
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
@@ -805,7 +806,7 @@ class _Books:
         return found
 
     def _lengths_of(self, limit: SpendingLimit) -> "_ByLength":
-        """Return the groups that a limit counts."""
+        """Return the groups that a limit counts, by place and length."""
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
@@ -814,7 +815,7 @@ class _Books:
 
 
 _ByLength = dict[str, dict[Length, list[tuple[str, str]]]]
-"""Place to the (group, place) pairs that fit there, by how long they keep a machine."""
+"""Place to length to the (group, place) pairs of that length."""
 
 
 def _group_by_length(
@@ -850,7 +851,7 @@ def _group_by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
 
 
 def _unobserved_pools(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
-    """Yield the pools whose machines neither their provider nor their stack reports."""
+    """Yield the pools whose provider and stack are both unreadable."""
     for name, pool in inventory.items():
         if not pool.listed and isinstance(world.read_stack(name), Unknown):
             yield name

@@ -1,7 +1,7 @@
-"""Workers without a machine of fleet: static, left behind, or of a competing provisioner.
+"""Judge workers that no machine of fleet runs: static, orphaned or of another provisioner.
 
-A worker whose machine is gone keeps its request `running` indefinitely, and an unused token. It is
-released once neither a stack nor a provider lists its machine.
+If a machine is gone, its worker record keeps a request `running` and a token valid indefinitely.
+fleet releases such a worker once neither a stack nor a provider lists the machine.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ from fleet.words.runs import add_reason
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
-    """Yield the verdicts on static pools."""
+    """Yield a verdict on each static pool."""
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, StaticPool):
             seen = [v for v in static_workers(fleet, world) if v.pool == name]
@@ -50,7 +50,7 @@ def _is_silent(world: World, pool: StaticPool) -> bool:
 
 
 def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
-    """Yield the verdicts on the workers of static pools."""
+    """Yield a verdict on each registered worker of a static pool."""
     for name, pool in sorted(fleet.pools.items()):
         if not isinstance(pool, StaticPool):
             continue
@@ -75,9 +75,9 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
 def find_contradictions(
     fleet: Fleet, world: World, images: Mapping[str, tuple[ImageVersion, ...]]
 ) -> Iterator[Warning_]:
-    """Yield the contradictions between fleet.yaml and reports of images, workers and queues.
+    """Warn about contradictions between fleet.yaml and the reports of images, workers and queues.
 
-    `images` has the bootable versions by pool. `fleet validate` reports contradictions within
+    `images` maps a pool to its bootable versions. `fleet validate` reports contradictions within
     fleet.yaml.
     """
     for queue, demand in world.demands():
@@ -103,7 +103,7 @@ def find_contradictions(
 def _reporting_workers(
     fleet: Fleet, world: World
 ) -> defaultdict[str, dict[tuple[str, ...], Worker]]:
-    """Return by pool one worker per set of reported tags."""
+    """Map pool name to reported tags to the first worker that reports these tags."""
     static = {
         worker: name
         for name, pool in fleet.pools.items()
@@ -126,7 +126,7 @@ def _warning(message: str) -> Warning_:
 
 
 def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
-    """Yield the verdicts on machines of an unreadable provider: they are not changed."""
+    """Yield a `keep` verdict on each machine whose provider is unreadable."""
     for inventory in inventories:
         for unit in inventory.unseen:
             yield WorkerVerdict(
@@ -145,9 +145,9 @@ def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdi
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:
-    """Yield the verdicts on registered workers of fleet's pools whose machine is gone.
+    """Yield a verdict on each registered worker of a dynamic pool whose machine is gone.
 
-    A registry keeps such rows indefinitely: they are inactive, and status pages hide them.
+    A registry lists such workers indefinitely. Status pages hide them, as they are inactive.
     """
     releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
     for queue, reading in sorted(world.queues.items()):
@@ -171,7 +171,7 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
 
 
 def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
-    """Warn about queues that also create machines, and about the effect of their stored tags."""
+    """Warn about queues that create machines themselves, and about `otherwise` without effect."""
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
             rivals = notes.describe_rivals(queue, reading.rivals)
@@ -182,7 +182,7 @@ def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iter
 def _warn_of_stored_tags(
     fleet: Fleet, world: World, demand: Iterable[Signed]
 ) -> Iterator[Warning_]:
-    """Warn about tags that requests could waive, except that their queue stored them."""
+    """Warn about tags that requests cannot waive (`otherwise`) because their queue stored them."""
     vocabulary = Vocabulary(fleet)
     waiting: Counter[tuple[str, str]] = Counter()
     for signed in demand:
@@ -198,10 +198,10 @@ def _warn_of_stored_tags(
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
-    """Yield the workers of fleet that can no longer run, but have a request or a token.
+    """Yield a release for each worker that can no longer run, but has a request or a token.
 
-    If a provider or stack is unreadable, workers are not released, as their machines may exist.
-    Workers that the plan deletes are released with their machine.
+    Release no worker if a provider or stack is unreadable, because its machine may exist. The
+    deletion of a machine also releases its worker, so omit machines that the plan deletes.
     """
     machines = known_machines(world)
     if machines is None:
@@ -225,7 +225,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
                     worker=worker.name,
                     registry=queue,
                     because=because,
-                    # A ticket without a machine is only notified.
+                    # fleet only notifies a ticket that has no machine.
                     may_work=worker.machine not in machines
                     and not is_ticket
                     and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
@@ -233,7 +233,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
 
 
 def known_machines(world: World) -> Mapping[str, bool] | None:
-    """Return every known machine, False if it is certainly off; None if unknown."""
+    """Map machine name to whether the machine may run; None if a source is unreadable."""
     machines: dict[str, bool] = {}
     for listing in world.providers.values():
         if isinstance(listing, Unknown):
@@ -252,7 +252,7 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
 
 
 def _explain_release(worker: Worker, machines: Mapping[str, bool], *, ticket: bool) -> str:
-    """Return why a worker is released; empty if it is not."""
+    """Return the reason to release a worker; empty if fleet keeps it."""
     is_over = worker.state is WorkerState.DISABLED and worker.running is None
     is_up = machines.get(worker.machine or "", False)
     if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):

@@ -2,9 +2,9 @@
 
 The plan, budgets, the ledger, explain, comparisons and pages take these figures from here.
 
-A new machine boots, works, is idle for its time-out, and is then deleted. One run drains it and a
-later run deletes it. A deletion counts in whole runs: a bill by whole steps then equals that of a
-fleet whose runs keep to `cadence`, if a step is a multiple of it.
+A new machine boots, works, is idle for its time-out, and is then deleted: one run drains the
+machine and a later run deletes it. The deletion takes a whole number of runs. The bill is then
+exact if runs are punctual and the billing increment is a multiple of `cadence`.
 """
 
 from datetime import datetime, timedelta
@@ -38,14 +38,14 @@ def idle_seconds(world: World, life: MachineLife) -> int:
 def deletion_time(
     pool: object, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> datetime:
-    """Return when a surplus machine of a pool is deleted that runs may delete from a moment on."""
+    """Return when a surplus machine is deleted if runs may delete it from `moment` on."""
     age = -((created_at - moment) // timedelta(seconds=1))
     seconds = deletion_age(pool, tariff or FREE, age)
     return created_at + timedelta(seconds=seconds)
 
 
 class Way(NamedTuple):
-    """The pool, type and market of a planned machine or of a place."""
+    """The pool, machine type and market (on-demand or spot) of a planned machine."""
 
     pool: str
     type: str
@@ -56,13 +56,13 @@ class BuildEstimate(NamedTuple):
     """The time and cost of a build on a new machine."""
 
     seconds: int | None
-    """Its duration; None if unknown."""
+    """Duration of the build; None if unknown."""
     cost: Decimal | None
     """Bill of the machine until its deletion; None if the duration or price is unknown."""
     source: str
-    """Source of the duration there; empty if stated or general."""
+    """Source of the duration on this machine type; empty if stated or equal on all types."""
     is_late: bool
-    """It cannot end before its deadline."""
+    """The build cannot end before its deadline."""
 
 
 def build_at(place: Place, expected: Expected) -> BuildEstimate:
@@ -81,7 +81,7 @@ def _cost(place: Place, seconds: int | None) -> Decimal | None:
 
 
 def new_place(fleet: Fleet, world: World, way: Way, *, on_demand: bool) -> Place:
-    """Return the place of new machines of one type and market of a pool."""
+    """Return the Place for new machines of a way; raise TypeError for a static pool."""
     name, kind, market = way
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):

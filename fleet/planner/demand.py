@@ -1,7 +1,7 @@
-"""Waiting requests grouped by signature, and the data model of the allocation problem.
+"""Group waiting requests by signature (equal requirements, priority and payer).
 
-Requests are served in queue order: priority, then age, then id. Limits are named rows, so that a
-plan can report which key of fleet.yaml is binding.
+Also define the data model of the allocation problem. Requests are served in queue order: priority,
+then age, then id. Each limit has the path of its key in fleet.yaml, so that a plan can report it.
 """
 
 from collections import defaultdict
@@ -32,10 +32,10 @@ from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 from fleet.words.limits import add_pool
 
 Order = tuple[int, float, str, int, str, int]
-"""Sort key of the queue.
+"""Sort key for the queue order.
 
-The parts are the negated priority, the start of waiting (epoch seconds), the queue, the number of
-the id, the id, and the index in its group.
+The parts are the negated priority, the start of the wait (epoch seconds), the queue, the id as a
+number, the id, and the index among the members of one request.
 """
 _MAX_ID_DIGITS = 20
 """Maximum digits of a numeric id: Python refuses to convert very long strings to int."""
@@ -43,7 +43,7 @@ _MAX_ID_DIGITS = 20
 
 @dataclass(frozen=True)
 class Supply:
-    """Workers of one pool with equal offers; `key` is the pool's name for its future workers."""
+    """Workers of one pool with equal offers; without `units`, the future workers of the pool."""
 
     pool: str
     queues: frozenset[str]
@@ -52,7 +52,7 @@ class Supply:
 
 
 class Ordered(NamedTuple):
-    """One waiting request and its position in the queue order."""
+    """A waiting request and its position in the queue order."""
 
     order: Order
     key: str
@@ -60,7 +60,7 @@ class Ordered(NamedTuple):
     """Expected duration; None if unknown."""
     since: datetime | None = None
     timing: Timing | None = None
-    """How the duration depends on the machine; None if it does not."""
+    """Durations per machine type and the deadline; None without both."""
 
     def seconds_on(self, *kinds: MachineKind) -> int | None:
         """Return the expected duration in seconds on the slowest of these machine kinds."""
@@ -68,7 +68,7 @@ class Ordered(NamedTuple):
 
 
 class Payer(NamedTuple):
-    """The fields of a request that some budget or limit of its queue or tags uses."""
+    """The identity of a requester, with only the fields that some budget or limit uses."""
 
     submitter: str | None = None
     owner: str | None = None
@@ -76,27 +76,27 @@ class Payer(NamedTuple):
     team: str | None = None
     sandbox: str | None = None
     desk: str | None = None
-    """Its ticket queue, if that queue has limits of its own."""
+    """The ticket queue of the request; None if the queue has no limits."""
     without: tuple[tuple[str, str], ...] = ()
-    """(Supply, tag) pairs: the required tags that the request waives there (`otherwise`)."""
+    """(Supply, tag) pairs: the required tags that the request waives at a supply (`otherwise`)."""
 
     @property
     def identity(self) -> tuple[str | None, ...]:
         """Return the identifying fields.
 
-        Sandbox and desk only if set, for stable signature ids.
+        Omit sandbox and desk if both are unset, so that signature ids stay stable.
         """
         fields = (self.submitter, self.owner, self.scope, self.team)
         return (*fields, self.sandbox, self.desk) if self.sandbox or self.desk else fields
 
     def lacks(self, place: str) -> frozenset[str]:
-        """Return the tags that the request waives at a place."""
+        """Return the tags that the requests waive at a place."""
         supply = place.partition("/")[0]
         return frozenset(tag for key, tag in self.without if key == supply)
 
 
 class Ruled(NamedTuple):
-    """A tag that a rule of fleet.yaml adds to a request; `path` is the path of the rule."""
+    """A tag that a rule adds to a request, and the path of the rule in fleet.yaml."""
 
     tag: str
     path: tuple[str | int, ...]
@@ -124,23 +124,23 @@ class Signed:
     refused: tuple[TagRefusal, ...]
     differences: tuple[AddedTag, ...]
     held: bool
-    """The queue stored a tag that the requester has no permission for: no worker may serve it."""
+    """No worker may serve these requests, because the queue stored a tag without permission."""
     fitting_supplies: tuple[str, ...]
     creating_pools: tuple[str, ...]
     reserved_supplies: frozenset[str] = frozenset()
-    """The subset of `fitting_supplies` that is on demand for other tags: it is used last."""
+    """Fitting supplies that are on demand for other tags; requests use them last."""
     dropped: frozenset[str] = frozenset()
-    """Required tags that are waived because the request has waited long enough (`otherwise`)."""
+    """Required tags that the requests waive after a long wait (`otherwise`)."""
     timing: Timing | None = None
-    """How the duration depends on the machine, and the deadline."""
+    """Durations per machine type and the deadline; None without both."""
     ruled: tuple[Ruled, ...] = ()
-    """If fleet itself assigns: tags that rules of fleet.yaml add to some of the requests."""
+    """For a ticket queue: tags that rules of fleet.yaml add to some of the requests."""
     turns: Mapping[str, "Rank"] = field(default_factory=dict, compare=False)
-    """Request to its rank by turn, if requests would overtake it by age or cost."""
+    """Request to a rank that replaces its rank by age, if other requests would overtake it."""
 
 
 class _SignatureKey(NamedTuple):
-    """The grouping key of a signature."""
+    """The properties that requests of one signature share."""
 
     queue: str
     shape: RequestShape
@@ -155,23 +155,23 @@ class _RequestClass(NamedTuple):
 
     asking: TagRequirements
     kind: _SignatureKey
-    """With every required tag; waived tags depend on the time and are set later."""
+    """Signature key without waived tags, which depend on the time and are added later."""
 
 
 _ReadRequest = tuple[Request, _RequestClass, list["Ordered"]]
-"""A request with its derived properties; none depends on the time of day."""
+"""A request and its derived properties, which do not depend on the current time."""
 
 
 class _RequestReader:
-    """Derives the properties of requests; valid while only requests and the time change."""
+    """Derive the properties of requests; a reader is valid while only requests and time change."""
 
     def __init__(self, fleet: Fleet, world: World, *, with_provided: bool) -> None:
         self._judge = judge_of(fleet, world, with_provided=with_provided)
         self._durations = Durations(fleet, world)
         self._payer_of = _payer_function(fleet, teams_of(fleet, world))
-        self._alike: dict[object, _RequestClass] = {}  # an ask is slow to hash, and most share one
+        self._alike: dict[object, _RequestClass] = {}  # few distinct asks, and each slow to hash
         self.latest: dict[str, dict[str, _ReadRequest]] = {}
-        """By queue and id, the requests of the latest run, if kept."""
+        """Queue to request id to the request in the previous run, if cached."""
 
     def read(self, queue: str, request: Request, told: QueueContext) -> _ReadRequest:
         asking = self._judge.ask_of_alike(request, told)
@@ -182,12 +182,12 @@ class _RequestReader:
         alike = self._alike.get(key)
         if alike is None:
             kind = _SignatureKey(queue, _shape(asking), request.priority, payer, _NO_TAGS, timing)
-            alike = self._alike[key] = _RequestClass(asking, kind)  # which keeps both ids
+            alike = self._alike[key] = _RequestClass(asking, kind)  # keeps both ids valid
         return request, alike, ordered(queue, request, expected)
 
 
 def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _RequestReader:
-    """Return the reader of the previous run if its inputs are unchanged."""
+    """Return the reader of the previous run, or a new reader if its inputs changed."""
     rests_on: list[object] = [intern(f"{world.time.date()} {with_provided}"), world.members]
     for queue, demand in world.demands():
         rests_on += [intern(queue), context_of(fleet, queue, demand), demand.runs]
@@ -202,10 +202,10 @@ def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _Reque
 def sign_demand(
     fleet: Fleet, world: World, supplies: Mapping[str, Supply], *, again: bool = False
 ) -> tuple[Signed, ...]:
-    """Return the readable demand of every queue by signature, in service order.
+    """Group the requests of all readable queues by signature, in service order.
 
-    `again`: the requests are the same objects as in the previous run (a simulation), so their
-    derived properties are cached until the next run.
+    `again`: cache the derived properties of requests until the next run. Use it in a simulation,
+    where the next run gets the same request objects.
     """
     with_provided = any(supply.offer.requires for supply in supplies.values())
     reader = (_cached_reader if again else _RequestReader)(
@@ -248,7 +248,7 @@ def sign_demand(
 
 
 def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
-    """Return the judge of required tags for a world, on its date."""
+    """Return the judge that derives the required tags of requests on the date of the world."""
     members = world.members
 
     def find() -> Memberships:
@@ -261,7 +261,7 @@ def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge
 
 
 def _deduplicate(requests: Collection[Request]) -> Iterable[Request]:
-    """Return the requests without duplicate ids, which occur if pages shift during paging."""
+    """Return the requests without duplicate ids (pages of a queue may shift during a read)."""
     if len({request.id for request in requests}) == len(requests):
         return requests
     found: dict[str, Request] = {}
@@ -274,10 +274,7 @@ def _deduplicate(requests: Collection[Request]) -> Iterable[Request]:
 
 
 def _payer_function(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str]], Payer]:
-    """Return the function from queue, request and required tags to its payer.
-
-    A payer has only the fields that a budget, or a limit of its queue or tags, uses.
-    """
+    """Return a function from queue, request and required tags to the payer of the request."""
     vocabulary = Vocabulary(fleet)
     desks = {n: desk for n, desk in fleet.queues.items() if isinstance(desk, TicketQueue)}
     limited = {n for n, desk in desks.items() if desk.blocked or any(limits_of(desk.limits))}
@@ -313,12 +310,12 @@ def _payer_function(fleet: Fleet, teams: Teams) -> Callable[[str, Request, froze
 
 
 def _limited_fields(limits: Limits) -> set[str]:
-    """Return the payer fields that have a limit."""
+    """Return the fields of Payer that have a limit."""
     return {field for field, most in limits.per if most is not None}
 
 
 def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
-    """Yield each stated limit: a field of Payer, or `total`, and its maximum."""
+    """Yield (`total` or a field of Payer, maximum) for each stated limit."""
     if limits.total is not None:
         yield "total", limits.total
     for of, most in limits.per:
@@ -327,7 +324,7 @@ def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
 
 
 def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
-    """Return the members of a request, one per `count`, with their position in queue order."""
+    """Return `count` members of a request, each with its position in the queue order."""
     since = request.pending_since.timestamp() if request.pending_since else inf
     is_number = request.id.isdecimal() and len(request.id) <= _MAX_ID_DIGITS
     number = int(request.id) if is_number else 0
@@ -376,7 +373,7 @@ class Drops:
         return frozenset(tag for tag, _, after in self.delays(required) if seconds >= after)
 
     def delays(self, required: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-        """Yield each required tag with `otherwise`, its key in fleet.yaml and the seconds."""
+        """Yield (tag, key in fleet.yaml, seconds until waived) per tag with `otherwise`."""
         for tag in required:
             for name in self._vocabulary.names_of(tag):
                 if name in self._after:
@@ -384,10 +381,7 @@ class Drops:
 
 
 class _Eligibility:
-    """Matches requests of one queue to supplies.
-
-    Signatures with equal requirements share a result.
-    """
+    """Match signatures of one queue to supplies; equal requirements share a cached result."""
 
     def __init__(self, supplies: Mapping[str, Supply], queue: str) -> None:
         self._supplies = {key: s for key, s in supplies.items() if queue in s.queues}
@@ -397,11 +391,11 @@ class _Eligibility:
         self._kept: dict[frozenset[str], list[frozenset[str]]] = {}
 
     def to_serve(self, kind: _SignatureKey) -> "_Choices":
-        """Return the supplies that fit, and the pools that may create a machine."""
+        """Return the supplies that fit a signature, and the pools that may create a machine."""
         asks = self._possible_asks(kind) if not kind.shape.held else ()
         each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
         if each not in self._known:
-            # The ask with all tags comes last, so that it overwrites the reduced ones.
+            # The ask with all tags comes last, so that it overwrites the asks with fewer tags.
             called = {key: tags for fitting, tags in each for key in fitting}
             last = frozenset(key for key, asked in called.items() if self._is_reserved(key, asked))
             pools = (key for key in sorted(called) if key == self._supplies[key].pool)
@@ -415,10 +409,7 @@ class _Eligibility:
         return choices._replace(without=tuple(without))
 
     def _possible_asks(self, kind: _SignatureKey) -> list[Ask]:
-        """Return the ask per set of waived tags that some supply still provides.
-
-        Fewest tags first.
-        """
+        """Return an ask per set of waivable tags that a supply provides, fewest tags first."""
         ask, dropped = kind.shape.ask, kind.dropped
         if dropped not in self._kept:
             found = {
@@ -430,13 +421,13 @@ class _Eligibility:
         return [ask._replace(required=least | tags) for tags in self._kept[dropped]]
 
     def _is_reserved(self, key: str, asked: frozenset[str]) -> bool:
-        """Return whether its machines are on demand, for other tags than the requested ones."""
+        """Return whether a supply is on demand for other tags than the requested tags."""
         on_demand = self._supplies[key].offer.on_demand
         return bool(on_demand) and not on_demand & asked
 
 
 class _Choices(NamedTuple):
-    """Supplies that fit, the pools among them that may create a machine, and the reserved ones.
+    """Fitting supplies, pools that may create a fitting machine, and supplies to use last.
 
     `without` has (supply, tag) pairs for missing tags that the request waives.
     """
@@ -459,7 +450,7 @@ def _sign(
     if shape.refused or shape.differences:
         identity.append([refusal.identity for refusal in shape.refused])
         identity.append([difference.identity for difference in shape.differences])
-    # Requests that a queue reports as one entry stay adjacent, in their own order.
+    # The members of a request stay adjacent and in order.
     in_order = sorted(requests, key=itemgetter(0))
     return Signed(
         id=digest(identity)[:12],
@@ -481,62 +472,62 @@ def _sign(
 
 
 def required_of(ask: Ask) -> list[str]:
-    """Return all requirements of a request, including minimums, sorted."""
+    """Return the required tags and minimums (`name>=64`) of a request, sorted."""
     return sorted((*ask.required, *write_minimums(ask.minimums)))
 
 
 Path = tuple[str | int, ...]
 Rank = tuple[int, ...]
-"""A strict class of service, smallest first.
+"""A class of requests that is served before all larger ranks.
 
-The parts are the priority of its tags, the queue's own priority, and the waiting time in doubling
-steps.
+The parts are the priority of the tags, the negated priority in the queue, and the waiting time on
+a logarithmic scale.
 """
 
 
 class Fit(NamedTuple):
-    """The resources that one request of a group uses at a place."""
+    """The capacity, cost and time of one request of a group at a place."""
 
     share: float = 1.0
-    """Fraction of one machine, between 0 and 1; 1 if a machine serves one request."""
+    """Used fraction of a machine, in (0, 1]; 1 if a machine serves only one request."""
     money: Decimal = Decimal(0)
-    """Cost of serving it in addition to `Place.setup`; 0 if the machine is paid for anyway."""
+    """Cost in addition to `Place.setup`; 0 if the machine is paid for anyway."""
     seconds: int | None = 0
-    """Average expected duration there; None if unknown."""
+    """Average expected duration at the place; None if unknown."""
     longest: int | None = 0
-    """Expected duration of the longest request of the group; None if unknown."""
+    """Expected duration of the group's longest request; None if unknown."""
     priority: int = 0
     """Preference of the pool for the requested tags (`pools.NAME.priorities`)."""
 
 
 @dataclass(frozen=True)
 class RequestGroup:
-    """Waiting requests with the same eligible places, counted by the same limits."""
+    """Waiting requests that fit the same places and count to the same limits."""
 
     id: str
     rank: Rank
     requests: tuple[Ordered, ...]
-    """In service order."""
+    """The requests in service order."""
     fits: Mapping[str, Fit]
-    """Place to the use of one request; places that do not fit are absent."""
+    """Place to the use of one request; only fitting places are keys."""
     payer: Payer = field(default_factory=Payer)
     last: frozenset[str] = frozenset()
-    """Places with machines on demand for other tags: those requests come first."""
+    """Places with machines on demand for other tags; the group uses these places last."""
     tags: frozenset[str] = frozenset()
     """The required tags that some limit or budget uses."""
     by_priority: bool = False
-    """Pool priorities rank before money; False: they only break ties."""
+    """True: minimise by pool priority before cost; False: priorities only break ties."""
     varied: bool = False
-    """`fits` is an average: the use differs by request."""
+    """`fits` has averages, because the use differs by request."""
     coarse: bool = False
-    """Billing increments were rounded for the average duration only."""
+    """Only the average duration was rounded up to billing increments, not each duration."""
     is_held: bool = False
-    """Sandbox tickets whose machines `reuse` keeps for a time that a budget counts."""
+    """The requests are sandbox tickets, and a budget counts the time that `reuse` adds."""
 
     def is_averaged(self, places: Mapping[str, "Place"], *, is_left: bool) -> bool:
-        """Return whether the cost depends on which requests are served at which place.
+        """Return whether the averages in `fits` may make the computed cost inexact.
 
-        `is_left`: some requests are unserved.
+        `is_left`: some requests of the group are unserved.
         """
         if not self.varied:
             return False
@@ -549,31 +540,28 @@ class RequestGroup:
 
 @dataclass(frozen=True)
 class Place:
-    """A supply of machines: idle workers with equal offers, or machines to create."""
+    """Idle workers with equal offers, or new machines of one type and market of a pool."""
 
     key: str
     pool: str
     makes: bool
-    """True: machines to create, of one type and market; False: existing workers."""
+    """True: the place creates machines; False: it has existing workers."""
     room: float = 0.0
-    """Idle machines, possibly fractional; unused if machines are created."""
+    """Capacity of existing workers in machines, possibly fractional; unused for new machines."""
     type: str = ""
     market: Market = "on-demand"
     setup: Decimal = Decimal(0)
     """Fixed cost of one additional machine: boot, and idle time until its deletion."""
     setup_seconds: int = 0
-    """Fixed seconds of one additional machine: boot and idle time."""
+    """Fixed seconds of one additional machine: boot, and idle time until its deletion."""
     price: Decimal = Decimal(0)
     """Price per machine hour, including address and disk."""
     kinds: tuple[MachineKind, ...] = ()
-    """Types, cores and speeds of its machines, if durations depend on them."""
+    """Type, cores and speed of each kind of machine, if durations depend on the kind."""
     tariff: Tariff | None = None
-    """How a machine created there is billed.
-
-    None if no machine is created or the price is unknown.
-    """
+    """Billing of a new machine; None for existing workers, or if the price is unknown."""
     units: frozenset[str] = field(default=frozenset(), compare=False)
-    """The names of the workers at this place; empty if machines are made."""
+    """Names of the existing workers; empty for new machines."""
 
     @property
     def step(self) -> Decimal:
@@ -588,14 +576,11 @@ class Place:
         return self.setup - self.price * self.setup_seconds / 3600 if self.step else Decimal(0)
 
     def costs(self, *, timed: bool) -> tuple[object, ...]:
-        """Return the figures that the cost of a request depends on; `timed`: with the kinds."""
+        """Return the fields that determine a request's cost; with machine kinds if `timed`."""
         return self.makes, self.tariff, self.setup_seconds, self.price, timed and self.kinds
 
     def billed(self, seconds: int) -> Decimal | None:
-        """Return the bill of a machine created there, for `seconds` of work.
-
-        None without a tariff.
-        """
+        """Return the bill of a new machine with `seconds` of work; None without a tariff."""
         return bill(self.tariff, self.setup_seconds + seconds) if self.tariff else None
 
 
@@ -605,25 +590,25 @@ class LimitRow:
 
     path: Path
     because: str
-    """The limit and its figure in words; the subject is missing if it is `pool`."""
+    """The limit and its figure in words; add `pool` as the subject if set (`sentence`)."""
     room: Decimal
     machines: Mapping[str, Decimal] = field(default_factory=dict)
-    """Place to the coefficient of a machine created there."""
+    """Place to coefficient of a machine created for requests."""
     requests: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
-    """(Group, place) to the coefficient of a request served there."""
+    """(Group, place) to coefficient of one served request."""
     kept: Mapping[str, Decimal] = field(default_factory=dict)
-    """Place to the coefficient of a machine created there for min or spare."""
+    """Place to coefficient of a machine created for min or spare."""
     when: str = ""
-    """For a budget: its period, as in `BudgetVerdict.when`."""
+    """For a budget: the period in words, as in `BudgetVerdict.when`."""
     until: datetime | None = None
-    """For a budget: the end of its period."""
+    """For a budget: the end of the period."""
     unit: str = "machines or requests"
-    """Unit of `room`; of a budget its currency, or machine hours."""
+    """Unit of `room`; for a budget the currency or machine hours."""
     over: Decimal | None = Decimal(0)
-    """Amount in use above the limit; None: the use is unknown, and no higher limit helps."""
+    """Used amount above the limit; None if the use is unknown (a higher limit would not help)."""
     code: NoMachineReason = NoMachineReason.BUDGET
     pool: str = ""
-    """The pool that the limit is about; empty for a limit of several pools."""
+    """The pool that the limit restricts; empty for a limit of several pools."""
 
     @property
     def sentence(self) -> str:
@@ -631,7 +616,7 @@ class LimitRow:
         return add_pool(self.pool, self.because)
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
-        """Return the left-hand side for machines by place and requests by (group, place)."""
+        """Return the left-hand side for new machines per place and requests per (group, place)."""
         own = (factor * made[place] for place, factor in self.machines.items() if place in made)
         amounts = zip(map(self.requests.get, served), served.values(), strict=True)
         asked = (each * count for each, count in amounts if each) if self.requests else ()
@@ -639,7 +624,7 @@ class LimitRow:
 
     @cached_property
     def least(self) -> Mapping[str, Decimal]:
-        """Place to the smallest coefficient of a request there."""
+        """Place to the smallest coefficient of any request at the place."""
         found: dict[str, Decimal] = {}
         for (_, place), amount in self.requests.items():
             found[place] = min(amount, found.get(place, amount))

@@ -1,18 +1,18 @@
-"""Expected duration of a request per machine type, from `durations` and from history.
+"""Expect the duration of a request per machine type, from `durations` in fleet.yaml and history.
 
-The machine type of a run follows from the name of its machine. Names are reused: the latest
-machine that was created under the name before the run started counts. Runs on a machine without a
-creation record are ignored.
+The name of a machine identifies the machine type of a run. Names are reused: the latest machine
+that was created with the name before the run started counts. Runs on a machine without a creation
+record are ignored.
 
-A type counts if it has enough runs of a task and package. Its duration is their median, which a
-hung or aborted run does not move. One type alone does not show the speed of another.
+A machine type is fitted if it has enough runs of a task and package. The fitted duration is their
+median, so that a single hung or aborted run has little effect. At least two types must be fitted,
+because one type does not show the speed of another type.
 
-If history has runs of a package on at least two machine types, it decides for each of them that
-`durations` does not name. Otherwise the expectation of the queue comes first, then `durations`.
-Both refer to the machine that `durations` names as the reference. On another machine the order is:
-the stated duration, the fitted one, the ratio of the stated speeds, and the cores by Amdahl's law.
-Without a named reference the usual speed is assumed, and a machine without a stated speed takes
-equally long.
+If `durations` states no time for a fitted machine type, the fitted duration applies. Otherwise the
+expectation of the queue comes first, then `durations`. Both refer to the reference machine that
+`durations` names. On another machine, the first known source counts: the stated duration, the
+fitted duration, the ratio of the stated speeds, or the ratio of cores by Amdahl's law. Without a
+named reference, its speed is 100 percent. A machine without a stated speed takes equally long.
 """
 
 from bisect import bisect_right
@@ -32,11 +32,11 @@ from fleet.tagrules.allow import BadPattern, compile_pattern
 from fleet.tagrules.names import names_of
 
 Made = Callable[[], Iterable[Attempt]]
-"""Returns the recorded attempts to create machines, with any result."""
+"""A function that returns the recorded attempts to create machines, with any result."""
 _CREATED_RESULTS = ("starting", "registered", "gone", "failed")
 """Results of attempts that created a machine."""
 _MAX_RUNS = 1000
-"""Maximum runs per package and machine type; the latest count."""
+"""Maximum runs per package and machine type; only the latest runs are kept."""
 
 
 class FinishedRun(NamedTuple):
@@ -50,7 +50,7 @@ class FinishedRun(NamedTuple):
 
 
 def by_type(runs: Iterable[FinishedRun], attempts: Iterable[Attempt]) -> tuple[TaskRuns, ...]:
-    """Return the durations of runs by task, package and machine type."""
+    """Group the durations of runs by task, package and machine type."""
     made: defaultdict[str, list[tuple[datetime, str]]] = defaultdict(list)
     for attempt in attempts:
         if attempt.result in _CREATED_RESULTS:
@@ -79,7 +79,7 @@ def _created_at(made: tuple[datetime, str]) -> datetime:
 
 
 MIN_RUNS = 3
-"""Minimum runs per machine type for a median."""
+"""Minimum runs of a machine type for a fitted duration."""
 MIN_TYPES = 2
 
 
@@ -88,16 +88,16 @@ class Fitted(NamedTuple):
 
     type: str
     seconds: int
-    """Median of the runs."""
+    """Median duration of the runs."""
     runs: int
 
 
 Fits = Mapping[tuple[str, str], tuple[Fitted, ...]]
-"""(Task, package) to the fits of at least two machine types, most runs first."""
+"""(Task, package) to the fitted durations of at least two machine types, most runs first."""
 
 
 def fit(world: World) -> Fits:
-    """Fit the reported runs of each package."""
+    """Return the fitted durations, from the runs that the queues report."""
     runs: defaultdict[tuple[str, str], defaultdict[str, list[int]]]
     runs = defaultdict(lambda: defaultdict(list))
     for reading in world.queues.values():
@@ -108,7 +108,7 @@ def fit(world: World) -> Fits:
 
 
 def _fits_of(fleet: Fleet, world: World) -> Fits:
-    """Return the fits; cached while the queues report the same objects, as in a simulation."""
+    """Return the fits; cache them while the queues report the same objects (a simulation)."""
     runs = tuple(demand.runs for _, demand in world.demands())
     return remembered(fleet, "fits of runs", runs, lambda: fit(world))
 
@@ -130,13 +130,13 @@ def _fit_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
 
 
 USUAL_SPEED = 100
-"""Percent; speed of the reference machine if `durations` names none."""
+"""Speed of the reference machine in percent, if `durations` names no reference machine."""
 USUAL = 3600
-"""Assumed seconds of work with unknown duration, where one figure is needed."""
+"""Assumed seconds of work of unknown duration, if a figure is required."""
 ANY = "any"
-"""The key of `durations` for tasks without their own key."""
+"""The key of `durations` for tasks that have no key."""
 PARALLEL = 90
-"""Percent of the work that runs in parallel, unless `durations` states it."""
+"""Percent of the work that runs in parallel, unless `durations` states this percentage."""
 
 
 class MachineKind(NamedTuple):
@@ -144,38 +144,38 @@ class MachineKind(NamedTuple):
 
     type: str
     cores: int
-    """0: unknown."""
+    """Number of cores; 0: unknown."""
     speed: int = 0
     """Percent of the usual speed; 0: not stated."""
 
 
 NO_KIND = MachineKind("", 0)
-"""A machine of an unknown type."""
+"""The kind of a machine of unknown type."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How durations depend on the machine, and the deadline."""
+    """The dependence of a duration on the machine, and the deadline."""
 
     stated: tuple[tuple[str, int], ...] = ()
-    """Machine type to its stated seconds."""
+    """(Machine type, seconds) pairs that `durations` states."""
     measured: int | None = None
-    """Stated seconds on the reference machine of expected durations."""
+    """Stated seconds on the reference machine; None: not stated."""
     cores: int = 0
     """Cores of the reference machine; 0: unknown."""
     parallel: int = PARALLEL
     deadline: int | None = None
-    """Seconds after which the queue ends a run."""
+    """Seconds after which the queue aborts a run; None: no deadline."""
     speed: int = 0
-    """Speed of the reference machine in percent of the usual; 0: no speed stated."""
+    """Speed of the reference machine in percent of the usual speed; 0: not stated."""
     fitted: tuple[Fitted, ...] = ()
     """Fitted durations by machine type."""
     own_deadline: bool = False
-    """The deadline is set on the request, not on its queue."""
+    """The request sets the deadline, not its queue."""
 
     @property
     def identity(self) -> list[object]:
-        """Return the fields that distinguish signatures; empty if machines do not differ."""
+        """Return the fields that distinguish signatures; empty if durations are always equal."""
         fields: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
         fields += [f"speed {self.speed}"] if self.speed else []
         if not (self.stated or self.cores or self.fitted):
@@ -183,7 +183,7 @@ class Timing:
         return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *fields]
 
     def on(self, kind: MachineKind, expected: int | None) -> int | None:
-        """Return the duration on a machine, for an expected duration on the reference machine."""
+        """Convert the expected seconds on the reference machine to seconds on another machine."""
         if expected is None:
             return None
         stated = self._stated_on(kind)
@@ -202,7 +202,7 @@ class Timing:
         return -(-expected * after // before)
 
     def source_on(self, kind: MachineKind) -> str:
-        """Return the source of the duration there; empty if stated, or equal to the reference."""
+        """Return the source of the duration on a machine; empty if stated or not converted."""
         if self._stated_on(kind) is not None:
             return ""
         if any(each.type == kind.type for each in self.fitted):
@@ -214,13 +214,13 @@ class Timing:
         return ""
 
     def slowest(self, kinds: Iterable[MachineKind], expected: int | None) -> int | None:
-        """Return the duration on the slowest of these machines."""
+        """Return the duration in seconds on the slowest of these kinds; None if unknown."""
         if expected is None:
             return None
         return max((self.on(kind, expected) or 0 for kind in kinds), default=expected)
 
     def is_late(self, kinds: Iterable[MachineKind], expected: int | None) -> bool:
-        """Return whether a request misses its deadline there; False if its duration is unknown."""
+        """Return whether a request misses its deadline on these kinds; False if unknown."""
         takes = self.slowest(kinds, expected)
         return self.deadline is not None and takes is not None and takes > self.deadline
 
@@ -229,22 +229,22 @@ class Timing:
 
 
 Expected = tuple[int | None, Timing | None]
-"""Expected duration on the reference machine (None: unknown), and its dependence on the machine.
+"""Expected seconds on the reference machine (None: unknown), and the Timing.
 
-The second is None if every machine takes equally long, without a deadline.
+The Timing is None if every machine takes equally long and there is no deadline.
 """
 
 
 class _Known(NamedTuple):
-    """Expectation of requests with equal task, package and deadline."""
+    """The expected duration of requests with equal task, package and deadline."""
 
     stated: int | None
     timing: Timing | None
     fitted: int | None
-    """Fitted seconds on the reference machine, if `durations` states no time for it."""
+    """Fitted seconds on the reference machine; None if `durations` states its time."""
 
     def expected(self, history: int | None) -> int | None:
-        """Return the expected duration, given the one from the queue's history."""
+        """Return the expected seconds; `history` is the expectation of the queue, if any."""
         if self.fitted is not None:
             return self.fitted
         return self.stated if history is None else history
@@ -256,11 +256,11 @@ class Durations:
     def __init__(self, fleet: Fleet, world: World, *, assumed: int | None = None) -> None:
         self._fleet = fleet
         self._assumed = assumed
-        """Total seconds of a busy worker without expectation; None: unknown."""
+        """Assumed total seconds of running work of unknown duration; None: no assumption."""
         self._fits = _fits_of(fleet, world)
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
-        """Stated durations depend on the package."""
+        """Whether stated durations depend on the package."""
         self._usual = USUAL_SPEED if any(_speeds(fleet)) else 0
         self._known: dict[tuple[object, ...], _Known] = {}
 
@@ -276,15 +276,15 @@ class Durations:
         return known.expected(request.expected_seconds), known.timing
 
     def remaining(self, worker: Worker, now: datetime, kind: MachineKind = NO_KIND) -> int | None:
-        """Return the remaining seconds of a busy worker, rounded up; None if unknown."""
+        """Return the remaining seconds of a busy worker's work, rounded up; None if unknown."""
         left = self.left(worker, now, kind)
         return None if left is None else -(-left // timedelta(seconds=1))
 
     def left(self, worker: Worker, now: datetime, kind: MachineKind = NO_KIND) -> timedelta | None:
-        """Return the remaining time of a busy worker; None if unknown.
+        """Return the remaining time of a busy worker's work; None if unknown.
 
-        An unknown duration counts as `assumed`, if set. Work that has exceeded its expectation is
-        expected to need half of its elapsed time again: its end is unknown, but not immediate.
+        If the duration is unknown, use `assumed`. Work that has exceeded its expected duration is
+        expected to take half of its elapsed time more, because it may not end immediately.
         """
         assumed = None if self._assumed is None else timedelta(seconds=self._assumed)
         work = worker.work
@@ -326,7 +326,7 @@ class Durations:
         return known
 
     def _combine_entries(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
-        """Combine stated and fitted durations; the first entry that has a property decides it."""
+        """Combine stated and fitted durations; the first entry that states a property counts."""
         takes = next((entry.takes for entry in entries if entry.takes is not None), None)
         first = next((entry for entry in entries if entry.machine or entry.cores), None)
         if first is None and not fitted:
@@ -352,7 +352,7 @@ class Durations:
 
 
 def deadline_of(fleet: Fleet, queue: str) -> int | None:
-    """Return the deadline of a queue in seconds; None without a deadline."""
+    """Return the seconds after which a queue aborts a run; None without a deadline."""
     declared = fleet.queues.get(queue)
     if isinstance(declared, CoprQueue | DebusineQueue | WorldQueue):
         return declared.deadline
@@ -360,7 +360,7 @@ def deadline_of(fleet: Fleet, queue: str) -> int | None:
 
 
 def _entries(fleet: Fleet, task: str, names: tuple[str, ...]) -> list[Duration]:
-    """Return the entries of `durations` for a task and package names; the first has precedence."""
+    """Return the entries of `durations` for a task and package names, highest precedence first."""
     found: list[Duration] = []
     for key in dict.fromkeys((task, ANY)):
         stated = fleet.durations.get(key)
@@ -379,7 +379,7 @@ def patterns_of(fleet: Fleet) -> tuple[str, ...]:
 
 
 def is_about(pattern: str | None, names: Iterable[str]) -> bool:
-    """Return whether a pattern matches one of these names; no pattern matches all."""
+    """Return whether a pattern matches one of these names; True without a pattern."""
     if pattern is None:
         return True
     try:
@@ -389,7 +389,7 @@ def is_about(pattern: str | None, names: Iterable[str]) -> bool:
 
 
 def _speeds(fleet: Fleet) -> Iterator[int]:
-    """Yield the stated speeds of machine types."""
+    """Yield the stated speeds of machine types in percent."""
     for provider in fleet.providers.values():
         yield from (sold.speed for sold in provider.own_types.values() if sold.speed)
     for pool in fleet.dynamic_pools.values():
@@ -398,7 +398,7 @@ def _speeds(fleet: Fleet) -> Iterator[int]:
 
 
 def kind_at(fleet: Fleet, pool: str, name: str | None) -> MachineKind:
-    """Return the kind of a machine type in a pool; `NO_KIND` if unknown."""
+    """Return the kind of a pool's machine type; `NO_KIND` if the pool or type is unknown."""
     declared = fleet.pools.get(pool)
     if not name or not isinstance(declared, Pool):
         return NO_KIND
@@ -407,6 +407,6 @@ def kind_at(fleet: Fleet, pool: str, name: str | None) -> MachineKind:
 
 
 def kind_of(fleet: Fleet, pool: str, unit: Unit) -> MachineKind:
-    """Return the kind of a unit's machine; of an unlisted machine from its recorded inputs."""
+    """Return the kind of a unit's machine; use the recorded inputs if the machine is unlisted."""
     made = unit.machine or unit.inputs
     return kind_at(fleet, pool, made.type if made else None)

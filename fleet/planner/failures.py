@@ -1,8 +1,8 @@
-"""Failed attempts to create machines: closed options, their retry time, and the reason.
+"""Close options (machine type and market of a pool) after failed attempts to create machines.
 
-A reported shortage of stock or quota closes an option immediately. Any other failure counts only
-by failure rate, so that one error never closes a pool. A name that is taken by another machine
-closes no option: the next run uses another name.
+A reported shortage of stock or quota closes an option immediately. Any other failure closes the
+option only at a high failure rate, so that one error never closes a pool. If another machine has
+the name already, the next run uses another name. Each closed option has a retry time and a reason.
 """
 
 import re
@@ -23,19 +23,19 @@ from fleet.words import images as words
 from fleet.words.lives import DEAF
 
 MIN_BACKOFF = timedelta(minutes=3)
-"""Back-off after the first failure; it doubles with each further one. Value of Karpenter."""
+"""Back-off after the first failure; each further failure doubles it. Value of Karpenter."""
 MAX_BACKOFF = timedelta(minutes=30)
 """Maximum back-off. Value of Cluster Autoscaler."""
 FAILURE_MEMORY = timedelta(hours=3)
-"""Age at which a failure is forgotten. Value of Cluster Autoscaler."""
+"""Age from which a failure no longer counts. Value of Cluster Autoscaler."""
 BOOT_MEMORY = timedelta(hours=24)
-"""Age at which a failed boot no longer counts against its image, which is then retried."""
+"""Age from which a failed boot no longer counts against its image."""
 MIN_ATTEMPTS = 4
 """Minimum finished attempts for a failure rate."""
 MAX_FAILURE_RATE = 0.5
 """Failure rate that closes an option."""
 MAX_ATTEMPTS = 20
-"""Maximum latest attempts per pool, machine type and market that are evaluated."""
+"""Number of latest attempts to evaluate per pool, machine type and market."""
 
 _WHY_FAILED: Mapping[UnitState | None, str] = {
     UnitState.DEAF: DEAF,
@@ -44,9 +44,9 @@ _WHY_FAILED: Mapping[UnitState | None, str] = {
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
 MAX_TAKEN_RUNS = 8
-"""Consecutive runs with taken names, after which the cause is assumed to be another one."""
+"""Consecutive runs with taken names that close an option: the message probably misleads."""
 _STATED = re.compile(r"\A\S+: new reports (out-of-stock|quota|name-taken|error): ")
-"""An outcome reported by an operator's command: docs/how-to/use-your-own-commands.md."""
+"""A result that an operator's command reports: docs/how-to/use-your-own-commands.md."""
 _NO_STOCK = re.compile(
     r"\b(resource_unavailable|placement_error"  # Hetzner
     r"|Insufficient\w*Capacity|InsufficientFreeAddressesInSubnet|UnfulfillableCapacity"  # AWS
@@ -71,27 +71,27 @@ _TOO_FAST = re.compile(
     r"(rate_?limit_?exceeded|RequestLimitExceeded|\bper (second|minute|100 seconds)\b)",
     re.IGNORECASE,
 )
-"""A rate limit of calls, which does not concern machines."""
+"""A rate limit of API calls, not a quota of machines."""
 _NAME_TAKEN = re.compile(
     r"\b(uniqueness_error|validation_unique_failed|RESOURCE_ALREADY_EXISTS|DuplicateName"
     r"|IdempotentParameterMismatch)\b",
     re.IGNORECASE,
 )
-"""Codes of Hetzner, IBM, GCP, VMware and EC2 for a taken name or token."""
+"""Error codes of Hetzner, IBM, GCP, VMware and EC2 for a taken name or token."""
 _TIMED_OUT = re.compile(r"\bnew did not finish within \S+ and was stopped")
-"""The message about a `new` command that was stopped at its time limit."""
+"""The message about a `new` command that fleet stopped at its time limit."""
 _ABANDONED = "its run stopped before `new` ended"
 _MAX_DETAIL = 200
-"""Maximum characters of an error that a message about attempts contains."""
+"""Maximum characters of an error in a message about attempts."""
 _LOCAL_FAULT = re.compile(
     r"\blocal_fault\b|: the disk (is full|quota is used up)\b|\bdatabase or disk is full\b"
     r"|\S*pulumi\S*: (no space left on device|disk quota exceeded)"  # its files and plugins
 )
-"""A fault of this computer, such as a full disk, does not count against a machine type."""
+"""A fault of the computer that runs fleet, such as a full disk: it closes no option."""
 
 
 def classify(message: str, worker: str = "") -> AttemptResult:
-    """Classify the error message of an attempt to create this worker's machine."""
+    """Classify the error message of an attempt to create a worker's machine."""
     if _LOCAL_FAULT.search(message):
         return "gone"
     if stated := _STATED.match(message):
@@ -106,7 +106,7 @@ def classify(message: str, worker: str = "") -> AttemptResult:
 
 
 def _is_taken(message: str, worker: str) -> bool:
-    """Return whether the message says that this name, not another object's, is taken."""
+    """Return whether a message reports that the worker's name, not another name, is taken."""
     name, state = re.escape(worker), r"already (exists?|in use|used|taken|defined|registered)"
     before = rf"{name}\W{{0,3}}(\s+(with|that|this|name|is|was|has been))*\s*{state}"
     after = rf"{state}\W+(\w+\W+){{0,3}}{name}(?![\w/-]|\.\w)"
@@ -116,11 +116,11 @@ def _is_taken(message: str, worker: str) -> bool:
 def settle(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> tuple[Attempt, ...]:
-    """Return the finished attempts with their results.
+    """Return the attempts that have finished since their record, with their results.
 
-    A machine that neither provider nor stack reports, although both were readable, is `gone`:
-    whether it would have registered, or existed before its apply was killed, is unknown. A `new`
-    command without a machine after its time limit has failed, even if its run was killed earlier.
+    If the readable provider and stack do not report a machine, the result is `gone`: the machine
+    may never have existed. If a `new` command has no machine after its time limit, the result is
+    `error`, even if the run of fleet was killed earlier.
     """
     states = {
         name: {unit.name: _final_state(unit) for unit in inventory.units}
@@ -150,7 +150,7 @@ def settle(
 
 
 def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
-    """Return the time limit of `new` by pool, for pools with an operator's commands."""
+    """Map pool name to the time limit of `new`, for pools with an operator's commands."""
     return {
         name: timedelta(seconds=provider.timeouts.new)
         for name, pool in fleet.dynamic_pools.items()
@@ -159,7 +159,7 @@ def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
 
 
 def _final_state(unit: Unit) -> UnitState:
-    """Return the final state of a unit; a stopped one that had registered counts as disabled."""
+    """Return the final state of a unit; DISABLED for a stopped machine that had registered."""
     if unit.state is UnitState.STOPPED and not unit.awaits_token:
         return UnitState.DISABLED
     return unit.state
@@ -185,16 +185,16 @@ def _attempt_result(state: UnitState | None) -> AttemptResult | None:
 
 @dataclass(frozen=True)
 class BootAttempts:
-    """The attempts that still count, latest first."""
+    """The recorded attempts to create machines, latest first."""
 
     now: datetime
     by_pool: Mapping[str, Sequence[Attempt]]
     by_account: Mapping[tuple[str, Market], Sequence[Attempt]]
-    """Provider and market to the attempts of all its pools: a quota applies to the account."""
+    """(Provider, market) to the attempts of all its pools: a quota applies to the account."""
     least: timedelta = timedelta()
-    """Minimum back-off of a failure."""
+    """Minimum back-off after a failure."""
     limits: Mapping[str, timedelta] = field(default_factory=dict)
-    """Pool to the time limit of its `new`."""
+    """Pool name to the time limit of its `new` command."""
 
     @cached_property
     def has_failures(self) -> bool:
@@ -202,21 +202,21 @@ class BootAttempts:
         return any(t.result in _FAILED for tries in self.by_pool.values() for t in tries)
 
     def end_of(self, attempt: Attempt) -> datetime:
-        """Return the end of an attempt; a hanging one started long before it failed."""
+        """Return the end of an attempt: its start, plus the time limit if the command hung."""
         hung = _TIMED_OUT.search(attempt.detail) or attempt.detail == _ABANDONED
         return attempt.at + (self.limits.get(attempt.pool, timedelta()) if hung else timedelta())
 
     def is_recent(self, attempt: Attempt) -> bool:
         """Return whether an attempt counts for the failure rate.
 
-        Hanging attempts are far apart, so the window is long enough for the minimum sample.
+        For long attempts, extend the window so that it can contain `MIN_ATTEMPTS`.
         """
         took = self.end_of(attempt) - attempt.at
         return self.now - attempt.at <= FAILURE_MEMORY + MIN_ATTEMPTS * took * 2
 
 
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> BootAttempts:
-    """Return the recorded attempts, with the results of those that have finished since."""
+    """Return the recorded attempts; update the results of attempts that have finished since."""
     settled = {(each.worker, each.at): each for each in settle(fleet, world, inventories)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
@@ -233,7 +233,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 
 
 def describe_creations(memory: BootAttempts, pool: str) -> dict[str, str]:
-    """Return the error of the last creation of each worker of a pool, if it failed."""
+    """Map each worker of a pool whose latest creation failed to its error message."""
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
         worker: _describe_creation(attempt.detail)
@@ -254,7 +254,8 @@ def _shorten(detail: str) -> str:
 def find_lost(memory: BootAttempts, inventory: PoolInventory) -> frozenset[str]:
     """Return the machines whose workers had registered, but are in no registry now.
 
-    A machine older than all records counts too: unregistered, it would have been deleted.
+    Include machines older than all records: they must have registered, or a run would have deleted
+    them.
     """
     silent = inventory.having(UnitState.STARTING, UnitState.NEVER_REGISTERED, UnitState.STOPPED)
     if not silent:
@@ -277,17 +278,17 @@ def find_lost(memory: BootAttempts, inventory: PoolInventory) -> frozenset[str]:
 
 
 class Failing(NamedTuple):
-    """Failures that close an option, and its retry time."""
+    """The failures that close an option, and the retry time."""
 
     reason: str = ""
-    """The reason; empty if the option is open."""
+    """The reason in words; empty if the option is open."""
     until: datetime | None = None
 
 
 def find_failing(
     memory: BootAttempts, pool: str, kind: str, market: Market, provider: str
 ) -> Failing:
-    """Return the failures that currently close an option."""
+    """Return the failures that currently close an option; an empty Failing if it is open."""
     if not memory.has_failures:
         return Failing()
     account = memory.by_account.get((provider, market), ())
@@ -322,14 +323,14 @@ class _Streak:
 
     @property
     def said(self) -> str:
-        """Return the number of runs and the retry time, as the end of a sentence."""
+        """The number of runs and the retry time, as the end of a sentence."""
         return words.describe_streak(self.runs, self.until)
 
 
 def _active_streak(
     memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
 ) -> _Streak | None:
-    """Return the streak of failures whose back-off is active."""
+    """Return the streak of failures of these kinds; None if its back-off has ended."""
     streak = _streak(memory, attempts, kinds)
     return streak if streak and memory.now < streak.until else None
 
@@ -337,7 +338,7 @@ def _active_streak(
 def _streak(
     memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
 ) -> _Streak | None:
-    """Count the failed runs since the last success; several failures of one run count once."""
+    """Count the failed runs since the last success; a run counts once. None without failures."""
     runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
         tries = list(of_run)
@@ -373,7 +374,7 @@ def describe_failures(memory: BootAttempts, pool: str) -> str:
 
 @dataclass(frozen=True)
 class StoppedImage:
-    """An image whose boots failed too often, and its retry time."""
+    """An image that failed to boot too often, and the retry time."""
 
     failures: int
     boots: int
@@ -381,19 +382,19 @@ class StoppedImage:
 
     @property
     def summary(self) -> str:
-        """Return the failures as the end of a sentence about the image."""
+        """The failures, as the end of a sentence about the image."""
         return words.describe_failures(self.failures, self.boots)
 
     @property
     def said(self) -> str:
-        """Return the failures with the retry time."""
+        """The failures with the retry time, as the end of a sentence about the image."""
         return words.describe_stop(self.failures, self.boots, self.until)
 
 
 def stopped_images(
     rule: BootFailures, memory: BootAttempts, pool: str
 ) -> Callable[[str], StoppedImage | None]:
-    """Return a function from image id to its stop in this pool; None for an allowed image."""
+    """Return a function from image id to the StoppedImage in this pool; None if it may boot."""
     boots: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
@@ -408,6 +409,6 @@ def _stops(
         latest = attempts[: rule.of_last]
         failed = sorted(attempt.at for attempt in latest if attempt.result == "failed")
         if len(failed) >= rule.stop_after:
-            # When this failure is forgotten, fewer than stop_after remain.
+            # When this failure no longer counts, fewer than stop_after remain.
             ends = failed[len(failed) - rule.stop_after] + BOOT_MEMORY
             yield image, StoppedImage(len(failed), len(latest), ends)

@@ -1,7 +1,7 @@
-"""Decide for a pair of a request and a pool whether the pool fits, and all reasons against it.
+"""Decide whether a pool fits a request, and list all reasons why it does not fit.
 
-`sign_demand` matches all requests of a plan at the same time; `tests/laws/test_fitting_laws.py`
-holds that both agree.
+`sign_demand` matches all requests of a plan together. `tests/laws/test_fitting_laws.py` checks
+that both agree.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -37,35 +37,35 @@ from fleet.tagrules.vocabulary import tag_name
 
 
 class FitRequirements(NamedTuple):
-    """The requirements of a request that decide which pools fit it."""
+    """The requirements of a request on the pools that serve it."""
 
     queue: str | None
-    """None: any queue."""
+    """The queue of the request; None: any queue."""
     ask: Ask
     dropped: frozenset[str] = frozenset()
-    """Required tags that it waives (`otherwise`)."""
+    """Required tags that the request waives (`otherwise`)."""
     held: tuple[str, ...] = ()
-    """Tags for which no worker may serve it: denied or unknown ones."""
+    """Denied or unknown tags because of which no worker may serve the request."""
     is_unknown: bool = False
-    """The held tags are unknown, not denied."""
+    """The tags in `held` are unknown, not denied."""
 
     def is_served_by(self, pool: Pool | StaticPool) -> bool:
-        """Return whether a pool serves its queue."""
+        """Return whether a pool serves the queue of the request."""
         return self.queue is None or serves_queue(pool, self.queue)
 
     def ask_at(self, offer: Offer) -> Ask:
-        """Return the requirements on a worker: a waived tag counts only if the worker has it."""
+        """Return the requirements on a worker; omit waived tags that the worker does not have."""
         if not self.dropped:
             return self.ask
         return self.ask._replace(required=self.ask.required - (self.dropped - offer.provides))
 
     def fits(self, offer: Offer) -> bool:
-        """Return whether a worker with this offer may serve it, whatever its queue."""
+        """Return whether a worker with this offer can serve the request; ignore the queue."""
         return not self.held and satisfies(self.ask_at(offer), offer)
 
 
 def asked_by(fleet: Fleet, signature: Signature) -> FitRequirements:
-    """Return the requirements of the requests of a signature, as the plan recorded them."""
+    """Return the requirements that a plan recorded for the requests of a signature."""
     return FitRequirements(
         signature.queue,
         ask_of_tags(fleet, signature.required, signature.provided),
@@ -76,13 +76,13 @@ def asked_by(fleet: Fleet, signature: Signature) -> FitRequirements:
 
 
 def held_tags(refused: Collection[TagRefusal]) -> tuple[str, ...]:
-    """Return the tags that hold a request: the unknown ones, else those that may be denied."""
+    """Return the tags because of which a request is held: unknown tags, else denied tags."""
     alike = _certainty(held_by(refused))
     return tuple(each.tag for each in refused if _certainty(each) == alike)
 
 
 def held_by(refused: Collection[TagRefusal]) -> TagRefusal:
-    """Return the first of the refusals that hold a request."""
+    """Return the refusal to report for a held request: the first of an unknown tag, if any."""
     return min(refused, key=_certainty)
 
 
@@ -91,7 +91,7 @@ def _certainty(refusal: TagRefusal) -> tuple[bool, bool]:
 
 
 _PARTS = (Unfit.TAG_MISSING, Unfit.TAG_NOT_BROUGHT, Unfit.TAG_EXCLUSIVE, Unfit.TOO_SMALL)
-"""The code of each part of a `Mismatch`."""
+"""The codes of the parts of a `Mismatch`, in order."""
 
 
 def find_unfit(
@@ -130,13 +130,13 @@ def _decision(code: Unfit, pool: str, key: str, figures: DecisionFigures) -> Dec
 
 
 def _numbers_of(offer: Offer, minimums: Iterable[str]) -> tuple[str, ...]:
-    """Return the numbers of an offer that have a minimum."""
+    """Return the offered numbers (`name=32`) of the tags in these minimums (`name>=64`)."""
     asked = {tag_name(minimum) for minimum in minimums}
     return tuple(f"{tag}={number:f}" for tag, number in offer.numbers if tag in asked)
 
 
 def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
-    """Return the key of a pool that decides a mismatch."""
+    """Return the key of a pool in fleet.yaml that causes a mismatch."""
     if isinstance(pool, StaticPool):
         return "provides"
     if code is Unfit.TAG_MISSING and any(tag.startswith(BUILD_ARCH) for tag in tags):
@@ -146,25 +146,25 @@ def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
 
 
 class FitDecider:
-    """Decides every pair of a request and a pool as the plan did."""
+    """Decide whether a pool fits a request, with the same result as the plan."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet, self._world = fleet, world
 
     @cached_property
     def offers(self) -> dict[str, Offer]:
-        """Return the offer of each pool's next machine, by name."""
+        """Return pool name to the offer of its next machine."""
         images = images_by_pool(self._fleet, self._world)
         return {name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(images)}
 
     def fits(self, asked: FitRequirements, pool: str) -> bool:
-        """Return whether a pool serves the queue of a request and its workers may run it."""
+        """Return whether a pool serves the queue of a request and its workers can serve it."""
         return asked.is_served_by(self._fleet.pools[pool]) and asked.fits(self.offers[pool])
 
     def find_unasked(self, asked: FitRequirements, pool: str) -> tuple[str, ...] | None:
-        """Return the tags that a request must also require for a new machine of a pool.
+        """Return the tags that a request must add to fit a new machine of a pool.
 
-        None: the pool does not fit, whatever other tags the request requires.
+        None: the pool does not fit, whichever tags the request adds.
         """
         if asked.held or not asked.is_served_by(self._fleet.pools[pool]):
             return None
@@ -178,15 +178,15 @@ class FitDecider:
 
     @cached_property
     def _unproven(self) -> dict[str, Unproven]:
-        """Return the pools without a published version of their image, by name."""
+        """Return the pools without a published image version, by pool name."""
         return find_unproven(self._fleet, self._world)
 
     def decide(
         self, signature: Signature, pool: str, unserved: Unserved | None = None
     ) -> tuple[Decision, ...]:
-        """Return the decisions on a pool for the requests of a signature.
+        """Return the reasons why a pool serves or does not serve the requests of a signature.
 
-        `unserved` is the entry of the plan if the requests wait.
+        `unserved` is the plan's entry for these requests; None if they do not wait.
         """
         recorded = unserved.decisions if unserved else ()
         stopped = [
@@ -206,13 +206,13 @@ class FitDecider:
 
 
 def fitting(pool: str, code: Served = Served.FITS, waived: tuple[str, ...] = ()) -> Decision:
-    """Return the decision on a pool that fits, without the waived tags."""
+    """Return the decision that a pool fits; `waived` are required tags that it does not have."""
     figures = DecisionFigures(tags=waived) if waived else NO_FIGURES
     return Decision(code=code, subject=(pool,), key=("pools", pool), figures=figures)
 
 
 def _narrow_to_pool(decision: Decision, pool: str, unserved: Unserved) -> Decision:
-    """Return the part of a decision that is about one of its pools, with its figures."""
+    """Return the decision restricted to one pool, with the figures of the pool."""
     key = tuple(pool if step == "*" else step for step in decision.key)
     alone = decision.altered(subject=(pool,), key=key)
     if decision.message:

@@ -1,8 +1,8 @@
 """Estimate the start of each waiting request, consistent with the plan.
 
-A request that the plan serves starts on its worker of the plan. The others follow in queue order,
-each on the fitting worker that is free first. The start is unknown if a limit or a budget stops a
-request, and on workers whose work has no known end.
+A request that the plan serves starts on the worker that the plan assigns. The other requests
+follow in queue order, each on the fitting worker that is free first. The start is unknown if a
+limit or a budget stops a request, or if no fitting worker has work with a known end.
 """
 
 from collections import defaultdict, deque
@@ -45,30 +45,30 @@ class ForecastWorker:
     name: str
     alike: Class
     free_in: int | None
-    """None: the end of its work is unknown."""
+    """None if the end of its work is unknown."""
     works: bool = False
 
 
 @dataclass
 class Forecast:
-    """The known start times of requests."""
+    """The expected start and end of each waiting request, or the reason why it is unknown."""
 
     now: datetime
     starts: dict[str, int] = field(default_factory=dict)
-    """Request to the seconds from now until it starts; absent where unknown."""
+    """Request to the seconds from now until it starts; only requests with a known start."""
     ends: dict[str, int] = field(default_factory=dict)
-    """Request to the seconds from now until it ends; absent where unknown."""
+    """Request to the seconds from now until it ends; only requests with a known end."""
     workers: dict[str, str] = field(default_factory=dict)
-    """Request to the worker that it starts on, for those whose start is known."""
+    """Request to the worker on which it starts; only requests with a known start."""
     not_known: dict[str, str] = field(default_factory=dict)
     """Request to the reason why its start is unknown."""
     untimed: set[str] = field(default_factory=set)
     """Requests whose start depends only on work of unknown duration."""
     standing: dict[str, ForecastWorker] = field(default_factory=dict)
-    """The workers that take work, by name."""
+    """Name to worker, for the workers that take work."""
 
     def leave(self, key: str, reason: str) -> None:
-        """Record why the start of a request is unknown."""
+        """Record the reason why the start of a request is unknown."""
         self.not_known[key] = reason
         self.untimed.discard(key)
 
@@ -85,22 +85,25 @@ class Forecast:
 
 @dataclass
 class _Line:
-    """The workers of one class, sorted by the time when they are free; taken entries are stale."""
+    """The workers of one class, in the order in which they become free.
+
+    `heap` has (seconds until free, worker); an entry is stale if the worker got another request.
+    """
 
     heap: list[tuple[int, str]] = field(default_factory=list)
     untimed: bool = False
-    """The end of work is unknown for one of these workers."""
+    """One of these workers has work with an unknown end."""
     kind: MachineKind = NO_KIND
 
     def ends_in_time(self, request: Ordered) -> bool:
-        """Return whether a request ends before its deadline there."""
+        """Return whether a request would end before its deadline on these workers."""
         return request.timing is None or not request.timing.is_late([self.kind], request.seconds)
 
 
 def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None) -> Forecast:
     """Return the expected start of each waiting request.
 
-    Work of unknown duration takes `assumed` seconds; None: its end stays unknown.
+    Work of unknown duration takes `assumed` seconds; if None, its end is unknown.
     """
     standing = {each.name: each for each in workers_of(fleet, world, plan, assumed=assumed)}
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
@@ -137,28 +140,28 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
 
 
 _Waits = Sequence[tuple[int, Sequence[_Line]]]
-"""Seconds of a wait after which a tag is waived, and the lines that fit then."""
+"""(Seconds of waiting after which a tag is waived, lines that fit then)."""
 
 
 class _Waiving(NamedTuple):
-    """A request that will fit other workers once it waives a tag (`otherwise`)."""
+    """A request that will fit further workers when it waives a tag (`otherwise`)."""
 
     request: Ordered
     stages: _Waits
-    """Seconds from now, and the lines that fit from then on."""
+    """(Seconds from now, lines that fit from then on)."""
 
     @classmethod
     def of(
         cls, request: Ordered, now: datetime, lines: Sequence[_Line], waits: _Waits
     ) -> "_Waiving":
-        """Return a request that fits these lines, and others after these waits."""
+        """Return a request that fits `lines` now, and further lines after each wait."""
         since = request.since
         waited = 0 if since is None else int((now - since).total_seconds())
         known = waits if since is not None else ()
         return cls(request, [(0, lines), *((seconds - waited, then) for seconds, then in known)])
 
     def first(self, free: Mapping[str, int]) -> tuple[int, str] | None:
-        """Return its first start by a waived tag, and the worker."""
+        """Return (seconds, worker) of the first possible start of the request; None if unknown."""
         able = (
             (after, [line for line in lines if line.ends_in_time(self.request)])
             for after, lines in self.stages
@@ -168,7 +171,7 @@ class _Waiving(NamedTuple):
 
 
 class _Schedule:
-    """The time until which each worker is busy; each started request extends it."""
+    """The seconds until each worker is free; each started request extends them."""
 
     def __init__(self, standing: Mapping[str, ForecastWorker], assumed: int | None) -> None:
         self._standing = standing
@@ -180,7 +183,7 @@ class _Schedule:
         self._waiving: defaultdict[int, deque[_Waiving]] = defaultdict(deque)
 
     def start(self, found: Forecast, request: Ordered, name: str, at: int = 0) -> None:
-        """Start a request on a worker as soon as the worker is free, not before a moment."""
+        """Start a request on a worker when the worker is free, but not before `at` seconds."""
         if name not in self._standing:
             found.leave(request.key, answers.explain_unseen_worker(name))
         elif name not in self.free:
@@ -195,13 +198,13 @@ class _Schedule:
         self._working.add(name)
 
     def lines(self) -> dict[Class, _Line]:
-        """Return the busy workers by class; the plan already uses the free ones."""
+        """Return the workers with work by class, including work that the plan assigns."""
         for name in self._working & self._standing.keys():
             self._add_free(self._lines, name)
         return dict(self._lines)
 
     def idle_lines(self) -> dict[Class, _Line]:
-        """Return the workers by class that the plan does not use."""
+        """Return the workers without work by class."""
         for name in self.free.keys() - self._working:
             self._add_free(self._idle, name)
         return dict(self._idle)
@@ -219,7 +222,7 @@ class _Schedule:
     ) -> None:
         """Start a request of a signature on the fitting worker that is free first.
 
-        Earlier requests that waive a tag until then start before it.
+        Before that, start earlier requests that can start until then because they waive a tag.
         """
         able = [line for line in lines if line.ends_in_time(request)]
         first = _first_free(able, self.free)
@@ -240,7 +243,10 @@ class _Schedule:
                 found.leave(request.key, answers.NONE_FITS)
 
     def start_waiving(self, found: Forecast, until: float) -> bool:
-        """Start the first request that waives a tag; return whether it starts until then."""
+        """Start the first waiting request that waives a tag, if it can start by `until`.
+
+        Return whether a request was started.
+        """
         firsts = [(each[0].first(self.free), n) for n, each in self._waiving.items() if each]
         known = [(first, n) for first, n in firsts if first is not None and first[0] <= until]
         if not known:
@@ -252,14 +258,14 @@ class _Schedule:
         return True
 
     def start_all_waiving(self, found: Forecast) -> None:
-        """Start all requests that waive a tag."""
+        """Start all waiting requests that waive a tag."""
         while self.start_waiving(found, inf):
             pass
         for each in chain.from_iterable(self._waiving.values()):
             found.leave_untimed(each.request.key)
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
-        """Return the seconds until the first matching worker ends its work; None: unknown."""
+        """Return the seconds until the first worker with such an offer is free; None: unknown."""
         working = [self._standing[n] for n in self._working & self._standing.keys()]
         ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
         known = [end for end in ends if end is not None]
@@ -267,7 +273,7 @@ class _Schedule:
 
 
 def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, str]:
-    """Map requests that a limit or a budget stops in every fitting pool to the reason."""
+    """Map each request that limits or budgets stop in every fitting pool to the reason."""
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:
@@ -296,11 +302,11 @@ _LIMITS = frozenset(
         *(NoMachineReason.OWNER_BLOCKED, NoMachineReason.BUDGET, NoMachineReason.DEADLINE),
     }
 )
-"""Constraints that more machines do not ease."""
+"""Reasons for waiting that more machines do not remove."""
 
 
 def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
-    """Remove the starts in partly read queues: unread requests may precede them."""
+    """Remove the starts of requests in partly read queues: unread requests may come first."""
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = found.starts.pop(key)
@@ -309,7 +315,7 @@ def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:
-    """Return the worker that is free first, and the seconds until then; None if unknown."""
+    """Return (seconds, worker) of the worker that is free first; None if unknown."""
     first: tuple[int, str] | None = None
     for line in lines:
         heap = line.heap
@@ -323,7 +329,7 @@ def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] 
 def _fitting_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Mapping[Class, _Line]
 ) -> list[list[_Line]]:
-    """Return the lines that may serve each signature, in the order of the plan."""
+    """Return the lines that fit each signature, in the order of the plan's signatures."""
     names = {str(number): alike for number, alike in enumerate(lines)}
     matchers = {
         queue: Matcher({name: offer for name, (at, offer, _) in names.items() if queue in at})
@@ -343,7 +349,7 @@ def _fitting_lines(
 def _waived_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Sequence[tuple[Class, _Line]]
 ) -> dict[int, list[tuple[int, list[_Line]]]]:
-    """Map signatures to the waits that waive tags, and the lines that fit only then."""
+    """Map signature number to (seconds of waiting, lines that fit only after them)."""
     drops = Drops(fleet, world.time)
     stored = {queue for queue, demand in world.demands() if demand.stored}
     found: defaultdict[int, list[tuple[int, list[_Line]]]] = defaultdict(list)
@@ -378,7 +384,7 @@ def workers_of(
             stays = verdict.worker not in withheld
         if not stays or verdict.state not in _WORKING or verdict.inactive:
             continue
-        # An earlier worker of the same name says nothing about a new machine.
+        # Do not use the tags of an earlier worker with the name of a new machine.
         worker = None if verdict.verdict == "create" else known.get(verdict.worker)
         if verdict.pool not in fleet.pools or (worker is not None and worker.draining):
             continue
@@ -405,7 +411,7 @@ def workers_of(
 
 
 def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
-    """Return the expected seconds until a worker ends its work; None: unknown."""
+    """Return the expected seconds until a worker's work ends; None if unknown."""
     name = worker.machine or worker.name
     machine = next((each for _, each in world.machines() if each.name == name), None)
     kind = kind_at(fleet, machine.pool, machine.type) if machine else NO_KIND
@@ -413,9 +419,9 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
 
 
 def registered_workers(world: World) -> dict[str, Worker]:
-    """Return every registered worker by its name, with its work by its queue.
+    """Return every registered worker by name, with the work that its queue assigns.
 
-    A worker that registers at its provider may have its work and its sandbox from a ticket.
+    If a worker registers at its provider, a ticket may assign its work and sandbox.
     """
     readings = [reading.workers for reading in world.queues.values()]
     known = {w.name: w for group in readings if isinstance(group, tuple) for w in group}
@@ -434,7 +440,7 @@ def registered_workers(world: World) -> dict[str, Worker]:
 
 
 def _seconds_until_free(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
-    """Return the seconds until a worker without work is free; it may still boot."""
+    """Return the seconds until a worker without work is ready, including the rest of its boot."""
     if verdict.state in ("idle", "assumed"):
         return 0
     boots = boot_of(fleet.pools[verdict.pool]).expected
@@ -456,7 +462,7 @@ class ExpectedWaits(Value):
 
 
 def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
-    """Return the expected waits of a plan."""
+    """Return the percentiles of the expected waits in a plan."""
     found = forecast(fleet, world, plan)
     starts = sorted(found.starts.values())
     total = len(starts) + len(found.not_known)
@@ -465,6 +471,6 @@ def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
 
 
 def _percentile(starts: list[int], total: int, percent: int) -> int | None:
-    """Return a percentile of the waits over all requests; None: the wait there is unknown."""
+    """Return a percentile of all waits in seconds; None if the wait at this rank is unknown."""
     place = -(-total * percent // 100) - 1
     return starts[place] if 0 <= place < len(starts) else None

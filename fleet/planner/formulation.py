@@ -1,8 +1,7 @@
-"""Formulate allocation as mixed-integer programs, one for each component of the fleet.
+"""Formulate allocation as mixed-integer programs, one per component.
 
-Components share no demand and no limit, so a change in one component never affects the decisions
-in another. `docs/explanation/allocation.md` writes the program out; `formulate` builds its
-variables and constraints.
+Two components share no demand and no limit, so a change in one component never affects the
+decisions in another component. `docs/explanation/allocation.md` writes the program out.
 """
 
 from collections import defaultdict
@@ -18,27 +17,27 @@ from fleet.planner.demand import Fit, LimitRow, Ordered, Place, Rank, RequestGro
 from fleet.planner.solver import ROW_MARGIN, Array, Program, np
 
 EPSILON = 1e-6
-"""Rounding error of shares and counts."""
+"""Tolerance for rounding errors of shares and counts."""
 TIE_BREAK = 1e-5
-"""Relative extra cost of the last place by name, so that ties are broken."""
+"""Relative extra cost of the last place by name, which breaks ties by name."""
 EXACT_PAIRS = 1500
-"""Maximum pairs of group and place of an exact search: measured under half a second."""
+"""Maximum (group, place) pairs of an exact search, which then takes under half a second."""
 _STEP_PAIRS = 200
-"""Maximum pairs for which billed steps of shared machines are variables: they cost much time."""
+"""Maximum pairs with billing increments of shared machines as variables, which are slow."""
 _MIN_SETUP_COST = 1000.0
-"""Scaled cost of the cheapest machine: far above the solver's tolerances."""
+"""Scaled cost of the cheapest machine, chosen far above the solver's tolerances."""
 _ZERO = Decimal(0)
 
 Waiting = tuple[Rank, Ordered, str]
-"""A request, its rank and its group."""
+"""(Rank, request, group)."""
 Usage = tuple[tuple[int, Decimal], ...]
-"""Numbers of limits, and the amount that one request takes of each."""
+"""(Number of a limit, amount that one request uses of the limit)."""
 _Node = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Component:
-    """Groups, places and limits that share anything."""
+    """Groups, places and limits that are connected by demand or a limit."""
 
     groups: tuple[RequestGroup, ...]
     places: tuple[Place, ...]
@@ -48,7 +47,7 @@ class Component:
 def components(
     groups: Sequence[RequestGroup], places: Mapping[str, Place], rows: Sequence[LimitRow]
 ) -> Iterator[Component]:
-    """Yield the components, in canonical order; a limit that cannot bind joins nothing."""
+    """Yield the connected components in a fixed order; ignore limits that cannot bind."""
     sets = _Sets()
     fitting: defaultdict[tuple[str, ...], list[RequestGroup]] = defaultdict(list)
     for group in groups:
@@ -81,7 +80,7 @@ def components(
 
 
 def _can_bind(row: LimitRow, sizes: Mapping[str, int], demand: Mapping[str, int]) -> bool:
-    """Return whether serving all requests in the most expensive way could reach a limit."""
+    """Return whether a limit would be exceeded if all requests used as much as possible."""
     used = sum((n * demand[place] for place, n in row.machines.items() if place in demand), _ZERO)
     if used > row.room:
         return True
@@ -99,7 +98,7 @@ class _Sets:
         self._parent: dict[_Node, _Node] = {}
 
     def first(self, node: _Node) -> _Node:
-        """Return the first node of a set."""
+        """Return the representative of the set that contains a node."""
         while (parent := self._parent.setdefault(node, node)) != node:
             self._parent[node] = node = self._parent[parent]
         return node
@@ -112,36 +111,36 @@ class _Sets:
 
 @dataclass
 class Block:
-    """Groups that take the same of the same places and limits."""
+    """Groups with equal usage of the same places and limits."""
 
     rank: Rank
     requests: list[Waiting]
     """In the order of service."""
     fits: Mapping[str, Fit]
     places: Mapping[str, int]
-    """Open place to its position among the columns of the block, by name."""
+    """Open place to its column within the block, sorted by name."""
     group: str
-    """The group that limits count; of several groups the first, which no limit counts."""
+    """The first of the groups. If a limit counts the group, the block has no other group."""
     gaps: Mapping[str, int]
-    """Place of new machines to its number of priorities behind the group's best one."""
+    """Place of new machines to the number of priority levels below the group's best place."""
     gaps_first: bool
-    """The gaps count before money, not only where costs are equal."""
+    """True: minimise gaps before costs; False: gaps only break ties of costs."""
     first_column: int = 0
 
     def column(self, place: str) -> int:
-        """Return the column of the number of requests at a place."""
+        """Return the column of the variable that counts requests of the block at a place."""
         return self.first_column + self.places[place]
 
 
 class Model:
-    """A component in blocks, with the limits of each place."""
+    """A component with its groups merged to blocks, and the limits of each place."""
 
     def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT_PAIRS) -> None:
         self.rows = component.rows
         self.rows_of: defaultdict[str, list[int]] = defaultdict(list)
-        """Place to the limits that its machines count to."""
+        """Place to the numbers of the limits that count its machines."""
         self._counting: defaultdict[str, list[int]] = defaultdict(list)
-        """Place to the limits that some request there counts to."""
+        """Place to the numbers of the limits that count some request at the place."""
         self.places = {place.key: place for place in component.places}
         for number, row in enumerate(self.rows):
             for place in row.machines:
@@ -150,7 +149,7 @@ class Model:
                 self._counting[place].append(number)
         self.pairs = sum(len(group.fits) for group in component.groups)
         self.is_exact = self.pairs <= exact
-        # Limits may leave requests unserved: then each rank has its own blocks.
+        # Limits may leave requests unserved: then no block contains requests of two ranks.
         self.by_rank = by_rank or (bool(self.rows) and not self.is_exact)
         self.blocks = self._merge(component)
         self.every_rank = sorted({rank for block in self.blocks for rank, _, _ in block.requests})
@@ -161,20 +160,20 @@ class Model:
         self.scale = _MIN_SETUP_COST / min(setups, default=1.0)
         """Factor from money to the costs of the program."""
         self.steps = self._count_steps() if self.is_exact and self.pairs <= _STEP_PAIRS else {}
-        """Place to the maximum of further steps of time that its shared machines are billed."""
+        """Place to the maximum number of billing increments of its shared machines after setup."""
 
     @cached_property
     def program(self) -> Program:
-        """Return the variables and constraints."""
+        """Return the mixed-integer program: variables, constraints and costs."""
         return _Formulation(self).program()
 
     @cached_property
     def penalties(self) -> Mapping[bool, float]:
-        """Return the penalty of a gap that counts before money, and of one after, as money."""
+        """Return the penalty of one priority gap as money, by whether gaps count before costs."""
         setups = [float(place.setup) for place in self.places.values()]
         work = [float(b.fits[key].money) for b in self.blocks if b.gaps for key in b.places]
         least = _MIN_SETUP_COST / self.scale
-        # Above the difference between any two ways to serve one request.
+        # The first penalty exceeds the cost difference of any two places for one request.
         return {True: 4 * (least + max(setups) + max(work)), False: TIE_BREAK * least}
 
     def penalty(self, block: Block, place: str) -> float:
@@ -182,13 +181,13 @@ class Model:
         return block.gaps[place] * self.penalties[block.gaps_first] if block.gaps else 0.0
 
     def usage(self, block: Block, place: str) -> Usage:
-        """Return the limits that one request of a block counts to at a place."""
+        """Return the limits that count a request of a block at a place, with the amount used."""
         at, rows = (block.group, place), self.rows
         numbers = self._counting.get(place, ())
         return tuple([(n, rows[n].requests[at]) for n in numbers if at in rows[n].requests])
 
     def counts(self, values: Array) -> dict[int, dict[str, int]]:
-        """Return the integer parts of served requests, by block and place."""
+        """Return the numbers of served requests, rounded down: block to place to number."""
         program, keys = self.program, [*self.places]
         pairs = np.floor(values[: len(program.block)] + EPSILON)
         found = defaultdict[int, dict[str, int]](dict)
@@ -197,11 +196,11 @@ class Model:
         return found
 
     def money(self, cost: float) -> float:
-        """Return the money of a scaled cost, less what tie breaks may have added."""
+        """Convert a scaled cost to money, without the maximum share of tie breaks."""
         return cost / self.scale / (1 + TIE_BREAK)
 
     def _count_steps(self) -> dict[str, float]:
-        """Return the maximum of further steps of time that the machines of a place are billed."""
+        """Return the maximum billing increments of shared machines after setup, by place."""
         shared: defaultdict[str, float] = defaultdict(float)
         for block in self.blocks:
             for key in block.places:
@@ -214,7 +213,7 @@ class Model:
         }
 
     def _merge(self, component: Component) -> list[Block]:
-        """Merge groups that take the same of the same places, unless a limit counts them."""
+        """Merge groups with equal usage of the same places, unless a limit counts the groups."""
         counted = {group for row in self.rows for group, _ in row.requests}
         positions: dict[tuple[str, ...], dict[str, int]] = {}
         merged: defaultdict[object, list[RequestGroup]] = defaultdict(list)
@@ -263,9 +262,9 @@ def _order_requests(groups: Iterable[RequestGroup]) -> list[Waiting]:
 
 
 def _priority_gaps(component: Component) -> dict[str, dict[str, int]]:
-    """Return the priority gaps of each group; an existing worker has no gap.
+    """Return group to place to priority levels below the group's best place for new machines.
 
-    The result is empty if no group has gaps.
+    An existing worker has no gap. The result is empty if all places have equal priorities.
     """
     made = {place.key for place in component.places if place.makes}
     levels = sorted(
@@ -284,16 +283,16 @@ def _priority_gaps(component: Component) -> dict[str, dict[str, int]]:
 
 
 class _Formulation:
-    """The variables and constraints of a model, in arrays.
+    """The variables and constraints of a model as arrays.
 
-    Columns: served(block, place) of every pair, machines(place), total(block), which is the sum of
-    a block's served requests, and steps(place). Rows: blocks, places, limits, and what is added.
+    Columns: served(block, place) of each pair, machines(place), total(block), which is the number
+    of served requests, and steps(place). Rows: blocks, places, cuts, limits, steps and ranks.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self._entries: list[tuple[Array, Array, Array]] = []
-        """Row, column and factor of entries."""
+        """Entries of the constraint matrix: (rows, columns, factors)."""
         self._row_uppers: list[float] = []
         self._number = {key: nth for nth, key in enumerate(model.places)}
         self._made = [key for key, place in model.places.items() if place.makes]
@@ -317,7 +316,7 @@ class _Formulation:
         self._block = np.repeat(np.arange(len(counts)), counts)
 
     def program(self) -> Program:
-        """Return the program."""
+        """Return the program: all variables, constraints and costs."""
         model, pairs = self._model, len(self._block)
         machines = {key: pairs + nth for nth, key in enumerate(self._made)}
         totals = range(pairs + len(machines), pairs + len(machines) + len(model.blocks))
@@ -389,7 +388,7 @@ class _Formulation:
         return row
 
     def _add_places(self, machines: Mapping[str, int]) -> None:
-        """Add the capacity of each place."""
+        """Add the capacity constraint of each place."""
         first = len(self._row_uppers)
         at = {key: first + self._number[key] for key in machines}
         self._add([*at.values()], [*machines.values()], [-1.0] * len(at))
@@ -398,45 +397,45 @@ class _Formulation:
         for nth, place in enumerate(self._model.places.values()):
             part = place.room - floor(place.room + EPSILON)
             if part > EPSILON and not place.makes and not self._model.is_exact:
-                # Gomory's cut for a part of a machine: larger requests cannot use it.
+                # Gomory's cut for a fractional machine: larger requests cannot use the fraction.
                 larger = np.flatnonzero((self._place == nth) & (self._shares > part))
                 factors = (self._shares[larger] - part) / (1 - part)
                 cut = dict(zip(larger.tolist(), factors.tolist(), strict=True))
                 self._add_row(cut, float(floor(place.room + EPSILON)))
 
     def _add_limits(self, machines: Mapping[str, int]) -> None:
-        """Add each limit, for machines and for requests."""
+        """Add the constraint of each limit, with coefficients of machines and of requests."""
         block_of = {block.group: block for block in self._model.blocks}
         for row in self._model.rows:
             factors = {machines[p]: float(n) for p, n in row.machines.items() if p in machines}
             for (group, place), amount in row.requests.items():
                 if (block := block_of.get(group)) is not None and place in block.places:
                     factors[block.first_column + block.places[place]] = float(amount)
-            # An exact solution is taken as it is; any other one is checked when it is rounded.
+            # Rounding checks the limits of every solution except an exact solution.
             is_integer = row.room == row.room.to_integral_value()
             margin = ROW_MARGIN if self._model.is_exact and not is_integer else 0
             self._add_row(factors, float(row.room) - margin)
 
     def _add_ranks(self, totals: range) -> list[int]:
-        """Add a row for the number of served requests of each rank, without a bound."""
+        """Add an unbounded row per rank that counts its served requests; return these rows."""
         return [
             self._add_row({totals[nth]: 1.0 for nth in blocks}, inf)
             for blocks in self._model.blocks_by_rank
         ]
 
     def _machine_costs(self) -> tuple[Array, Array]:
-        """Return the cost of a machine of each place, and the tie break by name."""
+        """Return the scaled cost of a machine per place, and the relative tie break by name."""
         scale = self._model.scale
         setups = np.array([float(self._model.places[key].setup) for key in self._made])
         turns = np.arange(len(setups))
         by_name = TIE_BREAK * turns / max(1, len(setups))
-        # A machine that costs nothing is not made while a worker is free.
+        # A minimum cost, so that no machine without a price is created while a worker is idle.
         return np.where(setups, setups * (1 + by_name) * scale, TIE_BREAK * (1 + turns)), by_name
 
     def _machine_uppers(self) -> list[float]:
-        """Return the maximum of machines at each place: for all requests, and by each limit.
+        """Return the maximum number of machines per place, by demand and by each limit.
 
-        Else the relaxation would use a part of a machine where a limit allows no whole one.
+        Without it, the relaxation would use a fraction of a machine that a limit forbids.
         """
         model = self._model
         shares = np.bincount(
@@ -450,7 +449,7 @@ class _Formulation:
         return found
 
     def _add_billed_steps(self, key: str, column: int, machine: int) -> None:
-        """Bound the work of shared machines of a place by the time paid in setup and steps."""
+        """Bound the cost of work on a place's shared machines by the paid setup and increments."""
         place = self._model.places[key]
         factors = {column: -float(place.step), machine: -float(place.unused)}
         for block in self._model.blocks:

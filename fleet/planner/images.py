@@ -1,11 +1,11 @@
-"""Selection of the image version of new machines, and its promotion by `images.NAME.promote`.
+"""Select the image version of new machines, and promote versions by `images.NAME.promote`.
 
-A pool boots the pinned version, else the newest current one. `guards.boot_failures` stops a
-version that fails to boot; with `fall_back: previous-image` the previous version replaces it. A
-candidate boots on its share of the pool's workers in addition to the current version.
+A pool boots the version that fleet.yaml pins, else the newest current version.
+`guards.boot_failures` stops a version that fails to boot; with `fall_back: previous-image` the
+previous version replaces it. A share of the pool's workers boots the candidate, if any.
 
-Only a version newer than all versions ever in use is promoted next. A rolled back version, and
-older ones, wait for an operator.
+A rule promotes only versions that are newer than all versions ever in use. An operator has to
+promote a rolled back version and older versions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from fleet.words import images as words
 from fleet.words.lives import join
 
 _MMDEBSTRAP = "worker:cap:mmdebstrap"
-"""Tag of the workers whose tasks mmdebstrap and simplesystemimagebuild need no executor."""
+"""Tag of workers that run mmdebstrap and simplesystemimagebuild tasks without an executor."""
 _USED_STATES = ("candidate", "current", "previous", "retired")
 
 
@@ -53,17 +53,17 @@ class NextVersion:
     version: ImageVersion
     since: datetime
     becomes: Literal["candidate", "current"] | None = None
-    """Its next state unless its boots fail; None: it waits."""
+    """State after this run's promotion; None if the version waits."""
     share: int = 0
-    """Percent of each pool's workers, for a candidate."""
+    """Percent of each pool's workers that boot the version as a candidate."""
     why: str = ""
-    """The reason to wait."""
+    """The reason why the version waits."""
     until: datetime | None = None
     """End of the wait; None if an operator has to decide."""
 
     @property
     def is_on_trial(self) -> bool:
-        """Return whether it is a candidate that is evaluated by its boots."""
+        """Return whether the version is a candidate that a rule will promote if its boots work."""
         by_rule = self.becomes is not None or self.until is not None
         return self.version.state == "candidate" and by_rule
 
@@ -72,12 +72,12 @@ class NextVersion:
         name, version = self.version.image, self.version.version
         if self.version.state != "failed":
             return f"fleet image promote {name} {version}"
-        if self.version.built_in is None:  # its build failed: nothing is there to test
+        if self.version.built_in is None:  # its build failed, so it cannot be tested
             return f"fleet image build {name}"
         return f"fleet image test {name} {version}"
 
     def waiting(self, why: str = "") -> WaitingVersion:
-        """Return its entry in the list of waiting versions."""
+        """Return the version's entry in the list of waiting versions, with `why` if not empty."""
         name, version = self.version.image, self.version.version
         return WaitingVersion(
             image=name,
@@ -100,8 +100,8 @@ def find_standing(
 ) -> NextVersion | None:
     """Return the next version of an image to promote.
 
-    None if there is no such version, if fleet.yaml pins one, or if fleet does not build the image.
-    A rule never promotes a version that gets no work from these queues.
+    None if there is no such version, if fleet.yaml pins a version, or if fleet does not build the
+    image. A rule never promotes a version to which these queues assign no work.
     """
     recipe = fleet.images[name]
     if not isinstance(recipe, Recipe):
@@ -110,7 +110,7 @@ def find_standing(
     candidate = _newest(version for version in ours if version.state == "candidate")
     fresh = _newest(_promotable(recipe, ours))
     rule = recipe.promotion
-    # A candidate on trial is not replaced by a newer version before its trial ends.
+    # A newer version does not replace a candidate before the trial ends.
     wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
     if recipe.version is not None or wanted is None or wanted.since is None:
         return _newest_if_failed(ours) if recipe.version is None and wanted is None else None
@@ -126,7 +126,7 @@ def find_standing(
 def _explain_manual(
     fleet: Fleet, queues: Mapping[str, QueueReading], recipe: Recipe, wanted: ImageVersion
 ) -> str:
-    """Return why an operator has to promote a version; empty if a rule does."""
+    """Return the reason why an operator has to promote a version; empty if a rule promotes it."""
     if recipe.promotion == "manual":
         return words.explain_manual(wanted.image)
     if why := _explain_no_work(fleet, queues, wanted):
@@ -139,7 +139,7 @@ def _explain_manual(
 
 
 def _newest_if_failed(ours: Sequence[ImageVersion]) -> NextVersion | None:
-    """Return the newest version with the reason of its failure; None if it has not failed."""
+    """Return the newest version with the reason of its failure; None if it did not fail."""
     newest = _newest(ours)
     if newest is None or newest.state != "failed" or newest.since is None or not newest.why:
         return None
@@ -149,9 +149,9 @@ def _newest_if_failed(ours: Sequence[ImageVersion]) -> NextVersion | None:
 def _explain_no_work(
     fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion
 ) -> str:
-    """Return why no queue assigns work to workers of a version; empty if one may.
+    """Return the reason why no queue assigns work to a version's workers; empty if a queue may.
 
-    A version with untested jobs and an unknown worker version may get work.
+    A queue may assign work to a version with untested jobs and an unknown worker version.
     """
     image = version.image
     if message := describe_old_worker(image, version.worker):
@@ -170,7 +170,7 @@ def _explain_no_work(
 def _other_versions(
     serving: Iterable[str], queues: Mapping[str, QueueReading], offered: Iterable[str]
 ) -> str:
-    """Return the tasks that queues require in other versions; empty if some version matches."""
+    """Explain that queues require other versions of the tasks; empty if some version matches."""
     has = {_task_of(tag): tag for tag in offered if _task_of(tag)}
     other = ""
     for name in sorted(serving):
@@ -186,7 +186,7 @@ def _other_versions(
 
 
 def _task_of(tag: str) -> str:
-    """Return the tag of a versioned task without its version; empty for any other tag."""
+    """Return the tag of a versioned task without the version; empty for any other tag."""
     task, found, _ = tag.partition(":version:")
     return task if found and task.startswith("worker:task:") else ""
 
@@ -206,7 +206,7 @@ def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
 
 
 def _promotable(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
-    """Return tested versions that are published everywhere and newer than all used versions."""
+    """Return the tested, fully published versions that are newer than all used versions."""
     reached = max(
         (version.version for version in ours if version.state in _USED_STATES), default=""
     )
@@ -222,66 +222,66 @@ def _promotable(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageV
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """The images that a pool's next machine boots, and the excluded ones."""
+    """The image that a pool's next machine boots, and the images that are excluded."""
 
     id: str = ""
     """The provider's image id; empty if no image is published."""
     images: tuple[ImageVersion, ...] = ()
-    """The versions with this id, which determine the pool's offer; empty if unknown."""
+    """The versions with this id, which determine the tags that workers offer; empty if unknown."""
     candidate: str = ""
-    """Id of the candidate that boots on a share of the pool's workers; empty without candidate."""
+    """Image id that a share of the pool's workers boots; empty without a candidate."""
     share: int = 0
-    """The candidate's share in percent."""
+    """Percent of the pool's workers that boot the candidate."""
     stopped: tuple[str, ...] = ()
-    """Ids of newer versions whose boots failed."""
+    """Image ids of newer versions that failed to boot."""
     problem: str = ""
     """The problem of the image as a sentence; empty without problems."""
     closed: str = ""
-    """Why no machine is created with it; empty if allowed."""
+    """The reason why no machine is created with the image; empty if allowed."""
     until: datetime | None = None
-    """When the closure ends by itself, or a stopped newer version is retried; None if unknown."""
+    """Time of the next boot of a closed image or of a stopped newer version; None if unknown."""
     path: tuple[str | int, ...] = ("guards", "boot_failures")
-    """The deciding key of fleet.yaml."""
+    """The key of fleet.yaml that closes the image."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Image id to image name and version, if known."""
+    """Image id to image name and version; only known ids."""
 
     def share_of(self, workers: int) -> int:
-        """Return how many of `workers` boot the candidate: at most its share, but at least one."""
+        """Return the number of `workers` that boot the candidate: its share, but at least one."""
         return max(1, workers * self.share // 100) if self.candidate else 0
 
     def name_of(self, booted: str) -> str:
-        """Return the display name of an image id; the id itself if unknown."""
+        """Return the image name and version of an image id; the id itself if unknown."""
         return self.names.get(booted, booted)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the ids that do not outdate a machine, the next one to boot first."""
+        """Return the image ids of machines that are not outdated; the next to boot comes first."""
         return (self.id, *([self.candidate] if self.candidate else []), *self.stopped)
 
 
 @dataclass(frozen=True)
 class _ImageCase:
-    """The image of one pool, and the data that its selection depends on."""
+    """The image of one pool, and the data from which its version is selected."""
 
     fleet: Fleet
     world: World
     pool: Pool
     versions: Sequence[ImageVersion]
-    """All versions of this image, at any provider."""
+    """All versions of the image, at any provider."""
     published: Sequence[ImageVersion]
-    """The versions at the pool's provider, newest first."""
+    """The versions of the image at the pool's provider, newest first."""
     stops: Callable[[str], StoppedImage | None]
     booted: Attempt | None
-    """The latest successful boot of this image at this provider."""
+    """The latest successful boot of the image at the pool's provider."""
 
     @property
     def pinned(self) -> str | None:
-        """The version that fleet.yaml pins."""
+        """The version that fleet.yaml pins; None if it pins no version."""
         return self.fleet.images[self.pool.image].version
 
     @property
     def first(self) -> ImageVersion | None:
-        """The version that this run promotes because no version is current."""
+        """The version that this run makes current; None if there is no such version."""
         if not self.versions:
             return None
         fleet, world = self.fleet, self.world
@@ -292,25 +292,25 @@ class _ImageCase:
 
     @property
     def can_fall_back(self) -> bool:
-        """Whether the previous version replaces one whose boots fail."""
+        """Whether the previous version replaces a version that fails to boot."""
         return self.fleet.guards.boot_failures.fall_back == "previous-image"
 
     def name_of(self, booted: str) -> str:
-        """Return the image name with the version, or with the provider's id."""
+        """Return the image name with the version of an image id, or with the id if unknown."""
         known = [version.version for version in self.published if booted in version.ids.values()]
         name = next(iter(known), booted)
         return f"{self.pool.image} {name}" if name != self.pool.image else name
 
     @property
     def last_boot(self) -> str:
-        """The version and time of the last boot, as the end of a sentence."""
+        """The version and time of the last successful boot, as the end of a sentence."""
         if self.booted is None:
             return words.NO_BOOT
         return words.describe_boot(self.name_of(self.booted.image), self.booted.at)
 
     @property
     def way_out(self) -> str:
-        """The command or edit that resolves a stopped image, as the end of a sentence."""
+        """The command or edit that makes the image bootable again, as the end of a sentence."""
         image, provider = self.pool.image, self.pool.provider
         able = [
             version
@@ -328,7 +328,7 @@ class _ImageCase:
 
     @property
     def declared(self) -> str:
-        """The id in fleet.yaml; providers without images use the image name."""
+        """The image id in fleet.yaml; the image name if the provider has no images."""
         image = self.fleet.images[self.pool.image]
         if isinstance(image, ExistingImage):
             return image.existing.get(self.pool.provider, "")
@@ -361,7 +361,7 @@ def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) ->
 
 
 def describe_change(fleet: Fleet, image: str, provider: str) -> str:
-    """Return the command or edit that changes an image without another version."""
+    """Return the command or edit that replaces an image that has no other version."""
     if not isinstance(fleet.images[image], ExistingImage):
         return f"`fleet image build {image}`"
     if isinstance(fleet.providers[provider], HooksProvider):
@@ -370,7 +370,7 @@ def describe_change(fleet: Fleet, image: str, provider: str) -> str:
 
 
 def _find_last_boot(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Attempt | None:
-    """Return the latest boot of a pool's image at its provider; None without a record."""
+    """Return the latest successful boot of a pool's image at its provider; None if unknown."""
     if not memory.has_failures:
         return None
     boots = (
@@ -386,7 +386,10 @@ def _find_last_boot(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Attempt |
 def describe_troubles(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, str]:
-    """Return the problem of each pool's image; without inventories no machine counts."""
+    """Map each pool whose image has a problem to the problem in words.
+
+    Without inventories, results of boots that are not recorded yet do not count.
+    """
     memory = recall(fleet, world, inventories)
     problems = {
         name: choose_image(fleet, world, memory, name).problem for name in fleet.dynamic_pools
@@ -395,7 +398,7 @@ def describe_troubles(
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
-    """Return by image the newer version that no run promotes now, and the reason."""
+    """Map each image to its newer version that waits for promotion, if any, with the reason."""
     found = {
         name: find_standing(fleet, name, world.versions, world.queues, world.time)
         for name in sorted(fleet.images)
@@ -408,13 +411,13 @@ def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
 
 
 class Unproven(NamedTuple):
-    """A pool without a published version of the image that fleet builds for it."""
+    """A pool for which fleet builds an image, but has not published a version."""
 
     pool: Pool
     recipe: ImageRecipe
 
     def may_prove(self, mismatch: Mismatch) -> bool:
-        """Return whether a first version may prove all missing tags, and nothing else differs."""
+        """Return whether only tags are missing that a first image version may provide."""
         missing, recipe = mismatch.missing, self.recipe
         if not missing or mismatch != Mismatch(missing):
             return False
@@ -422,7 +425,7 @@ class Unproven(NamedTuple):
 
 
 def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:
-    """Return the pools whose image fleet builds and has not published for them, by name."""
+    """Return the pools whose image fleet builds, but has not published at their provider."""
     return {
         name: Unproven(pool, recipe)
         for name, pool in sorted(fleet.dynamic_pools.items())
@@ -434,14 +437,14 @@ def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:
 def images_by_pool(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, tuple[ImageVersion, ...]]:
-    """Return for each pool the published versions that determine its offer."""
+    """Return pool name to the image versions that determine the tags of its workers."""
     return {name: each.images for name, each in choose_images(fleet, world, inventory).items()}
 
 
 def choose_images(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, ImageChoice]:
-    """Return the image of the next machine of each pool."""
+    """Return pool name to the image of the pool's next machine."""
     memory = recall(fleet, world, inventory or take_inventory(fleet, world))
     return {name: choose_image(fleet, world, memory, name) for name in fleet.pools}
 
@@ -457,7 +460,7 @@ def _choose_for(case: _ImageCase) -> ImageChoice:
 
 
 def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
-    """Return the version that fleet.yaml pins; it has no replacement."""
+    """Return the version that fleet.yaml pins; if it cannot boot, no other version replaces it."""
     image = case.pool.image
     pin = words.describe_pin(image, pinned)
     version = next((each for each in case.versions if each.version == pinned), None)
@@ -476,7 +479,7 @@ def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
 
 
 def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoice:
-    """Return the ids of fleet.yaml as the pinned version, if no version is recorded."""
+    """Return the image id in fleet.yaml as the pinned version, if no version is recorded."""
     image, booted = case.pool.image, case.declared
     is_existing = isinstance(case.fleet.images[image], ExistingImage)
     if is_existing and not case.versions:
@@ -493,7 +496,7 @@ def _pin_stopped(case: _ImageCase, pin: str, stop: StoppedImage) -> str:
 
 
 def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
-    """Return the first version whose boots do not fail."""
+    """Return the first version that does not fail to boot."""
     stopped, messages, until = list[str](), list[str](), list[datetime]()
     for version in in_turn:
         booted = version.ids[case.pool.provider]
@@ -518,7 +521,7 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
 
 
 def _choose_declared(case: _ImageCase) -> ImageChoice:
-    """Return the image in fleet.yaml, if no version is promoted."""
+    """Return the image of a pool without promoted versions: a first version or the declared id."""
     if first := case.first:
         return _choose_first_working(case, [first])
     image = case.declared
@@ -535,7 +538,7 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
 
 
 def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
-    """Add the candidate, if its boots do not fail."""
+    """Add the candidate to a choice, unless the candidate fails to boot."""
     version = next((each for each in case.published if each.state == "candidate"), None)
     if version is None:
         return choice
@@ -544,7 +547,7 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     if stop is None:
         problem = join(choice.problem, _missing_tags(choice.images, version))
         return replace(choice, candidate=booted, share=version.share, problem=problem)
-    # A candidate on trial is retired in this run (`images.NAME.promote`) and not retried.
+    # This run retires a failed candidate of a rule (`images.NAME.promote`): name no retry time.
     why = stop.summary if version.by_rule else stop.said
     failed = words.explain_candidate_stopped(version, why, case.last_boot)
     problem = join(choice.problem, failed)
@@ -552,10 +555,7 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
 
 
 def _missing_tags(current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
-    """Return the tags of the current version that a candidate does not offer.
-
-    Empty without any.
-    """
+    """Describe the tags of the current version that a candidate does not offer; empty if none."""
     offered = {tag for version in current for tag in version.provides}
     lacking = sorted(offered - {*candidate.provides})
     if not (candidate.provides and lacking):
@@ -564,7 +564,7 @@ def _missing_tags(current: Iterable[ImageVersion], candidate: ImageVersion) -> s
 
 
 def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
-    """Yield the message if fleet.yaml names an externally built image that is not promoted."""
+    """Yield a message if fleet.yaml names an existing image that was never promoted."""
     image = case.fleet.images[case.pool.image]
     known = {version.ids[case.pool.provider] for version in case.published}
     if isinstance(image, ExistingImage) and case.declared and case.declared not in known:
@@ -618,10 +618,7 @@ def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str)
 
 
 def rental_cost(fleet: Fleet, rentals: Iterable[Rental]) -> Decimal | None:
-    """Return the bill of such machines at current prices, in fleet.yaml's currency.
-
-    None: unknown.
-    """
+    """Return the bill of rented machines at current prices; None if a price is unknown."""
     bills = [_bill(fleet, rental) for rental in rentals]
     known = [each for each in bills if each is not None]
     return sum(known, Decimal(0)) if len(known) == len(bills) else None

@@ -1,18 +1,18 @@
-"""Inventory: the observed machines and workers by pool.
+"""Take the inventory: the observed machines and workers of each pool.
 
-Unlisted requests are not zero: fleet creates machines for the listed ones, and deletes none as
-idle.
+If a queue lists only some of its requests, fleet creates machines for the listed requests, and
+deletes no idle machine.
 
-A machine is observed twice, in its provider's listing and in the stack's state. A machine in only
-one of them is kept, counts to the pool's max, and is never deleted.
+A machine is observed in its provider's listing and in the state of its stack. If only one source
+contains the machine, it counts to the pool's max, and fleet does not delete it.
 
-Each run of `fleet apply` writes the expiry of machines at their provider; it is no creation input.
-No run extends the expiry of a machine that no stack contains. If the provider cannot store an
-expiry, the journal of runs replaces it.
+Each run of `fleet apply` writes the expiry of machines at their provider, after their creation. No
+run extends the expiry of a machine that no stack contains. If the provider cannot store an expiry,
+fleet computes it from the journal of runs.
 
-`previously: old` transfers the machines and the stack of a renamed pool to the pool with that key.
-Names and labels of existing machines stay. The store then records the owner of the stack, so that
-the key may be removed after an apply.
+`previously: old` transfers the machines and the stack of pool `old` to the pool that has this key.
+Existing machines keep their names and labels. The store records the new owner of the stack, so
+that the key can be removed after an apply.
 """
 
 from collections import defaultdict
@@ -62,17 +62,17 @@ from fleet.words import lives, notes
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
-    """Return the ticket queues among these queues."""
+    """Return the queues that are ticket queues."""
     return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
 
 
 def attend(
     world: World, desks: Collection[str], listing: Listing, is_up: Callable[[Machine], bool]
 ) -> dict[str, tuple[Worker, ...]] | Unknown:
-    """Return the workers of a provider's machines by the ticket queue that assigns them.
+    """Map each ticket queue to the workers that it assigns, for the machines of a provider.
 
-    A machine that is up and registers nowhere else can be assigned. Unknown if the workers of one
-    queue are unknown.
+    A machine that is up and registers nowhere else counts as a worker. Unknown if the workers of
+    any of these queues are unknown.
     """
     known: dict[str, tuple[str, Worker]] = {}
     for desk in desks:
@@ -91,7 +91,7 @@ def attend(
         is_new = own is None or is_of_older(own, created.get(worker.name))
         found[desk].append(worker if own is None or is_new else joined(worker, own))
     for desk, own in known.values():
-        # A record of a deleted machine does not describe a new one of the same name.
+        # The record of a deleted machine does not describe a new machine of the same name.
         if not is_of_older(own, created.get(own.name)):
             found[desk].append(own)
     return {desk: tuple(workers) for desk, workers in found.items()}
@@ -120,7 +120,10 @@ def _ready_workers(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterat
 
 
 def joined(seen: Worker, own: Worker) -> Worker:
-    """Merge the reports of machine and queue about a worker; the busier report wins."""
+    """Merge a provider's report (`seen`) and a queue's report (`own`) about one worker.
+
+    The queue's state counts if the provider reports the worker as idle.
+    """
     if seen.state is not WorkerState.IDLE:
         return seen
     return seen.altered(
@@ -136,7 +139,7 @@ def joined(seen: Worker, own: Worker) -> Worker:
 
 
 def heirs_of(fleet: Fleet) -> Mapping[str, str]:
-    """Return the old name of each renamed pool with the current one."""
+    """Map the old name of each renamed pool to the current name."""
     return remembered(fleet, "heirs", (), lambda: _find_heirs(fleet))
 
 
@@ -149,7 +152,7 @@ def _find_heirs(fleet: Fleet) -> dict[str, str]:
 
 
 def holds_of(world: World) -> dict[str, Hold]:
-    """Return the machines that an operator holds, by name."""
+    """Map machine name to the active hold, for machines that an operator holds."""
     orders = () if isinstance(world.orders, Unknown) else world.orders
     holds = (order for order in orders if isinstance(order, Hold) and order.until > world.time)
     return {hold.machine: hold for hold in holds}
@@ -158,7 +161,7 @@ def holds_of(world: World) -> dict[str, Hold]:
 def find_departures(
     known: Collection[Departure], actions: Iterable[Action], now: datetime
 ) -> tuple[Departure, ...]:
-    """Return the unrecorded departures: workers to drain or disable."""
+    """Return the departures (drains and deletions) of a plan that are not recorded yet."""
     told = {(each.worker, each.registry, each.reason) for each in known if each.over is None}
     noted = (
         Departure(
@@ -178,7 +181,7 @@ def find_departures(
 
 
 def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departure, ...]:
-    """Return the departures recorded after a plan is applied."""
+    """Return all departures that are recorded after a plan is applied."""
     after = {(each.worker, each.registry): each for each in known}
     found = find_departures(known, plan.actions, plan.time)
     after |= {(each.worker, each.registry): each for each in found}
@@ -189,16 +192,16 @@ def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departur
 
 
 def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
-    """Return the current name of each renamed pool that was taken over.
+    """Map the old name of each renamed pool to the pool that takes its machines over.
 
-    A pool with its own stack cannot take over another.
+    Omit a pool if a stack exists under its old name and under its current name.
     """
     stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     return {old: new for old, new in heirs_of(fleet).items() if not {old, new} <= stacks.keys()}
 
 
 def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
-    """Return the charges by the current names of pools; empty if unknown."""
+    """Return the charges in the ledger under the current pool names; empty if unknown."""
     if isinstance(world.ledger, Unknown):
         return ()
     takers = takers_of(fleet, world)
@@ -209,7 +212,7 @@ def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
 
 
 def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
-    """Return the recorded attempts by the current names of pools."""
+    """Return the recorded attempts under the current pool names."""
     takers = takers_of(fleet, world)
     if not takers:
         return world.attempts
@@ -226,25 +229,25 @@ def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
 
 @dataclass(frozen=True)
 class Owners:
-    """The owning pool of each stack and machine."""
+    """The pool that owns each stack and machine."""
 
     stacks: Mapping[str, Stack | Unknown] | Unknown
-    """Current pool name to its stack."""
+    """Current pool name to stack."""
     heirs: Mapping[str, str]
-    """Old name to the pool that takes over."""
+    """Old pool name to the pool that takes over its machines."""
     contested: Mapping[str, str]
-    """Old name to a pool that claims it but has its own stack."""
+    """Old pool name to the pool that claims this name, if pools with both names have a stack."""
     held: Mapping[tuple[str, str], str]
-    """Name and id of each recorded machine to the pool of its stack."""
+    """(Name, id) of a recorded machine to the pool whose stack contains the machine."""
 
     def owner_of(self, machine: Machine) -> str:
-        """Return the owning pool of a machine: by its stack, else by its label."""
+        """Return the pool that owns a machine, by its stack, else by its label."""
         label = self.heirs.get(machine.pool, machine.pool)
         return self.held.get((machine.name, machine.id), label)
 
 
 def find_owners(fleet: Fleet, world: World) -> Owners:
-    """Find the owners in a world that may have been observed under old names."""
+    """Find the owners of stacks and machines; stacks and labels may have old pool names."""
     heirs = heirs_of(fleet)
     if isinstance(world.stacks, Unknown):
         return Owners(world.stacks, heirs, {}, {})
@@ -261,7 +264,7 @@ def find_owners(fleet: Fleet, world: World) -> Owners:
 
 
 class SharedObservations:
-    """Observations shared by the inventories of all pools."""
+    """Observations that the inventories of all pools share."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._static = static_names(fleet)
@@ -293,7 +296,7 @@ class SharedObservations:
         return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
 
     def lists(self, provider: str, machine: Machine) -> bool:
-        """Return whether a provider lists a machine, under any pool."""
+        """Return whether a provider lists a machine, in any pool."""
         return (machine.name, machine.id) in self._ids.get(provider, ())
 
     def lists_name(self, name: str) -> bool:
@@ -301,13 +304,13 @@ class SharedObservations:
         return any(name == each for ids in self._ids.values() for each, _ in ids)
 
     def pools(self) -> set[str]:
-        """Return the pools with listed machines."""
+        """Return the names of all pools with listed machines."""
         return {pool for by_pool in self._machines.values() for pool in by_pool}
 
     def attended(
         self, desks: tuple[str, ...], provider: str, listing: Listing
     ) -> Mapping[str, tuple[Worker, ...]] | Unknown:
-        """Return the workers of a provider's machines by the ticket queue that assigns them."""
+        """Map each ticket queue to the workers that it assigns on a provider's machines."""
         key = (desks, provider)
         if key not in self._attended:
             self._attended[key] = attend(self._world, desks, listing, self._is_up)
@@ -317,18 +320,18 @@ class SharedObservations:
         return is_up(self._fleet, self.owners.owner_of(machine), machine)
 
     def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
-        """Return machine name to registry and worker."""
+        """Map machine name to (registry, worker)."""
         key = _registries_key(registries)
         if key not in self._registered:
             self._registered[key] = workers_by_machine(registries, self._static)
         return self._registered[key]
 
     def draining(self, registries: Registries) -> Mapping[str, frozenset[str]]:
-        """Return machine name to the registries that assign no new work to it."""
+        """Map machine name to the registries that drain the machine (assign no new work)."""
         return self._split(registries)[0]
 
     def working(self, registries: Registries) -> Mapping[str, int]:
-        """Return machine name to the number of registries that assign work to it, if above 1."""
+        """Map machine name to the number of registries that assign work to it, if above 1."""
         return self._split(registries)[1]
 
     def _split(
@@ -376,11 +379,11 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
 
 
 _CLOCK_SKEW = 60
-"""Maximum clock difference in seconds; demand from further ahead has an unknown age."""
+"""Maximum clock difference in seconds; demand from later than that counts as unknown."""
 
 
 def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
-    """Return why the demand of some of these queues is unreliable."""
+    """Return a sentence for each queue with unreliable demand, with the reason."""
     reasons = []
     for queue in queues:
         trouble = demand_trouble(fleet, world, queue)
@@ -390,7 +393,7 @@ def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ..
 
 
 def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
-    """Return why a queue's demand is unreliable; empty if it is reliable."""
+    """Return the reason why a queue's demand is unreliable; empty if it is reliable."""
     demand = world.queues[queue].demand
     if isinstance(demand, Unknown):
         return demand.unknown
@@ -413,37 +416,37 @@ _UNREAD = Unknown(unknown="not read in this run")
 
 @dataclass(frozen=True)
 class PoolInventory:
-    """The observed state of one pool; `frozen` forbids deletions, `blind` also creations."""
+    """The observed state of one pool.
+
+    `frozen` has the reasons to delete no machine, `blind` the reasons to create no machine either.
+    """
 
     pool: str
     provider: str
     units: tuple[Unit, ...] = ()
     gone: tuple[tuple[Unit, str], ...] = ()
-    """Units that only the stack contains and that no longer exist, with the reason.
-
-    Not counted.
-    """
+    """(Unit, reason) of units that only the stack contains, and that no longer exist."""
     unseen: tuple[Unit, ...] = ()
-    """Units of its stack, with their registrations, if its provider is unreadable."""
+    """The units of the stack, if the provider is unreadable."""
     uncounted: int = 0
-    """Number of machines that it may have if both provider and stack are unreadable."""
+    """Maximum number of machines of the pool, if both provider and stack are unreadable."""
     frozen: tuple[str, ...] = ()
     sampled: tuple[str, ...] = ()
-    """Queues with incomplete demand: no idle machine is deleted."""
+    """Queues that were read only in part, so that no idle machine is deleted."""
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
     listed: bool = True
-    """False if its provider's machines are unreadable, which differs from an empty list."""
+    """False if the provider is unreadable; True if the provider lists no machines."""
     tokens: str | None = None
-    """The queue that can revoke tokens of unregistered workers; None: no queue can."""
+    """The registry that can revoke tokens of unregistered workers; None if no registry can."""
     has_registry: bool = True
-    """False if no registry reports the work of its workers."""
+    """False if no registry reports the work of the pool's workers."""
     enrols: str | None = None
-    """The queue that issues tokens for new workers; None: they register at their provider."""
+    """The queue that issues tokens for new workers; None if workers register at the provider."""
 
     @property
     def known(self) -> tuple[Unit, ...]:
-        """Return all units, including those that no longer exist."""
+        """All units, including units that no longer exist."""
         return (*self.units, *(unit for unit, _ in self.gone))
 
     def having(self, *states: UnitState) -> tuple[Unit, ...]:
@@ -458,7 +461,7 @@ class PoolInventory:
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
-    """Return the inventory of every pool that is configured or still has machines, by name."""
+    """Map the name of each pool that is configured or still has machines to its inventory."""
     names = fleet.dynamic_pools.keys()
     seen = SharedObservations(fleet, world)
     return {
@@ -505,7 +508,7 @@ def _inventory_of(
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
 
     def is_of_use(unit: Unit) -> bool:
-        """Return whether its pool is wanted and other tickets may use a returned machine."""
+        """Return whether a unit may get work again: its pool stays, and `reuse` allows it."""
         if not isinstance(pool, Pool) or pool.mode == "drain":
             return False
         worker = unit.worker
@@ -527,7 +530,7 @@ def _inventory_of(
         for unit in units
         if unit.state is UnitState.MISSING and not seen.lists_name(unit.name)
     ]
-    # A machine that this run must not remove still counts to max.
+    # A missing machine that this run must not remove still counts to max.
     is_paused = isinstance(pool, Pool) and pool.mode == "pause"
     gone = {} if frozen or is_paused else dict(_find_gone(fleet, world, provider, desks, missing))
     return PoolInventory(
@@ -555,9 +558,9 @@ _AT_WORK = frozenset({WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF})
 def _find_gone(
     fleet: Fleet, world: World, provider: str, desks: Collection[str], units: Iterable[Unit]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the missing machines that no longer exist, with the reason.
+    """Yield (name, reason) for each missing machine that no longer exists.
 
-    A worker that another queue still hears proves that its machine exists.
+    If a queue that is not a ticket queue hears the worker of a machine, the machine exists.
     """
     absences = {each.name: each for each in world.absences if each.provider == provider}
     for unit in units:
@@ -580,13 +583,13 @@ def _is_heard(worker: Worker) -> bool:
 
 
 def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
-    """Return the rule after which a machine missing from listings counts as deleted."""
+    """Return a provider's rule when a machine that is missing from listings counts as deleted."""
     declared = fleet.providers.get(provider)
     return declared.gone if declared else Gone()
 
 
 def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
-    """Return why an absent machine counts as deleted; empty while it may return."""
+    """Return the reason why an absent machine counts as deleted; empty while it may return."""
     if absence.works is False:
         return "its livechecks fail"
     rule = rule_of_absence(fleet, absence.provider)
@@ -603,7 +606,7 @@ def _apply_orders(
     now: datetime,
     is_of_use: Callable[[Unit], bool],
 ) -> Unit:
-    """Return a unit with its hold and the records of its drains."""
+    """Return a unit with its hold and recorded drains, resumed if its hold has ended."""
     held = seen.holds.get(unit.name)
     is_drained = unit.worker is not None and unit.worker.draining
     drained_at = seen.draining(registries).get(unit.name, frozenset())
@@ -618,16 +621,16 @@ def _apply_orders(
 
 
 def _is_same_machine(departure: Departure, unit: Unit) -> bool:
-    """Return whether a departure is of this machine, not of an older one with its name."""
+    """Return whether a departure belongs to this machine, not to an older one of its name."""
     created = unit.machine.created_at if unit.machine else None
     return created is None or created <= departure.at
 
 
 def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
-    """Return a unit after its hold: it gets work again, and its idle time starts then.
+    """Return a unit after its hold: it gets work again, and is idle only since the hold ended.
 
-    `drained_at` are the registries that assign no new work to it. A drain for another reason
-    before the hold continues.
+    `drained_at` are the registries that drain the unit. If the unit was drained for another reason
+    before the hold, it stays drained.
     """
     worker = unit.worker
     if worker is None:
@@ -660,7 +663,7 @@ def _registries(
     desks: tuple[str, ...],
     seen: SharedObservations,
 ) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and the unreadable ones; ticket queues list all machines."""
+    """Return registry to workers, and the unreadable registries; include ticket queues."""
     if not desks:
         return registries_of(world, queues, *listed)
     attended = seen.attended(desks, *listed)
@@ -673,7 +676,7 @@ def _registries(
 def _find_unreadable(
     world: World, name: str, provider: str, seen: SharedObservations
 ) -> Iterator[str]:
-    """Yield the unreadable or contested observations of a pool."""
+    """Yield a sentence for each unreadable or contested source of a pool's machines."""
     listing = world.providers.get(provider, _UNREAD)
     stack = _stack_of(seen, name)
     if isinstance(listing, Unknown):
@@ -702,7 +705,7 @@ def _provider_of(name: str, stack: Stack | Unknown | None, seen: SharedObservati
 
 
 def _find_foreign_listings(seen: SharedObservations, name: str, provider: str) -> Iterator[str]:
-    """Yield the other providers that list machines of a pool: its inventory is then unknown."""
+    """Yield a sentence for each other provider that lists machines of a pool."""
     for other in seen.listers(name):
         if other == provider:
             continue
@@ -725,7 +728,7 @@ def _unobserved_units(
     seen: SharedObservations,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
-    """Return the units of a pool's stack, with their registrations."""
+    """Return the units of the stack of a pool whose provider is unreadable."""
     pool, now = pool_and_time
     readable, unreadable = registries
     known = seen.registered(readable)
@@ -739,11 +742,11 @@ def _unobserved_units(
 
 
 _EXTENSION_DIVISOR = 4
-"""Divisor of `expire_after`; the quotient is added, so that not every run writes an expiry."""
+"""Add `expire_after` divided by this number to each expiry, so that few runs have to write it."""
 
 
 def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, ...]]]:
-    """Yield by provider the machines whose expiry this run extends."""
+    """Yield (provider, machines whose expiry this run extends)."""
     enough = world.time + timedelta(seconds=fleet.expire_after)
     known = _recorded_machines(world)
     for name, listing in sorted(world.providers.items()):
@@ -759,12 +762,12 @@ def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, .
 
 
 def extended(fleet: Fleet, now: datetime) -> datetime:
-    """Return the expiry that a run writes now: at least `expire_after` ahead."""
+    """Return the expiry that a run writes at this time: at least `expire_after` later."""
     return now + timedelta(seconds=fleet.expire_after + fleet.expire_after // _EXTENSION_DIVISOR)
 
 
 def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> datetime | None:
-    """Return when a machine expired; None if it has not, or may not have."""
+    """Return the time when a machine expired; None if it is not certainly expired."""
     end = machine.expires or _end_by_journal(fleet, world, provider, machine)
     return end if end is not None and end < world.time else None
 
@@ -772,19 +775,19 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
 def _end_by_journal(
     fleet: Fleet, world: World, provider: str, machine: Machine
 ) -> datetime | None:
-    """Return the expiry of a machine without a written one, from its creation and the runs."""
+    """Return the expiry of a machine without a stored expiry, by its creation and the last run."""
     if not isinstance(world.runs, Unknown):
         known = [*filter(None, [machine.created_at]), *world.runs]
         return extended(fleet, max(known)) if known else None
     listing = world.providers.get(provider)
     noted = isinstance(listing, Listing) and listing.notes_expiry
-    # An active run would have written its expiry.
+    # A run after the creation would have written an expiry.
     created = machine.created_at
     return extended(fleet, created) if noted and created is not None else None
 
 
 def _recorded_machines(world: World) -> set[str] | None:
-    """Return the recorded ids, and the names of pending creations; None if a stack is unknown."""
+    """Return all machine ids in stacks and names of pending creations; None if unknown."""
     stacks = [] if isinstance(world.stacks, Unknown) else [*world.stacks.values()]
     if isinstance(world.stacks, Unknown) or any(isinstance(each, Unknown) for each in stacks):
         return None
