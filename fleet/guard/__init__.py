@@ -1,12 +1,12 @@
 """Decide which actions of a plan may run now, by the guards of fleet.yaml.
 
-Actions caused by demand are throttled: N now, the rest in later runs. Actions caused by a change
-of config or image, or by lost data, are refused above their limit, unless approved. Every limit
-applies per pool and to the whole fleet, by share and by count. A refusal withholds the actions of
-its pool only, and all guards decide before the first change.
+Guards throttle actions that demand causes: a limited number now, the others in later runs. Guards
+refuse actions that a change of config or image, or lost data, causes, if they exceed a limit and
+have no approval. Every limit applies per pool and to the whole fleet, by share and by count. A
+refusal withholds only the actions of its pool. All guards decide before the first change.
 
-Start reading with `guard` below; `refusals.py` has limits, `freezes.py` orders, `approvals.py`
-exceptions.
+Start reading with `guard` below. `refusals.py` has the limits, `freezes.py` the freezes of
+operators, `approvals.py` the exceptions.
 """
 
 from collections import Counter, defaultdict
@@ -48,9 +48,9 @@ _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[GuardDecision]]
 
 
 def guard(fleet: Fleet, plan: Plan) -> Plan:
-    """Return the plan with every guard's result, and without the withheld actions.
+    """Return the plan with the result of every guard, and without the withheld actions.
 
-    A sealed plan is sealed again.
+    If the plan has digests, compute them again.
     """
     results: list[GuardResult] = []
     withheld: dict[str, GuardResult] = {}
@@ -105,19 +105,19 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
 def _add_passes(
     approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
 ) -> ApprovalVerdict:
-    """Return an approval with the actions that it passes and that no other guard withholds."""
+    """Return an approval with the actions that it passes, except those that a guard withholds."""
     passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
     return approval.altered(passes=tuple(passes))
 
 
 def _remove_withheld(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
-    """Return a signature whose requests are no longer assigned to withheld creations."""
+    """Return a signature without the assignments of its requests to withheld creations."""
     coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
     return signature.altered(by_create=coming)
 
 
 def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
-    """Yield the requests whose machine a guard withholds, by signature and guard."""
+    """Yield an entry per signature and guard for the requests whose new machine is withheld."""
     pools = {action.worker: action.pool for action in plan.actions}
     for signature in plan.signatures:
         by_guard: defaultdict[int, list[str]] = defaultdict(list)
@@ -149,7 +149,7 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
 
 
 def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
-    """Return a pool's verdict for these actions alone; `unserved` requests wait for the others."""
+    """Return a pool's verdict for the passing actions; `unserved` counts requests that wait."""
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves
@@ -178,7 +178,7 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
 
 
 def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Withhold all actions in pools with mode observe."""
+    """Withhold all actions in pools with `mode: observe`."""
     observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
     shown = [action for action in actions if action.pool in observed] if observed else []
     for verdict, own in pools_with(plan, shown):
@@ -191,7 +191,7 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
 def _refuse_unregistrable(
     fleet: Fleet, plan: Plan, actions: Sequence[Action]
 ) -> Iterator[GuardDecision]:
-    """Refuse machines whose workers could never register: they would only add cost."""
+    """Refuse to create machines whose workers cannot register, because they would be useless."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
         registries = {action.registry for action in own}
@@ -229,7 +229,7 @@ def _build_refusal(
 def _withhold_all(
     blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]
 ) -> GuardDecision:
-    """Return a guard's result that withholds all of a pool's actions of a kind."""
+    """Return a decision that withholds the actions `own` of a pool, with a filled-in result."""
     result = blank.altered(
         pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own)
     )

@@ -1,7 +1,7 @@
-"""The use of each approval, and its remaining count.
+"""Compute the use of each approval, and the number of machines that it can still pass.
 
-An approval is identified by the digest of its content, so an edited one is a new one. It is
-counted in machines, passes its guard for its pool only, and expires at the end of its day.
+The digest of its content identifies an approval, so an edited approval is a new approval. An
+approval passes a number of machines of one pool through one guard, and has an expiry date.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from fleet.schema.model import Fleet
 from fleet.words import guards as words
 
 APPROVED_DAYS = 14
-"""Days until a suggested approval expires: more than validate's warning period before expiry."""
+"""Days until a suggested approval expires: `fleet validate` must not warn about it immediately."""
 
 
 def judge_approvals(
     fleet: Fleet, world: World, pools: Collection[str]
 ) -> tuple[ApprovalVerdict, ...]:
-    """Return the verdict on each approval, from the command line or fleet.yaml.
+    """Return the state of each approval from the command line or fleet.yaml.
 
-    Equal approvals count once.
+    Equal approvals count once. `pools` are the names of all known pools.
     """
     verdicts: dict[str, ApprovalVerdict] = {}
     orders = () if isinstance(world.orders, Unknown) else world.orders
@@ -39,7 +39,7 @@ def judge_approvals(
 
 
 def approval_digest(approval: Approval) -> str:
-    """Return the digest of the content of an approval."""
+    """Return the digest of an approval's content."""
     return digest(approval.model_dump(mode="json"))
 
 
@@ -66,7 +66,7 @@ def _count_used(known: str, world: World) -> int:
 def _explain_inert(
     known: str, approval: Approval | GivenApproval, world: World, pools: Collection[str]
 ) -> str:
-    """Return why an unexpired approval has no effect; empty if it has."""
+    """Return the reason why an unexpired approval has no effect; empty if it has an effect."""
     if isinstance(world.approved, Unknown):
         return words.explain_unknown_use(world.approved.unknown)
     if _count_used(known, world) >= approval.count:
@@ -97,7 +97,7 @@ def _judge(
 
 
 def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iterator[Warning_]:
-    """Warn of unexpired approvals without effect, which can be removed."""
+    """Warn about unexpired approvals in fleet.yaml that have no effect and can be removed."""
     for approval in approvals:
         if approval.inert and not approval.by and approval.expires >= today:
             message = words.describe_inert(approval)
@@ -107,7 +107,7 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iter
 def approve_first(
     plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
 ) -> Mapping[str, str]:
-    """Return the workers that approvals pass, in order, each with its approval's digest."""
+    """Map the workers of the first actions that approvals pass to the digest of the approval."""
     passing: dict[str, str] = {}
     waiting = iter(actions)
     for approval in _active_approvals(plan, guard, pool):
@@ -117,7 +117,7 @@ def approve_first(
 
 
 def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
-    """Return the remaining count of all approvals for a pool."""
+    """Return the number of machines that approvals for a guard and pool can still pass."""
     return sum(approval.left for approval in _active_approvals(plan, guard, pool))
 
 
@@ -132,18 +132,18 @@ def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str
 
 
 def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
-    """Return the line under `approvals` that passes `count` machines of a pool."""
+    """Return the line to add under `approvals` so that `count` machines of a pool pass."""
     expires = today + timedelta(days=APPROVED_DAYS)
     return f'- {{guard: {guard}, pool: {pool}, count: {count}, reason: "WHY", expires: {expires}}}'
 
 
 def command_to_type(guard: GuardName, pool: str, count: int) -> str:
-    """Return the command that passes `count` machines of a pool for two hours."""
+    """Return the command that lets `count` machines of a pool pass for two hours."""
     return f'fleet approve {guard} --pool {pool} --count {count} --for 2h --reason "WHY"'
 
 
 def _active_approvals(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
-    """Return the approvals with a remaining count, first to expire first."""
+    """Return the approvals that can still pass machines; the first to expire comes first."""
     ours = [
         approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
     ]

@@ -1,13 +1,12 @@
 """Refuse actions above a limit if config, an image or lost data causes them.
 
-Removals are counted by the workers that config no longer wants, including busy ones, not by the
-deletions of this run: a removed pool must not drain away run by run. Workers that were already
-draining passed then and are not counted again.
+The number of removals is the number of workers that config no longer wants, including busy
+workers. If only the deletions of one run counted, a removed pool could disappear over several
+runs. Workers that were already draining have passed this guard and do not count again.
 
-Outdated workers that are replaced at the pace of `replace.at_a_time` are no removals, since
-another machine replaces each. Neither are a few orphans or vanished machines, whose share is
-meaningless: a pool may have no other machines. A release counts as a removal if its worker may be
-at work on a machine that is only unobserved.
+Replacements of outdated workers within `replace.at_a_time` do not count as removals. A few orphans
+or vanished machines do not count either: a pool may have no other machines, so that their share
+would always be too high. A release of a worker counts if its machine may exist unobserved.
 """
 
 from collections import Counter, defaultdict
@@ -48,7 +47,7 @@ from fleet.words.lives import NO_MACHINE, join
 
 @dataclass(frozen=True)
 class GuardDecision:
-    """The result of a guard, the withheld actions, and the workers passed by approvals."""
+    """The result of a guard, the withheld actions, and the workers that approvals pass."""
 
     result: GuardResult
     withheld: Collection[Action | Release] = ()
@@ -57,12 +56,12 @@ class GuardDecision:
 
 
 def count_fleet_machines(plan: Plan) -> int:
-    """Return the number of machines of the fleet, without static ones."""
+    """Return the number of machines in all pools except static pools."""
     return sum(verdict.machines for verdict in plan.pools if verdict.mode != "static")
 
 
 def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
-    """Return actions by pool; a pool without any has an empty list."""
+    """Map pool name to the actions of the pool; the list is empty for a pool without actions."""
     found: defaultdict[str, list[Action]] = defaultdict(list)
     for action in actions:
         found[action.pool].append(action)
@@ -72,7 +71,7 @@ def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
 def pools_with(
     plan: Plan, actions: Sequence[Action]
 ) -> Iterator[tuple[PoolVerdict, Sequence[Action]]]:
-    """Yield each pool with actions, and these actions."""
+    """Yield (pool verdict, actions) for each pool that has actions."""
     found = by_pool(actions)
     for verdict in plan.pools:
         if found[verdict.pool]:
@@ -84,7 +83,7 @@ _THROTTLED_DELETE = ("guards", "throttle", "delete")
 
 
 def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Pass the first actions in service order, and leave the rest to the next run."""
+    """Pass the first actions in service order, and withhold the others until a later run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
     limits = (
         ("create", lambda held: _max_creations(create, held), _CREATE, _describe_limit(create)),
@@ -92,7 +91,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Gu
         ("delete", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
     )
     for kind, most, path, limit in limits:
-        # `refuse` limits removals by config; creations by config are throttled like any other.
+        # Throttle all creations. Removals that config causes are limited by `refuse` instead.
         ours = [
             a
             for a in actions
@@ -105,7 +104,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Gu
 
 
 def _max_creations(limit: ThrottleCreate, held: int) -> int:
-    # A share below one machine would prevent a small pool from growing.
+    # If the share is less than one machine, allow one machine, so that a small pool can grow.
     grown = max(held, limit.free_below, 1) * limit.share // 100
     return min(limit.count, max(grown, min(limit.share, 1)))
 
@@ -139,10 +138,10 @@ def _throttle_kind(
 
 
 def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -> int | None:
-    """Return the least value of a figure of a guard with which `count` actions pass.
+    """Return the smallest value of a guard's `figure` with which `count` actions would pass.
 
-    None if the guard has no such figure. The share and `free_below` of creations: see
-    `_max_creations`.
+    `figure` is the key `count`, `share` or `free_below`; None for any other key. `_max_creations`
+    defines the share and `free_below` of creations.
     """
     create, is_create = fleet.guards.throttle.create, result.path == _CREATE
     if figure == "count":
@@ -155,9 +154,9 @@ def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -
 
 
 def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
-    """Split actions into those for now and for later.
+    """Split actions into at most `allowed` actions for now, and actions for later.
 
-    Started actions come first, then the first of each pool, then the others.
+    Started actions come first, then the first action of each pool, then the other actions.
     """
     if len(actions) <= allowed:
         return [*actions], []
@@ -179,14 +178,14 @@ def _service_position(action: Action) -> int:
 _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
 _COUNT_ONLY_REASONS = frozenset({Reason.ORPHAN, Reason.GONE})
-"""Reasons that only the count limits: a pool may have no other machines."""
+"""Reasons of removals that are not limited by share: a pool may have no other machines."""
 _APPROVE_HINT = "if the change is intended, add under approvals in the same merge request:"
 _RESTORE_HINT = "restore the lost data; or, to delete the machines, add under approvals:"
 
 
 @dataclass(frozen=True)
 class _GuardLimit:
-    """A refusing guard and its limit in fleet.yaml."""
+    """A guard that refuses actions, and its limit in fleet.yaml."""
 
     guard: GuardName
     path: tuple[str, ...]
@@ -199,18 +198,18 @@ class _PoolCase:
 
     verdict: PoolVerdict
     count: int
-    """Machines that the limit is compared with."""
+    """Number of machines that the guard compares with its limit."""
     open: int
-    """Machines among these that no approval has passed yet."""
+    """Number of these machines that still have to pass the guard."""
     actions: Sequence[Action | Release]
-    """The part of these actions that is in this run."""
+    """The actions of this run that the guard may refuse."""
     causes: str = ""
     along: Sequence[Action] = ()
-    """Further actions that are withheld unless all pass."""
+    """Further actions that the guard withholds unless all `open` machines pass."""
     rises: tuple[Decimal, ...] = ()
-    """Hourly cost increase of each action, those of this run first."""
+    """Hourly cost increase per machine; the actions of this run come first."""
     unseen: int = 0
-    """Number of unobserved machines whose workers would be released."""
+    """Number of unobserved machines whose workers the plan releases."""
 
     @property
     def pool(self) -> str:
@@ -219,12 +218,12 @@ class _PoolCase:
 
     @property
     def held(self) -> int:
-        """Return the number of machines, including unobserved ones."""
+        """Return the number of machines of the pool, including unobserved machines."""
         return self.verdict.machines + self.unseen
 
 
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Refuse creations for requests that another provisioner of the queue may serve too."""
+    """Refuse creations for requests for which the queue may create machines itself."""
     if not plan.rivals:
         return
     creates = [a for a in actions if isinstance(a, Create)]
@@ -265,15 +264,15 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
 
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
-    """Return the queues whose own provisioner may create a machine for the same requests.
+    """Return the queues that may create a machine themselves for the requests of a creation.
 
-    Creations for `min` and `spare`, or resumed from an earlier run, serve no request.
+    Empty for creations without requests: for `min` or `spare`, or resumed from an earlier run.
     """
     return action.queues & plan.rivals.keys() if isinstance(action, Create) else ()
 
 
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Refuse removals that demand did not cause, above share or count."""
+    """Refuse removals that demand did not cause if they exceed the share or count limit."""
     limit = fleet.guards.refuse.delete
     ours = _GuardLimit("delete", _DELETE, f"{limit.share}% and at most {limit.count}")
 
@@ -297,7 +296,7 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
 
 
 def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
-    """Yield the pools that lose machines for a reason other than demand."""
+    """Yield a case per pool that loses machines for a reason other than demand."""
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     leaving = [a for a in actions if not isinstance(a, Create)]
     drained |= {a.worker for a in leaving if _is_orphan(a) and isinstance(a, Delete)}
@@ -323,7 +322,7 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
         count = max(verdict.unwanted, len(going)) + len(lost)
         left = max(verdict.unwanted - verdict.draining, len(going)) + len(lost)
         if left > 0:
-            # Replacements of workers that are only unobserved are withheld too.
+            # Lost data may hide existing workers: also withhold the creations that replace them.
             is_lost = _has_lost_data([*going, *lost])
             again = [a for a in made[verdict.pool] if is_lost and not is_begun(a)]
             config = {Cause.CONFIG} if verdict.unwanted else set()
@@ -332,7 +331,7 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
 
 
 def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
-    """Return the releases of workers that may be at work, by pool."""
+    """Map pool name to the releases of its workers that may still work."""
     found: dict[str, list[Release]] = {}
     for release in plan.releases:
         if release.may_work:
@@ -341,17 +340,17 @@ def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
 
 
 def _machineless_verdict(pool: str) -> PoolVerdict:
-    """Return the verdict on a pool that only has workers without machines."""
+    """Return a verdict on a removed pool that has no machines, but workers to release."""
     return PoolVerdict(pool=pool, mode="removed", because=NO_MACHINE)
 
 
 def _count_with_unseen(plan: Plan) -> int:
-    """Return the number of machines of the fleet, including unobserved ones."""
+    """Return the number of machines of the fleet, including unobserved machines."""
     return count_fleet_machines(plan) + sum(release.may_work for release in plan.releases)
 
 
 def _has_lost_data(going: Sequence[Action | Release]) -> bool:
-    """Return whether lost or unobserved data causes any of these removals."""
+    """Return whether lost data or unobserved machines cause any of these removals."""
     return Cause.KNOWLEDGE in map(_cause_of, going)
 
 
@@ -360,7 +359,7 @@ def _cause_of(going: Action | Release) -> Cause:
 
 
 def _is_removal(action: Action) -> bool:
-    """Return whether a removal has a cause other than demand; resumed ones passed earlier."""
+    """Return whether an action is a new removal with a cause other than demand."""
     kept = isinstance(action, Create) or is_begun(action)
     return not kept and action.cause is not Cause.DEMAND
 
@@ -372,9 +371,9 @@ def _is_orphan(action: Action) -> bool:
 def _without_paced_replacements(
     pool: object, verdict: PoolVerdict, going: Sequence[Action]
 ) -> list[Action]:
-    """Leave out the removals that are replacements within the pace of `replace.at_a_time`."""
+    """Return the removals without the replacements that `replace.at_a_time` allows."""
     if isinstance(pool, Pool) and pool.mode == "apply":
-        # The share is rounded up to one machine, as in the replacement step.
+        # `turns` rounds the share up to one machine, as in the replacement step.
         pace = pace_of(pool).turns(verdict.machines)
         replaced = [action for action in going if action.reason in REPLACEMENT_REASONS][:pace]
         return [action for action in going if action not in replaced]
@@ -382,7 +381,7 @@ def _without_paced_replacements(
 
 
 def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Refuse creations by config that increase the hourly cost too much."""
+    """Refuse creations that config causes if they exceed the limit on the hourly cost increase."""
     limit = fleet.guards.refuse.cost_increase
     if limit is None:
         return
@@ -406,7 +405,7 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
 
 def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
-    """Yield the pools with a cost increase by config: workers.min, or a more expensive type."""
+    """Yield a case per pool whose cost rises by a higher workers.min or a more expensive type."""
     ours = by_pool(actions)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
@@ -428,7 +427,7 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
 def _min_creations(
     pool: Pool, verdict: PoolVerdict, actions: Sequence[Action]
 ) -> tuple[list[Create], int]:
-    """Return the present creations for workers.min, and the number of later ones."""
+    """Return the creations of this run for workers.min, and the number of creations to follow."""
     creates = [action for action in actions if isinstance(action, Create)]
     warm = [
         action
@@ -443,7 +442,10 @@ def _min_creations(
 def _cost_rises(
     plan: Plan, verdict: PoolVerdict, actions: Sequence[Action]
 ) -> tuple[list[Create], list[Action], list[Decimal]]:
-    """Return the replacements and drains of outdated workers, and the cost increase of each."""
+    """Return the replacements, the drains of outdated workers, and the hourly cost increases.
+
+    All are empty if no replacement is more expensive.
+    """
     made = [a for a in actions if isinstance(a, Create) and a.reason is Reason.REPLACEMENT]
     drained: list[Action] = [
         a for a in actions if a.reason is Reason.OUTDATED and not isinstance(a, Create)
@@ -452,7 +454,7 @@ def _cost_rises(
         return [], [], []
     price = made[0].cost if made else verdict.price
     old = [worker for worker in plan.workers if worker.pool == verdict.pool and worker.outdated]
-    # A machine of unknown cost may cost nothing: then the new one adds its whole price.
+    # A machine of unknown cost may cost nothing: count the whole new price as increase.
     costs = (amount_of(each.cost) or Decimal(0) for each in old)
     rises = sorted((price - cost for cost in costs if cost < price), reverse=True)
     return (made, drained, rises) if rises else ([], [], [])
@@ -468,7 +470,7 @@ def _describe_rise(
 def _refuse(
     plan: Plan, limit: _GuardLimit, cases: Sequence[_PoolCase], because: str, *, pool: str | None
 ) -> GuardDecision:
-    """Refuse the actions of these pools, except those that approvals pass."""
+    """Refuse the actions of these cases, except actions that approvals pass."""
     passing: dict[str, str] = {}
     later: list[Action | Release] = []
     lines: list[str] = []
@@ -502,7 +504,7 @@ def _refuse(
 
 
 def _way_out(cases: Sequence[_PoolCase], lines: Sequence[str]) -> str:
-    """Return the instructions to pass intended actions; the lines to paste come last."""
+    """Return instructions to let intended actions pass; the lines to paste come last."""
     if any(_has_lost_data(case.actions) for case in cases):
         start = _RESTORE_HINT
     else:
