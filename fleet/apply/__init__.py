@@ -1,5 +1,5 @@
-"""Carry out plans, once or in a loop, and all other changes of machines.
+"""Carry out plans, once or in a loop, and make all other changes of machines.
 
-Start with run.py; observe.py reads the world, pool.py changes one pool, wire.py creates the
+Start with run.py. observe.py reads the world, pool.py changes one pool, wire.py creates the
 adapters.
 """

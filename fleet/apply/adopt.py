@@ -1,11 +1,11 @@
 """Decide which existing machines a pool can adopt unchanged, and record them.
 
 Each machine is recorded with its real inputs, so that no later plan replaces it. An obstacle for
-one machine prevents the adoption of all.
+one machine prevents the adoption of all machines.
 
 Neither step starts, stops, renames or replaces a machine. Machines are marked only after the
 engine's preview has shown that it can record them. A run that was killed in between leaves marked
-machines without a stack, which are never deleted; the same command completes it.
+machines without a stack. No run deletes them, and the same command completes the adoption.
 """
 
 import re
@@ -59,18 +59,18 @@ _WORKER_OBSTACLES = {
 
 
 class Adopted(Value):
-    """One machine to adopt unchanged."""
+    """A machine to adopt unchanged."""
 
     machine: Machine
     inputs: WorkerInputs
     differs: tuple[str, ...] = ()
-    """Differences from a new machine of the pool; if there are any, it is outdated."""
+    """Differences from a new machine of the pool; any difference makes the machine outdated."""
     next: str = ""
-    """The next apply's decision about it, with the reason."""
+    """Decision of the next apply about the machine, with the reason."""
 
 
 class Adoption(Value):
-    """Machines to adopt into a pool, and those adopted before."""
+    """Machines to adopt into a pool, and the names of machines that it adopted earlier."""
 
     fleet: str
     pool: str
@@ -81,7 +81,7 @@ class Adoption(Value):
 
 @dataclass
 class _AdoptionState:
-    """The state of an adoption decision, one machine after the other."""
+    """State of an adoption decision, which checks one machine after the other."""
 
     fleet: Fleet
     world: World
@@ -98,7 +98,7 @@ class _AdoptionState:
 def judge_adoption(
     fleet: Fleet, world: World, pool: str, found: Sequence[FoundMachine], *, outdated_too: bool
 ) -> Adoption:
-    """Decide which machines a pool adopts; raises PlanRefused at any obstacle."""
+    """Return the machines that a pool adopts; raises PlanRefused if one has an obstacle."""
     declared = pool_to_adopt(fleet, pool)
     inventories = take_inventory(fleet, world)
     inventory = inventories[pool]
@@ -134,7 +134,7 @@ def judge_adoption(
 
 
 def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
-    """Return the named pool; raises PlanRefused if it cannot adopt machines."""
+    """Return the pool with this name; raises PlanRefused if it cannot adopt machines."""
     declared = fleet.pools.get(pool)
     if isinstance(declared, Pool):
         if declared.mode == "apply":
@@ -150,7 +150,7 @@ def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
 
 
 def _unreadable_registries(world: World, declared: Pool) -> Iterator[str]:
-    """Yield the unreadable registries of a pool."""
+    """Yield an error for each unreadable worker registry of a pool."""
     listing = world.providers.get(declared.provider)
     at_provider = isinstance(listing, Listing) and listing.workers is not None
     for queue, reading in sorted(world.queues.items()):
@@ -179,7 +179,7 @@ def _consider(case: _AdoptionState, found: FoundMachine) -> None:
 
 
 def _obstacles(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
-    """Yield the obstacles that no option can override."""
+    """Yield the obstacles to adopting a machine that no option overrides."""
     machine, owner = found.machine, found.labels.get("fleet")
     if owner not in (None, case.fleet.fleet):
         yield f"its label says fleet {owner}"
@@ -199,7 +199,7 @@ def _obstacles(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
 
 
 def _other_records(case: _AdoptionState, machine: Machine) -> Iterator[str]:
-    """Yield other places where a machine of this name is recorded."""
+    """Yield an obstacle for each other stack or provider that may have a machine of this name."""
     stacks = {} if isinstance(case.world.stacks, Unknown) else case.world.stacks
     for pool, stack in sorted(stacks.items()):
         if isinstance(stack, Unknown):
@@ -212,7 +212,7 @@ def _other_records(case: _AdoptionState, machine: Machine) -> Iterator[str]:
 
 
 def _differences(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
-    """Yield the differences between a machine and a new one of its pool."""
+    """Yield the differences between a machine and a new machine of its pool."""
     machine, today = found.machine, _new_inputs(case, found)
     types, images = type_names(case.declared) or ("own",), case.choice.ids
     if machine.type not in types:
@@ -227,7 +227,7 @@ def _differences(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
 
 
 def _new_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
-    """Return the inputs of a new machine with this type and image."""
+    """Return the inputs that a new machine would have with this machine's type and image."""
     machine = found.machine
     known = WorkerInputs(name="", type="", image="", settings=found.settings)
     image = machine.image or ""
@@ -236,7 +236,7 @@ def _new_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
 
 
 def _real_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
-    """Return the real inputs of a machine, to be recorded."""
+    """Return the inputs to record for a machine: its real settings, and fleet's labels."""
     made = _new_inputs(case, found)
     is_alike = made.architecture == found.architecture and all(
         found.settings.get(key) == value for key, value in made.settings.items()
@@ -250,7 +250,7 @@ def _real_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
 
 
 def _world_after(case: _AdoptionState) -> World:
-    """Return the world after these machines are marked and in the pool's stack."""
+    """Return the expected world after these machines are marked and in the pool's stack."""
     provider, world = case.declared.provider, case.world
     listing, stacks = world.providers[provider], world.stacks
     if isinstance(listing, Unknown) or isinstance(stacks, Unknown):
@@ -278,7 +278,7 @@ def _world_after(case: _AdoptionState) -> World:
 
 
 def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
-    """Refuse machines that the next apply would delete because of their workers."""
+    """Add an obstacle for each machine that the next apply would delete because of its worker."""
     units = {unit.name: unit for unit in after.units}
     for _, each in case.taken:
         state = units[each.machine.name].state
@@ -296,12 +296,12 @@ def _add_next_action(adopted: Adopted, plan: Plan) -> Adopted:
 def adopt_machines(
     ref: StackRef, adoption: Adoption, adopter: Adopter, sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Mark and record machines; raises PlanRefused if the engine would do anything else."""
+    """Mark and record machines; raises PlanRefused if the engine would make any other change."""
     engine = sources.engine_of(adoption.provider)
     before = _read(engine, ref)
     sources.store.record_stack(StackRecord.of(ref, engine, before.serial if before else 0))
     if before is None:
-        # Engines look for existing machines only if the stack exists.
+        # Engines search for existing machines only if the stack exists.
         engine.up(ref, (), lambda _: None)
     recorded = before.workers if before else ()
     workers = sorted((*recorded, *(a.inputs for a in adoption.machines)), key=lambda w: w.name)
@@ -311,7 +311,7 @@ def adopt_machines(
         adopter.mark(each.machine.id, each.inputs)
         tell(f"{adoption.pool}: labelled {each.machine.name}")
     _check_marked(adoption, sources)
-    # Without user data, the engine creates no machine in place of one that is gone.
+    # Without user data, the engine cannot create a machine in place of a deleted one.
     given = dict.fromkeys(names, "")
     with engine.prepare(ref, workers) as change:
         _check_preview(change.steps, names, "the labels are changed, the machines not recorded")
@@ -330,7 +330,7 @@ def _read(engine: Engine, ref: StackRef) -> Stack | None:
 
 
 def _check_marked(adoption: Adoption, sources: Sources) -> None:
-    """Require that the provider lists every machine as marked, to prevent duplicates."""
+    """Require that the provider lists every machine with its new labels, to prevent duplicates."""
     listing = sources.providers[adoption.provider].list(adoption.fleet)
     listed = listing.machines if isinstance(listing, Listing) else ()
     marks = {(each.name, each.id, each.pool, each.digest) for each in listed}
@@ -345,7 +345,7 @@ def _check_marked(adoption: Adoption, sources: Sources) -> None:
 
 
 def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) -> None:
-    """Require that the engine would record exactly these machines."""
+    """Require that the engine would record exactly these machines; or raise PlanRefused."""
     planned = {(name, "create") for name in names}
     previewed = {(step.worker, step.operation) for step in steps}
     if previewed != planned:
@@ -359,7 +359,7 @@ def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) 
 
 
 def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
-    """Require that these machines were recorded, and not others of their names."""
+    """Require that the stack has these machines by id, not only by name; raises StackFailed."""
     ids = stack.ids if stack else {}
     for each in machines:
         if ids.get(each.machine.name) != each.machine.id:
@@ -370,7 +370,7 @@ def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
 
 
 def adoption_to_lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
-    """Yield the adopted machines, their differences and the next decision."""
+    """Yield lines with the adopted machines, their differences and the next apply's decision."""
     count = many(len(adoption.machines), "machine")
     what = f"{'Adopting' if applies else 'Would adopt'} {count} of {adoption.provider}"
     headline = f"{what} into pool {adoption.pool}" if adoption.machines else "Nothing to adopt"

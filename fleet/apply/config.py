@@ -1,4 +1,4 @@
-"""Load fleet.yaml for all commands: read it, validate it, check it across keys."""
+"""Load fleet.yaml for all commands: read and validate the file, and check keys together."""
 
 import argparse
 import os
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class Checked(NamedTuple):
-    """A fleet.yaml with its findings; `fleet` is None if there is any error."""
+    """A fleet.yaml with its findings; `fleet` is None if a finding is an error."""
 
     fleet: Fleet | None
     document: Document
     findings: tuple[Finding, ...]
 
 
-def check_file(  # noqa: PLR0913 - all that decides what a file says
+def check_file(  # noqa: PLR0913 - every input that changes the findings
     name: str,
     today: date,
     files: Files | None = None,
@@ -48,10 +48,10 @@ def check_file(  # noqa: PLR0913 - all that decides what a file says
     *,
     changes: str = "",
 ) -> Checked:
-    """Return all findings about a file and, if given, a recorded queue.
+    """Return fleet.yaml with all findings, including those about a recorded queue.
 
-    `recorded` has the names in a recorded queue; the price lists of `world` are used as in its
-    plan; `changes` is passed to `load`.
+    `recorded` has the names that occur in a recorded queue. The checks use the price lists of
+    `world`, as its plan does. `changes` is passed to `load`.
     """
     loaded = load(name, files or LocalFiles(within=dirname(name)), changes)
     if loaded.rest is not None and world is not None and world.prices:
@@ -66,7 +66,7 @@ def check_file(  # noqa: PLR0913 - all that decides what a file says
 def _run_checks(
     loaded: Loaded, today: date, recorded: "RecordedNames | None"
 ) -> Iterator[Finding]:
-    """Yield the findings of checks; for a partly invalid file, only certain ones."""
+    """Yield the findings of checks; if the file is partly invalid, only the definite errors."""
     if loaded.rest is None:
         return
     for finding in check_all(loaded.rest, today, recorded):
@@ -76,7 +76,7 @@ def _run_checks(
 
 
 def _can_be_defined(loaded: Loaded, finding: Finding) -> bool:
-    """Return whether the missing name of a finding may be in an invalid part of the file."""
+    """Return whether a name that a finding reports as missing may be in an invalid part."""
     if not finding.rule.startswith("unknown-"):
         return False
     if finding.rule == "unknown-currency":
@@ -103,7 +103,7 @@ def _get_entry(value: object, step: str | int) -> object:
 
 @dataclass(frozen=True)
 class Config:
-    """A valid fleet.yaml, with the positions of its keys and its warnings."""
+    """A valid fleet.yaml, with its warnings and the positions of its keys."""
 
     fleet: Fleet
     document: Document
@@ -111,9 +111,9 @@ class Config:
 
 
 def load_config(args: argparse.Namespace, console: "Console", changes: str = "") -> Config:
-    """Load a fleet.yaml; if it is invalid, print its findings and raise ConfigInvalid.
+    """Load fleet.yaml; if it is invalid, print its findings and raise ConfigInvalid.
 
-    Raises PlanRefused in a merge request's pipeline for values that are not approved yet.
+    In the pipeline of a merge request, raises PlanRefused for values that are not approved yet.
     """
     checked = check_file(args.file, utc_now().date(), changes=changes)
     config = to_config(checked)
@@ -122,7 +122,7 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
     if is_untrusted() and not getattr(args, "world", None):
         base = getattr(args, "base", None) or ""
-        # A file was written by the job. A git revision is under the control of the merge request.
+        # The job itself wrote a file; the merge request controls a git revision.
         is_written = is_file_name(base)
         approved = check_file(base, utc_now().date()).fleet if is_written else None
         refuse_untrusted(config.fleet, approved, Path(args.file).parent)
@@ -130,10 +130,10 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
 
 
 def to_config(checked: Checked) -> Config | None:
-    """Return a loaded configuration with its warnings; None if it is invalid."""
+    """Return the configuration of a checked file, with its warnings; None if it is invalid."""
     if checked.fleet is None:
         return None
-    # Imported late: `fleet validate` starts a quarter faster without the model of plans.
+    # Import late: `fleet validate` starts 25 % faster without the model of plans.
     from fleet.model.plan import Warning_
 
     warnings = tuple(
@@ -148,7 +148,7 @@ def to_config(checked: Checked) -> Config | None:
 
 
 def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
-    """Refuse state that a CI job would lose with its checkout."""
+    """Raise PlanRefused if fleet's state is in the checkout of a CI job, which deletes it."""
     checkout = os.environ.get("CI_PROJECT_DIR")
     if not checkout:
         return
@@ -162,7 +162,7 @@ def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
 
 
 def read_seconds(option: str, text: str) -> int:
-    """Return the seconds of an option like `--every 60s`; raises WrongUsage if malformed."""
+    """Return the seconds of an option such as `--every 60s`; raises WrongUsage if malformed."""
     seconds = read_duration(text)
     if seconds is None:
         raise WrongUsage(

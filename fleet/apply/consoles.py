@@ -1,4 +1,4 @@
-"""Hold machines that failed to boot, with the end of their console output."""
+"""Hold machines that failed to boot, and store the end of their console output."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ _MAX_CHARS = 200_000
 def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) -> None:
     """Hold the failed machines of a plan, and revoke their tokens.
 
-    `run` is the run's id in the log; `note` writes its journal.
+    `run` is the id of this run in the log; `note` writes to the journal of this run.
     """
     now = plan.time
     for each in plan.holds:
@@ -54,6 +54,6 @@ def read_console(sources: Sources, provider: str, machine_id: str) -> str:
 
 
 def end_of(text: str, lines: int) -> str:
-    """Return the last lines of a console, without control characters and credentials."""
+    """Return the last lines of a console output, without control characters and credentials."""
     last = text[-_MAX_CHARS:].splitlines()[-lines:] if lines else []
     return "".join(f"{masked(clean(each))}\n" for each in last)

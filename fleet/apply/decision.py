@@ -1,4 +1,4 @@
-"""The plan of a command, and its inputs."""
+"""A command's plan, and the inputs of that plan."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """The result of a read command: the plan and its inputs."""
+    """A plan with the configuration and the world on which it is based."""
 
     config: Config
     world: World
     plan: Plan
     recorded: str = ""
-    """File of the recorded world; empty: it was observed."""
+    """File of the recorded world; empty if the world was observed."""
     unread: str = ""
-    """Why that file is unusable; then the world is unknown."""
+    """Reason why the file in `recorded` is unusable; the world is then unknown."""
     store: "Store | None" = None
-    """The store with earlier worlds, if this one was observed."""
+    """Store with earlier worlds; None if `world` is a recording."""

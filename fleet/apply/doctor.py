@@ -1,4 +1,4 @@
-"""Check that all resources in a fleet.yaml work, without changes."""
+"""Check, without changes, that all resources in fleet.yaml work."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,24 +36,24 @@ _SET_CLOCK = "timedatectl set-ntp true; fleet apply --trust-clock, if this clock
 
 @dataclass(frozen=True)
 class CheckupInputs:
-    """The adapters of a check-up, in addition to those of a plan."""
+    """The adapters that a check-up needs in addition to the adapters of a plan."""
 
     sources: Sources
     secrets: Secrets
     servers: Mapping[str, Server] = field(default_factory=dict)
-    """Queue to its server, for queues whose server reports its status."""
+    """Queue to server, for queues whose server reports its status."""
     further: Mapping[str, Callable[[], Sequence[CheckResult]]] = field(default_factory=dict)
-    """Name to an additional check; returns findings or raises FleetError."""
+    """Name of an additional check to its function, which returns findings or raises FleetError."""
     lock: Callable[[], tuple[str, str] | None] = lambda: None
-    """Returns the owner of the fleet's lock, and since when."""
+    """Returns the owner of the fleet's lock and the start of the lock; None if it is free."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Provider to the command that installs its engine's missing extra."""
+    """Provider to the command that installs the missing Python extra of its engine."""
     unchecked: Mapping[str, str] = field(default_factory=dict)
-    """Subject to a description of how to check it by hand."""
+    """Subject that fleet cannot check to instructions for a manual check."""
 
 
 def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
-    """Return all findings, dependencies first."""
+    """Return the findings of all checks; a subject precedes the subjects that depend on it."""
     summaries: dict[str, Summary] = {}
     findings = (
         *_secrets(case, asked),
@@ -70,7 +70,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
         *_list_unchecked(asked),
     )
     found = tuple(_without_echoes(findings))
-    # A fleet that only observes a queue needs no apply.
+    # A fleet that only observes queues needs no apply.
     has_run = not case.fleet.pools or not any(each.said == _NO_RUN for each in found)
     return Diagnosis(
         fleet=case.fleet.fleet,
@@ -82,7 +82,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
 
 
 def _without_echoes(findings: Sequence[CheckResult]) -> Iterator[CheckResult]:
-    """Yield findings, without those of queues that repeat an error of the store."""
+    """Yield findings; omit findings of other subjects that repeat an error of the store."""
     said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
     return (each for each in findings if each.about == _STORE or each.said not in said)
 
@@ -160,7 +160,7 @@ def _check_counts(queue: str, server: Server) -> CheckResult:
 
 
 def _rules(case: Case) -> Iterator[CheckResult]:
-    """Yield whether queues have the rules of fleet.yaml, which act only there."""
+    """Yield whether each queue has the tag rules of fleet.yaml; only the queue applies them."""
     for verdict in case.plan.rules:
         about = f"queue {verdict.queue}, rules of {verdict.place}"
         said = describe_rules(verdict)
@@ -223,7 +223,7 @@ def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     for name in sorted(case.fleet.providers):
         about = f"provider {name}, engine"
         engine = asked.sources.engine_of(name)
-        if name in asked.lacking:  # the embedded engine also evaluates programs of Pulumi's SDK
+        if name in asked.lacking:  # the embedded engine also runs programs of Pulumi's SDK
             yield wrong(about, "what it needs is not installed", asked.lacking[name])
         elif engine.name == "pulumi" and case.fleet.state.passphrase is None:
             said = "no passphrase to encrypt the secrets in stack state"
@@ -239,7 +239,7 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
         found = wrong(_STORE, str(error), "fleet state init")
-        # A fleet that only observes a queue needs no store.
+        # A fleet that only observes queues needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
         return
     ran = _NO_RUN
@@ -285,7 +285,7 @@ def _images(case: Case) -> Iterator[CheckResult]:
 
 
 def _troubles(case: Case) -> Iterator[CheckResult]:
-    """Yield the stops, failures, freezes and holds that no other finding reports."""
+    """Yield notices about the stops, failures, freezes and holds that no other finding reports."""
     reported = describe_troubles(case.fleet, case.world, case.inventory).values()
     for each in find_troubles(case.plan):
         if not any(text in each.said for text in reported):

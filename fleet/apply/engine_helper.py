@@ -1,6 +1,6 @@
-"""A process that runs an engine's operations for an apply in another process.
+"""A process that runs the operations of an engine for an apply in another process.
 
-`fleet apply` starts it: python -m fleet.apply.engine_helper DESCRIPTOR.
+`fleet apply` starts it with `python -m fleet.apply.engine_helper DESCRIPTOR`.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from fleet.state.storage import find_storage
 
 
 def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
-    """Return the engines of a fleet, wired as in the parent process."""
+    """Return a function from provider to engine, wired as in the parent process."""
     fleet, file = setting
     clock, secrets = SystemClock(), HostSecrets.beside(file)
     clouds = clouds_of(fleet, file, clock)
@@ -30,7 +30,7 @@ def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
 
 
 def run(descriptor: int) -> None:
-    """Serve operations through a pipe, then exit."""
+    """Serve the parent's operations through a pipe, then exit."""
     # The parent is still observing: import slow modules now.
     with suppress(EngineAbsent, ModuleNotFoundError):  # `engines_for` reports it
         for module in ("fleet.engines.pulumi_sdk", "fleet.engines.pulumi"):

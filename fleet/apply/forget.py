@@ -1,8 +1,8 @@
 """Remove records of lost objects: a machine from its stack, a stack from the store.
 
-A stack entry without a machine occupies a slot of its pool indefinitely. Only an operator can
-confirm that the machine is gone, since a provider may fail to list it. Then its worker is disabled
-too, and its work returns to the queue.
+A stack entry without a machine occupies capacity of its pool indefinitely. A provider may fail to
+list a machine, so only an operator can confirm that it was deleted. fleet then also disables its
+worker, and the queue restarts the worker's build.
 """
 
 from collections.abc import Callable
@@ -23,16 +23,16 @@ _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
 class RemovedRecord(NamedTuple):
-    """The result of removing a machine's record."""
+    """Result of removing a machine's record."""
 
     pool: str
-    """Pool of the machine's stack."""
+    """Pool whose stack had the machine."""
     queue: str | None = None
-    """Queue that disabled the worker; None: no queue had one."""
+    """Queue that disabled the worker; None if no queue had a worker to disable."""
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> RemovedRecord:
-    """Remove the record of a machine and its worker; raises PlanRefused if it may exist."""
+    """Remove a machine's record and disable its worker; raises PlanRefused if it may exist."""
     pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
     unit = _find_missing(fleet, world, inventory, name)
@@ -43,7 +43,7 @@ def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> R
 
 
 def _release(unit: Unit, sources: Sources) -> str | None:
-    """Disable the worker of a machine and return its queue; None without a worker."""
+    """Disable the worker of a machine and return its queue; None if no worker needs that."""
     worker, registry = unit.worker, sources.registries.get(unit.registry or "")
     if worker is None or registry is None:
         return None
@@ -54,7 +54,7 @@ def _release(unit: Unit, sources: Sources) -> str | None:
 
 
 def _find_pool(world: World, name: str) -> str:
-    """Return the pool whose stack contains a machine."""
+    """Return the pool whose stack has this machine; raises PlanRefused if no stack has it."""
     for pool, stack in sorted(world.known_stacks.items()):
         if name in stack.names:
             return pool
@@ -62,7 +62,7 @@ def _find_pool(world: World, name: str) -> str:
 
 
 def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
-    """Return the missing machine; raises PlanRefused if it may exist."""
+    """Return the unit of a missing machine; raises PlanRefused if the machine may exist."""
     for provider, machine in world.machines():
         if machine.name == name:
             raise refusal(
@@ -78,7 +78,7 @@ def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: st
         raise refusal(
             f"an interrupted apply was creating or deleting {name}; `fleet apply` finishes that"
         )
-    # A ticket queue knows which machines it gave out, but does not observe them.
+    # A ticket queue records which machines it assigned, but does not observe them.
     seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
     if seen is not None and seen.state in _CONNECTED and not seen.away:
         raise refusal(
@@ -94,7 +94,7 @@ def _describe_use(unit: Unit) -> str:
 
 
 def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) -> None:
-    """Remove the record of a lost stack; refuses a stack with machines."""
+    """Remove the record of a lost stack; raises PlanRefused if the stack has machines."""
     records = {record.name: record for record in store.stacks()}
     if name not in records:
         known = ", ".join(records) or "none"
@@ -103,7 +103,7 @@ def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) ->
     try:
         stack = engine_of(ref.provider).read(ref)
     except FleetError:
-        stack = None  # unreadable by any engine, so it is lost
+        stack = None  # no engine can read the stack, so it is lost
     if isinstance(stack, Stack) and stack.ids:
         held, them = many(len(stack.ids), "machine"), "it" if len(stack.ids) == 1 else "them"
         raise PlanRefused(

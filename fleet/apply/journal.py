@@ -1,7 +1,7 @@
-"""Record every changing step in the journal before it is carried out.
+"""Record every change in the journal before it is made.
 
-So the next run, and an operator, can see which steps a dead run had started. An engine's operation
-is one step; the stack's own state records it machine by machine.
+So an operator and the next run can read which changes a killed run had started. One operation of
+an engine is one entry; the state of its stack records each machine.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ Note = Callable[[str], None]
 
 
 def journalled(sources: Sources, note: Note) -> Sources:
-    """Wrap adapters so that they pass each change to `note` before making it."""
+    """Return adapters that pass a description of each change to `note` before they make it."""
     planned: dict[str, tuple[StackStep, ...]] = {}
     return replace(
         sources,
@@ -86,7 +86,7 @@ class _Enroller:
 
 
 class _Engine:
-    """An engine that describes an update by the stack's last preview in `planned`."""
+    """An engine that describes an update by the last preview of its stack, stored in `planned`."""
 
     def __init__(
         self, engine: Engine, planned: dict[str, tuple[StackStep, ...]], note: Note

@@ -1,6 +1,6 @@
-"""Apply repeatedly on a schedule; each run is a plain apply.
+"""Apply repeatedly on a schedule; each run is an ordinary apply.
 
-A run that fails, or finds the fleet's lock held, does not end the loop: the next run retries.
+If a run fails, or another process has the fleet's lock, the loop continues with the next run.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from fleet.schema.units import write_count, write_duration
 from fleet.words.runs import describe_retry
 
 _MAX_DEFECTS = 6
-"""Consecutive runs ended by a defect after which the loop ends too."""
+"""Consecutive runs that failed by a defect of fleet, after which the loop stops."""
 _MAX_BACK_OFF_INTERVALS = 3
-"""Maximum extra intervals before the next run, since machines cost money meanwhile."""
+"""Maximum additional intervals before the next run; machines cost money during the pause."""
 _QUIET_REASONS = frozenset(
     {
         Reason.KEPT_FOR_MIN,
@@ -42,31 +42,31 @@ _QUIET_REASONS = frozenset(
         Reason.MACHINE_GONE,
     }
 )
-"""Reasons of workers that are neither pending work nor about to be deleted."""
+"""Reasons of kept workers that are neither pending work nor about to be deleted."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The interval of runs and the end of the loop, in seconds."""
+    """Interval between runs and maximum duration of the loop, in seconds."""
 
     every: int
     most: int | None = None
-    """Latest start of a run after the first one; None: unlimited."""
+    """Maximum seconds from the loop's start to the start of a run; None if unlimited."""
     until_quiet: bool = False
 
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The result of one apply."""
+    """Result of one apply: its exit code, and short descriptions of pending work."""
 
     code: int
     on_the_way: tuple[str, ...] = ()
     changed: bool = False
-    """Whether it created or deleted a machine."""
+    """Whether the apply created, deleted, forgot or cleaned a machine."""
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether all work is done, so that later runs would make no change."""
+        """Return whether the apply succeeded and no work is pending."""
         return self.code == 0 and not self.on_the_way
 
 
@@ -77,9 +77,9 @@ def keep_running(
     signals: Signals,
     background: Background | None = None,
 ) -> int:
-    """Run on this schedule until its end or a stop signal; return the exit code.
+    """Run on this schedule until it ends or a stop signal arrives; return the exit code.
 
-    Waits for background work first.
+    Waits for background work before it returns.
     """
     with signals.heard():
         try:
@@ -114,10 +114,10 @@ def _finish(background: Background, console: Console, signals: Signals) -> None:
 def keep_applying(
     schedule: Schedule, run: Callable[[], ApplyResult], clock: Clock, waiter: Waiter, tell: Tell
 ) -> int:
-    """Run on this schedule until its end or until the waiter stops it; return the exit code.
+    """Run on this schedule until it ends or the waiter stops it; return the exit code.
 
-    The code is that of the last run, since each retries the failures of earlier ones. It is 0
-    after a stop signal, and 1 if the fleet should have become quiet and did not.
+    The exit code is that of the last run, since each run retries the failures of earlier runs. It
+    is 0 after a stop signal, and 1 if `until_quiet` is set and work is still pending.
     """
     tally = _Tally(began=clock.now())
     while True:
@@ -126,7 +126,7 @@ def keep_applying(
         if schedule.until_quiet and last is not None and last.is_quiet:
             tell(f"idle {tally}")
             return 0
-        # A clock that was set back must not cause a long wait.
+        # A clock that was set back must not cause a long pause.
         late = (clock.now() - started).total_seconds()
         pause = min(max(schedule.every - late, 0), schedule.every) + tally.back_off(schedule.every)
         if schedule.most is not None and _age(tally, clock) + pause >= schedule.most:
@@ -144,11 +144,11 @@ class _Tally:
     runs: int = 0
     failed: int = 0
     code: int = 1
-    """Code of the last run that had the lock; 1 before the first one."""
+    """Exit code of the last run that had the lock; 1 before the first run."""
     defects: int = 0
-    """Consecutive runs ended by a defect of fleet."""
+    """Consecutive runs that failed by a defect of fleet."""
     defect: str = ""
-    """Traceback of the last reported defect."""
+    """Traceback of the last reported defect of fleet."""
 
     def fails(self, code: int, trouble: str, tell: Tell) -> None:
         """Count and report a run that failed for a reason outside fleet."""
@@ -157,17 +157,17 @@ class _Tally:
         tell(describe_retry(trouble))
 
     def back_off(self, every: int) -> int:
-        """Return the extra seconds before the next run after consecutive defects."""
+        """Return the additional seconds before the next run; consecutive defects increase them."""
         return every * min((1 << self.defects) - 1, _MAX_BACK_OFF_INTERVALS)
 
     def __str__(self) -> str:
-        """Return the number of runs, and of failed ones."""
+        """Return the number of runs, and the number of failed runs."""
         failed = f" ({self.failed} failed)" if self.failed else ""
         return f"after {write_count(self.runs, 'run')}{failed}"
 
 
 def _run_once(run: Callable[[], ApplyResult], tally: _Tally, tell: Tell) -> ApplyResult | None:
-    """Run once; None if the run did not complete."""
+    """Return the result of one run; None if the run did not complete."""
     tally.runs += 1
     try:
         done = run()
@@ -175,17 +175,17 @@ def _run_once(run: Callable[[], ApplyResult], tally: _Tally, tell: Tell) -> Appl
         tell(f"{locked}; skipping this run")
         return None
     except FleetError as error:
-        # A store may become available again, but one that was never created does not appear.
+        # A store can become available again, but a store that was never created cannot.
         if isinstance(error, StoreMissing) and tally.runs == 1:
             raise
         tally.fails(error.exit_code, str(error), tell)
         return None
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
-            # A file, or standard output, which an operator can fix.
+            # The operator can fix a file or standard output.
             tally.fails(1, f"{error.filename}: {error.strerror}", tell)
             return None
-        # End only this run: the service continues for clients that wait for a machine.
+        # Only this run fails: the service continues for clients that wait for a machine.
         tally.defects += 1
         tally.failed += 1
         tally.code = 1
@@ -216,15 +216,15 @@ def _end_of_schedule(
 
 
 class Runs:
-    """The runs of one loop, each with the current fleet.yaml if it is valid."""
+    """The runs of one loop, each with the latest valid fleet.yaml."""
 
     def __init__(
         self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
     ) -> None:
         self.shown: list[Callable[[PlanResult], None]] = []
-        """Called with the decision of each run after its end."""
+        """Functions that are called with the plan of each run after the run."""
         self.watch: Callable[[], None] = lambda: None
-        """Called when a run has its plan, after free machines were given to tickets."""
+        """Called when a run has its plan, after idle machines were assigned to tickets."""
         self._args = args
         self._console = console
         self._config = config
@@ -234,12 +234,12 @@ class Runs:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the last valid fleet.yaml."""
+        """Return the latest valid configuration."""
         return self._config.fleet
 
     def run(self) -> ApplyResult:
-        """Apply once, with the current fleet.yaml."""
-        # Defer a stop signal: it would leave a file open.
+        """Apply once with the latest valid fleet.yaml, and return the result."""
+        # Defer a stop signal, which would leave a file open.
         with self._options.signals.changing():
             is_current = self._reload()
         self._options.signals.end_if_asked()
@@ -254,8 +254,8 @@ class Runs:
             for each in applied.outcome.stacks
         )
         run = ApplyResult(code, tuple(find_on_the_way(applied.plan)), changed)
-        # A loop runs for months, and Python rarely collects garbage by itself. A signal waits
-        # until the collection has ended, since an exception during it is lost.
+        # A loop runs for months, and Python rarely collects garbage by itself. Defer a signal
+        # until the collection has ended, since Python loses an exception during it.
         with self._options.signals.changing():
             gc.collect()
         self._print_run(applied, run)
@@ -263,7 +263,7 @@ class Runs:
         return run
 
     def _reload(self) -> bool:
-        """Load fleet.yaml again; False if the loop must continue with the last valid version."""
+        """Load fleet.yaml again; return False if the loop continues with an earlier version."""
         checked = check_file(self._args.file, utc_now().date())
         config = to_config(checked)
         if config is None:
@@ -273,7 +273,7 @@ class Runs:
                 f"{self._args.file}: `fleet` or `state` changed; restart the loop to apply that"
             )
         if config.fleet == self._config.fleet:
-            # Values cached on the equal object stay valid.
+            # Keep the equal object, since it has cached values.
             config = replace(config, fleet=self._config.fleet)
         if self._refused or config.fleet is not self._config.fleet:
             self._console.note(f"{self._args.file} changed; applying the new version")
@@ -283,7 +283,7 @@ class Runs:
         return True
 
     def _keep_last(self, why: str) -> bool:
-        """Report once why the current file is unusable; the loop uses the last valid version."""
+        """Print once why the current fleet.yaml is unusable; return False."""
         if why != self._refused:
             self._console.note(f"{why}\ncontinuing with the last valid {self._args.file}")
         self._refused = why
@@ -295,7 +295,7 @@ class Runs:
             self._console.out(text_for(self._console, plan_blocks(plan)))
 
     def _print_run(self, applied: Applied, run: ApplyResult) -> None:
-        """Print the result of a run; in one line if it equals the one before."""
+        """Print the result of a run; one line if no work changed since the last run."""
         plan, outcome = applied.plan, applied.outcome
         if self._args.json:
             self._console.out(outcome.model_dump_json())
@@ -314,16 +314,16 @@ class Runs:
 
 
 def _has_same_state(new: Fleet, old: Fleet) -> bool:
-    """Return whether an edit keeps the fleet's name and its state."""
+    """Return whether two configurations have the same fleet name and state."""
     return (new.fleet, new.state) == (old.fleet, old.state)
 
 
 def find_on_the_way(plan: Plan) -> Iterator[str]:
-    """Yield short descriptions of pending work; nothing if the fleet is quiet.
+    """Yield short descriptions of pending work; none if the fleet is quiet.
 
-    Pending are actions of this run and of the next ones, requests that have or may get a machine,
-    and workers that start, work, drain or are idle until their time-out. Not pending: workers kept
-    by min, spare, a pause or mode: observe.
+    Pending work: actions of this run and later runs, requests that have or may get a machine, and
+    workers that start, work, drain or wait for their idle time-out. Workers that are kept by
+    `min`, `spare`, a pause or `mode: observe` are not pending work.
     """
     modes = {pool.pool: pool.mode for pool in plan.pools}
     held = [action for action in plan.withheld if modes.get(action.pool) != "observe"]

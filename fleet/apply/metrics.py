@@ -1,4 +1,4 @@
-"""Metrics of a run's world and plan, and of runs and images in the store."""
+"""Prometheus metrics of a run's world and plan, and of the store's runs and images."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,18 +16,18 @@ from fleet.state.store import Store
 
 
 def metrics_of(decision: PlanResult, store: Store | None, wrong_tokens: int | None = None) -> str:
-    """Return the metrics of a decision; `store` is None for a recorded world."""
+    """Return the metrics of a plan; `store` is None for a recorded world."""
     fleet = decision.config.fleet
     if store is None:
         return metrics_to_text(fleet, None, MetricsInputs(decision.world, decision.plan))
-    # The plan reports unreadable parts of the store as unknown.
+    # The plan already reports unreadable parts of the store as unknown.
     last, versions = read_or_default((None, ()), lambda: (last_run(store), store.image_versions()))
     seen = MetricsInputs(decision.world, decision.plan, versions)
     return metrics_to_text(fleet, last, seen, wrong_tokens)
 
 
 def last_run(store: Store) -> LastRun | None:
-    """Return the last completed run; None if there is no such run."""
+    """Return the last completed run; None if no run has completed."""
     found = store.last_runs(1, ended=True)
     if not found:
         return None
@@ -35,12 +35,12 @@ def last_run(store: Store) -> LastRun | None:
     try:
         succeeded = Outcome.model_validate_json(run["outcome"]).exit_code == 0
     except ValidationError:
-        succeeded = False  # written by another version of fleet, unreadable for this one
+        succeeded = False  # another version of fleet wrote an unreadable outcome
     return LastRun(datetime.fromisoformat(run["ended"]), succeeded)
 
 
 class LiveMetrics:
-    """The metrics of the last run; before the first run, those that need no run.
+    """The metrics of the last run; before the first run, only metrics that need no run.
 
     Thread-safe.
     """
@@ -55,11 +55,11 @@ class LiveMetrics:
         self._last: PlanResult | None = None
 
     def show(self, decision: PlanResult) -> None:
-        """Use the world and plan of this run from now on."""
+        """Base the metrics on the world and plan of this run."""
         self._last = decision
 
     def read(self) -> str:
-        """Return the metrics; without a store, those that need no store."""
+        """Return the metrics; if the store is unreadable, only metrics that need no store."""
         with self._lock:
             if self._last is not None:
                 return metrics_of(self._last, self._store, self._wrong_tokens())

@@ -1,4 +1,4 @@
-"""Send each notice once to the channels of fleet.yaml, and retry failed ones later."""
+"""Send each notice once to each channel of fleet.yaml, and retry failed notices later."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,11 +11,11 @@ from fleet.schema.units import write_count
 from fleet.state.store import Store
 
 MOST = 50
-"""Maximum notices in one message; the next run sends the others."""
+"""Maximum notices in one message; the next run sends the remaining notices."""
 AGAIN = timedelta(hours=1)
-"""Pause before a failed notice is retried, so that a hanging server does not delay runs."""
+"""Time before a failed notice is sent again, so that a slow server does not delay each run."""
 _RETENTION = timedelta(days=400)
-"""Retention of sent notices: longer than any notice lasts."""
+"""Time for which a sent notice is recorded; longer than any notice is repeated."""
 _SENT = "sent"
 _FAILED = "failed"
 
@@ -23,7 +23,7 @@ _FAILED = "failed"
 def send_notices(
     plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
 ) -> None:
-    """Send unsent notices over each channel; a failure is only reported."""
+    """Send due notices to each channel; print a warning if that fails."""
     if not (plan.notices and messengers):
         return
     try:
@@ -45,14 +45,14 @@ def _is_due(
     before: Mapping[str, tuple[str, datetime]], channel: str, notice: Notice, now: datetime
 ) -> bool:
     result, at = before.get(f"{channel} {notice.key}", ("", None))
-    # A clock that was ahead recorded a failure in the future.
+    # A clock that was ahead may have recorded a failure in the future.
     return result != _SENT and (at is None or not at <= now < at + AGAIN)
 
 
 def _send(
     plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
 ) -> str:
-    """Send one message; return the result, as the store records it."""
+    """Send one message; return the result for the store's record."""
     count = write_count(len(due), "notice")
     subject = f"fleet {plan.fleet}: {count}"
     text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])

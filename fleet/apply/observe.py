@@ -1,4 +1,4 @@
-"""Observe the world: read every source of fleet.yaml, and the store."""
+"""Observe the world: read all sources of fleet.yaml, and the store."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -64,84 +64,84 @@ if TYPE_CHECKING:
     from fleet.state.store import Store
 
 REMEMBERED = 50
-"""Latest attempts per pool, machine type and market that decisions use."""
+"""Number of latest creation attempts per pool, machine type and market that decisions use."""
 _MAX_ATTEMPTS = 10_000
-"""Maximum attempts per pool, type and market that are searched for machines of this store."""
+"""Maximum creation attempts per pool, type and market that are searched for known machines."""
 _MAX_AHEAD = timedelta(minutes=5)
-"""Maximum lead of another clock over this one in the time of a run or machine.
+"""Maximum lead of another clock over this clock in the time of a run or machine.
 
 Later times are ignored, although a run tolerates MAX_SKEW."""
 _MAX_JOURNAL_RUNS = 20
-"""Ended runs that are searched for deletions."""
+"""Number of ended runs that are searched for deletions."""
 _PRICE_LIST_LIFETIME = timedelta(hours=24)
-"""Lifetime of a price list before its provider is read again."""
+"""Age of a stored price list from which the provider is read again."""
 
 
 class Sequential:
-    """Runs tasks one after the other."""
+    """An executor that runs tasks one after the other."""
 
     def __init__(self) -> None:
         self.under_way: Mapping[str, Collection[str]] = {}
         self._ended: list[StackOutcome] = []
 
     def run(self, tasks: Sequence[EngineTask]) -> None:
-        """Run tasks."""
+        """Run tasks one after the other."""
         self._ended += [outcome for task in tasks if (outcome := task.work())]
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return the results of finished tasks."""
+        """Return the results of finished tasks, each once."""
         ended, self._ended = self._ended, []
         return ended
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The adapters of one fleet.yaml, wired by a command."""
+    """The adapters for one fleet.yaml; a command creates them."""
 
     queues: Mapping[str, Queue]
     providers: Mapping[str, Provider]
     registries: Mapping[str, Registry]
     """Queue or provider to the registry that drains and disables its workers."""
     engine_of: Callable[[str], Engine]
-    """Provider name to the engine of its stacks; raises FleetError if unknown."""
+    """Returns the engine of a provider's stacks; raises FleetError for an unknown provider."""
     store: "Store"
     asking: Callable[[], SourceReader]
-    """Creates a reader of several sources; its deadline starts with the call."""
+    """Creates a reader of several sources, whose deadline starts at this call."""
     machine_apis: Mapping[str, MachineApi] = field(default_factory=dict)
-    """Providers whose machines can be changed without their stack."""
+    """Provider to its API, for providers that can change a machine without its stack."""
     bases: Mapping[str, SharedStackEngine] = field(default_factory=dict)
-    """Providers with shared parts, to the engine of these parts."""
+    """Provider to the engine of its base stack, which has resources that all pools share."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
-    """Queue to the enroller of new workers; each of these queues has a registry too."""
+    """Queue to the adapter that enrols new workers; each of these queues also has a registry."""
     desks: Mapping[str, TicketDesk] = field(default_factory=dict)
-    """Ticket queues, whose machines fleet itself assigns."""
+    """Ticket queue to the desk that assigns its machines to tickets."""
     cleaners: Mapping[str, MachineCleaner] = field(default_factory=dict)
-    """Providers that clean machines between tickets."""
+    """Provider to the adapter that cleans its machines between tickets."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
-    """Queue to the reader of its own tag rules."""
+    """Queue to the reader of the tag rules that the queue applies."""
     look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
-    """Probes the ports of machines with `ready`, and adds the results to the listings."""
+    """Probes the ports of machines with a `ready` setting; adds the results to the listings."""
     prices: Mapping[str, PriceReader] = field(default_factory=dict)
-    """Providers with a price API."""
+    """Provider to the reader of its price API."""
     messengers: Mapping[str, Messenger] = field(default_factory=dict)
     """Channel of `notify` to its messenger."""
     members: MemberReader | None = None
-    """Reader of group members, if fleet.yaml has a source for them."""
+    """Reader of group members; None if fleet.yaml has no source of group members."""
     prepare: Callable[[], None] = lambda: None
-    """Prepares for the first change of an apply."""
+    """Does the one-time setup that the first change of an apply needs."""
     is_ending: Callable[[], bool] = lambda: False
-    """Whether a stop signal arrived: then no further pool is started."""
+    """Returns whether a stop signal arrived; the run then starts no further pool."""
     executor: PoolExecutor = field(default_factory=Sequential)
-    """Runs the work on several pools, one task each."""
+    """Runs the changes of pools, one task per pool."""
 
     @property
     def of_tickets(self) -> TicketSources:
-        """Return the parts that give machines to tickets."""
+        """Return the adapters that are needed to assign machines to tickets."""
         return TicketSources(self.desks, self.cleaners, self.store, self.executor)
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
-    """Return the world as reported by all sources; unreadable parts are Unknown."""
+    """Return the world that all sources report; unreadable parts are Unknown."""
     asking = sources.asking()
     listed = {
         name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
@@ -182,13 +182,13 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         prices=read_prices(sources.prices, sources.store, now, asking),
     )
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
-    # Tickets last: a ticket opened while a slow source is read is served in this run.
+    # Read tickets last, so that this run serves tickets opened while it read a slow source.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
     since: dict[str, datetime | None] = {}
     for name, desk in sources.desks.items():
         began = _read_store(desk.known_since)
         if isinstance(began, Unknown):
-            # A machine may be older than the store, and its ticket only in a lost store.
+            # A machine may be older than the store, and only a lost store may have had its ticket.
             queues[name] = queues[name].altered(workers=began)
         else:
             since[name] = began
@@ -198,7 +198,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues |= dict(connected().hand_out().with_forgotten(fleet, queues, listings, since, known))
     queues |= dict(_share_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
-    # If the use of approvals is unreadable, no approval may be used.
+    # If the uses of approvals are unreadable, no approval is valid.
     approved = _read_store(lambda: _count_approvals(sources.store, world))
     return world.altered(approved=approved)
 
@@ -208,7 +208,7 @@ S = TypeVar("S")
 
 
 def _read_store(ask: Callable[[], T]) -> T | Unknown:
-    """Return a value from the store; Unknown if the store fails."""
+    """Return a value from the store; Unknown if the store is missing or fails."""
     try:
         return ask()
     except (StoreMissing, StoreFailed) as error:
@@ -216,7 +216,7 @@ def _read_store(ask: Callable[[], T]) -> T | Unknown:
 
 
 def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
-    """Return records from the store; empty if the store does not exist."""
+    """Return records from the store; empty if the store is missing, Unknown if it fails."""
     try:
         return ask()
     except StoreMissing:
@@ -226,7 +226,7 @@ def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
 
 
 def read_or_default(otherwise: S, ask: Callable[[], T]) -> T | S:
-    """Return a value from the store; a default if the store fails."""
+    """Return a value from the store; the default if the store is missing or fails."""
     told = _read_store(ask)
     return otherwise if isinstance(told, Unknown) else told
 
@@ -236,7 +236,7 @@ def _reading(told: QueueReading | Unknown) -> QueueReading:
 
 
 def _without_future_times(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
-    """Return a listing in which creation times in the future are unknown.
+    """Return a listing in which each creation time in the future is replaced by None.
 
     The provider's clock or time zone is wrong in this case.
     """
@@ -266,7 +266,7 @@ def read_stacks(
     engine_of: Callable[[str], Engine],
     asking: SourceReader,
 ) -> dict[str, Stack | Unknown]:
-    """Return the stacks of pools that are configured, recorded, or named by a machine's label."""
+    """Map pools to stacks, for pools that are configured, recorded or in a machine's label."""
     records = _map_current_names(fleet, known)
     configured = {name: pool.provider for name, pool in fleet.dynamic_pools.items()}
     remembered = {pool: record.provider for pool, record in records.items()}
@@ -288,7 +288,7 @@ def read_stacks(
 
 
 def _map_current_names(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
-    """Return the recorded stacks by pool, renamed pools by their new name."""
+    """Map pools to their recorded stacks; a renamed pool has its new name."""
     records = {record.pool: record for record in known}
     heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
     return {heirs.get(pool, pool): record for pool, record in records.items()}
@@ -298,14 +298,14 @@ def _map_current_names(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, 
 class _StackReader:
     fleet: Fleet
     owners: Mapping[str, str]
-    """Stack to the pool in its record."""
+    """Stack name to the pool in the stack's record."""
     engine_of: Callable[[str], Engine]
     asking: SourceReader
 
     def of_pool(
         self, pool: str, provider: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return a pool's stack under its current name; None if it does not exist."""
+        """Return a pool's stack under the pool's current name; None if it does not exist."""
         ref = stack_ref(self.fleet, pool, provider)
         if record is not None:
             return self._read_named_stack(ref, record.name, record)
@@ -326,7 +326,7 @@ class _StackReader:
     def _read_named_stack(
         self, ref: StackRef, name: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return the stack of this name; records the name if it differs from the pool's."""
+        """Return the stack with this name; set its `name` if the pool implies another name."""
         stack = self._read(ref.altered(name=name), record)
         if not isinstance(stack, Stack) or name == stack_name(self.fleet, ref.pool):
             return stack
@@ -352,7 +352,7 @@ class _StackReader:
                 unknown=f"it belongs to engine {record.engine}, not {engine.name}; "
                 f"set `engine: {record.engine}` on provider {ref.provider} again"
             )
-        # Serial 0 was recorded before the first operation: the stack may never have been created.
+        # Serial 0 is recorded before the first operation, so the stack may not exist yet.
         if stack is None and record.serial > 0:
             return Unknown(
                 unknown=f"stack {ref.name} existed before and is missing now; restore the state, "
@@ -364,10 +364,10 @@ class _StackReader:
 def _check_content(
     ref: StackRef, stack: Stack | Unknown | None, fleet: Fleet, record: StackRecord | None
 ) -> Stack | Unknown | None:
-    """Return a stack, or Unknown if it contains machines of another pool.
+    """Return a stack, or Unknown if it has machines of another pool.
 
-    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name. The
-    store's record tells the former names of pools.
+    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have the same stack name. If
+    the stack has a record, its labels may have former names of the pool.
     """
     pool = fleet.pools.get(ref.pool)
     names = {ref.pool, pool.previously if isinstance(pool, Pool) else None}
@@ -382,7 +382,7 @@ def _check_content(
 
 
 def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
-    """Return the reference of a pool's stack at a provider; an existing stack keeps its name."""
+    """Return the reference to a pool's stack at a provider; an existing stack keeps its name."""
     declared = fleet.providers.get(provider)
     return StackRef(
         project=declared.kind if declared else "",
@@ -395,14 +395,14 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
 def read_bases(
     fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: SourceReader
 ) -> dict[str, Base | Unknown]:
-    """Return the existing base stacks."""
+    """Map providers to their base stacks; omit providers without a base stack."""
     asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
     read = asking("the base of provider", asked)
     return {name: base for name, base in read.items() if base is not None}
 
 
 def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return the reference of a provider's base stack; no pool's stack has this name."""
+    """Return the reference to a provider's base stack; no stack of a pool has this name."""
     return StackRef(
         project=fleet.providers[provider].kind,
         name=f"{fleet.fleet}.{provider}",
@@ -424,8 +424,8 @@ def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
 def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
     """Return the start times of the latest completed runs, oldest first.
 
-    Other journal entries, such as a forgotten machine, carried out no plan. The time of a run in
-    the future is unknown, since its clock was ahead.
+    Other journal entries, such as a forgotten machine, carried out no plan. A time in the future
+    is omitted, since the clock of that run was ahead.
     """
     latest = store.last_runs(assembly.REMEMBERED, ended=True)
     began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
@@ -433,7 +433,7 @@ def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
 
 
 def _delete_seconds(store: "Store") -> int | None:
-    """Return the duration in seconds of the longest recent run that deleted machines."""
+    """Return the seconds of the longest recent run that deleted machines; None if none did."""
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
         for run in read_or_default((), lambda: store.last_runs(_MAX_JOURNAL_RUNS, ended=True))
@@ -455,7 +455,7 @@ def _has_deleted(outcome: str) -> bool:
 def read_prices(
     readers: Mapping[str, PriceReader], store: "Store", now: datetime, asking: SourceReader
 ) -> dict[str, PriceList | Unknown]:
-    """Return each provider's price list: the stored one if fresh, or if no other is readable."""
+    """Map providers to price lists: the stored list if it is fresh or no new list is readable."""
     kept = {
         name: _read_stored_list(name, reader, store) for name, reader in sorted(readers.items())
     }
@@ -483,7 +483,7 @@ def _store_list(name: str, told: PriceList, store: "Store") -> None:
 
 
 def _read_stored_list(name: str, reader: PriceReader, store: "Store") -> PriceList | None:
-    """Return the stored price list of a provider if it is for the current location."""
+    """Return the stored price list of a provider; None if missing or for another location."""
     kept = read_or_default(None, partial(store.prices.find, name))
     return kept if kept is not None and kept.location == reader.location else None
 
@@ -491,9 +491,9 @@ def _read_stored_list(name: str, reader: PriceReader, store: "Store") -> PriceLi
 def read_price_list(
     name: str, reader: PriceReader, store: "Store", now: datetime
 ) -> tuple[PriceList | None, PriceList]:
-    """Return the stored list and the one read now, which replaces it.
+    """Read and store a price list; return the earlier stored list (or None) and the new list.
 
-    Raises SourceUnreachable if no list can be read.
+    Raises SourceUnreachable if the provider has no readable list.
     """
     kept, told = _read_stored_list(name, reader, store), reader.read(now)
     _store_list(name, told, store)
@@ -507,7 +507,7 @@ def with_rules(
     store: "Store",
     asking: SourceReader,
 ) -> dict[str, QueueReading]:
-    """Return the readings with the rules of each queue, and when they were first observed."""
+    """Return readings with the tag rules of each queue, and when fleet first observed them."""
     if not rules:
         return dict(queues)
     seen = read_or_default({}, store.rules.read)
@@ -532,7 +532,7 @@ def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> Held
 
 
 def remember_rules(world: World, store: "Store") -> None:
-    """Record when rules of queues were first observed, if they are new."""
+    """Record this world's time for all tag rules that were observed for the first time."""
     store.rules.write(
         {
             f"{name}/{place}": (held.digest, world.time)
@@ -546,7 +546,7 @@ def remember_rules(world: World, store: "Store") -> None:
 def _share_packages(
     fleet: Fleet, queues: Mapping[str, QueueReading]
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield ticket queues with the packages that other queues report for their work."""
+    """Yield ticket queues with the package of each ticket's build, if a Copr queue reports it."""
     desks = dict(queues)
     for name, reading in queues.items():
         queue, told = fleet.queues.get(name), reading.packages
@@ -566,7 +566,7 @@ def _building(worker: Worker, package: str | None) -> Worker:
 
 
 def _count_approvals(store: "Store", world: World) -> dict[str, int]:
-    """Return how often approvals were used."""
+    """Map each approval to the number of its uses."""
     readings = [queue.workers for queue in world.queues.values()]
     readings += [
         listing if isinstance(listing, Unknown) else listing.workers
@@ -577,13 +577,13 @@ def _count_approvals(store: "Store", world: World) -> dict[str, int]:
 
 _MIN_PAUSE_SECONDS = 0.2
 _PAUSE_FACTOR = 4
-"""Work during the wait takes at most one part in this number of the time."""
+"""Minimum pause after work during the wait, as a multiple of the duration of the work."""
 
 
 class Concurrently:
-    """A common deadline for all sources of one observation, read concurrently.
+    """A reader that reads all sources of one observation concurrently, with one deadline.
 
-    A late source continues in a daemon thread; its result is ignored.
+    A source that misses the deadline continues in a daemon thread; its result is ignored.
     """
 
     def __init__(
@@ -591,14 +591,14 @@ class Concurrently:
         seconds: float = OBSERVATION_SECONDS,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """`meanwhile` is called repeatedly while sources are read."""
+        """Call `meanwhile` repeatedly while sources are read."""
         self._meanwhile = meanwhile
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._took: dict[str, float] = {}
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return the result of each source by name; Unknown if it failed or is late."""
+        """Map source names to results; Unknown if a source failed or missed the deadline."""
         began = time.monotonic()
         answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
         self._await(answers.values())
@@ -613,7 +613,7 @@ class Concurrently:
             except FleetError as error:
                 told[name] = Unknown(unknown=str(error))
             except ValidationError as error:
-                # Values have ranges; one outside its range makes only its source unknown.
+                # A value outside its permitted range makes only its source unknown.
                 wrong = first_mistake(error, "a value")
                 told[name] = Unknown(unknown=f"{kind} {name} returned an impossible {wrong}")
         return told
@@ -640,7 +640,7 @@ class Concurrently:
                 answer.set_exception(error)
             self._took[source] = time.monotonic() - began
 
-        # Readings in the thread belong to the same observation (`fleet.observation`).
+        # A thread must use the same observation (`fleet.observation`) as its caller.
         run_here = partial(copy_context().run, run)
         Thread(target=run_here, name=f"asking {source}", daemon=True).start()
         return answer

@@ -1,7 +1,7 @@
-"""Place and lift orders of operators in the store, during any run.
+"""Place and lift orders of operators in the store; a run may be active at the same time.
 
 No lock is needed: an order applies to all runners immediately, and a run reads the orders again
-before each pool.
+before it changes each pool.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _MAX_ATTEMPTS = 10_000
 
 @dataclass(frozen=True)
 class Ordering:
-    """The context of every command that places or lifts an order."""
+    """The context of each command that places or lifts an order."""
 
     config: Config
     sources: Sources
@@ -40,22 +40,22 @@ class Ordering:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the configuration."""
+        """Return the fleet of this configuration."""
         return self.config.fleet
 
     @classmethod
     def of(cls, args: argparse.Namespace, console: Console) -> "Ordering":
-        """Create the context from a command's arguments."""
+        """Create the context from the arguments of a command."""
         config = load_config(args, console)
         sources = wire(config.fleet, args.file)
-        # Use the time of the store's server, in case the local clock is wrong.
+        # The store's server has the time for all runners, and the local clock may be wrong.
         now = sources.store.server_time() or utc_now()
         if odd := why_odd(sources.store, now):
             console.note(f"fleet: warning: {odd}")
         return cls(config, sources, console, now, find_origin())
 
     def terms(self, args: argparse.Namespace) -> dict[str, object]:
-        """Return the common fields of orders: author, start, end, reason."""
+        """Return the fields that all orders have: author, start, end and reason."""
         if None in (args.seconds, args.reason):
             raise WrongUsage("an order needs --for TIME and --reason TEXT; `--end` ends one")
         until = self.now + timedelta(seconds=args.seconds)
@@ -71,28 +71,28 @@ class Ordering:
         return bool(args.end)
 
     def place(self, order: Order) -> None:
-        """Write an order for all runners."""
+        """Write an order to the store, for all runners."""
         entry = logged(order.order, order, self.now)
         self.sources.store.place_order(order, entry)
 
     def lift(self, orders: Iterable[Order], kind: str) -> None:
-        """Lift orders before their end; `kind` is the log's word for it."""
+        """Lift orders before their end; `kind` is the kind of the log entry."""
         entries = {each.key: logged(kind, each, self.now) for each in orders}
         self.sources.store.lift_orders(entries)
 
     def in_force(self) -> tuple[Order, ...]:
-        """Return every active order."""
+        """Return all active orders."""
         return self.sources.store.orders(self.now)
 
     def check_pool(self, name: str | None) -> None:
-        """Refuse a pool that is neither in fleet.yaml nor has a stack."""
+        """Raise FleetError for a pool that neither is in fleet.yaml nor has a stack."""
         if name is not None:
             stacks = (record.pool for record in self.sources.store.stacks())
             known = {*self.fleet.pools, *stacks}
             _check("pool", name, known, f"pools of fleet {self.fleet.fleet}")
 
     def check_machine(self, name: str) -> None:
-        """Refuse an unknown machine; those created by fleet are known without an observation."""
+        """Raise FleetError for an unknown machine; observe only if fleet did not create it."""
         if any(each.worker == name for each in self.sources.store.attempts(_MAX_ATTEMPTS)):
             return
         if name in static_names(self.fleet):
@@ -108,7 +108,7 @@ class Ordering:
 
 
 def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
-    """Return the log entry of an order that is placed or lifted."""
+    """Return the log entry about an order that is placed or lifted."""
     own = order.model_dump(mode="json", exclude={"order", "at", "reason", "pool", "machine"})
     return order_entry(
         kind,
@@ -122,7 +122,7 @@ def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
 
 
 def freezes_of(orders: Iterable[Order], pool: str | None) -> list[Freeze]:
-    """Return the freezes of exactly this pool, or of every pool."""
+    """Return the freezes of exactly this pool; if `pool` is None, the freezes of all pools."""
     return [each for each in orders if isinstance(each, Freeze) and each.pool == pool]
 
 

@@ -1,4 +1,4 @@
-"""The origin of a run for the log: user, host, commit and pipeline."""
+"""Find the origin of a run for the log: user, host, commit and pipeline."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _FORGES = ("GITHUB", "FORGEJO", "GITEA")
 
 
 def find_origin(environment: Mapping[str, str] = os.environ) -> Origin:
-    """Return the origin, from the variables of a forge's job or else from this system."""
+    """Return the origin of this run from the variables of a CI job, or else from this system."""
 
     def first(*names: str) -> str:
         return next(

@@ -1,8 +1,8 @@
-"""Change several pools at the same time, also during later runs.
+"""Change several pools at the same time, and continue during later runs.
 
-Threads take turns: only one at a time uses store, registries and console. Others continue only
-while it waits for the engine or for a user's command. The runs of a loop and their background work
-hold the fleet's lock together, until no work is left.
+Threads take turns: only one thread at a time uses store, registries and console. Other threads
+continue while that thread waits for the engine or for a user's command. The runs of a loop and
+their background work hold the fleet's lock together until all work has ended.
 """
 
 import os
@@ -34,7 +34,7 @@ from fleet.state.store import Store
 
 _HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
 _MAX_COMMAND_THREADS = 64
-"""Maximum concurrent pools and machines with user commands; providers have lower limits."""
+"""Maximum pools and machines whose user commands run concurrently; providers have lower limits."""
 _POLL_SECONDS = 0.5
 
 
@@ -43,26 +43,26 @@ _MAX_JOBS = 8
 
 
 def default_jobs() -> int:
-    """Return the default number of pools changed at the same time; their processes often wait."""
+    """Return the default number of pools changed concurrently; their processes often wait."""
     return min(max(os.cpu_count() or 1, _MIN_JOBS), _MAX_JOBS)
 
 
 class Parallelism(NamedTuple):
-    """The number of pools changed at the same time, and their threads."""
+    """Number of pools that are changed concurrently, and the threads that change them."""
 
     jobs: int = 1
     background: "Background | None" = None
-    """Runs slow work during later runs; None: each run waits for its own work."""
+    """Continues slow work during later runs; None if each run waits for its work."""
 
 
 @contextmanager
 def pool_executor(
     fleet: Fleet, file: str, sources: Sources, pace: Parallelism, tell: Callable[[str], None]
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
-    """Yield sources that change pools concurrently, and a function that stops their work.
+    """Yield sources that change pools concurrently, and a function that stops this work.
 
-    These are pools of the Pulumi engine, and those with machines of user commands. If there are
-    none, pools are changed one after the other in this process.
+    Concurrent are pools of the Pulumi engine and pools whose machines need user commands. Without
+    such pools, this process changes pools one after the other, and the function is None.
     """
     own = {
         name: each
@@ -77,7 +77,7 @@ def pool_executor(
     background = shared or Background(pace.jobs)
     helpers = Helpers(_HELPER, (fleet, file))
     if has_real_engine and not shared:
-        helpers.start()  # starts while this process observes and plans
+        helpers.start()  # the helpers start while this process observes and plans
     slow: dict[str, SupportsConcurrency | None] = {**own}
     slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
     executor = _ParallelExecutor(helpers, background, slow, sources.is_ending, tell)
@@ -112,7 +112,7 @@ class _ParallelExecutor:
         is_ending: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
-        """`slow` maps slow providers to their user commands; None: to the Pulumi engine."""
+        """`slow` maps slow providers to their user commands, or to None for the Pulumi engine."""
         self._helpers = helpers
         self._background = background
         self._slow = slow
@@ -120,20 +120,20 @@ class _ParallelExecutor:
         self._tell = tell
         self._before = background.under_way
         self._left = 1
-        """Users of the helpers: its tasks, and the run itself."""
+        """Number of users of the helpers: the unfinished tasks, and the run itself."""
         background.cuts.append(self._cut)
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return the tasks that ran when this run started, or run now, with their machines."""
+        """Map each task that ran at the start of this run, or runs now, to its machines."""
         return {**self._before, **self._background.under_way}
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return the results of finished tasks, each once; includes tasks of earlier runs."""
+        """Return the results of finished tasks, each once, including tasks of earlier runs."""
         return self._background.ended()
 
     def run(self, tasks: Sequence[EngineTask]) -> None:
-        """Run tasks, some concurrently, started in order."""
+        """Start tasks in order; tasks of slow providers run concurrently."""
         under_way = self.under_way
         new = [task for task in tasks if task.what not in under_way]
         for task in new:
@@ -154,7 +154,7 @@ class _ParallelExecutor:
                 )
 
     def leave(self) -> None:
-        """End the helpers once they have no users."""
+        """End the use of the helpers by one user; after the last user, stop the helpers."""
         self._left -= 1
         if not self._left:
             self._background.cuts.remove(self._cut)
@@ -164,7 +164,7 @@ class _ParallelExecutor:
         self._helpers.interrupt()
         for provider in self._slow.values():
             if provider is not None:
-                # Permanently: the following steps of its pool must not start either.
+                # Permanently, so that the next steps of the pool do not start either.
                 provider.cut_short()
 
 
@@ -172,11 +172,11 @@ class _RunningTask(NamedTuple):
     task: EngineTask
     future: Future[None]
     run: int
-    """Number of the run that started it."""
+    """Number of the run that started the task."""
 
 
 class Background:
-    """Running tasks, and finished ones that are not reported yet."""
+    """Running tasks, and the unreported results of finished tasks."""
 
     def __init__(
         self,
@@ -185,9 +185,9 @@ class Background:
         wake: Callable[[], object] = lambda: None,
         patience: float = inf,
     ) -> None:
-        """A run waits `patience` seconds for its tasks; `wake` is called when a later one ends.
+        """A run waits at most `patience` seconds; `wake` is called if a task ends after its run.
 
-        All runs use one `store`, which knows that they have the lock.
+        All runs use the same `store`, which knows that they have the lock.
         """
         self.turn = Lock()
         self.slots = Slots()
@@ -195,11 +195,11 @@ class Background:
         self._tasks: dict[str, _RunningTask] = {}
         self.cuts: list[Callable[[], None]] = []
         self.seen: SeenRun | None = None
-        """The observation of the run before this one, if it completed."""
+        """Observation of the previous run; None if that run did not complete."""
         self.actions: Mapping[tuple[str, str], Action] = {}
-        """Actions of earlier plans that are still running, by verb and machine."""
+        """Verb and machine to the unfinished action of an earlier plan."""
         self.given: Callable[[], object] = lambda: None
-        """Called when machines were given out during an observation."""
+        """Called when an observation assigned machines to tickets."""
         self._wake = wake
         self._patience = patience
         self._ended: list[StackOutcome] = []
@@ -213,12 +213,12 @@ class Background:
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return the running tasks, with their machines."""
+        """Map each running task to its machines."""
         return {what: each.task.machines for what, each in self._tasks.items()}
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the turn; at the end, wait for all tasks."""
+        """Hold the turn, and wait for all tasks at the end."""
         with self.turn:
             try:
                 yield
@@ -229,7 +229,7 @@ class Background:
 
     @contextmanager
     def locked(self, lock: AbstractContextManager[str | None]) -> Iterator[str | None]:
-        """Hold the turn and the fleet's lock; yield the owner that died with the lock."""
+        """Hold the turn and the fleet's lock; yield its previous owner if killed, or else None."""
         with self.turn:
             died = None if self._is_locked else self._lock.enter_context(lock)
             self._is_running = self._is_locked = True
@@ -241,9 +241,9 @@ class Background:
                 self._unlock_when_idle()
 
     def begin(self, task: EngineTask, *, is_own: bool, after: Callable[[], None]) -> None:
-        """Run a task in a thread; `after` is called at its end."""
+        """Run a task in another thread; call `after` at its end."""
         threads = self._own if is_own else self._others
-        # The thread waits for the turn, which this thread holds.
+        # The new thread waits until this thread releases the turn.
         future = threads.submit(self._run_in_turn, task, after)
         self._tasks[task.what] = _RunningTask(task, future, self._run)
 
@@ -253,7 +253,7 @@ class Background:
             self._ended.append(outcome)
 
     def wait(self, mine: Collection[str]) -> Iterator[None]:
-        """Release the turn until these tasks end, up to a limit; yield between polls."""
+        """Release the turn until these tasks end or `patience` is over; yield after each poll."""
         until = monotonic() + self._patience
         while (left := until - monotonic()) > 0:
             futures = [self._tasks[what].future for what in mine if what in self._tasks]
@@ -271,12 +271,12 @@ class Background:
         return ended
 
     def cut(self) -> None:
-        """Stop the running tasks immediately."""
+        """Stop all running tasks immediately."""
         for cut in tuple(self.cuts):
             cut()
 
     def finish(self) -> None:
-        """Wait until no task runs; signals are handled meanwhile."""
+        """Wait until all tasks have ended; signals are handled during the wait."""
         while futures := [each.future for each in tuple(self._tasks.values())]:
             wait(futures, _POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Positions in fleet.yaml of the keys that an explanation cites."""
+"""Find the positions in fleet.yaml of keys that an explanation cites."""
 
 from typing import TypeVar, cast
 
@@ -10,9 +10,9 @@ _Cites = TypeVar("_Cites", bound=Value)
 
 
 def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
-    """Return a value in which every part with a `path` also has its `place` in fleet.yaml."""
+    """Return a copy in which each part with a `path` also has the `place` of its key."""
     done: dict[int, object] = {}
-    """By identity, since thousands of answers share their reasons."""
+    """Identity of a part to its copy, since thousands of parts share their reasons."""
 
     def placed(part: object) -> object:
         if id(part) in done:
@@ -36,7 +36,7 @@ def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
 
 
 def place_of(config: Config, path: Path, at: At = "value") -> str:
-    """Return the position of a key, or that it is a default."""
+    """Return the position of a key in fleet.yaml, or a text that says its value is a default."""
     document = config.document
     written = document.value if isinstance(document.value, dict) else {}
     if path[0] in written:

@@ -49,7 +49,7 @@ from fleet.words.runs import add_reason, describe_clock
 
 @contextmanager
 def reading_base(args: argparse.Namespace) -> Iterator[None]:
-    """Read `--base` by git before this process is confined and may start no program."""
+    """Read the git revision in `--base` before the sandbox prevents starting git."""
     args.revision = None
     if args.base and not is_file_name(args.base):
         try:
@@ -60,7 +60,7 @@ def reading_base(args: argparse.Namespace) -> Iterator[None]:
 
 
 def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
-    """Return the fleet.yaml to compare with; Unknown with a reason if it is unusable."""
+    """Return the fleet.yaml of `--base`; Unknown with a reason if it is unusable."""
     if isinstance(args.revision, Unknown):
         return args.revision
     name, files = (args.file, args.revision) if args.revision else (args.base, None)
@@ -79,16 +79,16 @@ def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
 def observe_and_plan(
     args: argparse.Namespace, console: Console, *, needs_world: bool = True
 ) -> PlanResult:
-    """Load fleet.yaml, observe the world or read it from `--world`, and plan.
+    """Load fleet.yaml, observe the world or read the recorded world of `--world`, and plan.
 
-    If that file is unusable and not needed, the world is unknown.
+    If the recording is unusable and `needs_world` is False, the world is unknown.
     """
     config, unread, store = load_config(args, console), "", None
     try:
         if args.world:
             world = load_world(args, config.fleet, console)
         else:
-            # Slow to import, and a recorded world needs no queue, cloud or store.
+            # This is slow to import, and a recorded world needs no queue, cloud or store.
             from fleet.apply.wire import wire
 
             sources = wire(config.fleet, args.file)
@@ -117,7 +117,7 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
 
 
 def _mark_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
-    """Return a world in which unread sources of a fleet are Unknown, not empty."""
+    """Return a world in which unread sources of fleet.yaml are Unknown instead of missing."""
     unread = QueueReading(demand=unknown, workers=unknown)
     queues = dict.fromkeys(fleet.queues, unread) | world.queues
     providers = dict.fromkeys(fleet.providers, unknown) | world.providers
@@ -140,9 +140,9 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
 
 
 def _load_past(decision: PlanResult, console: Console) -> list[World]:
-    """Return earlier moments of the world's history, oldest first.
+    """Return earlier worlds of this history, oldest first.
 
-    If one is unreadable, all are omitted with a warning.
+    If one of these worlds is unreadable, print a warning and return none of them.
     """
     name, world = decision.recorded, decision.world
     try:
@@ -158,11 +158,11 @@ def _load_past(decision: PlanResult, console: Console) -> list[World]:
 
 
 def _warn_of_clock(decision: PlanResult) -> PlanResult:
-    """Return a decision with warnings about a clock that an apply refuses."""
+    """Return a plan with a warning for each clock fault because of which an apply would refuse."""
     fleet, world, store = decision.config.fleet, decision.world, decision.store
     faults: tuple[str, ...] = ()
     if store is not None and not isinstance(world.runs, Unknown):
-        # If the store fails, an apply does not reach this check either.
+        # If the store fails, an apply does not reach this check.
         with suppress(StoreFailed, StoreMissing):
             faults = find_clock_faults(fleet, store, world)
     warnings = (Warning_(rule=CLOCK_RULE, message=describe_clock(each, TRUST)) for each in faults)
@@ -171,13 +171,13 @@ def _warn_of_clock(decision: PlanResult) -> PlanResult:
 
 
 def note_clock(decision: PlanResult, console: Console) -> None:
-    """Print a warning about a clock that an apply refuses, for output without warnings."""
+    """Print the warnings about the clock, for output formats that show no warnings."""
     for said in words.clock(decision.plan):
         console.note(f"fleet: warning: {said}")
 
 
 def _recent(decision: PlanResult) -> list[bytes]:
-    """Return stored worlds of the last 30 days, up to one interval before this world."""
+    """Return stored worlds from the last 30 days until one interval before this world."""
     store, now = decision.store, decision.world.time
     until = now - timedelta(seconds=decision.config.fleet.cadence)
     with suppress(StoreMissing):  # a new fleet has no past
@@ -187,7 +187,7 @@ def _recent(decision: PlanResult) -> list[bytes]:
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world, with the remarks of edges; show progress."""
+    """Observe the world with the remarks of adapters, and show progress."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
     with observing(Observation()) as observation:
         world = observe(config.fleet, sources, utc_now())
@@ -195,7 +195,7 @@ def look(config: Config, sources: Sources, console: Console) -> World:
 
 
 def look_aloud(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world for a command that shows no plan, and print the remarks of edges."""
+    """Observe the world for a command that shows no plan, and print the remarks of adapters."""
     world = look(config, sources, console)
     for remark in world.remarks:
         console.note(remark)
@@ -203,7 +203,7 @@ def look_aloud(config: Config, sources: Sources, console: Console) -> World:
 
 
 def priced(config: Config, world: World) -> Config:
-    """Return a configuration with the world's prices, without warnings that these resolve."""
+    """Return the configuration with the world's prices, without warnings that they resolve."""
     fleet = with_price_lists(config.fleet, world)
     if fleet is config.fleet:
         return config
@@ -224,16 +224,16 @@ def plan_for(
     config = priced(config, world)
     plan = guard(config.fleet, reconcile(config.fleet, world, inventories))
     included = dict(_list_included_keys(config, {path[:2] for path in plan.cited if path}))
-    # The plan has a notice about them, for the prices it uses.
+    # The plan itself has a notice about the old prices that it uses.
     warnings = (each for each in config.warnings if each.rule != rule_of(old_prices))
-    # The text shows only some warnings: this run's first, then repeated ones.
+    # The text shows only the first warnings, so those of this run come first.
     return plan.altered(warnings=(*plan.warnings, *warnings), included=included)
 
 
 def _list_included_keys(
     config: Config, keys: Iterable[tuple[str | int, ...]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys that are defined in an included file, each with that file."""
+    """Yield the keys that an included file defines, each with the name of that file."""
     for key in sorted(keys, key=str):
         file = config.document.span(key).file
         if file != config.document.name:
@@ -241,7 +241,7 @@ def _list_included_keys(
 
 
 def compare_with(base: Config | Unknown, decision: PlanResult, console: Console) -> Comparison:
-    """Compare with the plan of another fleet.yaml; an unusable one is only reported."""
+    """Compare with the plan of another fleet.yaml; if that is unusable, print a warning."""
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
         return base
@@ -278,7 +278,7 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
 
 
 def _place(document: Document, path: Path) -> str:
-    """Return the position of a key; a provider's may come from a pool's own `hooks`."""
+    """Return the position of a key; a provider's key may be in the `hooks` of a pool."""
     span = document.span(path)
     if path[0] == "providers" and document.span(path[:2]) == document.span(path[:1]):
         span = document.span(("pools", path[1], "hooks", *path[2:]))
@@ -286,5 +286,5 @@ def _place(document: Document, path: Path) -> str:
 
 
 def _set_config_digest(plan: Plan, fleet: Fleet) -> Plan:
-    """Return a plan with the digest of this fleet.yaml."""
+    """Return a plan with the digest of this configuration."""
     return plan.altered(digests=plan.digests.altered(config=config_digest(fleet)))

@@ -1,7 +1,7 @@
-"""Run a fleet's own policies with pytest, and turn their failures into findings.
+"""Run the policies of a fleet with pytest, and return their failures as findings.
 
-Policies are programs: they run with the rights of the process that calls `run_policies`. A merge
-request's policies run in a separate job (docs/explanation/threat-model.md).
+Policies are programs with the rights of the process that calls `run_policies`. The policies of a
+merge request run in a separate job (docs/explanation/threat-model.md).
 """
 
 import glob
@@ -28,15 +28,15 @@ from fleet.schema.findings import Finding, Span
 from fleet.schema.source import Document
 
 FOLDER = "policies"
-"""Folder of policies, next to fleet.yaml."""
+"""Name of the folder with policies, next to fleet.yaml."""
 SECONDS = 60
-"""Time limit of one run of pytest: the policies of a folder take a few seconds."""
+"""Time limit in seconds of one run of pytest; the policies of a folder take a few seconds."""
 FACTS = "facts.json"
-"""File with the JSON of each fixture, in the folder of one run."""
+"""Name of the file with the JSON of each fixture, in the temporary folder of a run."""
 RESULTS = "results.jsonl"
-"""File with a line for each test that pytest found, and another for its result."""
+"""Name of the file with one line per test that pytest found, and one line per result."""
 END = "end"
-"""Last line of the results of a finished run."""
+"""Last line in the file of results if pytest finished."""
 _COMPLETE_EXIT_CODES = (0, 1, 5)
 """Exit codes of pytest after a complete run: all tests passed, some failed, no test was found."""
 _MAX_OUTPUT = 16 * 1024
@@ -45,17 +45,17 @@ _OPTIONS = (
     *("-c", os.devnull, "--import-mode", "importlib", "-o", "python_files=*.py"),
     *("--capture", "no", "--continue-on-collection-errors"),
 )
-"""Fixed options and no output files, so that a policy has the same result everywhere."""
+"""Fixed options without output files, so that a policy has the same result on every host."""
 
 
 class PolicyRun(NamedTuple):
-    """The results of policies."""
+    """Results of policies."""
 
     tests: Sequence[PolicyTest]
     output: str
-    """The first characters of their output."""
+    """First characters that the policies printed."""
     is_whole: bool = True
-    """Whether pytest finished, with a result for each test."""
+    """Whether pytest finished with a result for each test."""
 
 
 def find_policies(folder: str) -> list[str]:
@@ -65,7 +65,7 @@ def find_policies(folder: str) -> list[str]:
 
 
 def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> PolicyRun:
-    """Run pytest on these files; if it does not finish, on each file separately."""
+    """Run pytest on these files; if it does not finish, run it on each file separately."""
     names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
     regular = [name for name in names if Path(name).is_file()]
     with tempfile.TemporaryDirectory(prefix="fleet-policies-") as folder:
@@ -81,14 +81,14 @@ def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> Polic
 
 
 def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
-    """Run pytest on files of one folder, given by absolute paths."""
+    """Run pytest on files of one folder; paths are absolute."""
     results = Path(folder, RESULTS)
     results.write_text("", encoding="utf-8")
     home = dirname(files[0])
     process = subprocess.Popen(  # noqa: S603 - pytest, with words of ours
         [
             *(sys.executable, "-P", "-m", "pytest", "--fleet-folder", folder, *_OPTIONS),
-            # Modules are named after their folder: a policy `json.py` is `policies.json`.
+            # pytest names modules after their folder: a policy `json.py` is `policies.json`.
             *("--rootdir", dirname(home), "--confcutdir", home, *files),
         ],
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -107,7 +107,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
     except subprocess.TimeoutExpired:
         ending = f"did not finish within {SECONDS} s and was stopped"
     finally:
-        # Kill the remaining child processes of policies too.
+        # Also kill child processes that the policies left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -126,7 +126,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
 
 
 def _read(stream: IO[bytes], printed: bytearray) -> None:
-    """Read until the stream ends, and keep the start."""
+    """Read a stream until its end; keep only the first bytes in `printed`."""
     with stream:
         while data := os.read(stream.fileno(), _MAX_OUTPUT):
             printed += data[: _MAX_OUTPUT - len(printed)]
@@ -137,7 +137,7 @@ def _is_finished(test: PolicyTest) -> bool:
 
 
 def _complete(file: str, tests: Sequence[PolicyTest], ending: str) -> Iterator[PolicyTest]:
-    """Yield the results of one file; tests that did not finish are broken."""
+    """Yield the results of the tests in one file; unfinished tests are broken."""
     own = [test for test in tests if test.file == file]
     reason = ending or "has no function test_…, so it checks nothing"
     if all(map(_is_finished, own)) and (ending or not own):
@@ -156,10 +156,10 @@ def _broken(file: str, message: str) -> PolicyTest:
 
 
 def find_failures(tests: Sequence[PolicyTest], document: Document) -> Iterator[Finding]:
-    """Yield the failures of policies, and the policies that did not finish.
+    """Yield a finding for each failure of a policy, and for each policy that did not finish.
 
-    The position of a finding is the key of fleet.yaml that it names, or else its line in the
-    policy.
+    The position of a finding is the key of fleet.yaml that the policy names. If the policy names
+    no key, the position is the line in the policy.
     """
     for test in tests:
         rule = "broken-policy" if test.outcome == "broken" else "failed-policy"

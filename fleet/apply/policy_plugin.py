@@ -1,6 +1,6 @@
-"""The fixtures of policies, and a record of each test, as a pytest plugin.
+"""A pytest plugin with the fixtures of policies, and a record of each test.
 
-`fleet check` runs pytest with it (`fleet.apply.policies`); importing it needs pytest.
+`fleet check` runs pytest with this plugin (`fleet.apply.policies`). Its import needs pytest.
 """
 
 import json
@@ -23,14 +23,14 @@ _MAX_TEXT = 4000
 
 
 class Require:
-    """Records a failure and continues, so that one policy can report several."""
+    """A function that records a failure and continues, so that a policy can report several."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self.failures: list[Failure] = []
 
     def __call__(self, holds: object, message: str, *, at: Sequence[str | int] = ()) -> None:
-        """Record a failure with this message unless `holds`; `at` is the key of fleet.yaml."""
+        """Record a failure with this message if `holds` is false; `at` is a key of fleet.yaml."""
         if holds:
             return
         frames = traceback.extract_stack(sys._getframe(1))  # noqa: SLF001 - the line that called
@@ -45,21 +45,21 @@ _REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the folder of facts and results."""
+    """Add the option for the folder with facts and results."""
     parser.addoption("--fleet-folder", type=Path, help="facts and results of `fleet check`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Permit policies to import shared files of their folder."""
+    """Permit policies to import shared modules from their folder."""
     sys.path.append(str(Path(config.args[0]).parent))
 
 
-# Each test gets fresh values, so tests do not see each other's changes.
+# Each test gets new values, so that no test sees changes of another test.
 
 
 @pytest.fixture(scope="session")
 def fleet_facts(pytestconfig: pytest.Config) -> Mapping[str, str | None]:
-    """Return the JSON of each fixture."""
+    """Map each fixture to its JSON; None if it does not exist."""
     text = (pytestconfig.getoption("--fleet-folder") / FACTS).read_text(encoding="utf-8")
     facts: dict[str, str | None] = json.loads(text)
     return facts
@@ -67,39 +67,39 @@ def fleet_facts(pytestconfig: pytest.Config) -> Mapping[str, str | None]:
 
 @pytest.fixture
 def fleet(fleet_facts: Mapping[str, str | None]) -> Fleet:
-    """Return the configuration of the merge request, with its templates and included files."""
+    """Return the configuration of the merge request, including its templates and other files."""
     return Fleet.model_validate(json.loads(fleet_facts["fleet"] or ""))
 
 
 @pytest.fixture
 def base(fleet_facts: Mapping[str, str | None]) -> Fleet | None:
-    """Return the configuration of the target branch; None without one."""
+    """Return the configuration of the target branch; None if it is missing."""
     text = fleet_facts["base"]
     return None if text is None else Fleet.model_validate(json.loads(text))
 
 
 @pytest.fixture
 def plan(fleet_facts: Mapping[str, str | None]) -> ComparedPlan:
-    """Return the plan; `plan.change` is the difference from the plan of the base."""
+    """Return the plan; `plan.change` is its difference from the plan of the target branch."""
     return ComparedPlan.model_validate_json(fleet_facts["plan"] or "")
 
 
 @pytest.fixture
 def world(fleet_facts: Mapping[str, str | None]) -> World:
-    """Return the world of the plan."""
+    """Return the world on which the plan is based."""
     return World.model_validate_json(fleet_facts["world"] or "")
 
 
 @pytest.fixture
 def require(request: pytest.FixtureRequest) -> Require:
-    """Return the function that records failures."""
+    """Return the function by which a policy records failures."""
     objects = Require(str(request.path))
     request.node.stash[_REQUIRE] = objects
     return objects
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Record each test as broken, which remains if the process ends before the test does."""
+    """Record each test as broken; this result remains if pytest ends before the test."""
     for item in session.items:
         _record(item, _test(item, "broken"))
 
@@ -107,7 +107,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_exception_interact(
     node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
 ) -> None:
-    """Keep the first error of a test; record an error that prevented reading a file."""
+    """Keep the first error of a test; record an error that occurred while a file was read."""
     if call.excinfo is None:
         return
     error = call.excinfo.value
@@ -129,7 +129,7 @@ def pytest_exception_interact(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keep the reports of the phases of a test."""
+    """Keep the report of each phase of a test."""
     report = yield
     item.stash.setdefault(_REPORTS, []).append(report)  # type: ignore[arg-type]
     return report
@@ -178,12 +178,12 @@ def _append(config: pytest.Config, line: str) -> None:
 
 
 def _is_objection(error: BaseException) -> bool:
-    """Return whether an error is a policy's failure, as by `assert`, and not a defect of it."""
+    """Return whether an error is a policy's failure, such as by `assert`, and not its defect."""
     return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
 def _failure(error: BaseException, file: str) -> Failure:
-    """Return the first line of an error, and its last line number in this file (default 1)."""
+    """Return the error's first line and its last line number in this file (1 if unknown)."""
     if isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, SyntaxError) and error.filename == file:
@@ -205,6 +205,6 @@ def _line(item: pytest.Item) -> int:
 
 
 def _cut(text: str, most: int = _MAX_MESSAGE) -> str:
-    # Half of a surrogate pair cannot be written as UTF-8.
+    # Half of a surrogate pair cannot be encoded as UTF-8.
     text = str(text)[: most + 1].encode(errors="replace").decode()
     return text if len(text) <= most else f"{text[:most]}…"

@@ -1,9 +1,9 @@
 """Change one pool: drain, enrol, disable, change its stack, and record the results.
 
-Each attempt to create a machine is recorded before and after, so a killed run leaves attempts
-without a result, which the next run settles. A worker is enrolled right before its machine is
-created; its token is revoked if the machine was surely not created. Tokens are only in the user
-data. Approvals are spent before the change, and refunded for actions that were not done.
+Each attempt to create a machine is recorded before and after the attempt, and the next run settles
+the attempts of a killed run. A worker is enrolled right before its machine is created. Its token,
+which is only in the user data, is revoked if the machine was certainly not created. Approvals are
+spent before the change, and refunded for actions that were not done.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -58,15 +58,15 @@ from fleet.words.runs import describe_release, describe_return
 
 _LINE_LIMIT = 300
 APART = 2
-"""Seconds between the starts of two workers: Debusine loses messages of workers that connect at
-the same moment."""
+"""Seconds between the starts of two workers, because Debusine loses messages of workers that
+connect at the same moment."""
 MARGIN = timedelta(minutes=10)
-"""Extra lifetime of a token beyond the boot deadline, for the creation of the machine."""
+"""Time for which a token is valid after the boot deadline, for the creation of the machine."""
 
 
 @dataclass(frozen=True)
 class PoolRun:
-    """The inputs for carrying out one pool's actions."""
+    """The inputs for the actions of one pool."""
 
     fleet: Fleet
     world: World
@@ -78,19 +78,19 @@ class PoolRun:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Return the pool's actions, except for orphans and missing machines."""
+        """Return the pool's planned actions, except for orphans and missing machines."""
         own = (each for each in self.plan.actions if each.pool == self.ref.pool)
         return tuple(each for each in own if not (is_orphan(each) or is_gone(each)))
 
     @property
     def approvals(self) -> tuple[ApprovalVerdict, ...]:
-        """Return the approvals that permit any of the pool's actions."""
+        """Return the approvals that permit some of the pool's actions."""
         own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
         return tuple(each for each in own if each.passes)
 
     @property
     def stack(self) -> Stack | None:
-        """Return the observed stack of the pool."""
+        """Return the observed stack of the pool; None if it is unknown or does not exist."""
         return self.world.stack_of(self.ref.pool)
 
     @property
@@ -110,19 +110,19 @@ class PoolRun:
         return ""
 
     def read_stack(self) -> Stack | Unknown | None:
-        """Read the current stack of the pool."""
+        """Read the current stack of the pool; Unknown if it is unreadable."""
         try:
             return self.engine.read(self.ref)
         except FleetError as failure:
             return Unknown(unknown=str(failure))
 
     def record_stack(self, *, serial: int) -> None:
-        """Record the pool's stack in the store, so that its loss would be noticed."""
+        """Record the pool's stack in the store, so that a later run notices its loss."""
         self.sources.store.record_stack(StackRecord.of(self.ref, self.engine, serial))
 
 
 def apply_pool(run: PoolRun) -> StackOutcome:
-    """Carry out one pool's actions, and return the result."""
+    """Carry out the actions of a pool, and return the result."""
     if run.blind:
         return StackOutcome(pool=run.ref.pool, result="refused", error=run.blind)
     try:
@@ -137,9 +137,9 @@ def apply_pool(run: PoolRun) -> StackOutcome:
 
 
 def apply_with_gone(run: PoolRun) -> StackOutcome:
-    """Remove records of missing machines, then carry out the other actions; return the result.
+    """Remove records of missing machines, then carry out the pool's other actions.
 
-    The engine deletes none of these machines: if a listing was wrong, their work continues.
+    The engine deletes no missing machine: if the listing was wrong, its work continues.
     """
     actions = [a for a in run.plan.actions if a.pool == run.ref.pool and is_gone(a)]
     if not actions or run.blind:
@@ -151,8 +151,8 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
         spend(run.sources.store, run.approvals, actions, run.stack)
         for action in actions:
             run.tell(f"{action.pool}: forget {action.worker}")
-            # If the run is killed in between, the next one only releases the worker, since neither
-            # stack nor provider has its machine. In the other order the machine would be deleted.
+            # If the run is killed here, the next run only releases the worker, since neither stack
+            # nor provider has the machine. In the other order, it would delete the machine.
             run.engine.forget(run.ref, action.worker)
             done.append(action.worker)
             if action.registry is not None:
@@ -174,7 +174,7 @@ def _raise_to_applied(result: str) -> str:
 
 
 def _without_machines(run: PoolRun, gone: Collection[str]) -> World:
-    """Return the world in which the pool's stack lacks these machines."""
+    """Return the world without these machines in the stack of the pool."""
     stack = run.stack
     if stack is None or isinstance(run.world.stacks, Unknown):
         return run.world
@@ -186,11 +186,11 @@ def _without_machines(run: PoolRun, gone: Collection[str]) -> World:
 
 
 def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Refuse actions that were frozen or held after this run's plan."""
+    """Raise PlanRefused if an order froze or held one of these actions after this run's plan."""
     try:
         orders = run.sources.store.orders(run.world.time)
     except StoreMissing:
-        return  # only `fleet machine delete --expired` gets here without a store
+        return  # only `fleet machine delete --expired` reaches this line without a store
     known = {order.key for order in run.plan.orders}
     later = [order for order in orders if order.key not in known]
     for order, action in find_stopped(run.fleet, run.plan, later, actions):
@@ -198,7 +198,7 @@ def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
 
 
 def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
-    """Spend approvals, carry out the actions, and refund those that were not done."""
+    """Spend approvals, carry out the actions, and refund the approvals of undone actions."""
     store = run.sources.store
     spent = spend(store, run.approvals, actions, run.stack)
     outcome = _apply_actions(run, actions)
@@ -208,7 +208,7 @@ def _apply_approved(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
 
 
 _OUTCOME_FIELDS = {"": "deleted", "gone": "forgotten", "unmade": "cleaned"}
-"""Kind of absence to the field of the outcome: only a machine that existed counts as deleted."""
+"""Kind of absence to the field of the outcome; only a machine that existed counts as deleted."""
 
 
 def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
@@ -236,7 +236,7 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
             error = "; ".join(kept)
             result = "failed" if enrolled.troubles or switched.troubles else "applied"
             if kept:
-                # The prepared change contains more than the permitted actions.
+                # The prepared change has more actions than those permitted now.
                 change = None
             going = tuple(action.worker for action in switched.going)
             steps = change_stack(run, enrolled, switched.going, change, held)
@@ -266,9 +266,9 @@ def _apply_actions(run: PoolRun, actions: Sequence[Action]) -> StackOutcome:
 
 
 def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the machines that are still in their stack, since a deletion takes time.
+    """Return the machines that are still in their stack, since their deletion takes time.
 
-    For the others, the provider accepted the deletion in an earlier run and no longer lists them.
+    For other machines, the provider accepted the deletion earlier and no longer lists them.
     """
     after = run.read_stack() if names else None
     if isinstance(after, Unknown):
@@ -277,7 +277,7 @@ def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Refuse all actions if the queue of a worker is read-only."""
+    """Raise PlanRefused for all actions if a worker's queue is read-only."""
     named = {action.registry for action in actions}
     readonly = sorted(name for name in named if name and name not in run.sources.registries)
     if readonly:
@@ -291,7 +291,7 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
 def prepare_change(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
 ) -> StackChange:
-    """Prepare the stack change of these actions; refuses steps that differ from the plan."""
+    """Prepare the stack change of these actions; raises PlanRefused for any unplanned step."""
     change = held.enter_context(
         run.engine.prepare(run.ref, _list_desired_workers(run, creates, deletes))
     )
@@ -302,11 +302,11 @@ def prepare_change(
 def note_departures(world: World, actions: Sequence[Action], store: Store) -> None:
     """Record why workers are about to be drained or disabled.
 
-    A later step of the same departure keeps the record.
+    If a worker already has a record, the record is kept.
     """
     new = find_departures(world.departures, actions, world.time)
     if new:
-        # Only `fleet machine delete --expired` gets here without a store.
+        # Only `fleet machine delete --expired` reaches this line without a store.
         with suppress(StoreMissing):
             store.departures.write({each.key: each for each in new})
 
@@ -314,7 +314,7 @@ def note_departures(world: World, actions: Sequence[Action], store: Store) -> No
 def _list_desired_workers(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
 ) -> tuple[WorkerInputs, ...]:
-    """Return the stack's workers after these actions; kept workers keep their inputs."""
+    """Return the stack's workers after these actions; unchanged workers keep their inputs."""
     going = {action.worker for action in deletes}
     recorded = run.stack.workers if run.stack else ()
     desired = {worker.name: worker for worker in recorded if worker.name not in going}
@@ -323,9 +323,9 @@ def _list_desired_workers(
 
 
 def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return the machines deleted by an earlier apply, which the engine only forgets.
+    """Return the machines that an earlier apply deleted; the engine only removes their records.
 
-    A machine with an accepted deletion may disappear while this run observes.
+    While this run observes, a machine may disappear whose deletion was accepted.
     """
     listed = {
         m.name
@@ -342,7 +342,7 @@ def _check_preview(
     *,
     gone: Collection[str],
 ) -> None:
-    """Refuse unless the engine would do exactly the planned steps."""
+    """Raise PlanRefused unless the engine would do exactly the planned steps."""
     planned = {(action.worker, "create") for action in creates}
     planned |= {(action.worker, "delete") for action in deletes}
     previewed = {(step.worker, step.operation) for step in steps}
@@ -356,18 +356,18 @@ def _check_preview(
 
 @dataclass
 class _RegistryResults:
-    """The results of calls to registries."""
+    """Results of calls to registries."""
 
     kept: list[str] = field(default_factory=list)
-    """Why some workers are left unchanged in this run."""
+    """Reasons why some workers are unchanged in this run."""
     troubles: list[str] = field(default_factory=list)
-    """Errors; the workers concerned are left unchanged too."""
+    """Errors; the workers with an error are also unchanged."""
     failing: set[str | None] = field(default_factory=set)
-    """Registries that failed: their remaining workers are skipped."""
+    """Registries that failed; their remaining workers are skipped."""
 
     @contextmanager
     def telling(self, action: Create | Delete, verb: str) -> Iterator[None]:
-        """Record the error of a registry call in the block."""
+        """Record an error that a registry raises in the block."""
         try:
             yield
         except WorkerBusy as busy:
@@ -380,12 +380,12 @@ class _RegistryResults:
 
 @dataclass
 class Enrolled(_RegistryResults):
-    """The enrolled creations of a pool."""
+    """The creations of a pool after the enrolment of their workers."""
 
     creates: list[Create] = field(default_factory=list)
     """The machines to create."""
     user_data: dict[str, str] = field(default_factory=dict, repr=False)
-    """Worker to its user data with its token; empty: an earlier run provided it."""
+    """Worker to user data with its token; empty if an earlier run provided the user data."""
 
 
 @dataclass(frozen=True)
@@ -398,7 +398,7 @@ class Enrolling:
     delays: Mapping[str, int]
 
     def enrol(self, creates: Sequence[Create]) -> Enrolled:
-        """Enrol each worker that needs a token; skip the rest of a registry that failed."""
+        """Enrol each worker that needs a token; skip further workers of a registry that failed."""
         enrolled = Enrolled()
         listed = {machine.name for _, machine in self.world.machines()}
         for action in creates:
@@ -408,7 +408,7 @@ class Enrolling:
                     enrolled.user_data[action.worker] = write_swap(swap)
                 continue
             if action.worker in listed:
-                # A killed run has already created this machine, with a token.
+                # A killed run has already created this machine with a token.
                 enrolled.user_data[action.worker] = ""
                 enrolled.creates.append(action)
                 continue
@@ -422,10 +422,10 @@ class Enrolling:
     def revoke(
         self, creates: Sequence[Create], enrolled: Enrolled, after: Stack | Unknown | None
     ) -> list[str]:
-        """Revoke the tokens of workers missing from the stack; return errors.
+        """Revoke the tokens of workers that are not in the stack; return errors.
 
-        A worker in the stack may exist, or is created by the next run. After an interruption,
-        other workers may exist too: the next run releases those without a machine.
+        A worker in the stack may exist, or the next run creates it. After an interruption, other
+        workers may exist too; the next run releases those without a machine.
         """
         if isinstance(after, Unknown) or (after and after.interrupted):
             return []
@@ -474,16 +474,16 @@ class Enrolling:
 
 @dataclass
 class Switched(_RegistryResults):
-    """The workers to delete after disabling."""
+    """The workers to delete, after the attempt to disable them."""
 
     going: list[Delete] = field(default_factory=list)
     """Disabled workers, whose machines can be deleted."""
 
 
 def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
-    """Disable the workers to delete; one that got work or registered meanwhile is kept.
+    """Disable the workers to delete; keep a worker that has received work or registered.
 
-    If a registry fails, the machines of already disabled workers are still deleted.
+    If a registry fails, the machines of workers that are already disabled are still deleted.
     """
     switched = Switched()
     for action in deletes:
@@ -499,7 +499,7 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
 def retire_worker(registry: Registry, action: Delete) -> None:
     """Release, revoke or disable a worker at its queue; raises WorkerBusy if it must be kept."""
     if action.releases:
-        # It has a ticket, but its machine is stopped.
+        # The worker has a ticket, but its machine is stopped.
         registry.release(action.worker)
     elif action.revokes:
         registry.revoke(action.worker)
@@ -514,9 +514,9 @@ def change_stack(
     prepared: StackChange | None,
     held: ExitStack,
 ) -> tuple[StackStep, ...]:
-    """Change the stack; revoke the tokens of workers that were not created.
+    """Change the stack; revoke the tokens of workers whose machines were not created.
 
-    Without a prepared change, release `held` and prepare one for these actions.
+    If `prepared` is None, release `held` and prepare a change for these actions.
     """
     creates = enrolled.creates
     if not (creates or going):
@@ -553,7 +553,7 @@ def _make_change(run: PoolRun, change: StackChange, enrolled: Enrolled) -> tuple
 
 
 def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
-    """Record attempts to create machines; attempts of an earlier run are recorded already."""
+    """Record and return attempts to create machines; an earlier run may have recorded some."""
     begun = {each.worker: each for each in world.attempts if each.result == "starting"}
     attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
     store.record_attempts([each for each in attempts if each.worker not in begun])
@@ -573,7 +573,7 @@ def _attempt(world: World, create: Create) -> Attempt:
 
 
 def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
-    """Record the creations refused by the provider; created machines may still fail to boot."""
+    """Record which creations the provider refused; other machines may still fail to boot."""
     store.record_attempts(
         [
             attempt.altered(result=classify(said, attempt.worker), detail=said[:_LINE_LIMIT])
@@ -584,7 +584,7 @@ def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store
 
 
 def is_orphan(action: Action) -> bool:
-    """Return whether an action deletes a machine without a stack; any apply may do so."""
+    """Return whether an action deletes a machine without a stack; any apply may delete it."""
     return isinstance(action, Delete) and action.reason is Reason.ORPHAN
 
 
@@ -594,7 +594,7 @@ def is_gone(action: Action) -> bool:
 
 
 def is_empty(stack: Stack | Unknown | None) -> bool:
-    """Return whether a stack is surely empty, even of unfinished deletions."""
+    """Return whether a stack is certainly empty and has no unfinished deletion."""
     return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
 
 
@@ -606,9 +606,9 @@ def settle_attempts(
     *,
     besides: Collection[str] = (),
 ) -> None:
-    """Record the results of earlier attempts, as far as observed.
+    """Record the results of earlier creation attempts if they can be observed.
 
-    Attempts of pools in `besides` are still running and not settled.
+    Tasks of the pools in `besides` are still running; their attempts are not settled.
     """
     if any(attempt.result == "starting" for attempt in world.attempts):
         settled = settle(fleet, world, inventories)
@@ -616,7 +616,7 @@ def settle_attempts(
 
 
 def stagger(actions: Sequence[Action]) -> dict[str, int]:
-    """Return the start delay of each new worker in seconds, staggered per queue."""
+    """Map each new worker to its start delay in seconds; delays differ within a queue."""
     waiting: dict[str, int] = {}
     delays = {}
     for action in actions:
@@ -627,7 +627,7 @@ def stagger(actions: Sequence[Action]) -> dict[str, int]:
 
 
 def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Release the planned workers, and return them; the next run retries failures."""
+    """Release the planned workers; return the released ones. The next run retries failures."""
     return tuple(
         each.worker
         for each in plan.releases
@@ -652,7 +652,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
 
 
 def resume_all(world: World, plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Resume planned workers that were held, and return them; the next run retries failures."""
+    """Resume planned workers without a hold; return the resumed ones. The next run retries."""
     if not plan.resumes:
         return ()
     orders = sources.store.orders(world.time)
@@ -681,7 +681,7 @@ def _resume(world: World, each: Resume, sources: Sources, tell: Tell) -> bool:
 
 
 def forget_departures(world: World, store: Store) -> None:
-    """Remove the departure records of workers whose machines are surely gone."""
+    """Remove the departure records of workers whose machines certainly no longer exist."""
     stacks = world.stacks
     unread = isinstance(stacks, Unknown) or any(
         isinstance(each, Unknown) for each in (*stacks.values(), *world.providers.values())
@@ -694,7 +694,7 @@ def forget_departures(world: World, store: Store) -> None:
 
 
 def confirm_all(sources: Sources, tell: Tell) -> None:
-    """Make each registry verify its changes; the next run sees failures."""
+    """Make each registry verify its changes; print failures, which the next run observes."""
     for name, registry in sorted(sources.registries.items()):
 
         def said(text: str, name: str = name) -> None:

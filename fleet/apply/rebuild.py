@@ -1,8 +1,8 @@
 """Rebuild lost state from machine labels, and list differences between stacks and providers.
 
-A machine is adopted into its pool's stack if its digest matches fleet.yaml. Nothing is created,
-changed or deleted at a provider. A new ledger charges each machine from its creation; approvals of
-unknown use count as used up.
+A machine is adopted into its pool's stack if the digest in its labels matches fleet.yaml. No
+provider creates, changes or deletes a machine. A new ledger charges each machine from its
+creation. An approval whose use is unknown counts as used up.
 """
 
 from collections import defaultdict
@@ -44,7 +44,7 @@ _DELETION_REASONS = (Reason.ORPHAN, Reason.GONE)
 
 
 class Orphan(Value):
-    """A machine with the fleet's label but no stack, or a stack's entry without a machine."""
+    """A machine that has the fleet's label but no stack, or a stack's entry without a machine."""
 
     kind: Literal["unrecorded", "missing"] = Field(
         description="`unrecorded`: listed by its provider, but in no stack; `missing`: in its "
@@ -60,7 +60,7 @@ class Orphan(Value):
 
 
 class Orphans(Value):
-    """All orphans, and the sources that were unreadable."""
+    """All orphans, and all unreadable sources."""
 
     fleet: str
     orphans: tuple[Orphan, ...] = ()
@@ -68,7 +68,7 @@ class Orphans(Value):
 
 
 def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
-    """Return machines known only to a stack or only to a provider, by pool and name."""
+    """Return machines known only to a stack or only to a provider, sorted by pool and name."""
     held = {action.worker for action in plan.withheld}
     leaving = {each.worker: each for each in plan.workers if each.reason in _DELETION_REASONS}
     tickets = {
@@ -86,7 +86,7 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
 
 
 def silent(world: World) -> Iterator[str]:
-    """Yield the unreadable sources of machines, with reasons."""
+    """Yield each unreadable source of machines, with the reason."""
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Unknown):
             yield f"machines of provider {name} are unknown: {listing.unknown}"
@@ -94,7 +94,7 @@ def silent(world: World) -> Iterator[str]:
 
 
 def unknown_stacks(world: World) -> Iterator[str]:
-    """Yield the unreadable stacks, with reasons."""
+    """Yield each unreadable stack, with the reason."""
     if isinstance(world.stacks, Unknown):
         yield f"stacks are unknown: {world.stacks.unknown}"
         return
@@ -123,7 +123,7 @@ def _orphans_of(
 
 
 class Left(Value):
-    """A machine that is left unchanged, with the reason."""
+    """A machine that remains unchanged, with the reason."""
 
     name: str
     pool: str
@@ -131,7 +131,7 @@ class Left(Value):
 
 
 class StateRebuild(Value):
-    """The machines to adopt into each pool's stack, and the others."""
+    """The machines to adopt into each pool's stack, and the remaining machines."""
 
     fleet: str
     pools: dict[str, tuple[WorkerInputs, ...]] = Field(
@@ -142,7 +142,7 @@ class StateRebuild(Value):
 
 
 def find_rebuild(fleet: Fleet, world: World) -> StateRebuild:
-    """Return the stacks' content that can be rebuilt."""
+    """Return the machines to adopt into each pool's stack, to rebuild lost state."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
     inventories = take_inventory(fleet, world)
@@ -179,7 +179,7 @@ def _explain_exclusion(
 def carry_out(
     fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources
 ) -> tuple[StackOutcome, ...]:
-    """Charge a new ledger, adopt machines into stacks; return the result of each pool."""
+    """Charge a new ledger, adopt machines into stacks, and return the result of each pool."""
     if rebuild.unknown:
         raise refusal(f"{'; '.join(rebuild.unknown)}")
     _count(fleet, world, rebuild, sources)
@@ -197,13 +197,13 @@ def carry_out(
 
 
 _LIST_SECONDS = 30
-"""Time limit for listing machines when a store is created; a late provider is unknown."""
+"""Seconds for listing machines before a store is created; a late provider is unknown."""
 
 
 def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> str:
-    """Return a sign that a new store would replace a lost one; empty if there is no sign.
+    """Return a sign that a new store would replace a lost store; empty if there is no sign.
 
-    Only local files and machines are checked. A store in a database may replace any other.
+    Only local files and machines are checked. A store in a database may replace any store.
     """
     return next(_signs_of_predecessor(fleet, config, storage), "")
 
@@ -229,7 +229,7 @@ def _signs_of_predecessor(fleet: Fleet, config: str, storage: Storage) -> Iterat
 
 
 def forget_lost(sources: Sources) -> tuple[str, ...]:
-    """Remove the store's records of stacks that do not exist; return their names."""
+    """Remove the records of stacks that no longer exist; return the names of these stacks."""
     lost = []
     for record in sources.store.stacks():
         if sources.engine_of(record.provider).read(record.ref) is None:
@@ -239,11 +239,11 @@ def forget_lost(sources: Sources) -> tuple[str, ...]:
 
 
 def charged_anew(fleet: Fleet, world: World, rebuild: StateRebuild) -> tuple[LedgerEntry, ...]:
-    """Return the charges of a new ledger: the time of each machine from its creation."""
+    """Return the charges of a new ledger: the time of each machine since its creation."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()
     made_from = {each.name: each for workers in rebuild.pools.values() for each in workers}
-    # A machine without a stack is charged at the price of its market.
+    # The inputs of a machine without a stack state its market, which has the price.
     inventories = {
         pool: replace(
             inventory,
@@ -258,7 +258,7 @@ def charged_anew(fleet: Fleet, world: World, rebuild: StateRebuild) -> tuple[Led
 
 
 def _count(fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources) -> None:
-    """Charge a new ledger, and mark approvals as used up."""
+    """Charge a new ledger, and mark all approvals as used up."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return
     sources.store.charge(
@@ -277,7 +277,7 @@ def _count(fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources) 
 def _adopt(
     fleet: Fleet, inventory: PoolInventory, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
-    """Adopt machines into a stack; refused if the engine would do anything else."""
+    """Adopt machines into a stack; raises PlanRefused if the engine would make other changes."""
     ref = stack_ref(fleet, inventory.pool, inventory.provider, inventory.stack)
     engine = sources.engine_of(inventory.provider)
     recorded = inventory.stack.workers if inventory.stack else ()
@@ -290,7 +290,7 @@ def _adopt(
     serial = inventory.stack.serial if inventory.stack else 0
     record = StackRecord.of(ref, engine, serial)
     sources.store.record_stack(record)
-    # Without user data, the engine creates no machine in place of one that is gone.
+    # Without user data, the engine cannot create a machine in place of a deleted one.
     engine.up(ref, desired, lambda _: None, {worker.name: "" for worker in workers})
     after = engine.read(ref)
     if isinstance(after, Stack):

@@ -1,4 +1,4 @@
-"""Record runs in the journal and in the log: actions, reasons and origin."""
+"""Record runs in the journal and in the log, with actions, reasons and origin."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,31 +19,31 @@ from fleet.state.store import Store
 _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
 _OUTCOME_FIELDS = ("created", "drained", "deleted", "deleting", "forgotten", "cleaned", "adopted")
 _PLANNED = {"forget": "delete", "clean-up": "delete"}
-"""Steps whose plan action has another verb."""
+"""Step in the log to the verb of its action in the plan, if they differ."""
 _MAX_RUNS_SEARCHED = 10
-"""Latest runs that are searched for a killed one."""
+"""Number of latest runs that are searched for killed runs."""
 _MAX_STEPS = 100
 _MAX_STEPS_LENGTH = 10_000
 _MAX_ERROR_LENGTH = 500
 Actions = Mapping[tuple[str, str], Action]
-"""(Verb, worker) to the planned action."""
+"""Verb and worker to the planned action."""
 
 
 def actions_of(plan: Plan) -> dict[tuple[str, str], Action]:
-    """Return the actions of a plan, by verb and worker."""
+    """Map verb and worker to each action of a plan."""
     return {(each.action, each.worker): each for each in plan.actions}
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """The log of one run of one command; `started` is its start time."""
+    """The log of one run of a command; `started` is the run's start time."""
 
     store: Store
     started: datetime
     command: str = "apply"
 
     def begin(self, dead: str | None = None) -> None:
-        """Log the steps of killed runs that have no end in the log yet."""
+        """Log the steps of earlier runs that were killed, if the log has no end of these runs."""
         unended = [run for run in self.store.last_runs(_MAX_RUNS_SEARCHED) if not run["ended"]]
         if not unended:
             return
@@ -70,7 +70,7 @@ class RunLog:
             self.store.append_log(entries)
 
     def intend(self, plan: Plan) -> None:
-        """Log the intended actions, so that they are known if the run is killed."""
+        """Log the planned actions, so that they are known if the run is killed."""
         intended: dict[str, list[str]] = {}
         for each in plan.actions:
             intended.setdefault(each.action, []).append(each.worker)
@@ -82,7 +82,7 @@ class RunLog:
 
     @contextmanager
     def renaming(self, heirs: Mapping[str, str]) -> Iterator[None]:
-        """Log the pools whose stacks are renamed during the block; `heirs`: old to new name."""
+        """Log pools whose stacks the block renames; `heirs` maps old names to new names."""
         before = {each.pool for each in self.store.stacks()} & heirs.keys() if heirs else set()
         yield
         gone = before - {each.pool for each in self.store.stacks()} if before else set()
@@ -96,7 +96,7 @@ class RunLog:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Log the end of this run by an error, or by a user's interrupt."""
+        """Log a failed run if the block raises an error or the user interrupts it."""
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
@@ -118,10 +118,10 @@ class RunLog:
         earlier: Actions | None = None,
         counted: Counted | None = None,
     ) -> None:
-        """Record the end of this run in the journal and the log, both or neither.
+        """Record the end of this run in both the journal and the log, or in neither.
 
-        Without a plan it was no run of the whole fleet. `earlier` are actions started by earlier
-        runs.
+        If `plan` is None, this was no run of the whole fleet. `earlier` has actions that earlier
+        runs started.
         """
         actions = {**(earlier or {}), **(actions_of(plan) if plan else {})}
         self.store.record_run(
@@ -216,18 +216,18 @@ class RunLog:
 
 
 def image_details(version: str) -> dict[str, str]:
-    """Return the log details of `IMAGE VERSION`."""
+    """Return the log details of a text `IMAGE VERSION`."""
     image, _, number = version.partition(" ")
     return {"image": image, "version": number}
 
 
 def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
-    """Return a log entry of an operator's order, outside a run."""
+    """Return the log entry of an operator's order, outside a run."""
     return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | fields)
 
 
 def _money(plan: Plan) -> dict[str, str]:
-    """Return the cost of new machines until their idle time-out, and its lower bound."""
+    """Return the cost of new machines until they are idle and deleted, and its lower bound."""
     found = plan.optimum
     if found is None:
         return {}

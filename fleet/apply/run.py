@@ -1,7 +1,7 @@
-"""One run of `fleet apply`, from the lock to the record; steps follow in call order.
+"""One run of `fleet apply`, from the lock to the record, with steps in call order.
 
-A failing pool blocks no other. The engine must preview exactly the plan's steps for workers,
-otherwise the change is refused. A busy worker is never deleted.
+A failed pool does not block other pools. The engine must preview exactly the planned steps for
+workers; otherwise fleet refuses the change. fleet never deletes a busy worker.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -69,7 +69,7 @@ from fleet.words.notes import describe_rivals
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The selection, pace and signals of one run."""
+    """The selected pools or plan, the parallelism and the signals of one run."""
 
     selection: Selection = field(default_factory=Selection)
     pace: Parallelism = field(default_factory=Parallelism)
@@ -80,23 +80,23 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Applied:
-    """The plan and the result of one run."""
+    """Plan and result of one run."""
 
     plan: Plan
     outcome: Outcome
     decision: PlanResult
-    """The whole plan with its inputs, even if only a part was applied."""
+    """The whole plan with its inputs, even if only a part of it was applied."""
 
     @property
     def exit_code(self) -> int:
-        """Return the outcome's code; else 1 if a source was unknown or a user must act."""
+        """Return the outcome's code; else 1 for an unknown source or required user action."""
         return self.outcome.exit_code or (1 if self.plan.unknown or self.plan.attention else 0)
 
 
 def apply_once(
     config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
 ) -> Applied:
-    """Plan under the lock and apply; `show` gets the plan before any machine changes."""
+    """Plan and apply under the lock; `show` receives the plan before any machine changes."""
     started = utc_now()
     background, signals = options.pace.background, options.signals
     wired = wire(
@@ -115,7 +115,7 @@ def apply_once(
             applied = run.carry_out(dead, show, kill)
         if background:
             background.seen = run.seen(applied.decision.world, applied.plan)
-    # After releasing the lock, since a receiver may be slow.
+    # Send them without the lock, since a receiver may be slow.
     whole, now = applied.decision.plan, utc_now()
     send_notices(whole, wired.messengers, wired.store, now, console.note)
     return applied
@@ -133,7 +133,7 @@ class _ApplyRun:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the fleet, with the currently known prices."""
+        """Return the fleet, with the prices known at this point."""
         return self.config.fleet
 
     @property
@@ -144,7 +144,7 @@ class _ApplyRun:
     def carry_out(
         self, dead: str | None, show: Callable[[Plan], None], kill: Callable[[], None] | None
     ) -> Applied:
-        """Observe, plan, execute and record."""
+        """Observe, plan, apply and record."""
         options, sources, signals = self.options, self.sources, self.options.signals
         self.begin(dead)
         seen = world = self.observe()
@@ -170,9 +170,9 @@ class _ApplyRun:
         return Applied(plan, outcome, PlanResult(run.config, world, whole))
 
     def begin(self, dead: str | None) -> None:
-        """Record the start of this run; refuse an invalid selection or clock.
+        """Record the start of this run; raises PlanRefused for an invalid selection or clock.
 
-        `dead` is the process that died with the lock; None if no process did.
+        `dead` is the process that was killed while it had the lock; None if no process was killed.
         """
         store = self.sources.store
         if dead:
@@ -192,7 +192,7 @@ class _ApplyRun:
         self.sources.store.record_step(started=self.started, step=step)
 
     def observe(self) -> World:
-        """Return the world; refuse a clock that no server and no earlier record confirms."""
+        """Return the world; raises PlanRefused if this computer's clock is wrong."""
         sources = replace(self.sources, asking=self._asking())
         world = look(self.config, sources, self.console)
         if not self.options.trusts_clock:
@@ -204,17 +204,17 @@ class _ApplyRun:
         try:
             refuse_clock(find_faults_of_world(self.fleet, store, world))
         except PlanRefused as error:
-            # A run without an end would be compared with the clock of the next one.
+            # Without an end, the next run would compare its clock with this run.
             outcome = Outcome(plan="", refused=(str(error),)).model_dump_json()
             store.record_run(started=self.started, ended=utc_now(), plan="", outcome=outcome)
             raise
 
     def _asking(self) -> Callable[[], SourceReader]:
-        """Return the reader of sources; while it waits, tickets get machines last seen free."""
+        """Return the source reader; while it waits, tickets get machines that were last idle."""
         background, signals = self.options.pace.background, self.options.signals
         if background is None or background.seen is None:
             return self.sources.asking
-        # If this run does not complete, the next one must not use the older observation.
+        # If this run does not complete, the next run must not use this older observation.
         seen, background.seen = background.seen, None
         with signals.changing():
             _, *before = self.sources.store.last_runs(2)
@@ -233,7 +233,7 @@ class _ApplyRun:
         return partial(Concurrently, meanwhile=hand_out)
 
     def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
-        """Apply shared stacks before planning; for a saved plan, only after the comparison."""
+        """Apply shared stacks before planning; with a saved plan, only after the comparison."""
         if self.options.selection.saved is not None:
             return world, ()
         return self._apply_shared_stacks(world)
@@ -250,7 +250,7 @@ class _ApplyRun:
         plan: Plan,
         troubles: tuple[StackOutcome, ...],
     ) -> Outcome:
-        """Carry out the plan; `troubles` are the failures of shared stacks before it."""
+        """Carry out the plan; `troubles` are the earlier failures of shared stacks."""
         selection, store = self.options.selection, self.sources.store
         changes = find_changes(selection, plan)
         if selection.saved is not None and not changes:
@@ -270,7 +270,7 @@ class _ApplyRun:
         hold_failed(plan, sources, run_id(self.started), self.note, tell)
         settle_accounts(self.fleet, world, inventories, sources, tell)
         creates = (each for each in plan.actions if isinstance(each, Create))
-        # Recorded before creation, so that a killed run keeps the payers.
+        # Record them before creation, so that they are known if the run is killed.
         store.note_payers(tuple(payers_of(self.fleet, world, inventories, creates)))
         with self.log.renaming(heirs_of(self.fleet)):
             outcome = apply_plan(self.fleet, world, plan, sources, tell)
@@ -278,13 +278,13 @@ class _ApplyRun:
         return outcome.altered(stacks=stacks, promoted=promoted)
 
     def keep(self, seen: World, sample: RunSample) -> None:
-        """Store this run's observation: complete for the configured period, and as a sample."""
+        """Store this run's world for the configured period, and a sample of it indefinitely."""
         keep = timedelta(seconds=self.fleet.history.keep or 0)
         world = seen.model_dump_json() if keep else ""
         self.sources.store.record_sample(sample, RunObservation(seen.time, world, keep))
 
     def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
-        """Record the end of this run, and its results."""
+        """Record the end and the results of this run."""
         background = self.options.pace.background
         earlier = background.actions if background else {}
         waited = self.sources.store.waited()
@@ -309,7 +309,7 @@ def note_failures(
     plan: Plan,
     sources: Sources,
 ) -> None:
-    """Record again why tickets wait, with the attempts that failed in this run."""
+    """Record again why tickets wait, including the creations that failed in this run."""
     attempts = sources.store.attempts(REMEMBERED) if sources.desks else ()
     if {*attempts} <= {*world.attempts}:
         return
@@ -339,7 +339,7 @@ def _progress_teller(plan: Plan, console: Console) -> Callable[[str], None]:
 
 
 def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> None:
-    """Extend the expiry of machines that this run keeps; a failure is only reported."""
+    """Extend the expiry of machines that this run keeps; print a warning if that fails."""
     until = extended(fleet, world.time)
     for provider, machines in find_due(fleet, world):
         machine_api = sources.machine_apis.get(provider)
@@ -352,7 +352,7 @@ def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) ->
 
 
 def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
-    """Return the queues that provision machines themselves, which forbids all actions."""
+    """Return a sentence for each queue that provisions machines itself; any forbids actions."""
     approved = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
     made = [each for each in plan.actions if isinstance(each, Create)]
     touched = {queue for each in made if each.worker not in approved for queue in each.queues}
@@ -369,7 +369,7 @@ def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def settle_accounts(  # noqa: PLR0913 - what was seen, and where to write it
+def settle_accounts(  # noqa: PLR0913 - observed values, and where to record them
     fleet: Fleet,
     world: World,
     inventories: Mapping[str, PoolInventory],
@@ -378,7 +378,7 @@ def settle_accounts(  # noqa: PLR0913 - what was seen, and where to write it
     *,
     may_revert: bool = True,
 ) -> None:
-    """Charge the time until now, and record the results of earlier attempts."""
+    """Charge the time until now, and record the results of earlier creation attempts."""
     charge_ledger(fleet, world, inventories, sources.store, tell, may_revert=may_revert)
     besides = sources.executor.under_way
     forget_departures(world, sources.store)
@@ -386,7 +386,7 @@ def settle_accounts(  # noqa: PLR0913 - what was seen, and where to write it
 
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
-    """Carry out a guarded plan and return the result of each pool; `tell` receives each step."""
+    """Carry out a guarded plan and return the result of each pool; `tell` prints each step."""
     refused = competing_provisioners(world, plan)
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)
@@ -435,7 +435,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
 def _forget_emptied(
     fleet: Fleet, world: World, planned: Collection[str], sources: Sources
 ) -> None:
-    """Remove the records of removed pools' stacks that were observed empty."""
+    """Remove the records of stacks that were observed empty, if their pools were removed."""
     for pool, stack in world.known_stacks.items():
         if pool not in fleet.pools and pool not in planned and is_empty(stack):
             sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)

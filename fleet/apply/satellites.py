@@ -1,7 +1,7 @@
-"""The parts of satellites that the core calls.
+"""The functions of the satellites that the core calls.
 
-The core imports no satellite: `fleet/program.py` connects them when it starts. Each is a function
-that imports its satellite when it is called.
+The core imports no satellite: `fleet/program.py` connects them when it starts. Each function
+imports its satellite when it is called.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-# The program imports this module to print its help.
+# The program imports this module to print its help, so it must load quickly.
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
@@ -42,55 +42,55 @@ if TYPE_CHECKING:
         """A queue of tickets."""
 
         def closed(self, since: datetime) -> tuple[Work, ...]:
-            """Return the work of tickets that clients closed since a time."""
+            """Return the work of tickets that clients have closed since a time."""
 
 
 class TicketSources(NamedTuple):
-    """The parts of a run that give machines to tickets."""
+    """The adapters of a run that are needed to assign machines to tickets."""
 
     desks: Mapping[str, TicketDesk]
     cleaners: Mapping[str, MachineCleaner]
-    """Providers that clean machines between tickets."""
+    """Provider to the adapter that cleans its machines between tickets."""
     store: Store
     executor: PoolExecutor
 
 
 class SeenRun(NamedTuple):
-    """The observation of a run, used to assign machines while the next run observes."""
+    """The observation of a run; the next run assigns machines by it while it observes."""
 
     fleet: Fleet
     world: World
     sources: TicketSources
     started: datetime
     besides: Collection[str] = ()
-    """Machines that get no ticket: the run deleted or is changing them."""
+    """Machines that get no ticket, because the run has deleted or is changing them."""
 
 
 class MachineRecords(NamedTuple):
-    """Records of the store and of the stacks about machines."""
+    """Records about machines, from the store and the stacks."""
 
     attempts: Callable[[], Iterable[Attempt]]
     """Returns the attempts to create machines, oldest first."""
     names: Collection[str]
-    """The machines recorded in stacks."""
+    """Names of the machines that stacks contain."""
     now: datetime
 
 
 class HandOut(Protocol):
-    """Gives machines to tickets in a run, under the fleet's lock."""
+    """Assigns machines to tickets in a run, under the fleet's lock."""
 
     def hand_out_all(
         self, fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
     ) -> World:
-        """Assign free machines and return the new world; `note` writes the journal."""
+        """Assign idle machines to tickets and return the new world; `note` writes the journal."""
 
     def hand_out_again(
         self, seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
     ) -> bool:
-        """Give machines that are still free to waiting tickets; return whether any got one."""
+        """Assign machines that are still idle; return whether any ticket got a machine."""
 
     def note_waits(self, fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
-        """Record why tickets wait according to the plan, for clients that ask."""
+        """Record why tickets wait according to the plan, for clients that query it."""
 
     def with_forgotten(
         self,
@@ -100,14 +100,14 @@ class HandOut(Protocol):
         since: Mapping[str, datetime | None],
         records: MachineRecords,
     ) -> Iterable[tuple[str, QueueReading]]:
-        """Yield the ticket queues, with machines older than the store added as busy.
+        """Yield ticket queues, in which machines older than the store are added as busy.
 
-        `since` maps queue to the creation time of its store.
+        `since` maps a queue to the creation time of its store.
         """
 
 
 class Promoter(Protocol):
-    """Moves versions of images as a plan says."""
+    """Changes states of image versions as planned."""
 
     def promote_all(
         self, plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
@@ -119,51 +119,51 @@ class Promoter(Protocol):
 
 
 class SimulationReport(NamedTuple):
-    """The form of a saved simulation, and its renderers."""
+    """The model of a saved simulation, and its renderers."""
 
     model: type[Any]
     to_document: Callable[[Any], Iterable[Block]]
     to_markdown: Callable[[Any], str]
-    """Render it below a plan: one line, and a folded part."""
+    """Renders it for the text below a plan, as one line and a folded part."""
 
 
 class ServedPages(Protocol):
     """The status pages of the last run, for a web server; thread-safe."""
 
     def show(self, decision: PlanResult) -> None:
-        """Use the world and plan of this run from now on."""
+        """Base the pages on the world and plan of this run."""
 
     def read(self, path: str) -> WebPage | None:
-        """Return the page at a URL's path; None if it does not exist."""
+        """Return the page at the path of a URL; None if the page does not exist."""
 
 
 class Satellites(NamedTuple):
-    """The parts that `fleet/program.py` connects."""
+    """The functions of satellites that `fleet/program.py` connects."""
 
     copr_rules: Callable[[CoprRulesFile | CoprRulesUrl, str, Files], RuleReader]
-    """Open the rules of a Copr at their place in fleet.yaml; the text is the path of its file."""
+    """Opens the tag rules of a Copr; the text is the path of the file, if they are in a file."""
     due_images: Callable[[Fleet, Sequence[Version], Path, datetime], DueReport]
-    """Return due builds of images, without newer packages; the path is fleet.yaml's folder."""
+    """Returns the due builds of images, without newer packages, from fleet.yaml and its folder."""
     hand_out: Callable[[], HandOut]
     open_desk: Callable[[Fleet, str, Begin, Made], OpenDesk]
-    """Open a queue of tickets by its name; `Made` returns the attempts to create machines."""
+    """Opens a queue of tickets by name; `Made` returns the attempts to create machines."""
     promoter: Callable[[], Promoter]
     served_pages: Callable[[Store], ServedPages]
     simulation: Callable[[], SimulationReport]
     write_site: Callable[[PlanResult, Store | None, str], int]
-    """Write the status pages to a folder and return their number."""
+    """Writes the status pages to a folder and returns the number of pages."""
 
 
 _connected: list[Satellites] = []
 
 
 def connect(satellites: Satellites) -> None:
-    """Use these satellites from now on."""
+    """Connect these satellites for the whole process."""
     _connected[:] = [satellites]
 
 
 def connected() -> Satellites:
-    """Return the connected satellites; raises RuntimeError without `connect`."""
+    """Return the connected satellites; raises RuntimeError before `connect`."""
     if not _connected:
         raise RuntimeError("no satellite is connected; call fleet.program.connect_satellites")
     return _connected[0]

@@ -1,7 +1,7 @@
-"""Compare a saved plan with the current one.
+"""Compare a saved plan with the current plan.
 
-Fleet never executes a saved plan itself: it plans again and compares the actions of both plans,
-with their places and inputs. The requests that the machines serve may differ.
+fleet never executes a saved plan itself. It plans again and compares the actions of both plans,
+including their pools and inputs. The requests that the machines serve may differ.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ _FORMAT = Plan.model_fields["format"].default
 _ADVICE = "create one with `fleet plan --out FILE`"
 _NO_DIFFERENCE = {"assumed", "because", "serves", "turn", "until_idle"}
 _REWRITTEN = {"expires", "commit"}
-"""Labels that each run rewrites."""
+"""Labels that each run writes again."""
 _ONLY_SAVED = "only in the saved plan"
 _ONLY_CURRENT = "only in the current plan"
 
 
 def read_plan(name: str, content: bytes) -> Plan:
-    """Return the plan saved in a file; raises if it is no plan, incomplete or edited."""
+    """Return the plan in a file; raises if the file is no plan, or incomplete or edited."""
     try:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
@@ -44,9 +44,9 @@ def read_plan(name: str, content: bytes) -> Plan:
 
 
 def with_unknown_amounts(saved: _Saved) -> _Saved:
-    """Return a saved plan in which no unknown amount is 0, and each budget has its rest.
+    """Return a saved plan in which unknown amounts are Unknown and each budget has its rest.
 
-    Version 0.2.0 saved an unknown amount as 0, and no rest. The digests stay as saved.
+    Version 0.2.0 saved an unknown amount as 0, and no rest. The digests are unchanged.
     """
     spending = UnknownFigure(unknown=UNKNOWN_WHEN_SAVED)
     price = UnknownFigure(unknown=UNKNOWN_PRICE)
@@ -63,10 +63,10 @@ def with_unknown_amounts(saved: _Saved) -> _Saved:
 
 
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
-    """Return a sentence per difference between a saved plan and the current one.
+    """Return a sentence for each difference between a saved plan and the current plan.
 
-    Compared are all actions, the decision on every machine, changes of base stacks and images, the
-    config, and the serials of the stacks that either plan changes. Ignored are the waiting
+    This compares all actions, the decision on each machine, changes of base stacks and images, the
+    configuration, and the serials of the stacks that either plan changes. It ignores the waiting
     requests and their assignment to machines.
     """
     return (
@@ -141,7 +141,7 @@ def _serial(verdict: PoolVerdict | None) -> str:
 
 
 def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
-    """Yield the differing actions, then the differing decisions on other machines."""
+    """Yield the differences of actions, then the differences of decisions on other machines."""
     before, after = _map_actions(saved), _map_actions(now)
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -180,7 +180,7 @@ def _another(old: Action, new: Action) -> Iterator[str]:
 
 
 def _describe_action(action: Action) -> dict[str, Any]:
-    """Return the compared fields of an action with its reason and inputs, by field name."""
+    """Map field names to the compared fields of an action, including its reason and inputs."""
     flat = action.model_dump(mode="json", exclude=_NO_DIFFERENCE | {"inputs"})
     if isinstance(action, Create):
         inputs = action.inputs.model_dump(mode="json")
@@ -190,7 +190,7 @@ def _describe_action(action: Action) -> dict[str, Any]:
 
 
 def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield the machines with differing decisions, and the machines of one plan only."""
+    """Yield machines with different decisions, and machines that are only in one plan."""
     before, after = _list_machines(saved), _list_machines(now)
     for key in sorted((before.keys() | after.keys()) - acted_on):
         old, new = before.get(key), after.get(key)
@@ -202,7 +202,7 @@ def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) ->
 
 
 def _list_machines(plan: Plan) -> dict[tuple[str, str], WorkerVerdict]:
-    """Return the decisions on existing machines; planned machines are among the actions."""
+    """Map pool and worker to the decision on each existing machine, without planned machines."""
     return {
         (verdict.pool, verdict.worker): verdict
         for verdict in plan.workers

@@ -1,6 +1,6 @@
-"""Limit an apply to a user's selection: some pools only, or a saved plan.
+"""Limit an apply to a user's selection: some pools, or a saved plan.
 
-Guards have already checked the whole plan; unselected pools are left unchanged.
+The guards have already checked the whole plan. Unselected pools do not change.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,12 +17,12 @@ from fleet.state.store import Store
 
 @dataclass(frozen=True)
 class Selection:
-    """The part to apply; by default every pool, with a new plan."""
+    """The part of a plan to apply; by default all pools of a new plan."""
 
     pools: frozenset[str] = frozenset()
-    """The only pools to change; empty: all."""
+    """Pools to change; all if empty."""
     saved: Plan | None = None
-    """The plan that the current one must equal."""
+    """The saved plan, which the current plan must equal; None if there is no saved plan."""
 
 
 def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
@@ -41,7 +41,7 @@ def part_at_rest(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
 
 
 def check_selection(selection: Selection, fleet: Fleet, store: Store) -> None:
-    """Refuse unknown pools, and the saved plan of another fleet."""
+    """Raise WrongUsage for unknown pools, PlanOutdated for the saved plan of another fleet."""
     if selection.saved is not None and selection.saved.fleet != fleet.fleet:
         raise PlanOutdated(
             f"refused, nothing was changed: the saved plan is of fleet {selection.saved.fleet}, "
@@ -72,7 +72,7 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
         )
     }
     return plan.altered(
-        # Promotions concern every pool of an image.
+        # A promotion changes all pools of its image.
         promotions=(),
         bases=tuple(each for each in plan.bases if each.provider in providers),
         guards=tuple(
@@ -85,5 +85,5 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
 
 
 def find_changes(selection: Selection, part: Plan) -> tuple[str, ...]:
-    """Return the differences between the saved plan and the current one, within the selection."""
+    """Return the differences between the saved and the current plan, within the selection."""
     return find_drift(selected_part(selection, selection.saved), part) if selection.saved else ()

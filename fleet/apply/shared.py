@@ -1,7 +1,7 @@
-"""Apply the shared parts of a provider's machines, before planning.
+"""Apply the shared resources of a provider's machines, before planning.
 
-Parts in use are neither deleted nor replaced. Selections and the modes of pools apply: if no pool
-of a provider may change, its shared parts stay unchanged.
+A resource in use is neither deleted nor replaced. Selections and the modes of pools apply: if no
+pool of a provider may change, its shared resources do not change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,17 +21,17 @@ from fleet.schema.model import Fleet
 _ADDITIONAL_RESOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"network": ("subnet",), "template": ("group", "role", "profile")}
 )
-"""Part kind to additional resources of its stack's program, named PART-RESOURCE."""
+"""Kind of resource to the additional resources in its stack, which are named NAME-ADDITIONAL."""
 Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
 
 
 def apply_shared_stacks(
     fleet: Fleet, world: World, sources: Sources, tell: Tell, selection: Selection | None = None
 ) -> tuple[World, tuple[StackOutcome, ...]]:
-    """Apply the bases of fleet.yaml; return the new world and the failures.
+    """Apply the base stacks of fleet.yaml; return the new world and the failures.
 
-    Only bases that the selection permits; none if all pools are frozen. Without a selection, as in
-    a rebuild, every base.
+    Only base stacks that the selection permits are applied, and none if all pools are frozen.
+    Without a selection, as in a rebuild, all base stacks are applied.
     """
     if selection is not None and is_all_frozen(fleet, world):
         return world, ()
@@ -55,7 +55,7 @@ def apply_shared_stacks(
             troubles.append(
                 StackOutcome.model_validate({"pool": what, "result": result, "error": error})
             )
-        # Even after a failure: a part may be gone, and no machine may use it then.
+        # Read it even after a failure, since machines must not use a deleted resource.
         world = _replace_base(world, name, engine.read(ref))
     return world, tuple(troubles)
 
@@ -63,15 +63,15 @@ def apply_shared_stacks(
 def apply_shared_stacks_of_saved(
     selection: Selection, world: World, lay: Lay, plan: Callable[[World], Plan]
 ) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
-    """Apply the bases of a saved plan; also return how the plan is outdated by that.
+    """Apply the base stacks of a saved plan; also return why the plan is now outdated.
 
-    New parts wait for the next plan; the saved one may still name replaced or deleted parts.
+    The next plan uses new resources; the saved plan may name replaced or deleted resources.
     """
     laid, troubles = lay(world)
     was, now = _ids(world), _ids(laid)
     if was.items() <= now.items():
         return laid, troubles, ()
-    # The saved plan's changes of bases are done, so they are no difference.
+    # The changes of base stacks in the saved plan are done, so they are no difference.
     said = selection.saved.bases if selection.saved else ()
     now_planned = plan(laid).altered(bases=said)
     return laid, troubles, find_changes(selection, selected_part(selection, now_planned))
@@ -89,11 +89,11 @@ def _ids(world: World) -> dict[tuple[str, str], str]:
 def _find_wanted(
     fleet: Fleet, world: World, name: str, tell: Tell
 ) -> tuple[SharedResource, ...] | None:
-    """Return the wanted parts of a base; None if it has them already, or if it is unknown."""
+    """Return the wanted resources of a base stack; None if nothing must or may change."""
     base = world.bases.get(name)
     parts = wanted_parts(fleet, world, name)
     if isinstance(base, Unknown):
-        return None  # new machines that need it are not planned
+        return None  # no machine that needs this base stack is planned
     used = in_use(world, name)
     why = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
     for kept in _undeclared_parts(fleet, name, parts):
@@ -130,7 +130,7 @@ def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[SharedResource]) 
 def _check(
     world: World, name: str, steps: Sequence[StackStep], parts: Sequence[SharedResource]
 ) -> None:
-    """Refuse to replace or delete resources in use, or not created by fleet."""
+    """Raise PlanRefused for deleting resources in use, or resources that fleet did not create."""
     base, used = world.bases.get(name), in_use(world, name)
     ids = base.ids if isinstance(base, Base) else {}
     taking = [step for step in steps if step.operation in {"replace", "delete"}]
@@ -153,7 +153,7 @@ def _check(
 
 
 def _resource_names(keys: Iterable[str]) -> set[str]:
-    """Return the resource names of parts."""
+    """Return the resource names for some keys of a base stack."""
     names: set[str] = set()
     for key in keys:
         kind, _, name = key.partition("/")

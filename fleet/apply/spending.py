@@ -1,9 +1,9 @@
-"""Spend approvals for exactly the applied actions, once per machine; and charge the ledger.
+"""Spend approvals for exactly the applied actions, once per machine; charge the ledger.
 
-Approvals are spent before a pool's first change, for machines by name and id, and refunded for
-actions that surely did not happen. A run killed in between leaves approvals spent for unchanged
-machines: the next run does not count these, and spends nothing twice. Doubtful cases count, so
-that no approval permits more than its count.
+Approvals are spent before a pool's first change, for machines by name and id. They are refunded
+for actions that certainly did not happen. A run that is killed in between leaves approvals spent
+for unchanged machines. The next run does not count these uses, and spends no approval twice.
+Doubtful uses count, so that no approval permits more actions than its count.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fleet.state.store import Store
 
 Spent = Mapping[str, Mapping[str, str]]
-"""Approval to the workers it was used for, each with an id that distinguishes its machine from
-a later one."""
+"""Approval to its workers, and each worker to an id that distinguishes its machine from a later
+machine."""
 
 
 def spend(
@@ -34,7 +34,7 @@ def spend(
     actions: Sequence[Action | Release],
     stack: Stack | None,
 ) -> Spent:
-    """Use the approvals that permit these actions; return their use."""
+    """Spend the approvals that permit these actions; return the uses of each approval."""
     machines = {action.worker: _machine_key(action, stack) for action in actions}
     spent = {
         approval.digest: {name: machines[name] for name in approval.passes if name in machines}
@@ -51,7 +51,7 @@ def used_so_far(
     stacks: Mapping[str, Stack | Unknown] | Unknown,
     readings: Iterable[Sequence[Worker] | Unknown | None],
 ) -> dict[str, int]:
-    """Return how many machines each approval was used for, without unchanged ones."""
+    """Map each approval to the number of its uses, without uses for unchanged machines."""
     going: set[str] = set()
     for workers in readings:
         if isinstance(workers, Unknown):
@@ -73,7 +73,7 @@ def used_so_far(
 def _is_untouched(
     machine: str, stacks: Mapping[str, Stack | Unknown], going: Collection[str]
 ) -> bool:
-    """Return whether the action for which a machine was spent has surely not started."""
+    """Return whether the action for which an approval was spent has certainly not started."""
     pool, _, rest = machine.partition("/")
     stack = stacks.get(pool)
     if isinstance(stack, Unknown):
@@ -90,10 +90,10 @@ def _is_untouched(
 def undone(
     actions: Sequence[Action], outcome: StackOutcome, after: Stack | Unknown | None
 ) -> frozenset[str]:
-    """Return the workers that are surely unchanged; `after` is their current stack."""
+    """Return the workers that are certainly unchanged; `after` is the pool's current stack."""
     left = [action for action in actions if action.worker not in outcome.done]
     drains = [action.worker for action in left if isinstance(action, Drain)]
-    # The first failed drain may have reached its queue; the following ones were not tried.
+    # The first drain that failed may have reached its queue; later drains were not tried.
     names = set(drains[1:] if outcome.result == "failed" else drains)
     if not isinstance(after, Unknown):
         held = after.names if after else set()
@@ -107,7 +107,7 @@ def undone(
 
 
 def refund(store: "Store", spent: Spent, names: frozenset[str]) -> None:
-    """Refund approvals for actions that were not done."""
+    """Refund the uses of approvals for these workers, whose actions were not done."""
     for digest, machines in spent.items():
         back = tuple(machine for name, machine in machines.items() if name in names)
         if back:
@@ -115,13 +115,13 @@ def refund(store: "Store", spent: Spent, names: frozenset[str]) -> None:
 
 
 def _machine_key(action: Action | Release, stack: Stack | None) -> str:
-    """Return an id that distinguishes a machine from a later one of the same name."""
+    """Return an id that distinguishes a machine from a later machine of the same name."""
     if isinstance(action, Create):
         return f"{action.pool}/{action.worker}@{stack.serial if stack else 0}"
     return f"{action.pool}/{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"
 
 
-def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
+def charge_ledger(  # noqa: PLR0913 - observed values, and where to record them
     fleet: Fleet,
     world: World,
     inventories: Mapping[str, PoolInventory],
@@ -130,10 +130,10 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
     *,
     may_revert: bool,
 ) -> None:
-    """Charge the time since the last charge, before any change.
+    """Charge the time since the last charge, before any change of this run.
 
-    If this run is killed earlier, the next one charges the time of both. Only a run whose clock
-    was compared with earlier runs may revert charges for hours that have not started.
+    If this run is killed earlier, the next run charges the time of both runs. `may_revert` permits
+    reverting charges for hours that have not started, if this run has compared its clock.
     """
     ledger = world.ledger
     if isinstance(ledger, Unknown):
@@ -161,9 +161,9 @@ def charge_ledger(  # noqa: PLR0913 - what was seen, and where to write it
 def _revert_charges(
     fleet: Fleet, now: datetime, until: datetime, store: "Store", tell: Tell
 ) -> None:
-    """Revert the charges of a run for hours that have not started; charges of this hour are kept.
+    """Revert the charges of a run for hours that have not started, but not for this hour.
 
-    If the clocks of two runs differ by at most MAX_SKEW, the hour has started for one of them.
+    If the clocks of two runs differ by at most MAX_SKEW, the hour has started for one run.
     """
     end = periods(fleet, now)[0].end
     if until <= max(end, now + MAX_SKEW):

@@ -1,7 +1,7 @@
-"""Export a fleet's state, its store and its stacks, to one file, and import such a file.
+"""Export a fleet's store and stacks to one file, and import such a file.
 
-Existing content is never overwritten. The same command completes an interrupted import, since
-equal content is accepted.
+Existing content is never overwritten. Since equal content is accepted, the same command completes
+an interrupted import.
 """
 
 import json
@@ -59,7 +59,7 @@ class StateFile(Value):
 
 
 def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console: Console) -> int:
-    """Write the store and the stacks to a file, under the lock."""
+    """Write the store and the stacks to a file under the lock; return the exit code."""
     stacks = Stacks(storage)
     with store.lock(lock_owner(), utc_now()) as died:
         if died:
@@ -80,7 +80,7 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
             raise StoreFailed(f"{out} is not written: {first_mistake(error)}") from error
     text = json.dumps(file.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
     with touching(f"{out}: cannot be written", FileUnreadable):
-        # Atomically, and readable only by its owner.
+        # Atomically, and readable only by the owner of the file.
         replace_file(Path(out), text.encode(), mode=0o600)
     console.out(f"wrote {_contents(file)} to {out}; secrets stay encrypted as they were")
     return 0
@@ -89,7 +89,7 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
 def import_state(
     fleet: Fleet, store: Store, storage: Storage, source: str, console: Console
 ) -> int:
-    """Import a file into the state of fleet.yaml, all of it or nothing."""
+    """Import the whole file into the state of fleet.yaml, or refuse it; return the exit code."""
     file = _read(Path(source))
     if file.fleet != fleet.fleet:
         raise WrongUsage(f"{source} is of fleet {file.fleet}, fleet.yaml of fleet {fleet.fleet}")
@@ -101,9 +101,9 @@ def import_state(
             "move it away, or set another `state` in fleet.yaml"
         )
     stacks.write(file.embedded, file.pulumi, file.settings)
-    # Last: without a store no run applies, so none continues with a partial import.
+    # Write the store last: no run starts without a store, so none uses a partial import.
     if store.fill(file.store):
-        # The exported store may have opened more tickets since.
+        # Tickets may have been opened in the exported store after the export.
         store.number_tickets_after(highest_id_of_lost(utc_now()))
     console.out(
         f"imported {_contents(file)} from {source} to {store.address} and {stacks.address}"
@@ -113,14 +113,14 @@ def import_state(
 
 _META_KEY = ".pulumi/meta.yaml"
 _LAYOUT = b"version: 1\n"
-"""Without it the CLI takes existing stacks for those of an old layout."""
+"""Content that the CLI needs; without it, the CLI reads existing stacks as an older format."""
 
 Name = tuple[str, str]
-"""A stack: Pulumi's name of its project, and its own name."""
+"""A stack, by Pulumi's name of its project and the name of the stack."""
 
 
 def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
-    """Return every stack that a fleet may have: recorded ones, each pool's, each provider's."""
+    """Return each stack that a fleet may have: recorded, of each pool and of each provider."""
     known = {(record.project, record.name) for record in records}
     refs = [stack_ref(fleet, name, pool.provider) for name, pool in fleet.dynamic_pools.items()]
     refs += [base_ref(fleet, name) for name in fleet.providers]
@@ -156,25 +156,25 @@ class Stacks:
         return find_locks(self._objects, project, name)
 
     def embedded(self, stacks: Iterable[Name]) -> dict[str, StackRows]:
-        """Return the embedded engine's records of these stacks, if they exist."""
+        """Map stack names to the embedded engine's records of existing stacks."""
         found = {name: self._records.read(name) for _, name in stacks}
         return {name: rows for name, rows in found.items() if rows is not None}
 
     def checkpoints(self, stacks: Iterable[Name]) -> dict[str, dict[str, Any]]:
-        """Return the Pulumi checkpoints of these stacks by key, decompressed, if they exist."""
+        """Map keys to the decompressed Pulumi checkpoints of these stacks, if they exist."""
         return self.read(stack_key(project, name) for project, name in stacks)
 
     def read(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the checkpoints of these keys, if they exist."""
+        """Map keys to their Pulumi checkpoints, if they exist."""
         found = {key: find_checkpoint(self._objects, key) for key in keys}
         return {key: checkpoint for key, checkpoint in found.items() if checkpoint is not None}
 
     def settings(self, stacks: Iterable[Name]) -> dict[str, str]:
-        """Return the settings of these stacks by path; they contain the encryption salt."""
+        """Map paths to the settings of these stacks, which contain the salt of the encryption."""
         return self.read_settings(f"{project}/Pulumi.{name}.yaml" for project, name in stacks)
 
     def read_settings(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the settings in these files, if they exist."""
+        """Map paths to the text of these settings files, if they exist."""
         found = {}
         for path in paths:
             with touching(path, StoreFailed), suppress(FileNotFoundError):
@@ -187,7 +187,7 @@ class Stacks:
         checkpoints: Mapping[str, dict[str, Any]],
         settings: Mapping[str, str],
     ) -> None:
-        """Write the content that does not exist yet."""
+        """Write content that does not exist yet."""
         if checkpoints and self._objects.read(_META_KEY) is None:
             self._objects.create(_META_KEY, _LAYOUT)
         for key, checkpoint in checkpoints.items():
@@ -217,7 +217,7 @@ def _refuse_locked(stacks: Stacks, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
-    """Yield existing content that differs from the file's stacks."""
+    """Yield the existing stacks and settings that differ from those in the file."""
     for name, rows in stacks.embedded([("", name) for name in file.embedded]).items():
         if rows != file.embedded[name]:
             yield f"stack {name} of the embedded engine"

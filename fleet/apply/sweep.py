@@ -1,11 +1,11 @@
-"""Plan and delete machines independent of demand: expired ones, and ones selected by a user.
+"""Plan and delete machines independent of demand: expired machines, and a user's selection.
 
-The usual rules apply: only idle workers' machines are deleted, after a drain, and a pool in mode:
-pause is unchanged. The only exception: a lost stack does not protect expired machines, since the
-provider's own listing proves them.
+The usual rules apply: only machines of idle workers are deleted, after a drain, and a pool in
+`mode: pause` is unchanged. There is one exception: a lost stack does not protect expired machines,
+since the listing of their provider is sufficient.
 
-Machines in a stack are deleted as by apply. Others are drained and disabled if they have a
-registry, and deleted at their provider.
+The engine deletes machines in a stack, as in an apply. Other machines are drained and disabled if
+they have a registry, and their provider deletes them.
 """
 
 import argparse
@@ -69,20 +69,20 @@ _UNSURE_ADVICE = {
 }
 _BY_USER = "requested by `fleet machine delete`"
 Select = Callable[[PoolInventory, Unit], str]
-"""Returns why a machine is to be deleted; empty if it is not selected."""
+"""Returns the reason to delete a machine; empty if the machine is not selected."""
 
 
 @dataclass(frozen=True)
 class MachineSelection:
-    """A user's selection of machines to delete: by name, or by pool."""
+    """A user's selection of machines to delete, by name or by pool."""
 
     names: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
     unused: bool = False
-    """Select only machines of pools that run nothing and have registered, or never will."""
+    """Whether a selection by pool omits machines that may run work or may still register."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
-        """Return why a machine is to be deleted; empty if it is not selected."""
+        """Return the reason to delete a machine; empty if the machine is not selected."""
         if unit.name in self.names:
             return _BY_USER
         if inventory.pool not in self.pools or unit.state in _UNSURE_ADVICE:
@@ -92,17 +92,17 @@ class MachineSelection:
 
 
 def sweep(fleet: Fleet, world: World) -> Plan:
-    """Return the plan that deletes expired machines only."""
+    """Return a plan that deletes only expired machines."""
     if isinstance(world.orders, Unknown):
-        # Machines expire if no run of fleet renews them; then no order is active either.
+        # Machines expire only if no run of fleet renews them, so no order is active either.
         world = world.altered(orders=())
     return _plan_deletions(fleet, world, partial(_explain_expiry, fleet, world), Reason.EXPIRED)
 
 
 def delete_machines(fleet: Fleet, world: World, choice: MachineSelection) -> Plan:
-    """Return the plan that deletes only the selected machines.
+    """Return a plan that deletes only the selected machines.
 
-    A busy worker is only drained; a machine whose stack is unknown is kept.
+    A busy worker is only drained. A machine whose stack is unknown is kept.
     """
     return _plan_deletions(fleet, world, choice.why, Reason.REQUESTED)
 
@@ -115,16 +115,16 @@ class CreationWindow:
     until: datetime
     made: frozenset[str]
     pools: frozenset[str] = frozenset()
-    """The only pools to consider; empty: all."""
+    """Pools to consider; all if empty."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
-        """Return why a machine is to be deleted; empty if it was not created in this span."""
+        """Return the reason to delete a machine; empty if it was not created in this time span."""
         is_ours = unit.name in self.made and inventory.pool in (self.pools or {inventory.pool})
         if not is_ours or unit.machine is None:
             return ""
         created = unit.machine.created_at
         if created is None:
-            # For example by a run whose clock was ahead: its attempt has the only date.
+            # For example by a run whose clock was ahead; only its attempt has a date.
             return f"created at an unknown time, {_BY_USER}"
         if not self.since <= created <= self.until:
             return ""
@@ -132,12 +132,12 @@ class CreationWindow:
 
 
 def undo_creations(fleet: Fleet, world: World, window: CreationWindow) -> Plan:
-    """Return the plan that deletes machines created in a time span that were never busy."""
+    """Return a plan that deletes machines created in a time span if they were never busy."""
     return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _explain_possible_work)
 
 
 def _explain_possible_work(unit: Unit) -> str:
-    """Return why a machine may have run work; empty if it surely has not."""
+    """Return why a machine may have run work; empty if it certainly has run no work."""
     worker = unit.worker
     if worker is None or worker.state is WorkerState.ENROLLED:
         return ""
@@ -191,7 +191,7 @@ def _plan_deletions(
 
 
 def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
-    """Yield the prices of a pool's machines; no machine is created."""
+    """Yield options with the prices of a pool's machines, which permit no creation."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
@@ -200,7 +200,7 @@ def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
 
 
 def _finish_deletions(pool_plan: PoolPlan) -> None:
-    """Add unfinished deletions of an earlier run to others, since the engine makes both."""
+    """If a stack has deletions, add its unfinished deletions, which the engine does anyway."""
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         for unit in pool_plan.inventory.having(UnitState.UNDELETED):
             if unit.name not in pool_plan.leaving:
@@ -208,12 +208,12 @@ def _finish_deletions(pool_plan: PoolPlan) -> None:
 
 
 def _is_lost(world: World, pool: str) -> bool:
-    """Return whether a pool's stack is unreadable; its machines can still be swept."""
+    """Return whether a pool's stack is unreadable; its expired machines can still be deleted."""
     return isinstance(world.read_stack(pool), Unknown)
 
 
 def _unknown_parts(inventory: PoolInventory) -> tuple[str, ...]:
-    """Return the unknown parts of a pool except its stack."""
+    """Return the reasons why parts of a pool other than its stack are unknown."""
     return tuple(reason for reason in inventory.frozen if reason not in inventory.blind)
 
 
@@ -227,7 +227,7 @@ def _explain_expiry(fleet: Fleet, world: World, inventory: PoolInventory, unit: 
 def _drain_or_delete(
     world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str
 ) -> None:
-    """Drain or delete a machine, or record why it is kept."""
+    """Drain or delete a machine, or record the reason to keep it."""
     if stop := next(_reasons_to_keep(world, pool_plan, unit), ""):
         pool_plan.kept[unit.name] = reason, lives.explain_stay(because, stop)
     elif unit.state is UnitState.UNDELETED:
@@ -239,7 +239,7 @@ def _drain_or_delete(
 
 
 def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
-    """Yield the reasons to keep a machine for now."""
+    """Yield the reasons to keep a machine at present."""
     inventory = pool_plan.inventory
     if unit.machine is None and unit.state in _UNSURE_ADVICE:
         yield _UNSURE_ADVICE[unit.state].format(name=unit.name)
@@ -255,7 +255,7 @@ def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[
 
 
 def _are_registries_read(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
-    """Return whether every registry of a pool's workers was read."""
+    """Return whether each registry of a pool's workers is readable."""
     listing = world.providers.get(inventory.provider)
     if isinstance(listing, Listing) and listing.workers is not None:
         return True
@@ -272,7 +272,7 @@ def sweep_machines(
     fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> Outcome:
     """Carry out the guarded plan of a sweep; return the result of each pool."""
-    # A sweep's clock is not compared with earlier runs: one that is behind would revert charges.
+    # A sweep does not compare its clock with earlier runs, so a late clock could revert charges.
     settle_accounts(fleet, world, take_inventory(fleet, world), sources, tell, may_revert=False)
     held = [action for action in plan.actions if _is_recorded(world, action)]
     unrecorded = [action for action in plan.actions if action not in held]
@@ -307,9 +307,9 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
 def sweep_blocks(
     plan: Plan, *, is_dry: bool = True, named: Collection[str] | None = None
 ) -> Iterator[Block]:
-    """Yield the plan of a deletion; `is_dry`: it ends there.
+    """Yield the text of a deletion plan; `is_dry` says in it that this is a dry run.
 
-    `named` are the machines named by a user; None: it is a sweep.
+    `named` are the machines that a user named; None for a sweep.
     """
     what, which = ("Sweep", "Expired") if named is None else ("Delete", "Chosen")
     dry = " (dry run; add --apply to do it)" if is_dry else ""
@@ -337,20 +337,20 @@ def _list_section(heading: str, sentences: Sequence[str]) -> Section:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A deletion independent of the plan of the whole fleet, and its presentation."""
+    """A deletion independent of the plan of the whole fleet, and its text."""
 
     decide: Callable[[Fleet, World], Plan]
     command: str
-    """The command that deletes the drained machines."""
+    """Command that deletes the machines after they are drained."""
     named: Collection[str] | None = None
-    """The machines named by a user; None: it is a sweep, which needs no store."""
+    """Machines that a user named; None for a sweep, which needs no store."""
     may_stay: bool = False
-    """Whether keeping some of the selected machines is no failure."""
+    """Whether the command succeeds if some selected machines are kept."""
     delete_leftovers: Callable[[bool], bool] = lambda _apply: True
-    """Shows machines that belong to no pool, or deletes them; False if some are unknown."""
+    """Shows machines without a pool, or deletes them if True; False if some are unknown."""
 
     def exit_code(self, plan: Plan) -> int:
-        """Return the exit code of a plan: for unknown sources, and for kept named machines."""
+        """Return 4 if refused or a requested non-busy machine is kept, 1 for unknown sources."""
         stays = [
             worker
             for worker in plan.workers
@@ -369,16 +369,16 @@ def run_deletion(
     sources: Sources,
     deletion: Deletion,
 ) -> int:
-    """Show the machines to delete; delete them if the user accepts, or with --apply.
+    """Show the machines to delete; delete them with --apply or after a confirmation.
 
     Return the exit code.
     """
     accepted = None
     if not args.apply:
-        # As JSON the plan has the remarks itself.
+        # The JSON of a plan includes the remarks.
         world = (look if args.json else look_aloud)(config, sources, console)
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
-        # A user does not see a plan that goes into a pipe.
+        # If the output is a pipe, the user cannot see the plan.
         is_seen = console.can_ask and console.columns(None) is not None and not args.json
         asks = is_seen and bool(plan.actions)
         blocks = sweep_blocks(plan, is_dry=not asks, named=deletion.named)
@@ -394,7 +394,7 @@ def run_deletion(
     return code if deletion.delete_leftovers(True) else code or 1
 
 
-def _delete(  # noqa: PLR0913 - what a deletion works with
+def _delete(  # noqa: PLR0913 - the inputs of a deletion
     args: argparse.Namespace,
     console: Console,
     config: Config,
@@ -403,7 +403,7 @@ def _delete(  # noqa: PLR0913 - what a deletion works with
     *,
     accepted: Plan | None,
 ) -> int:
-    """Delete the machines under the lock; raises PlanOutdated if the accepted plan has changed."""
+    """Delete machines under the lock; raises PlanOutdated if the accepted plan has changed."""
     started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
     executor = pool_executor(
@@ -428,7 +428,7 @@ def _delete(  # noqa: PLR0913 - what a deletion works with
         with signals.changing(cut):
             outcome = sweep_machines(config.fleet, world, plan, many, console.note)
         if has_store and plan.actions:
-            # Without a plan this is no run of the fleet, so no heartbeat.
+            # Pass the plan only for reasons: this command is no run of the fleet, so no heartbeat.
             RunLog(sources.store, started, args.command).record(outcome, plan)
     console.out(
         value_to_json(outcome)
@@ -443,11 +443,11 @@ def _delete(  # noqa: PLR0913 - what a deletion works with
 def _hold_lock(
     store: Store, now: datetime, console: Console, deletion: Deletion
 ) -> Iterator[bool]:
-    """Hold the fleet's lock; False if the store with the lock no longer exists."""
+    """Hold the fleet's lock; yield False if the store with the lock is missing."""
     with ExitStack() as stack:
         try:
             stack.enter_context(store.lock(lock_owner(), now))
-            # A sweep of a fleet without runs comes long after the last run.
+            # A sweep of an unattended fleet may start long after the last run.
             refuse_clock(find_store_skew(store, now), fix="")
         except (StoreMissing, StoreFailed) as error:
             if deletion.named is not None:

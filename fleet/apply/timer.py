@@ -1,7 +1,7 @@
-"""Clocks, sleeping, and signals that stop an apply.
+"""Clocks, pauses, and signals that stop an apply.
 
-SIGINT (Ctrl-C) and SIGTERM end an apply immediately if no change is in progress, else after the
-running steps. A second signal during a step interrupts that step too.
+SIGINT (Ctrl-C) and SIGTERM stop an apply immediately if no change is in progress, otherwise after
+the running steps. A second signal also interrupts the running steps.
 """
 
 import signal
@@ -33,11 +33,11 @@ class Signals:
         self._changing = False
         self._cut: Callable[[], None] | None = None
         self.was_cut = False
-        """Whether a step was interrupted."""
+        """Whether a signal interrupted a running step."""
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Handle signals during the block; then restore the earlier handlers."""
+        """Handle stop signals in the block; restore the earlier handlers after it."""
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         for each in before:
             signal.signal(each, self._handle_signal)
@@ -49,9 +49,9 @@ class Signals:
 
     @contextmanager
     def changing(self, cut: Callable[[], None] | None = None) -> Iterator[None]:
-        """Defer signals to the end of the block.
+        """Defer stop signals to the end of the block.
 
-        A second signal calls `cut`, which ends the block early and gracefully; without `cut` it
+        A second signal calls `cut`, which stops the block early and gracefully. Without `cut`, it
         interrupts the current operation.
         """
         self._changing, self._cut = True, cut
@@ -73,15 +73,15 @@ class Signals:
             raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> bool:
-        """Wait for these seconds; False, immediately, if a stop was requested."""
+        """Wait for these seconds; return False immediately if a stop is requested."""
         self._sleep(seconds, time.sleep)
         return not self._is_stop_requested
 
     def _sleep(self, seconds: float, doze: Callable[[float], bool | None]) -> None:
-        """Wait for these seconds, until `doze` returns true, or until a stop is requested."""
+        """Wait for these seconds, until `doze` returns True, or until a stop is requested."""
         until = time.monotonic() + seconds
         while not self._is_stop_requested and (left := until - time.monotonic()) > 0:
-            # A signal right before a sleep does not end it, so sleeps are short.
+            # A signal immediately before a sleep does not interrupt it, so sleeps are short.
             if doze(min(left, _MAX_SLEEP_SECONDS)):
                 return
 
@@ -96,7 +96,7 @@ class Signals:
 
 
 _MAX_BURST = 5
-"""Runs that may follow each other without a pause, so that a rare wake-up does not wait."""
+"""Maximum runs without a pause between them, so that a rare wake-up starts a run immediately."""
 
 
 class WakeableTimer(Signals):
@@ -108,15 +108,15 @@ class WakeableTimer(Signals):
         self._woken = threading.Event()
         self._began = time.monotonic()
         self._due = self._began + apart
-        """Start time of the next run if all runs had been `apart` seconds apart."""
+        """Start time of the next run if all runs had started `apart` seconds apart."""
         self._again = False
 
     def wake(self) -> None:
-        """Start the next run as soon as permitted."""
+        """Start the next run as soon as the average permits."""
         self._woken.set()
 
     def look_again(self) -> None:
-        """Start the next run `apart` seconds after this one, without a wake-up."""
+        """Start the next run `apart` seconds after this run, even without a wake-up."""
         self._again = True
 
     def wait(self, seconds: float) -> bool:
@@ -127,7 +127,7 @@ class WakeableTimer(Signals):
         early = min(max(self._due - _MAX_BURST * self._apart - now, 0), seconds)
         self._sleep(early, time.sleep)
         self._sleep(seconds - early, self._woken.wait)
-        # A later wake-up is for the run after the next.
+        # A wake-up after this line is for the run after the next run.
         self._woken.clear()
         self._again = False
         self._began = time.monotonic()
@@ -136,13 +136,13 @@ class WakeableTimer(Signals):
 
 
 MAX_SKEW = timedelta(minutes=10)
-"""Maximum tolerated difference of clocks: fleets tolerate minutes, and NTP keeps seconds.
+"""Maximum tolerated difference of two clocks, because NTP keeps differences below seconds.
 
-`fleet doctor` reports smaller differences, before runs are refused."""
+`fleet doctor` reports smaller differences before a run is refused."""
 _MAX_PAUSE = timedelta(days=31)
-"""A longer pause between runs is rarer than a wrong clock."""
+"""Maximum plausible pause between runs; a wrong clock is more frequent than a longer pause."""
 _MAX_RUNS_COMPARED = 10
-"""Latest runs that a clock is compared with: a few may have been refused for their clock."""
+"""Latest runs to compare a clock with; a few of them may have been refused for their clock."""
 _LAST_RUN = "the last run of this fleet"
 
 
@@ -150,7 +150,7 @@ TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
 def find_clock_faults(fleet: Fleet, store: "Store", world: World) -> tuple[str, ...]:
-    """Return the reasons why an apply at the time of a world refuses its clock."""
+    """Return the reasons why an apply at the time of this world would refuse its clock."""
     faults = (
         *find_faults_at_start(store, world.time),
         *find_faults_of_world(fleet, store, world),
@@ -159,26 +159,26 @@ def find_clock_faults(fleet: Fleet, store: "Store", world: World) -> tuple[str, 
 
 
 def find_faults_at_start(store: "Store", now: datetime) -> Iterator[str]:
-    """Yield the clock's differences from the store's server and from earlier runs."""
+    """Yield the differences from the clock of the store's server and from earlier runs."""
     yield from find_store_skew(store, now)
     if odd := why_odd(store, now):
         yield odd
 
 
 def find_faults_of_world(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
-    """Yield the clock's differences from queues and providers, and from earlier records."""
+    """Yield the differences from the clocks of queues and providers, and from earlier records."""
     yield from find_server_skew(world)
     yield from _find_later_records(fleet, store, world)
 
 
 def refuse_clock(faults: Iterable[str], fix: str = TRUST) -> None:
-    """Raise PlanRefused for the first of these faults of the clock."""
+    """Raise PlanRefused for the first of these clock faults; return if there is no fault."""
     for fault in faults:
         raise refusal(f"{fault}{fix}")
 
 
 def find_store_skew(store: "Store", now: datetime) -> Iterator[str]:
-    """Yield a difference of more than MAX_SKEW from the clock of the store's server."""
+    """Yield a fault if this clock and the store's server differ by more than MAX_SKEW."""
     theirs = store.server_time()
     if theirs is not None and abs(now - theirs) > MAX_SKEW:
         skew = write_duration(abs(now - theirs))
@@ -190,7 +190,7 @@ def find_store_skew(store: "Store", now: datetime) -> Iterator[str]:
 
 
 def find_server_skew(world: World) -> Iterator[str]:
-    """Yield a fault if every queue and provider with a clock differs from this computer."""
+    """Yield a fault if the clocks of all queues and providers differ from this computer."""
     told = {
         f"{kind} {name}": each.clock_ahead
         for kind, readings in (("queue", world.queues), ("provider", world.providers))
@@ -208,19 +208,19 @@ def find_server_skew(world: World) -> Iterator[str]:
 
 
 def why_odd(store: "Store", now: datetime) -> str:
-    """Return why this computer's clock may be wrong, by the last run; empty if plausible."""
+    """Return why this clock may be wrong, by the last run; empty if it is plausible."""
     return _explain_early_clock(store, now) or _explain_clock_leap(store, now)
 
 
 def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
-    """Yield a fault if earlier runs or the ledger were recorded later than this world.
+    """Yield a fault if earlier runs or the ledger have a later time than this world.
 
-    The server of a queue or of the store may run on this computer, so its clock proves nothing
-    against these. With a clock that is behind, spent budgets would be available again.
+    The servers of queues and of the store may run on this computer, so their clocks are no
+    independent evidence. If a clock is behind, spent budgets would be available again.
     """
     odd = _explain_early_clock(store, world.time)
     until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
-    # A run that reverts charges leaves the ledger charged to the end of its hour.
+    # A run that reverts charges leaves the ledger charged until the end of its hour.
     most = max(world.time + MAX_SKEW, periods(fleet, world.time)[0].end)
     if not odd and until is not None and until > most:
         odd = _explain_clock_difference(world.time, until, "the last charge of the ledger")
@@ -235,7 +235,7 @@ def _explain_early_clock(store: "Store", now: datetime) -> str:
 
 
 def _explain_clock_leap(store: "Store", now: datetime) -> str:
-    # A run without a plan may have been refused because its clock was wrong.
+    # A run without a plan may have been refused because of its clock.
     runs = (run for run in store.last_runs(_MAX_RUNS_COMPARED) if run["plan"] or not run["ended"])
     began = [datetime.fromisoformat(run["started"]) for run in runs]
     last = max((each for each in began if each <= now + MAX_SKEW), default=now)

@@ -1,4 +1,4 @@
-"""Remove the locks of dead runs, of a fleet and of its stacks."""
+"""Remove the locks that killed runs left, of a fleet and of its stacks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,7 +15,7 @@ from fleet.state.store import Store
 
 
 class HeldLock(NamedTuple):
-    """A lock, its owner, and the function that removes it."""
+    """A lock, its owner and start, whether the owner runs, and the function that removes it."""
 
     what: str
     owner: str
@@ -27,7 +27,7 @@ class HeldLock(NamedTuple):
 def unlock(
     fleet: Fleet, store: Store, storage: Storage, dead: str | None, console: Console
 ) -> int:
-    """Remove the locks of dead runs; `dead` is an owner that the user knows to be dead."""
+    """Remove the locks of killed runs, and of the owner `dead`; raise PlanRefused for others."""
     names = stacks_of(fleet, store.stacks())
     locks = (*_find_fleet_lock(fleet.fleet, store), *_find_stack_locks(names, storage))
     kept = []
@@ -58,7 +58,7 @@ def _find_fleet_lock(fleet: str, store: Store) -> Iterator[HeldLock]:
 
 
 def _find_stack_locks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
-    """Yield the locks of Pulumi stacks; the kernel releases those of the embedded engine."""
+    """Yield the locks of Pulumi stacks; the kernel releases the locks of the embedded engine."""
     objects = open_objects(storage.backend)
     if objects is None:
         return

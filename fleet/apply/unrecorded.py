@@ -1,4 +1,4 @@
-"""Delete machines without a stack: at their queue, then at their provider."""
+"""Delete machines without a stack, first at their queue, then at their provider."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -21,7 +21,7 @@ _WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged"
 def with_orphans(
     outcome: StackOutcome, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Delete the orphans of a pool too, and return the combined result."""
+    """Also delete the pool's machines without a stack, and return the combined result."""
     orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
     if not orphans:
         return outcome
@@ -33,8 +33,8 @@ def delete_unrecorded_machines(
 ) -> StackOutcome:
     """Drain or delete a pool's machines without a stack; return the result.
 
-    Queues are called one after the other; machines are deleted concurrently if their provider
-    permits.
+    Queues are called one after the other. Machines are deleted concurrently if their provider
+    permits it.
     """
     done: set[str] = set()
     staying: dict[str, FleetError] = {}
@@ -79,7 +79,7 @@ def delete_unrecorded_machines(
 
 
 class _PendingDeletion(NamedTuple):
-    """A machine whose worker is disabled."""
+    """A machine to delete, whose worker is disabled."""
 
     action: Delete
     machine_api: MachineApi
@@ -87,7 +87,7 @@ class _PendingDeletion(NamedTuple):
 
 
 class _StopRequested(FleetError):
-    """A stop was requested, so no further step is started."""
+    """The user requested a stop, so no further step starts."""
 
 
 def _check_stop(sources: Sources) -> None:
@@ -96,7 +96,7 @@ def _check_stop(sources: Sources) -> None:
 
 
 def _retire(world: World, plan: Plan, action: Delete, sources: Sources) -> _PendingDeletion:
-    """Release or revoke a worker at its queue; raises if its machine must be kept."""
+    """Release, revoke or disable a worker at its queue; raises if its machine must be kept."""
     provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
     machine_api = sources.machine_apis.get(provider or "")
     machine = machine_at(world, provider or "", action.worker)
@@ -116,7 +116,7 @@ def _delete(sources: Sources, going: _PendingDeletion) -> None:
 
 
 def _worst_result(errors: Iterable[FleetError]) -> _Result:
-    """Return the result of a pool with these errors; busy workers and a stop are no failures."""
+    """Return a pool's result given these errors; a busy worker or a stop is no failure."""
     met = [error for error in errors if not isinstance(error, WorkerBusy | _StopRequested)]
     if not met:
         return "applied"
@@ -132,13 +132,13 @@ def _registry(sources: Sources, name: str) -> Registry:
 
 
 def machine_at(world: World, provider: str, name: str) -> Machine | None:
-    """Return the named machine in a provider's listing."""
+    """Return the machine with this name in a provider's listing; None if it is not listed."""
     named = (m for at, m in world.machines() if at == provider and m.name == name)
     return next(named, None)
 
 
 def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:
-    """Combine outcomes by pool, for pools with machines inside and outside their stack."""
+    """Map pools to outcomes; combine the outcomes of machines inside and outside a stack."""
     found: dict[str, StackOutcome] = {}
     for each in outcomes:
         found[each.pool] = _combine(found[each.pool], each) if each.pool in found else each
@@ -146,7 +146,7 @@ def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:
 
 
 def _combine(one: StackOutcome, other: StackOutcome) -> StackOutcome:
-    """Combine the outcomes of two steps on a pool."""
+    """Return the combined outcome of two steps on a pool."""
     results = {one.result, other.result}
     return one.altered(
         result=next(each for each in _WORST_FIRST if each in results),

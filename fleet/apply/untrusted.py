@@ -1,7 +1,7 @@
 """Refuse programs, reads and connections in the fleet.yaml of a merge request.
 
-Its author is unknown. The target branch approves only the same place of state, since a connection
-alone already sends and returns facts.
+The author of a merge request is not trusted. Only the location of the state is permitted if the
+target branch has the same, since a connection alone already sends and returns facts.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from fleet.schema.units import FileSecret
 
 
 def refuse_untrusted(fleet: Fleet, base: Fleet | None, folder: Path) -> None:
-    """Raise PlanRefused, exit code 4, for keys that a merge request's fleet.yaml may not have.
+    """Raise PlanRefused (exit code 4) for keys that are forbidden in a merge request's fleet.yaml.
 
-    `base` is the target branch's; None if it is missing.
+    `base` is the configuration of the target branch; None if it is missing.
     """
     found = list(dict.fromkeys(_findings(fleet, base, folder)))
     if found:

@@ -1,4 +1,4 @@
-"""Create the adapters of a fleet.yaml: queues, providers, engines, store."""
+"""Create the adapters of a fleet.yaml: queues, providers, engines and the store."""
 
 import os
 import re
@@ -64,8 +64,8 @@ def wire(
 ) -> Sources:
     """Return the adapters of this configuration.
 
-    With `looks`, livechecks and port probes run, as in `apply`; otherwise their last results are
-    used. Runs of a loop share their `slots` and `store`.
+    With `looks`, livechecks and port probes run, as in `apply`; otherwise their stored results are
+    used. All runs of a loop use the same `slots` and `store`.
     """
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
@@ -120,7 +120,7 @@ def _messengers(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tupl
 
 
 def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
-    """Return a reading of each queue with readable rules, without demand and workers."""
+    """Map queues with readable tag rules to a reading that has only these rules."""
     base = Path(config).resolve().parent
     readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
     store = Store(find_storage(fleet, config).store, fleet.fleet)
@@ -130,7 +130,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
 
 
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
-    """Return queue name to its registry, for queues with `admin`."""
+    """Map queues with an `admin` setting to their registry."""
     return {
         name: DebusineRegistry(name, fleet.fleet, _channel(queue, secrets))
         for name, queue in fleet.queues.items()
@@ -141,7 +141,7 @@ def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegis
 def _channel(queue: DebusineQueue, secrets: HostSecrets) -> Channel:
     if isinstance(queue.admin, list):
         return CommandChannel(queue.admin)
-    # Read late: only changes need this secret.
+    # Read it late, since only changes need this secret.
     dsn = queue.admin.dsn if queue.admin else None
     return SqlChannel(cache(partial(secrets.read, dsn)))
 
@@ -153,9 +153,9 @@ def engines_of(
     secrets: HostSecrets,
     now: datetime,
 ) -> Callable[[str], Engine]:
-    """Return a function from provider to the engine of its stacks; raises EngineAbsent.
+    """Return a function from a provider to its engine; the function may raise EngineAbsent.
 
-    The expiry of machines created in this run counts from `now`.
+    The expiry of machines that this run creates is computed from `now`.
     """
 
     @cache
@@ -191,7 +191,7 @@ def engines_of(
 def _shared_stacks(
     fleet: Fleet, storage: Storage, clouds: Mapping[str, AnyCloud], secrets: HostSecrets
 ) -> Mapping[str, SharedStackEngine]:
-    """Return the engines of shared stacks, for providers with shared parts."""
+    """Map providers with shared resources to the engine of their base stack."""
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
     if not sharing:
         return {}
@@ -220,7 +220,7 @@ def labels_of_new(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -
 
 
 def _prices(clouds: Mapping[str, AnyCloud]) -> Iterator[tuple[str, PriceReader]]:
-    """Yield the price readers of providers; providers without a token are skipped."""
+    """Yield each provider with its price reader; omit providers without a token."""
     for name, cloud in clouds.items():
         with suppress(SecretMissing):
             if reader := cloud.prices():
@@ -228,11 +228,11 @@ def _prices(clouds: Mapping[str, AnyCloud]) -> Iterator[tuple[str, PriceReader]]
 
 
 _MAX_KNOWN_MACHINES = 10_000
-"""Maximum recorded machines per pool, type and market that are known by name."""
+"""Maximum recorded machines per pool, type and market whose names are known."""
 
 
 def lock_owner() -> str:
-    """Return this process's name in the lock."""
+    """Return the name of this process as owner of the lock."""
     return name_process()
 
 
@@ -245,13 +245,13 @@ T = TypeVar("T")
 
 
 class _UnreadableSource(Generic[T]):
-    """A queue, or its rules, that cannot be read; `told` is the reading."""
+    """An unreadable queue, or its unreadable tag rules; `told` is the Unknown reading."""
 
     def __init__(self, told: T) -> None:
         self._told = told
 
     def read(self, now: datetime | None = None) -> T:  # noqa: ARG002 - the port's own argument
-        """Return the reading."""
+        """Return the Unknown reading."""
         return self._told
 
 
@@ -286,7 +286,7 @@ def _queue(
 
 
 def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str, RuleReader]]:
-    """Yield the rule readers of queues, if fleet.yaml has their location."""
+    """Yield each queue with the reader of its tag rules, if fleet.yaml has their location."""
     for name, queue in fleet.queues.items():
         match queue:
             case CoprQueue(rules=place) if place is not None:
@@ -308,7 +308,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
 
 
 def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Made) -> Queue:
-    """Return the reader of a server: over SQL if configured (exact and fast), else over REST."""
+    """Return the reader of a server, over SQL if configured (exact and fast), else over REST."""
     if queue.read is not None:
         return DebusineDatabase(fleet, queue, secrets.read(queue.read), made)
     token = secrets.read(queue.token) if queue.token else None
@@ -317,14 +317,14 @@ def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Ma
 
 
 def _resolve_path(queue: QueueModel, base: Path) -> QueueModel:
-    """Return a queue whose recording is relative to fleet.yaml's folder."""
+    """Return the queue; the path of a recording becomes relative to the folder of fleet.yaml."""
     if isinstance(queue, WorldQueueModel):
         return queue.model_copy(update={"path": str(base / queue.path)})
     return queue
 
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:
-    """Return the members of groups, from the file that `members` names."""
+    """Map groups to their members, from the file in `members`; Unknown if it is unreadable."""
     members = _members(fleet, Path(file).resolve().parent)
     return members.read() if members else {}
 
