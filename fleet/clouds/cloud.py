@@ -1,4 +1,4 @@
-"""The interface of a provider in fleet.yaml, independent of its kind."""
+"""The interface of a provider in fleet.yaml, for all kinds of providers."""
 
 import os
 import re
@@ -25,48 +25,48 @@ from fleet.state.storage import Storage
 P = TypeVar("P")
 
 _ENGINE_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE|PULUMI)_.*")
-"""Credentials that providers, backends and engines look for by themselves."""
+"""Credentials that providers, backends and engines read from the environment."""
 _COMMON_VARIABLES = re.compile(
     r"HOME|LANG|LANGUAGE|LC_.*|LOGNAME|PATH|SHELL|SSL_CERT_.*|TMPDIR|TZ|USER|XDG_.*"
     r"|(?i:(all|ftp|http|https|no)_proxy)"
 )
-"""Variables that any program may need to run."""
+"""Variables that any program may need."""
 _LABEL_TIME = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True)
 class Site:
-    """The context of one provider: its fleet, the folder of fleet.yaml, its secrets."""
+    """The context of a provider: its fleet, the folder of fleet.yaml, and the secrets."""
 
     name: str
     fleet: Fleet
     folder: Path
-    """The folder of fleet.yaml; relative paths start there."""
+    """Folder of fleet.yaml, to which paths in it are relative."""
     storage: Storage
     secrets: HostSecrets
     clock: Clock
     slots: Slots | None = None
-    """Limit on concurrent work; None: machines are only read, without livechecks."""
+    """Limits of concurrent work; None if machines are only listed, without livechecks."""
 
     @property
     def bare_environment(self) -> dict[str, str]:
-        """Return the variables of our environment that a process gets; others may be secret."""
+        """Return the variables that each process gets; other variables may be secret."""
         return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
 class Cloud(ABC, Generic[P]):
-    """One provider: each kind implements `open`; the other methods are optional.
+    """A provider; each kind must implement `open`, and may override the other methods.
 
-    `open` returns a Provider, which lists machines. Its other abilities show in its protocols: a
-    `LocalCloud` creates machines for the embedded engine, a `MachineApi` deletes them without
-    their stack, a `Registry` registers their workers, a `MachineCleaner` cleans those that tickets
-    released.
+    `open` returns a Provider, which lists machines. The protocols of its class show its other
+    abilities: a `LocalCloud` creates machines for the embedded engine, a `MachineApi` deletes
+    machines without their stack, a `Registry` registers workers, and a `MachineCleaner` cleans
+    machines that tickets released.
     """
 
     lists_all = True
-    """False: a listing may omit an existing machine."""
+    """Whether each listing has all machines; False if it may omit an existing machine."""
     has_shared_stack = False
-    """Whether machines share resources, such as a network, in a separate stack."""
+    """Whether machines share resources in a separate stack, such as a network."""
 
     def __init__(self, site: Site, declared: P) -> None:
         self.site = site
@@ -78,78 +78,78 @@ class Cloud(ABC, Generic[P]):
 
     @cached_property
     def machines(self) -> Provider:
-        """The provider's machines; Unknown without its secret."""
+        """The provider's machines; their listing is Unknown if a secret is missing."""
         try:
             return self.open()
         except SecretMissing as error:
             return _Unreadable(str(error))
 
     def prepare(self) -> None:
-        """Prepare for the first change of an apply."""
+        """Do the one-time setup that the first change of an apply needs."""
 
     def account(self, labels: Mapping[str, str]) -> ProviderAccount:
-        """Return the account for the Pulumi engine; `labels` are for new machines only."""
+        """Return the account for the Pulumi engine; `labels` are only for new machines."""
         return ProviderAccount(
             self.machines, environment=self.environment, inputs={"notes": labels}
         )
 
     def environment(self) -> Mapping[str, str]:
-        """Return additional environment variables of the Pulumi engine."""
+        """Return additional environment variables for the Pulumi engine."""
         return withheld_variables(self.site.fleet, os.environ)
 
     def adoptable(self, fleet: str) -> Mapping[str, str] | Unknown:  # noqa: ARG002 - for kinds that adopt
-        """Return the ids of existing shared parts that the shared stack can adopt."""
+        """Map the keys of existing shared resources that the stack can adopt to their ids."""
         return {}
 
     def prices(self) -> PriceReader | None:
-        """Return the reader of the provider's prices; None if it has no price API."""
+        """Return the reader of the provider's prices; None if the provider has no price API."""
         return None
 
     def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader | None:  # noqa: ARG002 - for kinds that can be asked
-        """Return the reader of these types' prices, some on spot; plans do not use them.
+        """Return the reader of these types' prices, some also on spot; plans do not use them.
 
-        None without a price API, or if `prices` reads it.
+        None if the provider has no price API, or if `prices` already reads it.
         """
         return None
 
     def publisher(self) -> Publisher | None:
-        """Return the uploader of images; None if the provider stores no images."""
+        """Return the publisher of images; None if the provider stores no images."""
         return None
 
     @property
     def image_folder(self) -> Path | None:
-        """The folder of published images, if the provider keeps them as files."""
+        """Folder of published images; None if the provider does not keep images as files."""
         return None
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:  # noqa: ARG002 - for kinds that make some
-        """Yield machines and keys left by dead builds and uploads, and delete them if asked."""
+        """Yield machines and keys left by killed builds and uploads; delete them if requested."""
         return ()
 
     def unchecked(self) -> Iterable[tuple[str, str]]:
-        """Yield the facts that `fleet doctor` cannot check, and how to check them by hand."""
+        """Yield subjects that `fleet doctor` cannot check, each with how to check it by hand."""
         return ()
 
 
 class _Unreadable:
-    """A provider that cannot be listed, with the reason."""
+    """A provider whose machines cannot be listed, with the reason."""
 
     def __init__(self, reason: str) -> None:
         self._reason = Unknown(unknown=reason)
 
     def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
-        """Return Unknown."""
+        """Return Unknown with the reason."""
         return self._reason
 
 
 def raise_first(failed: Sequence[SourceUnreachable]) -> None:
-    """Raise the first error with the number of other errors; return if there is no error."""
+    """Raise the first error and the number of further errors; return if there is no error."""
     if failed:
         others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
         raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
 
 
 def label_time(moment: datetime) -> str:
-    """Return a time as a label's value; some providers permit no colon."""
+    """Return a time as a label value, without colons, which some providers refuse."""
     return moment.astimezone(UTC).strftime(_LABEL_TIME)
 
 
@@ -167,10 +167,10 @@ def trimmed(amount: Decimal) -> Decimal:
 
 
 def withheld_variables(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the secret variables that no engine needs, with empty values.
+    """Map secret variables that no engine needs to an empty value.
 
-    They hold secrets of fleet.yaml, or are passed to a provider's commands and may be secret. A
-    child of fleet inherits all others; a provider's own token is added under its own name.
+    They contain secrets of fleet.yaml, or a provider's commands get them and they may be secret. A
+    child process of fleet inherits all other variables; a provider's token is added separately.
     """
     names = {secret.env for _, secret in secrets_in(fleet) if isinstance(secret, EnvSecret)}
     for provider in fleet.providers.values():

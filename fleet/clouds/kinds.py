@@ -28,7 +28,7 @@ KINDS: Mapping[str, type[AnyCloud]] = {
 def clouds_of(
     fleet: Fleet, file: str, clock: Clock, slots: Slots | None = None
 ) -> dict[str, AnyCloud]:
-    """Return the providers of this fleet.yaml by name, each of its kind's class."""
+    """Map names to the providers of this fleet.yaml, each as the class of its kind."""
     folder, storage = Path(file).resolve().parent, find_storage(fleet, file)
     secrets = HostSecrets(os.environ, folder)
     return {

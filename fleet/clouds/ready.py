@@ -1,10 +1,10 @@
-"""Readiness of machines: run livechecks, probe ports, and keep their results.
+"""Readiness of machines: run livechecks, probe ports, and store the results.
 
 The number of concurrent commands per provider is limited. A machine is checked again only after an
-interval, so that frequent plans do not turn a short failure into a long one. Losing the results
-restarts the counts.
+interval, so that frequent plans do not amplify a short failure. If the results are lost, counting
+starts again.
 
-A listing has each machine's consecutive failures; the core decides what follows.
+A listing has the consecutive failures of each machine; the core decides what to do.
 """
 
 import errno
@@ -29,7 +29,7 @@ from fleet.state.files import replace_file
 
 
 class Slots:
-    """Limits the concurrent work at each provider."""
+    """Limits of the concurrent work at each provider."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[str, int], threading.Semaphore] = {}
@@ -40,7 +40,7 @@ class Slots:
 
 
 class Look(Value):
-    """The latest livecheck of one machine."""
+    """Result of the latest livecheck of one machine."""
 
     at: Moment
     since: Moment | None = Field(None, description="Time of the first recorded check.")
@@ -54,10 +54,10 @@ class _Looks(Value):
 
 
 class CheckStorage(Protocol):
-    """Storage of check results; both methods raise OSError, or FleetError for a store."""
+    """Storage of check results; both methods raise OSError, and a store also FleetError."""
 
     def read(self) -> str | None:
-        """Return the stored text; None if there is no text."""
+        """Return the stored text; None if no text is stored."""
 
     def write(self, text: str) -> None:
         """Replace the stored text."""
@@ -73,20 +73,20 @@ class FileMemory:
         return str(self._path)
 
     def read(self) -> str | None:
-        """Return the content of the file; None if it is missing."""
+        """Return the content of the file; None if the file is missing."""
         try:
             return self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def write(self, text: str) -> None:
-        """Replace the file atomically."""
+        """Replace the content of the file atomically."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, text.encode(), mode=0o600)
 
 
 class Livechecks:
-    """The livechecks of one provider's machines, with their storage."""
+    """The livechecks of one provider's machines, with the storage of their results."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class Livechecks:
     ) -> None:
         """`works` checks one machine; it is called from at most `at_once` threads.
 
-        It returns None if the check was impossible: then the last result remains. If `works` is
-        None, no check runs and the recorded results are returned. With `waits`, a machine that has
-        never worked is checked each time.
+        If `works` returns None, the check was impossible and the last result remains. If `works`
+        is None, no check runs and the recorded results are returned. With `waits`, a machine that
+        has never worked is checked each time.
         """
         self._memory = memory
         self._works = works
@@ -110,14 +110,14 @@ class Livechecks:
         self._waits = waits
 
     def failures(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, int]:
-        """Return the consecutive failed livechecks of machines, by id.
+        """Map ids of machines to their number of consecutive failed livechecks.
 
         Raises OSError or ValueError if the results cannot be stored.
         """
         return {key: look.failures for key, look in self.looks(machines, now).items()}
 
     def looks(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, Look]:
-        """Return the latest result of each running machine, by id; raises as `failures` does."""
+        """Map ids of running machines to their latest result; raises as `failures` does."""
         before = self._read()
         running = [each for each in machines if each.state is MachineState.RUNNING]
         known = {each.id: before[each.id] for each in running if each.id in before}
@@ -166,7 +166,7 @@ class Livechecks:
 
 _TIMEOUT_SECONDS = 3
 _INTERVAL_SECONDS = 60
-"""Seconds between checks of a working machine: three failures are no short disturbance."""
+"""Seconds between checks of a working machine; three failures then last more than a moment."""
 _MAX_CONCURRENT = 32
 _LOCAL_ERRORS = frozenset(
     {
@@ -174,11 +174,11 @@ _LOCAL_ERRORS = frozenset(
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES),
     }
 )
-"""Errors of this computer, which say nothing about the machine."""
+"""Errors of this computer, which are no evidence about the machine."""
 
 
 class TcpProber:
-    """Connects to a port, and reads its greeting if one is expected."""
+    """Connects to a port, and reads its greeting if a greeting is expected."""
 
     def answers(self, address: str, port: int, banner: str) -> bool:
         """Return whether the port accepts a connection and sends the expected greeting."""
@@ -199,7 +199,7 @@ class TcpProber:
 
 
 class ReadyLooks:
-    """Probes the machines of pools with `ready`, and counts failures."""
+    """Probes the machines of pools that have a `ready` setting, and counts failures."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class ReadyLooks:
     ) -> None:
         """`memory` returns the storage of a provider's results.
 
-        Without a prober, the recorded results are used.
+        If `prober` is None, the recorded results are used.
         """
         heirs = {new: old for old, new in heirs_of(fleet).items()}
         self._probed_pools: dict[str, tuple[str, Ready]] = {}
@@ -224,7 +224,7 @@ class ReadyLooks:
         self._clock = clock
 
     def __call__(self, listings: Mapping[str, Listing | Unknown]) -> dict[str, Listing | Unknown]:
-        """Return the listings, with the probe results of their machines."""
+        """Return the listings with the results of probes of their machines."""
         asked = {provider for provider, _ in self._probed_pools.values()}
         return {
             name: self._probe_listing(name, each)
@@ -262,8 +262,8 @@ class ReadyLooks:
         try:
             return prober.answers(machine.address or "", ready.port, ready.banner or "")
         except SourceUnreachable as error:
-            # One untried machine keeps its last result; if all are untried, the listing is
-            # Unknown.
+            # A machine that could not be probed keeps its last result; if no machine could be
+            # probed, the listing is Unknown.
             untried.append(str(error))
             return None
 

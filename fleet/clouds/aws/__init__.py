@@ -1,5 +1,5 @@
-"""Amazon EC2: instances, images, prices, one account.
+"""Instances, images and prices of Amazon EC2 in one account.
 
-Start with `cloud.py`; `machines.py` lists and changes instances, `images.py` uploads images,
+Start with `cloud.py`. `machines.py` lists and changes instances, `images.py` uploads images,
 `prices.py` reads the price list, `account.py` opens the connection.
 """

@@ -1,6 +1,6 @@
-"""Call the services of one AWS account and region; each failure becomes one sentence.
+"""Call the services of one AWS account and region; report each failure in one sentence.
 
-Credentials come from AWS's default chain (environment, profile, role) and are in no message.
+Credentials come from AWS's default chain (environment, profile, role). No message has them.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from fleet.errors import SourceUnreachable, needing
 from fleet.state.s3 import new_session
 
 MARK = "fleet"
-"""The tag of ownership, compared exactly; the other tags start with it."""
+"""The tag whose value is the owning fleet, compared exactly; a prefix of all other tags."""
 _CONNECT_TIMEOUT_SECONDS = 10
 _READ_TIMEOUT_SECONDS = 30
 _ADVICE = {
@@ -34,7 +34,7 @@ _ADVICE = {
     "OptInRequired": "this account has not subscribed to EC2 in this region",
 }
 _DEFAULT_ADVICE = "the provider has a problem; the next run tries again"
-# Names of botocore's classes, or of their base classes, for failures without a server's reply.
+# Names of botocore's classes or base classes, for failures without a reply of a server.
 _FAILURE_ADVICE = {
     "NoCredentialsError": "no credentials were found; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or run where a role gives them",
@@ -49,10 +49,10 @@ _FAILURE_ADVICE = {
 
 
 class AwsAccount:
-    """One account and region."""
+    """The connection to one account and region."""
 
     def __init__(self, region: str, *, connections: int = 10, tries: int | None = None) -> None:
-        # Without `tries`, AWS's documented environment variables apply.
+        # If `tries` is None, AWS's environment variables apply.
         self.region = region
         self._connections = connections
         self._retries = {"mode": "standard", "total_max_attempts": tries} if tries else None
@@ -74,7 +74,7 @@ class AwsAccount:
             advice = _ADVICE.get(code, _DEFAULT_ADVICE)
             raise SourceUnreachable(f"{place} was refused ({code}): {advice}") from None
         except (ResponseParserError, ValidationError):
-            # The cause would show the request, which may hold a secret.
+            # The cause would show the request, which may contain a secret.
             raise SourceUnreachable(
                 f"{place} got an unexpected or incomplete answer; if AWS_ENDPOINT_URL is set, is "
                 "it the address of an AWS API?"
@@ -86,7 +86,7 @@ class AwsAccount:
         """Return a client of a service; the caller closes its connections."""
         from botocore.config import Config
 
-        # Creating a client takes as long as a request: it gets a method per operation.
+        # Creating a client is as slow as a request, since it gets a method per operation.
         if service in self._clients:
             return self._clients[service]
         patience = Config(
@@ -105,13 +105,13 @@ class AwsAccount:
 
 
 def code_of(error: Any) -> str:  # noqa: ANN401 - a ClientError, known only where boto3 is loaded
-    """Return AWS's error code."""
+    """Return the error code of AWS."""
     return str(error.response.get("Error", {}).get("Code") or "without a code")
 
 
 def _advise(error: Exception) -> str:
-    """Return advice for a failure without a server's reply; it never shows the request."""
+    """Return advice for a failure without a reply of a server; it never shows the request."""
     kinds = (kind.__name__ for kind in type(error).__mro__)
-    # A broken profile or a role that cannot be assumed: the class name tells which.
+    # The class name distinguishes a broken profile from a role that cannot be assumed.
     other = f"the credentials or settings of AWS cannot be used ({type(error).__name__})"
     return next((_FAILURE_ADVICE[kind] for kind in kinds if kind in _FAILURE_ADVICE), other)

@@ -1,4 +1,4 @@
-"""Amazon EC2."""
+"""The provider kind `aws`, Amazon EC2."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -15,11 +15,11 @@ class Aws(Cloud[AwsProvider]):
     has_shared_stack = True
 
     def open(self) -> AwsMachines:
-        """Return the reader of instances, found by their tags."""
+        """Return the reader of instances, which it finds by their tags."""
         return AwsMachines(self.declared)
 
     def account(self, labels: Mapping[str, str]) -> ProviderAccount:
-        """Return the account; unrecorded shared parts are deleted, not adopted."""
+        """Return the account; unrecorded shared resources are deleted, not adopted."""
         return ProviderAccount(
             self.machines,
             config={"aws:region": self.declared.region},
@@ -41,6 +41,6 @@ class Aws(Cloud[AwsProvider]):
         return AwsPublisher(self.site.fleet.fleet, self.declared.region)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the quotas: reading them needs a permission that fleet does not require."""
+        """Yield the quotas, since reading them needs a permission that fleet does not require."""
         command = "aws service-quotas list-service-quotas --service-code ec2 --region"
         yield "quotas", f"`{command} {self.declared.region}`"

@@ -1,9 +1,9 @@
 """Publish an image at AWS: write its disk to an EBS snapshot, read it back, register an AMI.
 
-Blocks of zeros are not sent: missing blocks of a snapshot read as zeros. Each block is sent with
-its SHA-256, and the snapshot is sealed with the SHA-256 of all checksums in order.
+Blocks of zeros are not sent, since missing blocks of a snapshot read as zeros. Each block is sent
+with its SHA-256, and the snapshot is sealed with the SHA-256 of all checksums in order.
 
-The AMI is registered only after the snapshot was read back. Both have the ownership tags. A
+The AMI is registered only after the snapshot was read back. Both have the tags of their owner. A
 snapshot that is unsealed or has no AMI is left from a killed run.
 """
 
@@ -38,7 +38,7 @@ class DiskBlock:
 
     @property
     def checksum(self) -> str:
-        """Return the checksum in EBS's encoding."""
+        """Return the checksum in base64, as EBS requires."""
         return base64.b64encode(self.digest).decode()
 
 
@@ -52,17 +52,17 @@ class RawDisk:
 
     @property
     def gib(self) -> int:
-        """Return the required size of a volume in GiB."""
+        """Return the size in GiB that a volume needs."""
         return -(-self.size // _GIB)
 
     @property
     def checksum(self) -> str:
-        """Return the checksum of all block checksums, in order."""
+        """Return the checksum in base64 of the checksums of all blocks, in order."""
         sums = hashlib.sha256(b"".join(each.digest for each in self.blocks))
         return base64.b64encode(sums.digest()).decode()
 
     def read(self, block: DiskBlock) -> bytes:
-        """Return the content of a block; the last one is padded with zeros."""
+        """Return the content of a block; the last block is padded with zeros."""
         with self.path.open("rb") as file:
             file.seek(block.index * BLOCK)
             return file.read(BLOCK).ljust(BLOCK, b"\0")
@@ -84,14 +84,14 @@ def read_disk(path: Path, tell: Tell) -> RawDisk:
 
 
 class SentBlocks:
-    """Blocks already sent to a snapshot, listed in a file so that the next run can skip them."""
+    """Blocks that were sent to a snapshot, recorded in a file so that the next run skips them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.done = frozenset(path.read_text().split()) if path.exists() else frozenset()
 
     def note(self, block: DiskBlock) -> None:
-        """Record a sent block."""
+        """Record that a block was sent."""
         with self._path.open("a") as file:
             file.write(f"{_block_key(block)}\n")
 
@@ -152,7 +152,7 @@ def _list_block_tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  #
 
 
 def _map_blocks(blocks: list[DiskBlock], done: Callable[[DiskBlock], Any]) -> Iterator[Any]:
-    """Yield the result for each block, several at a time; the first error stops the rest."""
+    """Yield the result of each block; several run concurrently. The first error stops all."""
     with ThreadPoolExecutor(_CONCURRENT_BLOCKS) as pool:
         # In batches, so that no further batch starts after an error.
         for start in range(0, len(blocks), _CONCURRENT_BLOCKS):
@@ -177,7 +177,7 @@ Tags = dict[str, str]
 
 
 class AwsPublisher:
-    """The Publisher of one account and region."""
+    """The publisher of AMIs in one account and region."""
 
     kind, place, noun = "aws", "AWS", "snapshot"
 
@@ -194,7 +194,7 @@ class AwsPublisher:
         self._pause = pause
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the AMIs with this fleet's tag, and the snapshots without an AMI."""
+        """Yield AMIs with the tag of this fleet, and snapshots that have no AMI."""
         marks = _marks(*version) if version else {}
         images = self._list_marked("images", marks, Owners=["self"])
         finished = {_version(each) for each in images}
@@ -205,7 +205,7 @@ class AwsPublisher:
                 yield _upload(each, each["SnapshotId"], each["StartTime"])
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:
-        """Register an AMI of the disk of a version."""
+        """Register an AMI with the disk of an image version."""
         manifest = disk.manifest
         _architecture(manifest)
         sha256 = {f"{MARK}:sha256": disk.content}
@@ -216,7 +216,7 @@ class AwsPublisher:
         return _upload(image, image["ImageId"], image["CreationDate"]), None
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the tags of an AMI or a snapshot."""
+        """Return the fleet in the tags of an AMI or a snapshot; None if it does not exist."""
         found = self._describe(upload_id)
         return None if found is None else _tags(found).get(MARK, "")
 
@@ -234,11 +234,11 @@ class AwsPublisher:
             self._delete_snapshot(each)
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - the port's own argument
-        """Return nothing: an upload rents no machine."""
+        """Return an empty tuple, since an upload rents no machine."""
         return ()
 
     def _snapshot(self, disk: RawDisk, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
-        """Return a snapshot of the disk that was read back."""
+        """Return a snapshot of the disk, which was read back for comparison."""
         begun = self._describe(known.id) if known else None
         if begun is None or begun["State"] == "error":
             begun = {"SnapshotId": self._start_snapshot(disk, tags), "State": "pending"}
@@ -287,7 +287,7 @@ class AwsPublisher:
             raise SourceUnreachable(f"snapshot {snapshot} at AWS is {status}; publish again")
 
     def _register(self, snapshot: str, manifest: Manifest, tags: Tags) -> Any:  # noqa: ANN401 - same
-        """Return the AMI of a snapshot, registered now or by a concurrent run."""
+        """Return the AMI of a snapshot, registered by this run or by a concurrent run."""
         name = f"{self.fleet}-{manifest.image}-{manifest.version}"
         asked = {
             "Name": name,
@@ -337,7 +337,7 @@ class AwsPublisher:
         return [each for each in ours if f"{MARK}:version" in _tags(each)]
 
     def _describe(self, upload_id: str) -> Any | None:  # noqa: ANN401 - same
-        """Return an AMI or a snapshot; None if it is gone."""
+        """Return an AMI or a snapshot; None if it does not exist."""
         if upload_id.startswith("ami-"):
             kind, asked = "Images", {"ImageIds": [upload_id]}
         else:
@@ -350,7 +350,7 @@ class AwsPublisher:
         self._call("DeleteSnapshot", lambda ec2: ec2.delete_snapshot(SnapshotId=snapshot))
 
     def _call(self, action: str, call: Callable[[Any], Any]) -> Any | None:  # noqa: ANN401 - same
-        """Call EC2 and return its reply; None if the object is gone or its name is taken."""
+        """Return the reply of EC2; None if the object does not exist or its name is taken."""
         with self._account.asked("ec2", action) as ec2:
             from botocore.exceptions import ClientError
 
@@ -377,7 +377,7 @@ def _architecture(manifest: Manifest) -> str:
 
 
 def _boot_mode(manifest: Manifest) -> str:
-    """Return the boot mode: UEFI, or on amd64 BIOS if the machine has no UEFI."""
+    """Return the boot mode: UEFI; on amd64, BIOS for machine types without UEFI."""
     return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
 
 
@@ -406,5 +406,5 @@ def _upload(found: Any, upload_id: str, since: Any) -> Upload:  # noqa: ANN401 -
 
 
 def _parse_time(told: Any) -> datetime:  # noqa: ANN401 - same
-    """Return a time from EC2: a text for images, a datetime for snapshots."""
+    """Return a time from EC2, which is a text for images and a datetime for snapshots."""
     return told if isinstance(told, datetime) else datetime.fromisoformat(str(told))

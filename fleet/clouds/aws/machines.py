@@ -1,10 +1,10 @@
-"""The machines of an AWS account and their shared parts, by tags: list, extend, delete.
+"""List, extend and delete the machines of an AWS account and their shared resources, by tags.
 
 An incomplete listing is Unknown, since missing machines would count as deleted. Credentials come
-from AWS's default chain (environment, profile, role) and are in no message.
+from AWS's default chain (environment, profile, role). No message has them.
 
-A shared part that AWS created without a reply is missing from state, and its name is taken. No
-machine uses it yet: machines are created only from fully recorded templates.
+If AWS created a shared resource but its reply was lost, the state lacks the resource and its name
+is taken. No machine uses it yet, since machines need completely recorded templates.
 """
 
 import time
@@ -26,8 +26,8 @@ from fleet.schema.model import AwsProvider
 
 _LIST_TIMEOUT_SECONDS = 300
 _MAX_FILTER_VALUES = 200
-"""Maximum values of a filter."""
-# A terminated instance stays listed for an hour, without cost.
+"""Maximum values of one filter; a limit of AWS."""
+# AWS lists a terminated instance for another hour, without cost.
 _STATES = {
     "pending": MachineState.STARTING,
     "running": MachineState.RUNNING,
@@ -37,7 +37,7 @@ _STATES = {
 }
 _TERMINATED = "terminated"
 _SINGLE_INSTANCE_ERRORS = frozenset({"InvalidInstanceID.NotFound", "TagLimitExceeded"})
-"""Errors of a request for several instances that one of them causes."""
+"""Errors of a request for several instances that a single instance causes."""
 
 
 class _AwsReply(BaseModel):
@@ -77,7 +77,7 @@ class _ReservationPage(_AwsReply):
 
 
 class AwsMachines(AwsAccount):
-    """The instances of one account and region: Provider and MachineApi."""
+    """The instances of one account and region, as Provider and MachineApi."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class AwsMachines(AwsAccount):
         self._clock = clock
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines whose tag `fleet` is exactly this name."""
+        """Return the machines whose tag `fleet` is exactly this name; Unknown if it failed."""
         read_at = self._now()
         try:
             found = self._instances({"Name": f"tag:{MARK}", "Values": [fleet]})
@@ -106,7 +106,7 @@ class AwsMachines(AwsAccount):
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines at the provider, if they exist."""
+        """Write the expiry of machines at the provider; skip machines that do not exist."""
         ids = sorted(machines)
         tag = {"Key": f"{MARK}:expires", "Value": until.isoformat()}
         failed: list[SourceUnreachable] = []
@@ -115,12 +115,12 @@ class AwsMachines(AwsAccount):
             try:
                 self._tag([each.instance_id for each in self._instances(part)], tag)
             except SourceUnreachable as error:
-                # After a refused batch, extend the others, which would expire otherwise.
+                # After a refused batch, extend the other batches, which would expire otherwise.
                 failed.append(error)
         raise_first(failed)
 
     def _tag(self, machines: Sequence[str], tag: Mapping[str, str]) -> None:
-        """Tag machines; if AWS refuses because of one of them, tag all others."""
+        """Tag machines; if AWS refuses because of some machines, tag all others."""
         from botocore.exceptions import ClientError
 
         if not machines:
@@ -140,7 +140,7 @@ class AwsMachines(AwsAccount):
             self._tag(machines[middle:], tag)
 
     def delete(self, machine_id: str) -> None:
-        """Terminate a machine, if it exists."""
+        """Terminate a machine; do nothing if it does not exist."""
         with self._ec2("TerminateInstances") as ec2:
             from botocore.exceptions import ClientError
 
@@ -151,7 +151,7 @@ class AwsMachines(AwsAccount):
                     raise
 
     def console(self, machine_id: str) -> str:
-        """Return the end of an instance's console: at most 64 kB, minutes late.
+        """Return the end of an instance's console output: at most 64 kB, some minutes old.
 
         https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetConsoleOutput.html
         """
@@ -159,7 +159,7 @@ class AwsMachines(AwsAccount):
             return str(ec2.get_console_output(InstanceId=machine_id).get("Output") or "")
 
     def _instances(self, chosen: Mapping[str, object]) -> tuple[_Instance, ...]:
-        """Return all matching instances that are not terminated."""
+        """Return all instances that match a filter, except for terminated instances."""
         begun = self._clock()
         found: dict[str, _Instance] = {}
         with self._ec2("DescribeInstances") as ec2:
@@ -191,7 +191,7 @@ def _machine(instance: _Instance) -> Machine:
             "version of fleet does not know"
         )
     if not name or not pool:
-        # fleet may neither delete nor count this instance, so the list is unusable.
+        # fleet may neither delete nor count this instance, so the whole list is unusable.
         raise SourceUnreachable(
             f"instance {instance.instance_id} carries the tag {MARK} but not both {MARK}:pool and "
             f"{MARK}:worker; remove the first if fleet did not make it, or give it the others"
@@ -221,7 +221,7 @@ def _expiry(instance: _Instance) -> datetime | None:
 def _make_names_unique(machines: "list[Machine]") -> Iterator[Machine]:
     """Yield machines, oldest first; the youngest of a name keeps it, the others get their ids.
 
-    Names are not unique at AWS, and machines of one name must all be visible.
+    Names are not unique at AWS, and all machines of one name must be visible.
     """
     youngest = {machine.name: machine.id for machine in machines}
     for machine in machines:
@@ -229,17 +229,17 @@ def _make_names_unique(machines: "list[Machine]") -> Iterator[Machine]:
         yield machine.altered(name=name)
 
 
-# Credentials limited to fleet's path are refused if no object is under that path.
+# If no object is in fleet's path, AWS refuses credentials that are limited to this path.
 _MISSING_CODES = frozenset({"AccessDenied", "NoSuchEntity"})
 
 
 class AwsShared(AwsAccount):
-    """The shared parts of the machines in one account and region, by tag and name."""
+    """The shared resources of machines in one account and region, found by tag and name."""
 
     def clear(self, fleet: str, template: str, known: Collection[str]) -> None:
-        """Delete the parts of a template that the stack does not record."""
+        """Delete the resources of a template that the stack does not record."""
         parts = {
-            # First: AWS refuses to delete a group in use, and then no other part is deleted.
+            # First: AWS refuses to delete a group in use, and then no other resource is deleted.
             f"{template}-group": self._delete_group,
             template: self._delete_template,
             f"{template}-profile": self._delete_profile,
@@ -283,7 +283,7 @@ class AwsShared(AwsAccount):
                 iam.delete_role(RoleName=name)
 
     def _get_marked(self, kind: str, fleet: str, name: str) -> Mapping[str, Any] | None:
-        """Return the role or profile of a name, if it has the fleet's tag."""
+        """Return the role or profile with this name; None if absent or without the fleet's tag."""
         with self.asked("iam", f"Get{kind}") as iam:
             from botocore.exceptions import ClientError
 
@@ -298,6 +298,6 @@ class AwsShared(AwsAccount):
 
 
 def _filters(attribute: str, name: str, fleet: str) -> list[dict[str, object]]:
-    """Return filters for a name and the tag; neither can contain AWS's wildcards."""
+    """Return filters for a name and the fleet's tag; neither can contain AWS's wildcards."""
     said = {attribute: name, f"tag:{MARK}": fleet}
     return [{"Name": key, "Values": [text]} for key, text in said.items()]

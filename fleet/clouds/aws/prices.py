@@ -1,7 +1,7 @@
-"""Read today's prices of machine types from AWS: its price list, and the spot market.
+"""Read today's prices of machine types from AWS's price list and from the spot market.
 
-The filters below narrow the price list to fleet's purchases: Linux, shared tenancy, no
-preinstalled software, on demand. AWS returns one JSON text per product.
+The filters below limit the price list to offers that fleet buys: Linux, shared tenancy, no
+preinstalled software, on demand. AWS returns a JSON text for each product.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ from fleet.model.facts import PriceList, Quote
 from fleet.model.values import Amount, Line
 
 _HOURS_PER_MONTH = 744
-"""Hours of the longest month: EC2 bills each of them."""
+"""Hours of the longest month; EC2 bills each hour."""
 _OFFER_FILTER = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -61,18 +61,18 @@ class _SpotPrice(BaseModel):
 
 
 class AwsPrices:
-    """The PriceReader for machine types in one region."""
+    """The reader of prices of machine types in one region."""
 
     def __init__(self, region: str, types: Collection[str], spot: Collection[str]) -> None:
-        """Take the types, and the subset of them to price on the spot market."""
+        """`spot` are the types whose price on the spot market is also read."""
         self.location = region
         self._types = sorted(types)
         self._spot = sorted(spot)
-        # Only a few regions serve the list of all regions; China has a separate list.
+        # Only a few regions serve the price list of all regions; China has a separate list.
         self._list = AwsAccount("cn-northwest-1" if region.startswith("cn-") else "us-east-1")
 
     def read(self, now: datetime) -> PriceList:
-        """Return the net prices; raises SourceUnreachable if any is missing."""
+        """Return the net prices; raises SourceUnreachable if a price is missing."""
         spot = self._spot_prices(now)
         currency, quotes = "USD", {}
         try:
@@ -93,7 +93,7 @@ class AwsPrices:
             raise SourceUnreachable(f"AWS returned impossible prices: {said}") from error
 
     def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
-        """Return the price of a usage type; regions may prefix its name with their own."""
+        """Return the price of a usage type, or None; some regions prefix the name of the type."""
         found = (
             trimmed(price)
             for offer in self._offers(service, asked)
@@ -116,7 +116,7 @@ class AwsPrices:
             return [_Offer.model_validate_json(text) for text in texts]
 
     def _spot_prices(self, now: datetime) -> Mapping[str, Decimal]:
-        """Return the current price of each type in the region's most expensive zone."""
+        """Map each type to its current price in the most expensive zone of the region."""
         if not self._spot:
             return {}
         dearest: dict[str, Decimal] = {}
@@ -139,7 +139,7 @@ def _quote(attributes: Mapping[str, str], price: Decimal, spot: Decimal | None) 
         month=trimmed(price * _HOURS_PER_MONTH),
         cores=int(attributes.get("vcpu", "")),
         memory=int(float(attributes.get("memory", "").split(" ")[0].replace(",", "")) * 1024),
-        disk=0,  # machines boot from a volume; local disks are not used
+        disk=0,  # machines boot from a volume and do not use local disks
         architecture="arm64" if graviton else "amd64",
         spot=spot,
     )

@@ -1,4 +1,4 @@
-"""Hetzner Cloud."""
+"""The provider kind `hcloud`, Hetzner Cloud."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,22 +27,22 @@ class Hcloud(Cloud[HcloudProvider]):
     has_shared_stack = True
 
     def open(self) -> HcloudMachines:
-        """Return the reader of servers, found by their labels."""
+        """Return the reader of servers, which it finds by their labels."""
         return HcloudMachines(self._token)
 
     def environment(self) -> Mapping[str, str]:
-        """Add the project's token, under the name that the Pulumi provider reads."""
+        """Add the project's token under the name that the Pulumi provider reads."""
         return {**super().environment(), "HCLOUD_TOKEN": self._token}
 
     def adoptable(self, fleet: str) -> Mapping[str, str] | Unknown:
-        """Return networks, firewalls, keys and placement groups of this fleet."""
+        """Map the keys of networks, firewalls, keys and placement groups of this fleet to ids."""
         return HcloudShared(self._token).list(fleet)
 
     def prices(self) -> PriceReader:
         """Return the reader of prices at this project's location."""
         return HcloudPrices(self.declared, self._token)
 
-    # The client and ssh are slow to load, and few commands bake or upload.
+    # Import late: the client and ssh are slow to load, and few commands build or upload images.
     def publisher(self) -> Publisher:
         """Return the publisher of snapshots."""
         with self._needing_client():
@@ -52,7 +52,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return HcloudPublisher(site, self._token)
 
     def temporary_servers(self) -> "tuple[HcloudSite, Hetzner]":
-        """Return the location and the client for temporary servers."""
+        """Return the location and the API client for temporary servers."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
@@ -60,7 +60,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return site, Hetzner(self._token, pause=time.sleep)
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
-        """Yield servers and keys of dead builds and uploads."""
+        """Yield servers and keys that killed builds and uploads left; delete them if requested."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import Hetzner, left_temporary
 
@@ -68,7 +68,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return left_temporary(api, self.site.fleet.fleet, before, delete=delete)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the facts that the API hides about tokens and projects."""
+        """Yield facts about tokens and projects that the API does not show."""
         yield "rights", "its API does not show whether the token can write; it needs Read & Write"
         yield "quotas", "its API does not show a project's limits; see Limits in its console"
 

@@ -1,10 +1,10 @@
 """Publish an image at Hetzner: boot a temporary server, write its disk, take a snapshot.
 
-API calls are repeated if that can help. Objects are identified by name and labels, so that an
-object created by a call without a reply is found and not created twice.
+API calls are repeated if a retry can help. Objects are identified by name and labels, so that an
+object whose creation got no reply is found and not created twice.
 
-A temporary server is always deleted, with its ssh key. Its labels (ownership and `temporary`) let
-the next run or `fleet machine delete --expired` find one that a killed run left.
+A temporary server and its ssh key are always deleted. A killed run may leave them; the next run or
+`fleet machine delete --expired` finds them by their labels (owner and `temporary`).
 
 A temporary server boots the rescue system; its disk is written over ssh and read back. The
 snapshot is taken with the server off, and only of a disk that was read back. So a snapshot with
@@ -59,7 +59,7 @@ _RETRIABLE_CODES: frozenset[int | str] = frozenset(
         *("server_error", "service_error", "timeout", "unavailable"),
     }
 )
-"""Status codes of 4xx without a body, and error codes, for which a retry may help."""
+"""Error codes, and 4xx status codes of replies without a body, for which a retry can help."""
 _CLIENT_ERRORS = range(400, 500)
 _OUT_OF_STOCK = frozenset({"placement_error", "resource_unavailable"})
 Kind = Literal["servers", "ssh_keys"]
@@ -68,11 +68,11 @@ T = TypeVar("T")
 
 
 class OutOfStock(SourceUnreachable):
-    """The type is out of stock."""
+    """The server type is out of stock."""
 
 
 class _Taken(SourceUnreachable):
-    """Another object has the same name or key."""
+    """Another object already has this name or key."""
 
 
 class _Gone(SourceUnreachable):
@@ -80,7 +80,7 @@ class _Gone(SourceUnreachable):
 
 
 class Hetzner:
-    """One project, by the official client."""
+    """One project, accessed by Hetzner's official client."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Hetzner:
         self._client = Client(
             token, self._base, application_name="fleet", timeout=_TIMEOUT_SECONDS
         )
-        # The client would repeat any POST after a 504, and duplicate snapshots, whose names are
-        # not unique.
+        # The client would repeat any POST after a 504, and so create duplicate snapshots, whose
+        # names are not unique.
         self._client._client._retry_max_retries = 0  # noqa: SLF001 - no setting of it is public
         trusted = (os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
         self._client._client._session.verify = next(filter(None, trusted), True)  # noqa: SLF001 - same
@@ -103,11 +103,11 @@ class Hetzner:
         self._tries = tries
 
     def images(self, labels: Labels, *also: str) -> list[BoundImage]:
-        """Return the snapshots with these labels, and with the keys in `also`."""
+        """Return the snapshots with these labels and with the label keys in `also`."""
         return self._list_labelled("images", labels, also, type=["snapshot"])
 
     def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
-        """Return the servers or keys with these labels, and with the keys in `also`."""
+        """Return the servers or keys with these labels and with the label keys in `also`."""
         return self._list_labelled(kind, labels, also)
 
     def _list_labelled(
@@ -115,7 +115,7 @@ class Hetzner:
     ) -> list[Any]:
         query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
         found = self._list_all(kind, getattr(self._client, kind).get_list, query)
-        # The caller may delete these, so check the server's selection.
+        # Check the server's selection, since the caller may delete these objects.
         with _reading(f"list of {kind}"):
             return [
                 each
@@ -124,7 +124,7 @@ class Hetzner:
             ]
 
     def system_images(self, architecture: str) -> list[BoundImage]:
-        """Return Hetzner's own images of an architecture in Hetzner's terms."""
+        """Return Hetzner's images for an architecture, given by Hetzner's name."""
         query = {"type": ["system"], "architecture": [architecture]}
         return self._list_all("images", self._client.images.get_list, query)
 
@@ -133,7 +133,7 @@ class Hetzner:
         return self._list_all("server_types", self._client.server_types.get_list, {})
 
     def image(self, number: int | str) -> BoundImage | None:
-        """Return an image; None if it is missing."""
+        """Return an image; None if it does not exist."""
         call = partial(self._client.images.get_by_id, int(number))
         return self._call_with_retries(f"image {number}", call)
 
@@ -144,23 +144,23 @@ class Hetzner:
             raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
 
     def delete(self, found: BoundServer | BoundSSHKey) -> None:
-        """Delete a server or a key, if it exists."""
+        """Delete a server or a key; do nothing if it does not exist."""
         self._call_with_retries(f"deletion of {found.id}", found.delete)
 
     def delete_image(self, number: str) -> None:
-        """Delete an image, if it exists."""
+        """Delete an image; do nothing if it does not exist."""
         delete = partial(self._client.images.delete, Image(id=int(number)))
         self._call_with_retries(f"deletion of image {number}", delete)
 
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
-        """Create an ssh key, or find the one whose creation got no reply."""
+        """Create an ssh key, or return the existing key of a creation that got no reply."""
         make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
         listed = partial(self.labelled, "ssh_keys", labels)
         made: BoundSSHKey = self._make(f"ssh key {name}", make, listed)
         return made
 
     def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
-        """Create a server, or find an existing one; raises OutOfStock."""
+        """Create a server, or return an existing one; raises OutOfStock."""
 
         def make() -> BoundServer:
             return self._client.servers.create(name, labels=dict(labels), **options).server
@@ -170,7 +170,7 @@ class Hetzner:
         return made
 
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
-        """Run an idempotent action of a server, and wait for its end."""
+        """Run an idempotent action on a server, and wait until the action ends."""
         what = f"{name} of server {server.name}"
         begun = self._get_existing(what, action)
         for _ in range(_MAX_POLLS):
@@ -183,13 +183,13 @@ class Hetzner:
         raise SourceUnreachable(f"Hetzner: action {begun.id} does not end")
 
     def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
-        """Boot the rescue system, open to the holder of a key."""
+        """Boot the rescue system, in which the owner of the key can log in."""
         enable = partial(server.enable_rescue, "linux64", [str(key.id)])
         self.act(server, lambda: enable().action, "enable_rescue")
         self.act(server, server.power_on, "poweron")
 
     def snapshot(self, server: BoundServer, description: str, labels: Labels) -> BoundImage:
-        """Power a server off, take a snapshot of its disk, and wait until it can be booted."""
+        """Power a server off, take a snapshot of its disk, and wait until this can boot."""
         self.act(server, server.power_off, "poweroff")
         self._await_off(server)
 
@@ -201,7 +201,7 @@ class Hetzner:
         return self.await_image(self._make(what, make, taken))
 
     def await_image(self, image: BoundImage) -> BoundImage:
-        """Wait until an image can be booted."""
+        """Wait until an image can boot, and return it."""
         for _ in range(_MAX_POLLS):
             now = self.image(image.id or 0)
             if now is None or now.status == "unavailable":
@@ -220,7 +220,7 @@ class Hetzner:
         raise SourceUnreachable(f"server {server.name} never became off")
 
     def _make(self, what: str, make: Callable[[], T], listed: Callable[[], list[T]]) -> T:
-        """Create an object, or return an existing one of the same name or labels."""
+        """Create an object, or return an existing object with the same name or labels."""
         for attempt in range(self._tries):
             try:
                 return self._call_once(what, make)
@@ -228,7 +228,7 @@ class Hetzner:
                 raise
             except SourceUnreachable as error:
                 last = error
-            # A call without a reply may have created it.
+            # A call without a reply may have created the object.
             if found := listed():
                 return found[0]
             if isinstance(last, _Taken):
@@ -242,7 +242,7 @@ class Hetzner:
     def _list_all(
         self, kind: str, listed: Callable[..., Any], query: Mapping[str, Any]
     ) -> list[Any]:
-        """Return all pages of a listing or raise, since missing objects would count as deleted."""
+        """Return all pages of a list or raise, since missing objects would count as deleted."""
         address = f"{self._base}/{kind}"
         found: list[Any] = []
         number, before = 1, 0
@@ -267,7 +267,7 @@ class Hetzner:
         return found
 
     def _call_with_retries(self, what: str, call: Callable[[], T]) -> T | None:
-        """Repeat a call while a retry may help; None if the object is gone."""
+        """Repeat a call while a retry can help; return None if the object does not exist."""
         for attempt in range(self._tries):
             try:
                 return self._call_once(what, call)
@@ -299,7 +299,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def _translate_error(what: str, error: APIException) -> FleetError:
-    """Return the exception for an API error."""
+    """Return the exception for an error of the API."""
     said = f"{what} was refused ({error.code}): "
     if error.code == "not_found":
         return _Gone(f"{said}{error.message}")
@@ -325,7 +325,7 @@ _HETZNER_ARCHITECTURES = {ours: theirs for theirs, ours in ARCHITECTURES.items()
 
 @dataclass(frozen=True)
 class SshAccess:
-    """Functions to connect to machines and to wait."""
+    """Functions to connect to machines and to pause."""
 
     connect: Callable[[str, KeyPair], Ssh] = Ssh
     pause: Callable[[float], None] = time.sleep
@@ -342,15 +342,15 @@ class MachineOrder:
     architecture: str
     location: str
     holder: str
-    """Identifies the run: other machines with this label were left by a dead run."""
+    """Word in the run's lock file; other machines with this word are left from a killed run."""
     stock_image: str | None = None
-    """The image to boot, by Hetzner's name or id; None: boot the rescue system."""
+    """Hetzner's name or id of the image to boot; None for the rescue system."""
     disk_bytes: int = 0
-    """Minimum size of its disk."""
+    """Minimum size of the machine's disk in bytes."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels that identify such a machine."""
+        """Return the labels by which the machine is found."""
         return {
             "fleet": self.fleet,
             TEMPORARY: self.purpose,
@@ -361,7 +361,7 @@ class MachineOrder:
 
     @property
     def name(self) -> str:
-        """Return the name, the same for one version in every run."""
+        """Return the machine's name, which is the same for a version in every run."""
         name = f"{self.fleet}-{self.purpose}-{self.image}-{self.version.lower()}"
         if len(name) <= _MAX_NAME_LENGTH:
             return name
@@ -371,7 +371,7 @@ class MachineOrder:
 
 @dataclass(frozen=True)
 class Rented:
-    """A connected machine, and the time of its creation."""
+    """A connected machine, and the monotonic time of its creation."""
 
     server: BoundServer
     ssh: Ssh
@@ -380,7 +380,7 @@ class Rented:
     since: float
 
     def rental(self, provider: str) -> Rental:
-        """Return the rental so far: provider, machine type, location and seconds."""
+        """Return the rental until now: provider, machine type, location and seconds."""
         seconds = math.ceil(time.monotonic() - self.since)
         return Rental(
             provider=provider, type=self.type, location=self.location, seconds=max(1, seconds)
@@ -389,7 +389,7 @@ class Rented:
 
 @contextmanager
 def temporary_machine(api: Hetzner, order: MachineOrder, entry: SshAccess) -> Iterator[Rented]:
-    """Yield a connected machine; it is always deleted afterwards."""
+    """Yield a connected machine; delete the machine afterwards in all cases."""
     _clear(api, order)
     with new_key(order.holder, order.name) as pair:
         try:
@@ -405,7 +405,7 @@ def temporary_machine(api: Hetzner, order: MachineOrder, entry: SshAccess) -> It
 
 
 def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) -> tuple[str, ...]:
-    """Return temporary machines and keys created before a time, and delete them if requested."""
+    """Return temporary machines and keys created before a time; delete them if requested."""
     mark = {"fleet": fleet}
     found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, mark, TEMPORARY)]
     with _reading("the list of temporary machines"):
@@ -416,7 +416,7 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
 
 
 def _clear(api: Hetzner, order: MachineOrder) -> None:
-    """Delete the leftovers of our dead run; raises if another run works on this version."""
+    """Delete the leftovers of our killed run; raises if another run works on this version."""
     ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
     _delete_all(api, ours)
     theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
@@ -441,7 +441,7 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
 
 
 def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer, str]:
-    """Return a booting server and its type."""
+    """Return a booting server and the name of its type."""
     stock = _stock_image(api, order)
     key = api.make_key(order.name, pair.public, order.labels)
     options = {
@@ -460,9 +460,9 @@ def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer
 def _make_smallest(
     api: Hetzner, order: MachineOrder, options: Mapping[str, object], size: int
 ) -> tuple[BoundServer, str]:
-    """Create a server of the smallest type with the disk in stock; return it and its type.
+    """Create a server of the smallest type in stock that has the disk; return it and its type.
 
-    `size` is in bytes. A snapshot boots only on a disk at least as large as the original one.
+    `size` is in bytes. A snapshot boots only on a disk that is at least as large as its original.
     """
     sold = api.server_types()
     with _reading("the list of server types"):
@@ -488,7 +488,7 @@ def _make_smallest(
 
 
 def _price(sold: BoundServerType, location: str) -> float | None:
-    """Return the hourly price at a location; None if the type is no longer sold there."""
+    """Return the net price per hour at a location; None if the type is no longer sold there."""
     phased_out = {each.location.name for each in sold.locations or () if each.deprecation}
     at = [each for each in sold.prices or () if each["location"] == location]
     if not at or location in phased_out:
@@ -497,7 +497,7 @@ def _price(sold: BoundServerType, location: str) -> float | None:
 
 
 def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
-    """Return the image to boot, by name or id; any image will do for the rescue system."""
+    """Return the image to boot, by name or id; for the rescue system, any image."""
     wanted = _HETZNER_ARCHITECTURES.get(order.architecture, "")
     if (order.stock_image or "").isdecimal():
         image = api.image(order.stock_image or "")
@@ -515,23 +515,23 @@ def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
 
 
 LABEL_DIGEST_LENGTH = 32
-"""Digits of a checksum in a label; the description has all of them."""
+"""Hex digits of a checksum in a label; the description has all digits."""
 
 
 @dataclass(frozen=True)
 class HcloudSite:
-    """A location at Hetzner, and the way to connect to its machines."""
+    """A location at Hetzner, and functions to connect to its machines."""
 
     fleet: str
     location: str
     provider: str = ""
-    """Name in fleet.yaml."""
+    """Name of the provider in fleet.yaml."""
     entry: SshAccess = field(default_factory=SshAccess)
     writing: Writing = field(default_factory=Writing)
 
 
 class HcloudPublisher:
-    """The Publisher of one project."""
+    """The publisher of snapshots in one project."""
 
     kind, place, noun = "hcloud", "Hetzner", "snapshot"
 
@@ -562,7 +562,7 @@ class HcloudPublisher:
         return _upload(taken), rental
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the labels of a snapshot."""
+        """Return the fleet in the labels of a snapshot; None if the snapshot does not exist."""
         found = self._api.image(upload_id)
         return None if found is None else _labels(found).get("fleet", "")
 
@@ -571,11 +571,11 @@ class HcloudPublisher:
         self._api.delete_image(upload_id)
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:
-        """Delete temporary servers and their keys."""
+        """Delete temporary servers and keys created before a time; return their names."""
         return left_temporary(self._api, self.fleet, before, delete=True)
 
     def _take(self, disk: ImageDisk) -> tuple[BoundImage, Rental]:
-        """Return a snapshot of the disk, and the rental of the server."""
+        """Return a snapshot of the disk, and the rental of the temporary server."""
         site, manifest = self._site, disk.manifest
         with disk.raw() as path:
             raw = Path(path)

@@ -1,4 +1,4 @@
-"""The machines of a Hetzner Cloud project, by their labels: list all pages, extend, delete.
+"""List, extend and delete the machines of a Hetzner Cloud project, by their labels.
 
 An incomplete listing is Unknown, since missing machines would count as deleted.
 """
@@ -24,7 +24,7 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import FoundMachine, Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.model.values import Id, Line, Moment
 
-# A server in an unclear state still exists and costs money, so it counts as running.
+# A server with an unclear status exists and costs money, so it counts as running.
 _STATES = {
     "initializing": MachineState.STARTING,
     "starting": MachineState.STARTING,
@@ -102,17 +102,17 @@ class _ServerPage(PagedReply):
 
 
 _ARCHITECTURE = "architecture"
-"""Label with Debian's name of the architecture, which a server's own data lacks."""
+"""Label with Debian's name of the architecture, which the server's data does not have."""
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 TEMPORARY = "temporary"
-"""Label of a server that exists only to build or publish an image; its value is the purpose."""
+"""Label of a server that only builds or publishes an image; the value is that purpose."""
 EXPIRES = "expires"
-"""Label with the expiry of a server; not part of its inputs."""
+"""Label with the expiry of a server; not part of the machine's inputs."""
 
 
 class HcloudMachines:
-    """The servers of one project, by the provider's listing: Provider and MachineApi."""
+    """The servers of one project, as Provider and MachineApi."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class HcloudMachines:
         self._now = now
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines whose label `fleet` is exactly this name."""
+        """Return the machines whose label `fleet` is exactly this name; Unknown if that fails."""
         read_at = self._now()
         try:
             with self._api.reading() as reading:
@@ -142,7 +142,7 @@ class HcloudMachines:
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of servers into a label, if they exist."""
+        """Write the expiry of servers into a label; skip servers that do not exist."""
         noted = {EXPIRES: label_time(until)}
         failed: list[SourceUnreachable] = []
         with self._api.reading() as reading:
@@ -157,19 +157,19 @@ class HcloudMachines:
         raise_first(failed)
 
     def delete(self, machine_id: str) -> None:
-        """Delete a server, if it exists."""
+        """Delete a server; do nothing if it does not exist."""
         with self._api.reading() as reading:
             reading.change("DELETE", f"/servers/{machine_id}", None)
 
     def find(self, key: str, value: str) -> tuple[FoundMachine, ...]:
-        """Return the servers whose label of this key is exactly this value."""
+        """Return the servers on which the label with this key is exactly this value."""
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             return ()  # not valid as a label
         with self._api.reading() as reading:
             return tuple(map(_read_found, _servers(reading, key, value)))
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Add the labels of a worker to a server."""
+        """Add the labels of a worker to a server; raises SourceUnreachable if it is missing."""
         labels = {**inputs.labels, _ARCHITECTURE: inputs.architecture}
         with self._api.reading() as reading:
             if not _set_labels(reading, machine_id, labels):
@@ -177,17 +177,17 @@ class HcloudMachines:
 
 
 def _set_labels(reading: Reading, machine_id: str, labels: Mapping[str, str]) -> bool:
-    """Set labels of a server; False if it is gone."""
+    """Set labels of a server; return False if the server does not exist."""
     path = f"/servers/{machine_id}"
     found = reading.find(path, _ServerReply)
-    # The API replaces all labels, so send the others back.
+    # The API replaces all labels, so send the other labels back.
     return found is not None and reading.change(
         "PUT", path, {"labels": found.server.labels | dict(labels)}
     )
 
 
 def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
-    """Return every server whose label of this key is exactly this value."""
+    """Return all servers on which the label with this key is exactly this value."""
     asked = {"label_selector": f"{key}=={value}", "sort": "id:asc"}
     servers: dict[int, _Server] = {}
     listed = 0
@@ -210,7 +210,7 @@ def _servers(reading: Reading, key: str, value: str) -> tuple[_Server, ...]:
 def _pool_of(server: _Server) -> str:
     pool = server.labels.get("pool")
     if not pool:
-        # fleet may neither delete nor count this server, so the list is unusable.
+        # fleet may neither delete nor count this server, so the whole list is unusable.
         raise SourceUnreachable(
             f"server {server.name!r} (id {server.id}) carries the label fleet but no label pool; "
             "remove the first if fleet did not make it, or give it the second"
@@ -235,7 +235,7 @@ def _read_found(server: _Server) -> FoundMachine:
 
 
 def _host_address(address: str) -> str:
-    """Return an address; for an IPv6 network, the address that the server's system uses."""
+    """Return an address; for an IPv6 network, the address that the server itself uses."""
     try:
         network = ipaddress.ip_interface(address).network
     except ValueError as error:
@@ -291,13 +291,13 @@ class _Parts(PagedReply):
 
 
 class HcloudShared:
-    """The objects of one project except servers."""
+    """The shared resources of one project: all objects except servers."""
 
     def __init__(self, token: str, *, base_url: str | None = None) -> None:
         self._api = HcloudApi(token, base_url=base_url)
 
     def list(self, fleet: str) -> Mapping[str, str] | Unknown:
-        """Return the ids of the parts whose label `fleet` is exactly this name, by KIND/NAME.
+        """Map KIND/NAME to the ids of resources whose label `fleet` is exactly this name.
 
         The key of a network's subnet is KIND/NAME/subnet.
         """

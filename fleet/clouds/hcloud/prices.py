@@ -1,4 +1,4 @@
-"""Read Hetzner Cloud's prices at one location."""
+"""Read the prices of Hetzner Cloud at one location."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -61,14 +61,14 @@ class _TypesPage(PagedReply):
 
 
 class HcloudPrices:
-    """The PriceReader of Hetzner Cloud at one location."""
+    """The reader of prices of Hetzner Cloud at one location."""
 
     def __init__(self, provider: HcloudProvider, token: str) -> None:
         self.location = provider.location
         self._api = HcloudApi(token)
 
     def read(self, now: datetime) -> PriceList:
-        """Return the net prices; raises SourceUnreachable if any is missing."""
+        """Return the net prices; raises SourceUnreachable if a price is missing."""
         with self._api.reading() as reading:
             pricing = reading.get("/pricing", {}, _PricingPage).pricing
             pages = list(reading.pages("/server_types", {}, _TypesPage))
@@ -93,7 +93,7 @@ class HcloudPrices:
 
 
 def _quote(sold: _PricedType, location: str) -> Quote | None:
-    """Return the price of a type at a location; None if it is not sold there."""
+    """Return the price of a type at a location; None if the type is not sold there."""
     for at in _select_location(sold.prices, location):
         return Quote(
             price=trimmed(at.price_hourly.net),

@@ -1,8 +1,8 @@
-"""Connect to a temporary machine over ssh: create its key, write its disk, read its files.
+"""Connect to a temporary machine over ssh: create a key, write its disk, read its files.
 
-The host key of a new machine is unknown: the first connection stores it in a separate file, and
-later ones must match it. All commands share one connection of the system's ssh (ControlMaster), so
-that they run even if the machine has closed its logins.
+The host key of a new machine is unknown. The first connection stores it in a separate file, and
+later connections must match it. All commands share one connection of the system's ssh
+(ControlMaster), so that they work even after the machine has disabled logins.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from fleet.model.disks import Tell, Total
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A key for one machine; `folder` also has its host key and connection socket."""
+    """A key for one machine; `folder` also has the host key and the connection's socket."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class KeyPair:
 
 @contextmanager
 def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
-    """Yield a new key and delete it afterwards; first delete one of a killed run of `holder`."""
+    """Yield a new key and delete it afterwards; first delete a killed run's key of `holder`."""
     folder = Path(tempfile.gettempdir(), f"fleet-ssh-{holder}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -65,10 +65,10 @@ def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
 
 
 LIMIT = 3600
-"""Time limit of one command: a full system upgrade takes some minutes."""
+"""Time limit of one command in seconds; a full system upgrade takes some minutes."""
 _CONNECTION_LOST = 255
 _SOCKET = "connection"
-"""Socket of the shared connection, relative to the key's folder: an absolute path may be too
+"""Socket of the shared connection, relative to the key's folder, since an absolute path may be too
 long."""
 _OPTIONS = (
     "IdentitiesOnly=yes",
@@ -89,14 +89,14 @@ class _Done:
     status: int
     output: bytes
     complaint: str
-    """The last line on standard error."""
+    """Last line on standard error."""
 
 
 def _run(
     *command: str, cwd: Path, sent: bytes = b"", log: Path | None = None, limit: float = LIMIT
 ) -> _Done:
-    """Run a program to its end; append its output to the log, if there is one."""
-    # Files, not pipes: the process of the shared connection keeps them open.
+    """Run a program until it ends; append its output to the log if there is a log."""
+    # Use files, since the process of the shared connection would keep pipes open.
     with (
         log.open("ab") if log else tempfile.TemporaryFile() as output,
         tempfile.TemporaryFile() as complaints,
@@ -151,7 +151,7 @@ class Ssh:
         self._limit = limit
 
     def command(self, script: str) -> list[str]:
-        """Return the command line that runs a sh script on the machine."""
+        """Return the command line that runs a shell script on the machine."""
         options = [*_OPTIONS, f"UserKnownHostsFile={self.pair.known_hosts}"]
         named = [part for option in options for part in ("-o", option)]
         door = ["-i", str(self.pair.private), "-p", str(self.door.port)]
@@ -167,7 +167,7 @@ class Ssh:
         ]
 
     def wait(self, pause: Callable[[float], None], tries: int) -> None:
-        """Wait until the machine accepts the connection."""
+        """Wait until the machine accepts a connection; raises SourceUnreachable after `tries`."""
         for attempt in range(tries):
             try:
                 self.run("true")
@@ -179,7 +179,7 @@ class Ssh:
                 return
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script, with pipes to its input and output; its errors go to the log."""
+        """Start a script with pipes to its input and output; its errors are logged."""
         with log.open("ab") as errors:
             return subprocess.Popen(  # noqa: S603 - a fixed program, no shell on this side
                 self.command(script),
@@ -194,8 +194,8 @@ class Ssh:
     def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
         """Run a script with this input; return its output, or append it to the log.
 
-        Raises SourceUnreachable if the connection is lost or the script exceeds its time limit,
-        PublicationRefused if the script fails.
+        Raises SourceUnreachable if the connection is lost or the script exceeds its time limit.
+        Raises PublicationRefused if the script fails.
         """
         try:
             done = _run(
@@ -220,18 +220,18 @@ _MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Writing:
-    """Parameters of writing a disk."""
+    """Parameters for writing a disk."""
 
     device: str = "/dev/sda"
     piece_mib: int = 64
-    """Size of a piece, which one command writes or reads back.
+    """Size in MiB of a piece, which one command writes or reads back.
 
     256 MiB took 22 s on loopback, as in one stream; pieces of 16 MiB took 45 s."""
     pause: Callable[[float], None] = time.sleep
 
 
 def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
-    """Write a disk to a remote device, and read all of it back.
+    """Write a disk to a remote device, and read the whole device back.
 
     After a lost connection, only differing pieces are sent again.
     """
@@ -277,7 +277,7 @@ def _find_differing(
     """Return the numbers of the pieces that differ on the device."""
     device, mib, size = quote(writing.device), writing.piece_mib, raw.stat().st_size
     total = Total(tell, "read back", size)
-    # Flush the device's caches, to compare its real content.
+    # Flush the device's caches, to compare the content of the device itself.
     ssh.run(f"sync; blockdev --flushbufs {device} 2>/dev/null || true")
     wrong = []
     for number, ours_of_it in enumerate(ours):

@@ -1,4 +1,4 @@
-"""Machines of your own commands."""
+"""The provider kind `hooks`: machines that an operator's commands create and delete."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from fleet.schema.model import HooksProvider
 
 
 class OwnCommands(Cloud[HooksProvider]):
-    """Commands that create, list and delete machines."""
+    """Commands of an operator that create, list and delete machines."""
 
     lists_all = False
 
@@ -31,5 +31,5 @@ class OwnCommands(Cloud[HooksProvider]):
         return HookMachines(self.declared, around, site.clock)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the quotas, which the commands' interface lacks."""
+        """Yield the quotas, which the interface of the commands does not report."""
         yield "quotas", "only its commands know what they may do"

@@ -1,9 +1,9 @@
-"""Input and output of an operator's commands, in fleet's format and in Resalloc's.
+"""Input and output of an operator's commands, in fleet's format and in Resalloc's format.
 
-The output of `list` is complete, or an error.
+The output of `list` must be complete; otherwise it is an error.
 
-Commands written for Resalloc print names, keep no labels, and expect their own earlier output as
-input. fleet stores that data for them.
+Commands for Resalloc print names, store no labels, and expect the output of `new` as later input.
+fleet stores this data for them.
 """
 
 import base64
@@ -29,7 +29,7 @@ from fleet.schema.model import is_named_by_fleet
 from fleet.state.processes import CommandFailed, mask
 
 MOST_BYTES = 256 * 1024
-"""Size limit of a log; a longer one is renamed to `HOOK.log.1` at the next call."""
+"""Maximum bytes of a log; the next call renames a longer log to `HOOK.log.1`."""
 _MAX_CALL_BYTES = 1024 * 1024
 """Maximum logged bytes of one call."""
 _MAX_LINE_BYTES = 64 * 1024
@@ -39,14 +39,14 @@ MOST_AGE = 14 * 86400
 
 
 class HookLog:
-    """The log of one call; a `quiet` call without output writes no log."""
+    """The log of one call; a `quiet` call logs only its error output and its failure."""
 
     def __init__(
         self, path: Path, hook: str, secrets: Collection[str], *, quiet: bool = False
     ) -> None:
         self.path = path
         self._hook = hook
-        # A secret of several lines would not be masked in a single line.
+        # Also mask each line of a secret that has several lines.
         self._secrets = frozenset(line for each in secrets for line in (each, *each.splitlines()))
         self._quiet = quiet
         self._file: int | None = None
@@ -57,7 +57,7 @@ class HookLog:
             self._write("begins")
 
     def hear(self, stream: str, data: bytes) -> None:
-        """Log the complete lines of a part of the output."""
+        """Log the complete lines in a part of the command's output."""
         if stream == "stdout" and self._quiet:
             return
         lines, end, rest = (self._half[stream] + data).rpartition(b"\n")
@@ -98,7 +98,7 @@ class HookLog:
 
 
 def tidy(folder: Path) -> None:
-    """Delete the logs of machines without recent calls, and the oldest ones over the limit."""
+    """Delete the logs of machines without recent calls, and the oldest logs over the limit."""
     with suppress(OSError):
         newest = sorted(_latest_calls(folder), reverse=True)
         until = time.time() - MOST_AGE
@@ -108,16 +108,16 @@ def tidy(folder: Path) -> None:
 
 
 def _latest_calls(folder: Path) -> Iterator[tuple[float, Path]]:
-    """Yield the time of each machine's latest call, and its log folder."""
+    """Yield the time of each machine's latest call, and the folder of its logs."""
     for machine in folder.iterdir():
-        with suppress(OSError):  # another run deletes them too
+        with suppress(OSError):  # another run also deletes logs
             if machine.is_dir() and not machine.is_symlink():
                 times = [log.stat().st_mtime for log in machine.iterdir()]
                 yield max(times, default=machine.stat().st_mtime), machine
 
 
 def _open(path: Path) -> int:
-    """Open a log for appending; rename a long one first."""
+    """Open a log for appending; rename it first if it is too long."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(FileNotFoundError):
         if path.stat().st_size > MOST_BYTES:
@@ -128,7 +128,7 @@ def _open(path: Path) -> int:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 MOST_LISTED = 16 * 1024 * 1024
-"""Maximum bytes of a list; a longer one is an error, never truncated."""
+"""Maximum bytes of the output of `list`; a longer output is an error and never truncated."""
 
 _Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]
 _Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
@@ -136,7 +136,7 @@ _Label = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class ListedMachine(Value):
-    """One machine in the output of `list`."""
+    """A machine in the output of `list`."""
 
     name: _Name
     id: _Word | None = Field(None, description="Default: its name.")
@@ -160,7 +160,7 @@ _LISTED = TypeAdapter(Annotated[list[ListedMachine], Field(max_length=100_000)])
 
 
 def parse(said: str) -> list[ListedMachine]:
-    """Parse the output of `list`; empty output is invalid, since an empty list is `[]`."""
+    """Parse the output of `list`; raises ValueError for no output, as an empty list is `[]`."""
     if not said.strip():
         raise ValueError("list printed nothing; a list of no machines is []")
     try:
@@ -175,7 +175,7 @@ def parse(said: str) -> list[ListedMachine]:
 
 
 def machine_of(listed: ListedMachine) -> Machine:
-    """Return the Machine of a list entry."""
+    """Return the Machine of an entry of the list."""
     return Machine(
         name=listed.name,
         id=listed.id or listed.name,
@@ -190,7 +190,7 @@ def machine_of(listed: ListedMachine) -> Machine:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Printed by a command that does not know when a machine was created."""
+"""Time that a command prints if it does not know when a machine was created."""
 MOST_DATA = 4096
 """Maximum characters of the output of `new` that a ticket's client gets."""
 
@@ -209,25 +209,25 @@ class OwnInterface:
             self._memory.begin(inputs, self._counters, now)
 
     def made(self, name: str, said: str) -> str:
-        """Return the id of a created machine, from the output of `new`."""
+        """Return the id of a created machine: the output of `new`, or else the name."""
         return said.strip() or name
 
     def forget(self, name: str) -> None:
-        """Remove the record of a machine that is gone, or was never created."""
+        """Remove the record of a machine that was deleted or never created."""
         self._memory.forget(name)
 
     def told(self, name: str) -> Mapping[str, str]:
-        """Return additional environment variables of commands for a machine."""
+        """Return the additional environment variables of commands for a machine."""
         memo = self._memory.own().get(name) if self._counters and name else None
         counters = memo.counters if memo else {}
         return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return the additional variables of each call of `list`: one call."""
+        """Return the additional variables of each call of `list`; there is one call."""
         return [{}]
 
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:  # noqa: ARG002 - Resalloc's needs them
-        """Return whether a failed `list` means that there are no machines."""
+        """Return whether a failed `list` means that no machine exists."""
         return False
 
     def parse(self, said: str) -> list[ListedMachine]:
@@ -239,7 +239,7 @@ class OwnInterface:
         return listed
 
     def particulars(self, name: str) -> Mapping[str, str]:
-        """Return the data of a machine for a ticket's client."""
+        """Return the data about a machine for a ticket's client."""
         return self._data.get(name, {})
 
 
@@ -257,9 +257,9 @@ class ResallocInterface:
     ) -> None:
         """`is_at_it` returns whether `new` of a machine still runs.
 
-        `whose` is the fleet and its pools at this provider: a machine whose name has their form is
-        theirs, even without a record. `ignores_exit`: ignore the exit status of a `list` that
-        prints no output.
+        `whose` is the fleet and its pools at this provider, which own all machines with a name of
+        their form, even without a record. `ignores_exit` ignores the exit status of a `list` that
+        prints nothing.
         """
         self._memory = memory
         self._counters = counters
@@ -267,7 +267,7 @@ class ResallocInterface:
         self._fleet, self._pools = whose
         self._ignores_exit = ignores_exit
         self._known: Mapping[str, Memo] | None = None
-        # Machines are created concurrently: no thread may use a cache from before its own change.
+        # Machines are created concurrently, so no thread may use a cache from before its change.
         self._turn = threading.Lock()
 
     def begin(self, inputs: WorkerInputs, now: datetime) -> None:
@@ -276,18 +276,18 @@ class ResallocInterface:
         self._clear_cache()
 
     def made(self, name: str, said: str) -> str:
-        """Record the output of `new`, and return the machine's name, which is its id."""
+        """Record the output of `new`, and return the machine's name, which is also its id."""
         self._memory.note(name, said)
         self._clear_cache()
         return name
 
     def forget(self, name: str) -> None:
-        """Remove the record of a machine that is gone, or was never created."""
+        """Remove the record of a machine that was deleted or never created."""
         self._memory.forget(name)
         self._clear_cache()
 
     def told(self, name: str) -> Mapping[str, str]:
-        """Return additional environment variables of commands for a machine."""
+        """Return the additional environment variables of commands for a machine."""
         memo = self._memos().get(name)
         told = {"RESALLOC_NAME": name} if name else {}
         if memo is None:
@@ -308,19 +308,19 @@ class ResallocInterface:
         }
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return the additional variables of each call of `list`: one call per pool.
+        """Return the additional variables of each call of `list`; there is one call per pool.
 
-        Source: command_env and CleanUnknownWorker of Resalloc 4, with its values for "none".
+        The values for "none" are those in command_env and CleanUnknownWorker of Resalloc 4.
         """
         pools = {memo.pool for memo in self._memos().values()} | set(self._pools)
         none = {"RESALLOC_ID": "0", "RESALLOC_NAME": "None", "RESALLOC_ID_IN_POOL": "None"}
         return [{**none, "RESALLOC_POOL_ID": pool} for pool in sorted(pools)]
 
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:
-        """Return whether a failed `list` means that there are no machines.
+        """Return whether a failed `list` means that no machine exists.
 
-        Like `grep`, such a `list` prints no output. This is never assumed while a created machine
-        is recorded, unless its `delete` runs (`going`) or succeeded.
+        As with `grep`, such a `list` prints no output. This is never assumed while a created
+        machine is recorded, unless its `delete` runs (`going`) or has succeeded.
         """
         prints, complains = failure.prints or (True, True)
         made = {name for name, memo in self._memos().items() if memo.said is not None}
@@ -329,7 +329,7 @@ class ResallocInterface:
         return self._ignores_exit or (not complains and self._memory.has_listed())
 
     def parse(self, said: str) -> list[ListedMachine]:
-        """Return the machines whose names `list` printed, without foreign names."""
+        """Return the machines whose names `list` printed, without machines of other owners."""
         self._clear_cache()
         names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)
@@ -362,12 +362,12 @@ class ResallocInterface:
         return next(ours, "")
 
     def _build_unrecorded_machine(self, name: str) -> ListedMachine:
-        """Return a machine of this fleet without a record: its stack may have it."""
+        """Return a machine of this fleet that has no record, but may be in its stack."""
         labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
         return ListedMachine(name=name, type="own", labels=labels)
 
     def _build_recorded_machine(self, name: str, memo: Memo) -> ListedMachine:
-        # A machine whose `new` failed is useless.
+        # A machine whose `new` has failed cannot be used.
         unmade = "starting" if self._is_at_it(name) else "failed"
         return ListedMachine.model_validate(
             {
@@ -382,7 +382,7 @@ class ResallocInterface:
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds a lock."""
+    """Return whether a process holds a lock file."""
     try:
         with lock.open("rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

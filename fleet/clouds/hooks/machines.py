@@ -1,7 +1,7 @@
-"""A provider whose machines an operator's commands create, list and delete.
+"""A provider whose machines are created, listed and deleted by an operator's commands.
 
-A failed command may still have had an effect, so `list` decides which machines exist. If its
-output is invalid, the machines are Unknown, never fewer.
+A failed command may still have had an effect, so `list` decides which machines exist. If the
+output of `list` is invalid, the machines are Unknown instead of fewer.
 """
 
 import fcntl
@@ -42,44 +42,44 @@ from fleet.schema.sources import Hooks
 from fleet.state.processes import CommandFailed, Invocation, find_tokens, mask, run
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
-"""The machine settings that commands get as variables."""
+"""Machine settings that commands get as variables."""
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
 Hears = Callable[[str, bytes], None]
-"""Receives the output of a command, by stream."""
+"""Function that receives the output of a command: the stream's name and the bytes."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 _POLL_SECONDS = 0.5
 _MAX_SHOWN_LENGTH = 100
 """Maximum characters of a command in a message."""
 _MAX_OUTPUT_BYTES = 65536
-"""Maximum bytes of the output of any other command."""
+"""Maximum bytes of the output of a command other than `list`."""
 _ID = re.compile(r"[!-~]{1,200}")
 OUTCOMES = ("out-of-stock", "quota", "name-taken", "error")
-"""Failure codes that a failed `new` may print on its first line."""
+"""Codes that a failed `new` may print on its first line."""
 
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The environment of the commands."""
+    """The environment in which commands run."""
 
     provider: str
     fleet: str
     folder: Path
-    """Their working directory: the folder of fleet.yaml."""
+    """Working directory of the commands, which is the folder of fleet.yaml."""
     state: Path
     """Folder of records that outlive a run."""
     environment: Mapping[str, str]
-    """Their environment, without data about a machine; fleet's own holds secrets."""
+    """Environment variables of each command; fleet's environment may contain secrets."""
     ours: Mapping[str, str]
-    """fleet's own environment, from which they get the variables named in fleet.yaml."""
+    """fleet's environment, from which commands get the variables that fleet.yaml names."""
     pools: Collection[str] = ()
-    """The pools whose machines they create."""
+    """Pools whose machines the commands create."""
     looks: bool = True
-    """Whether to run `livecheck`; otherwise the recorded results are used."""
+    """Whether to run `livecheck`; False if the recorded results are used."""
     slots: Slots = field(default_factory=Slots)
 
 
 class HookMachines:
-    """One provider of kind hooks: lists, cleans, creates and deletes machines by commands."""
+    """A provider of kind hooks, which lists, cleans, creates and deletes machines by commands."""
 
     def __init__(self, hooks: Hooks, around: CommandContext, clock: Clock) -> None:
         self._hooks = hooks
@@ -87,7 +87,7 @@ class HookMachines:
         self._clock = clock
         self._known: dict[str, Machine] = {}
         self._strangers: tuple[str, ...] = ()
-        """Names in the latest list that have our form but are other fleets' machines."""
+        """Machines of other fleets in the latest list whose names have our form."""
         self._livechecks = Livechecks(
             FileMemory(around.state / "livechecks.json"),
             self._works if around.looks else None,
@@ -104,12 +104,12 @@ class HookMachines:
         self.at_once = hooks.at_once
         self._look_turn = threading.Lock()
         self._looked_at = float("-inf")
-        """Monotonic start time of the latest list after a deletion."""
+        """Monotonic start time of the latest list that was run after a deletion."""
         self._going: set[str] = set()
-        """Machines whose `delete` started in this run and did not fail."""
+        """Machines whose `delete` was started in this run and has not failed."""
         self._cut = threading.Event()
-        """While it is set, commands are stopped and no command starts."""
-        # One file for all providers of the fleet: counters are shared.
+        """While it is set, running commands are stopped and no command is started."""
+        # All providers of the fleet use one file, since they share counters.
         self._memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
         self._interface = (
             OwnInterface(self._memory, hooks.named_counters)
@@ -124,7 +124,7 @@ class HookMachines:
         )
 
     def cut_short(self) -> None:
-        """Stop the running commands, and start no more."""
+        """Stop the running commands, and start no further commands."""
         self._cut.set()
 
     def go_on(self) -> None:
@@ -132,7 +132,7 @@ class HookMachines:
         self._cut.clear()
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Create a machine and return its id; raises CreationRefused if none exists for sure."""
+        """Create a machine and return its id; raises CreationRefused if certainly none exists."""
         if not NAME.fullmatch(inputs.name):
             raise CreationRefused(f"{inputs.name}: invalid_input: not a name for a machine")
         figures = {key: inputs.settings[key] for key in FIGURES if key in inputs.settings}
@@ -146,7 +146,7 @@ class HookMachines:
             **figures,
         }
         with self._hold_lock(inputs.name) as lock, self._recording(inputs.name):
-            # A recorded deletion belongs to an older machine of this name.
+            # A recorded deletion belongs to an earlier machine of this name.
             self._memory.forget_deletion(inputs.name)
             self._interface.begin(inputs, self._clock.now())
             try:
@@ -163,7 +163,7 @@ class HookMachines:
         return machine_id
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine, if it exists."""
+        """Delete a machine, if it exists; raises DeletionPending while it is still listed."""
         machine = self._known.get(machine_id) or self._find(machine_id)
         if machine is None:
             with noting(machine_id):
@@ -175,7 +175,7 @@ class HookMachines:
             return
         with noting(machine.name):
             failed = self._memory.undeleted().get(machine.name)
-        # A user's deletion skips the back-off; only `apply` and `serve` obey it.
+        # A user's deletion ignores the pause after a failure; only `apply` and `serve` obey it.
         waits = self._context.looks and failed and failed.at <= self._clock.now() < failed.again
         if waits:
             raise SourceUnreachable(f"{machine.name}: {failed}")
@@ -197,16 +197,16 @@ class HookMachines:
         else:
             self._check_gone(machine)
         with noting(machine.name):
-            # A `new` that outlived its fleet still holds the lock.
+            # A `new` that still runs after its fleet was killed holds the lock.
             if not is_held(lock := self._lock_of(machine.name)):
                 lock.unlink(missing_ok=True)
             self._interface.forget(machine.name)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Do nothing: the commands cannot store an expiry, and listings show that."""
+        """Do nothing, since commands cannot store an expiry; listings report that."""
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return this fleet's machines; one with many failed livechecks in a row has failed."""
+        """Return this fleet's machines; one with enough failed livechecks has the state failed."""
         now = self._clock.now()
         try:
             machines = self._list_machines(fleet)
@@ -226,11 +226,11 @@ class HookMachines:
         return Listing(read_at=now, machines=machines, strangers=self._strangers)
 
     def doubted(self) -> Collection[str]:
-        """Return the machines whose latest livecheck failed, as of the last listing."""
+        """Return the machines of the last listing whose latest livecheck failed."""
         return self._doubted
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Run `release` on a machine; return the result."""
+        """Run `release` on a machine, and return the result."""
         if self._hooks.release is None:
             return Cleaned()
         try:
@@ -241,7 +241,7 @@ class HookMachines:
         return Cleaned()
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return whether unlisted machines work, by id, as far as `livecheck` decides it."""
+        """Map ids of unlisted machines to whether they work; omit machines without a decision."""
         if self._hooks.livecheck is None:
             return {}
         try:
@@ -252,12 +252,12 @@ class HookMachines:
         return {key: not count for key, count in failures.items() if not 0 < count < enough}
 
     def forget(self, name: str) -> None:
-        """Release the numbers of a machine that is gone."""
+        """Remove the record of a deleted machine, so that its numbers can be reused."""
         with noting(name):
             self._interface.forget(name)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return the data that the commands printed about a machine."""
+        """Return the data that commands printed about a machine."""
         return self._interface.particulars(machine.name)
 
     def _list_machines(self, fleet: str) -> tuple[Machine, ...]:
@@ -275,7 +275,7 @@ class HookMachines:
         return tuple(sorted(ours, key=lambda machine: machine.name))
 
     def _is_strange(self, listed: ListedMachine) -> bool:
-        """Return whether a machine of another fleet has a name of our form."""
+        """Return whether a machine belongs to another fleet, but its name has our form."""
         fleet = self._context.fleet
         return listed.labels.get("fleet") != fleet and any(
             is_named_by_fleet(fleet, pool, listed.name) for pool in self._context.pools
@@ -290,7 +290,7 @@ class HookMachines:
             raise
 
     def _find(self, machine_id: str) -> Machine | None:
-        """Return a machine by its id from a new list; None if it is gone."""
+        """Return the machine with this id in a new list; None if it is not listed."""
         try:
             return self._find_listed(lambda machine: machine.id == machine_id)
         except (OSError, ValueError) as error:
@@ -306,13 +306,13 @@ class HookMachines:
 
     @property
     def _limit(self) -> timedelta:
-        """Time limit between a successful `delete` and the machine's disappearance from lists."""
+        """Maximum time between a successful `delete` and the machine's removal from lists."""
         return timedelta(seconds=self._hooks.timeouts.delete)
 
     def _check_gone(self, machine: Machine) -> None:
-        """Raise DeletionPending if a list that started after the deletion has the machine."""
+        """Raise DeletionPending if a list started after the deletion still has the machine."""
         ended = time.monotonic()
-        # Concurrent deletions share one list, if it started after they ended.
+        # Concurrent deletions share a list if it started after all of them ended.
         with self._look_turn, noting(machine.name):
             noted = self._memory.note_deleting(machine.name, self._clock.now())
             if self._looked_at < ended:
@@ -347,7 +347,7 @@ class HookMachines:
         return machine.altered(state=MachineState.FAILED)
 
     def _creation_error(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
-        """Return the error of a failed creation; CreationRefused if no machine exists for sure."""
+        """Return the error of a failed creation; CreationRefused if surely no machine exists."""
         said = f"{inputs.name}: {failure}"
         if not failure.started:
             return CreationRefused(said)
@@ -379,7 +379,7 @@ class HookMachines:
         remembered = self._recorded_variables(told.get("name", ""))
         command = getattr(self._hooks, hook)
         secrets = frozenset(given.values()) | find_tokens(user_data)
-        # Commands for Resalloc have a shell's braces, as in ${name}.
+        # Commands for Resalloc may contain braces of the shell, such as ${name}.
         fills = self._hooks.interface == "fleet"
         with self._log_call(hook, told.get("name", ""), secrets) as hears:
             return run(
@@ -411,7 +411,7 @@ class HookMachines:
 
     @contextmanager
     def _log_call(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
-        """Log one call and add the log's path to its failure; a read-only run logs no `list`."""
+        """Log a call and add the log's path to its failure; a read-only run logs no `list`."""
         folder = self._context.state.parent / "hooks"
         is_list = hook == "list"
         path = folder / (machine or self._context.provider) / f"{hook}.log"
@@ -434,19 +434,19 @@ class HookMachines:
             tidy(folder)
 
     def _displayed_path(self, path: Path) -> Path:
-        """Return a path for a message: relative to the folder of fleet.yaml if inside it."""
+        """Return a path for a message, relative to the folder of fleet.yaml if inside it."""
         folder = self._context.folder
         return path.relative_to(folder) if path.is_relative_to(folder) else path
 
     def _advice(self, hook: str, command: str) -> str:
-        """Return advice on a command that exceeds its time limit."""
+        """Return advice about a command that exceeds its time limit."""
         return (
             f"; what ran: {command[:_MAX_SHOWN_LENGTH]}; where it needs longer, raise "
             f"`timeouts: {{{hook}: …}}` of the hooks of {self._context.provider}"
         )
 
     def _passed_variables(self) -> dict[str, str]:
-        """Return the variables of fleet's environment that the commands get."""
+        """Return the variables that commands get from fleet's environment."""
         ours, names = self._context.ours, self._hooks.environment
         missing = [name for name in names if name not in ours]
         if missing:
@@ -466,7 +466,7 @@ class HookMachines:
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
-        """Hold one of `at_once` slots for commands that change machines."""
+        """Hold one of the `at_once` slots for commands that change machines."""
         slots = self._context.slots.of(self._context.provider, self.at_once)
         while not slots.acquire(timeout=_POLL_SECONDS):
             if self._cut.is_set():
@@ -481,7 +481,7 @@ class HookMachines:
 
     @contextmanager
     def _recording(self, name: str) -> Iterator[None]:
-        """Keep a record from before the creation; remove it if the creation was refused."""
+        """Keep the record of a machine; remove it if the block raises CreationRefused."""
         with noting(name):
             try:
                 yield
@@ -491,7 +491,7 @@ class HookMachines:
 
     @contextmanager
     def _hold_lock(self, name: str) -> Iterator[IO[str]]:
-        """Hold a machine's lock; a command that outlives fleet keeps holding it."""
+        """Hold the lock of a machine; a command that outlives fleet still holds the lock."""
         path = self._lock_of(name)
         with touching(f"{name}: local_fault: {path}", CreationRefused):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -507,7 +507,7 @@ class HookMachines:
 
 
 def _fill_placeholders(part: str, told: Mapping[str, str]) -> str:
-    """Replace placeholders in an argument in one pass, so that values are not expanded again."""
+    """Replace placeholders in an argument once, so that inserted values are not expanded."""
     return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
 
 

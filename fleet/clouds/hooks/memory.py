@@ -1,7 +1,7 @@
-"""Records about machines for an operator's commands: numbers, labels, output.
+"""Records about machines for an operator's commands: numbers, labels and output.
 
-One file serves all providers of a fleet, since counters are shared. All processes read and write
-it under a lock. Losing it is safe: the data is found again, or the loss is reported.
+All providers of a fleet use one file, since they share counters. All processes read and write the
+file under a lock. If it is lost, the data is found again or the loss is reported.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ from fleet.state.files import replace_file
 
 
 class Memo(Value):
-    """The record of one machine, from before its creation until its deletion."""
+    """The record of a machine, created before the machine and removed after its deletion."""
 
     provider: str
     number: int = Field(ge=1, description="Number that no other machine ever had.")
@@ -39,7 +39,7 @@ class Memo(Value):
 
 
 class Undeleted(Value):
-    """A series of failed deletions of a machine."""
+    """Consecutive failed deletions of a machine."""
 
     failures: int = Field(ge=1)
     at: Moment = Field(description="The latest.")
@@ -47,11 +47,11 @@ class Undeleted(Value):
 
     @property
     def again(self) -> datetime:
-        """Return the time of the next try."""
+        """Return the time of the next attempt."""
         return self.at + _RETRY_PAUSES[min(self.failures, len(_RETRY_PAUSES)) - 1]
 
     def __str__(self) -> str:
-        """Describe the failures for a user."""
+        """Return a description of the failures for a user."""
         times = write_count(self.failures, "time")
         return (
             f"delete failed {times} in a row, last at {self.at:%F %H:%M}Z: "
@@ -67,13 +67,13 @@ class Deleting(Value):
     tries: int = Field(1, ge=1)
 
     def again(self, limit: timedelta) -> datetime:
-        """Return the time of the next `delete`; `limit` is the duration granted to a deletion."""
+        """Return the time of the next `delete`; `limit` is the permitted time of a deletion."""
         if self.tries == 1:
             return self.since + limit
         return self.at + _RETRY_PAUSES[min(self.tries, len(_RETRY_PAUSES)) - 1]
 
     def describe(self, limit: timedelta) -> str:
-        """Describe a deletion that exceeds its limit."""
+        """Return a description of a deletion that takes longer than its limit."""
         spent = write_duration(int(limit.total_seconds()))
         times = "once" if self.tries == 1 else f"{self.tries} times"
         return (
@@ -84,7 +84,7 @@ class Deleting(Value):
 
 
 _RETRY_PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
-"""Pauses after the first failure, the second, and so on."""
+"""Pauses after the first failed attempt, after the second attempt, and so on."""
 _MAX_ERROR_LENGTH = 300
 
 
@@ -98,14 +98,14 @@ class _Memos(Value, frozen=False):
 
 
 class HookMemory:
-    """Records of machines in a file; methods raise ValueError or OSError."""
+    """Records of machines in a file; its methods raise ValueError or OSError."""
 
     def __init__(self, path: Path, provider: str) -> None:
         self._path = path
         self._provider = provider
 
     def own(self) -> Mapping[str, Memo]:
-        """Return the records of this provider's machines, by name."""
+        """Map names to the records of this provider's machines."""
         machines = self._read().machines
         return {name: memo for name, memo in machines.items() if memo.provider == self._provider}
 
@@ -116,7 +116,7 @@ class HookMemory:
     def begin(self, inputs: WorkerInputs, counters: Iterable[str], now: datetime) -> Memo:
         """Assign numbers to a machine before its creation; a repeated creation keeps them.
 
-        Before a name is reused for another machine, `forget` is called.
+        Call `forget` before another machine uses the same name.
         """
         with self._updating() as memos:
             known = memos.machines.pop(inputs.name, None)
@@ -142,7 +142,7 @@ class HookMemory:
                 inputs=inputs,
             )
             memos.machines[inputs.name] = memo
-            # No machine is created unless `list` succeeded just before.
+            # Each creation follows a successful `list`.
             memos.listed = tuple(sorted({*memos.listed, self._provider}))
         return memo
 
@@ -152,7 +152,7 @@ class HookMemory:
             memos.machines[name] = memos.machines[name].altered(said=said)
 
     def forget(self, name: str) -> None:
-        """Release the numbers of a machine that is gone, if it has any."""
+        """Remove the records of a deleted machine, if any, so that its numbers are free."""
         known = self._read()
         if name in known.machines or name in known.undeleted or name in known.deleting:
             with self._updating() as memos:
@@ -167,7 +167,7 @@ class HookMemory:
                 memos.deleting.pop(name)
 
     def undeleted(self) -> Mapping[str, Undeleted]:
-        """Return the machines whose deletion failed, by name."""
+        """Map names to the failed deletions of machines."""
         return self._read().undeleted
 
     def note_undeleted(self, name: str, said: str, now: datetime) -> None:
@@ -178,11 +178,11 @@ class HookMemory:
             memos.undeleted[name] = failed
 
     def deleting(self) -> Mapping[str, Deleting]:
-        """Return the machines that were deleted but may still be listed, by name."""
+        """Map names to the deletions of machines that may still be listed."""
         return self._read().deleting
 
     def note_deleting(self, name: str, now: datetime) -> Deleting:
-        """Record a successful `delete` of a machine."""
+        """Record a successful `delete` of a machine, and return the record."""
         with self._updating() as memos:
             memos.undeleted.pop(name, None)
             known = memos.deleting.get(name)
@@ -196,7 +196,7 @@ class HookMemory:
 
     @contextmanager
     def _updating(self) -> Iterator[_Memos]:
-        """Hold the file's lock, and write the changed records at the end."""
+        """Hold the lock of the file; write the changed records at the end."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,7 +219,7 @@ class HookMemory:
 
 @contextmanager
 def noting(name: str) -> Iterator[None]:
-    """Add the machine's name to errors of its record."""
+    """Raise an error of a machine's record as SourceUnreachable, with the machine's name."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
 """Workers that are processes on this computer.
 
-Start with `cloud.py`; `machines.py` starts, lists and ends the processes.
+Start with `cloud.py`. `machines.py` starts, lists and stops the processes.
 """

@@ -1,4 +1,4 @@
-"""Processes on this computer."""
+"""The provider kind `local`, whose machines are processes on this computer."""
 
 from fleet.clouds.cloud import Cloud
 from fleet.clouds.local.machines import LocalMachines, LocalWorkers
@@ -6,7 +6,7 @@ from fleet.schema.model import DebusineQueue, LocalProvider
 
 
 class Local(Cloud[LocalProvider]):
-    """A folder of machines, each a process."""
+    """A folder of machines, each of which is a process."""
 
     def open(self) -> LocalMachines:
         """Return the machines, which are also workers if the fleet has no Debusine queue."""

@@ -1,10 +1,10 @@
-"""A provider on this computer: a machine is a folder and a process started in it.
+"""A provider on this computer; each machine is a folder and a process that runs in it.
 
-A machine exists once its process is recorded in its folder. A creation that was killed earlier has
-created none, and the next creation removes its leftovers.
+A machine exists as soon as its folder has a record of its process. A creation that was killed
+earlier has created no machine, and the next creation removes its files.
 
-A running process is a worker. It shows that it is busy with a file `busy` in its home, and must
-start no more work while a file `draining` is there.
+A running process is a worker. It creates the file `busy` in its home while it works. It must start
+no more work while its home has a file `draining`.
 """
 
 import fcntl
@@ -54,7 +54,7 @@ _REFUSALS = {
 
 
 class Record(Value):
-    """The record in a machine's folder."""
+    """The record in the folder of a machine."""
 
     format: Literal["fleet-local-1"] = "fleet-local-1"
     id: str
@@ -68,7 +68,7 @@ class Record(Value):
 
 @contextmanager
 def reaching(what: str) -> Iterator[None]:
-    """Turn an error into SourceUnreachable with the machine's name."""
+    """Raise an error of the block as SourceUnreachable, with the name of the machine."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -76,19 +76,19 @@ def reaching(what: str) -> Iterator[None]:
 
 
 class LocalMachines:
-    """The machines in one folder: Provider, and LocalCloud for the embedded engine."""
+    """The machines in one folder, as Provider, and as LocalCloud for the embedded engine."""
 
     def __init__(
         self, path: Path, clock: Clock, faults: Faults, environment: Mapping[str, str]
     ) -> None:
-        """`environment` is the processes' environment except HOME; fleet's own holds secrets."""
+        """`environment` is passed to processes, with HOME; fleet's environment has secrets."""
         self.path = path
         self._clock = clock
         self._faults = faults
         self._environment = environment
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Create a machine and return its id; raises CreationRefused if there is no machine."""
+        """Create a machine and return its id; raises CreationRefused if no machine was created."""
         record = Record(
             id=f"local-{secrets.token_hex(4)}",
             inputs=inputs,
@@ -105,21 +105,21 @@ class LocalMachines:
         return record.id
 
     def delete(self, machine_id: str) -> None:
-        """End a machine's process and its children, and remove its folder, if it exists."""
+        """Stop a machine's process and its children, and remove its folder, if it exists."""
         with reaching(machine_id):
             for folder, record in self.records():
                 if record.id == machine_id:
                     self._remove(folder, machine_id)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines, if they exist."""
+        """Write the expiry of machines; skip machines that do not exist."""
         with reaching("a machine on this computer"):
             for _, record in self.records():
                 if record.id in machines:
                     self.rewrite(record, expires=until)
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return this fleet's machines; one whose process has ended is stopped."""
+        """Return this fleet's machines; a machine whose process has ended is stopped."""
         now = self._clock.now()
         try:
             ours = tuple(
@@ -147,11 +147,11 @@ class LocalMachines:
         raise SourceUnreachable(f"there is no machine {machine_id}")
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...] | None:  # noqa: ARG002 - of those who do
-        """Return the workers that register here; None, since these register at a queue."""
+        """Return the registered workers; here None, because these workers register at a queue."""
         return None
 
     def rewrite(self, record: Record, **changes: object) -> None:
-        """Change fields of a machine's record, if it exists."""
+        """Change fields of a machine's record; do nothing if the machine does not exist."""
         path = self.path / record.inputs.name / MACHINE
         with self._hold_lock(fcntl.LOCK_EX):
             if path.exists() and _read(path).id == record.id:
@@ -168,7 +168,7 @@ class LocalMachines:
             raise ValueError(f"invalid_input: there is no program {program!r} to run")
 
     def _command(self, inputs: WorkerInputs) -> tuple[str, ...]:
-        """Return the machine's command, with its name and home filled in."""
+        """Return the command of a machine, in which its name and home are inserted."""
         home = str(self.path / inputs.name / HOME)
         parts = shlex.split(inputs.settings.get("run", ""))
         return tuple(part.replace("{home}", home).replace("{name}", inputs.name) for part in parts)
@@ -184,7 +184,7 @@ class LocalMachines:
             _create_folder(made, record, data)
             made.rename(folder)
             start(self._launch(folder, record, data.delay), lock)
-        # From here on the machine may exist, so a failure is no CreationRefused.
+        # From this line on the machine may exist, so a failure is no CreationRefused.
         with reaching(record.inputs.name), self._hold_lock(fcntl.LOCK_EX):
             if find(folder) is not None:
                 return
@@ -203,18 +203,18 @@ class LocalMachines:
             end(process)
         with self._hold_lock(fcntl.LOCK_EX):
             if (folder / MACHINE).exists() and _read(folder / MACHINE).id == machine_id:
-                # The rename makes it no machine, even if the removal is interrupted.
+                # After the rename it is no machine, even if the removal is interrupted.
                 shutil.rmtree(folder.rename(self.path / f"{_PARTIAL}{machine_id}"))
 
     def _sweep(self) -> None:
-        """Remove leftovers of killed creations and deletions; requires the lock."""
+        """Remove the files of killed creations and deletions; requires the lock."""
         for folder in self.path.iterdir():
             is_ours = folder.name.startswith(_PARTIAL) or (folder / MACHINE).exists()
             if is_ours and find(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def records(self) -> tuple[tuple[Path, Record], ...]:
-        """Return each machine's folder and record, sorted by name."""
+        """Return the folder and the record of each machine, sorted by name."""
         lock = self.path / LOCK
         if not self.path.exists() or lock not in self.path.iterdir():
             return ()  # no machine was ever created here
@@ -227,15 +227,15 @@ class LocalMachines:
 
     @contextmanager
     def _hold_lock(self, operation: int) -> Iterator[IO[str]]:
-        """Hold the lock, which a starting process holds too."""
+        """Hold the lock, which a starting process also holds."""
         with (self.path / LOCK).open("a" if operation == fcntl.LOCK_EX else "r") as lock:
             fcntl.flock(lock, operation)
             yield lock
 
 
 def _create_folder(folder: Path, record: Record, data: UserData) -> None:
-    """Create a machine's folder; files for /etc go into its ~/.config."""
-    # The command may run as another user, who can pass through but not list the folder.
+    """Create the folder of a machine; files for /etc are written to its ~/.config."""
+    # The command may run as another user, who may enter the folder but not list it.
     folder.mkdir(mode=0o711)
     home = folder / HOME
     home.mkdir(mode=0o700)
@@ -295,11 +295,11 @@ class LocalWorkers(LocalMachines):
     """Machines on this computer, and the Registry of their workers."""
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...]:
-        """Return the workers on the booted machines."""
+        """Return the workers on machines that have booted."""
         return tuple(_worker(folder, record) for folder, record in machines if record.boots)
 
     def drain(self, worker: str) -> None:
-        """Make a worker start no more work; it may finish its current work."""
+        """Prevent a worker from starting work; its current work continues."""
         with self._found_worker(worker) as (folder, record):
             (folder / HOME / DRAINING).touch()
             self.rewrite(record, draining_since=record.draining_since or self._clock.now())
@@ -318,17 +318,17 @@ class LocalWorkers(LocalMachines):
             self.rewrite(record, disabled=True)
 
     def revoke(self, worker: str) -> None:
-        """Disable the worker of a machine that never booted."""
+        """Disable the worker of a machine that never booted; raises WorkerBusy otherwise."""
         with self._found_worker(worker) as (_, record):
             if record.boots:
                 raise WorkerBusy(f"worker {worker} has registered meanwhile; it was not revoked")
             self.rewrite(record, disabled=True)
 
     def release(self, worker: str) -> None:
-        """Do nothing: the worker is gone with its machine."""
+        """Do nothing, since the worker is deleted with its machine."""
 
     def confirm(self, tell: Tell) -> None:
-        """Do nothing: changes here take effect immediately."""
+        """Do nothing, since changes of these workers are effective immediately."""
 
     @contextmanager
     def _found_worker(self, worker: str) -> Iterator[tuple[Path, Record]]:
@@ -347,7 +347,7 @@ def _worker(folder: Path, record: Record) -> Worker:
         name=record.inputs.name,
         machine=record.inputs.name,
         pool=record.inputs.labels.get("pool"),
-        # An ended process does not restart: its worker is disabled.
+        # A process that has ended does not restart, so its worker is disabled.
         state=WorkerState.DISABLED if disabled else WorkerState.BUSY if busy else WorkerState.IDLE,
         draining=record.draining_since is not None,
         since=record.draining_since or record.created_at,

@@ -1,4 +1,4 @@
 """Simulated machines in a file.
 
-Start with `cloud.py`; `machines.py` is the simulation, `plugin.py` makes it a Pulumi provider.
+Start with `cloud.py`. `machines.py` is the simulation, `plugin.py` offers it as a Pulumi provider.
 """

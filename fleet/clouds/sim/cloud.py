@@ -1,4 +1,4 @@
-"""Simulated machines."""
+"""The provider kind `sim`, with simulated machines."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,24 +10,24 @@ from fleet.schema.model import SimProvider
 
 
 class Sim(Cloud[SimProvider]):
-    """A simulated cloud in a file, for the embedded and the Pulumi engine."""
+    """A simulated cloud in a file, for the embedded engine and the Pulumi engine."""
 
     def open(self) -> SimCloud:
         """Return the reader of machines and their workers."""
         return SimCloud(self._path, self.site.clock)
 
     def prepare(self) -> None:
-        """Write the types on sale from fleet.yaml into the file."""
+        """Write the machine types on sale from fleet.yaml into the file."""
         self.open().configure(menu_of(self.site.fleet, self.site.name))
 
     def account(self, labels: Mapping[str, str]) -> ProviderAccount:  # noqa: ARG002 - it has no such labels
-        """Return the account; the plugin finds it by the path of the file."""
+        """Return the account; the plugin finds the file by the path in it."""
         config = {"sim:path": str(self._path)}
         return ProviderAccount(self.machines, config=config, environment=self.environment)
 
     @property
     def image_folder(self) -> Path:
-        """The folder of published images; simulated machines accept any image name."""
+        """Folder of published images; simulated machines accept any image name."""
         return self.site.storage.folder / f"sim-{self.site.name}-images"
 
     @property

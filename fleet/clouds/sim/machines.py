@@ -1,7 +1,7 @@
-"""The simulated cloud: machines with stock, boot times and faults.
+"""The simulated cloud: machines with stock, boot times and injected faults.
 
-The embedded engine calls it in-process, the Pulumi engine through `plugin.py`; both share one
-file. Like a real cloud it has no safeguards: it deletes a busy machine on request.
+The embedded engine calls it in its process, the Pulumi engine through `plugin.py`. Both use the
+same file. Like a real cloud, it has no safeguards and deletes a busy machine on request.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ _MAX_FILE_BYTES = 200 * 1000 * 1000
 
 
 class Menu(Value):
-    """The simulated provider's types on sale and injected faults."""
+    """The machine types that the simulated provider sells, and its injected faults."""
 
     boot: int = Field(60, description="Seconds from creation to the worker registering.")
     types: dict[str, int | None] = Field(
@@ -51,7 +51,7 @@ class Menu(Value):
 
 
 class SimMachine(Value):
-    """One simulated machine and the worker on it."""
+    """A simulated machine and its worker."""
 
     inputs: WorkerInputs
     created_at: Moment
@@ -82,10 +82,10 @@ class Contents(Value, frozen=False):
 
 @contextmanager
 def changing(path: Path) -> Iterator[Contents]:
-    """Hold the file's lock, and write the changed content at the end."""
+    """Hold the lock of the file; write the changed content at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock is a separate file: replacing a locked file would release its lock.
+        # The lock is a separate file, since replacing a locked file would release its lock.
         with path.with_name(path.name + ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = load(path)
@@ -102,7 +102,7 @@ def changing(path: Path) -> Iterator[Contents]:
 
 
 def load(path: Path) -> Contents:
-    """Return the content of the file; a missing file is an empty cloud without a menu."""
+    """Return the content of the file; if it is missing, an empty cloud without a menu."""
     try:
         path.lstat()
         return Contents.model_validate_json(LocalFiles().read(str(path), _MAX_FILE_BYTES))
@@ -118,8 +118,8 @@ def load(path: Path) -> Contents:
 
 
 def menu_of(fleet: "Fleet", provider: str) -> Menu:
-    """Return the menu of a provider of kind sim: its own types and the catalogue's."""
-    # Imported late: the plugin must start fast and needs no fleet.yaml.
+    """Return the menu of a provider of kind sim: its machine types and those of the catalogue."""
+    # Import late: the plugin must start fast and needs no fleet.yaml.
     from fleet.model.prices import find_types, known_types
     from fleet.schema.model import SimProvider
 
@@ -143,20 +143,20 @@ def menu_of(fleet: "Fleet", provider: str) -> Menu:
 
 
 class SimCloud:
-    """A simulated cloud: Provider, Registry and the target of both engines."""
+    """A simulated cloud, as Provider, Registry and target of both engines."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self._clock = clock
 
     def configure(self, menu: Menu) -> None:
-        """Write the menu into the file, so that a creation needs only the path."""
+        """Write the menu into the file, so that a creation only needs the path."""
         if load(self.path).menu != menu:
             with changing(self.path) as contents:
                 contents.menu = menu
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Create a machine and return its id; raises CreationRefused without creating one."""
+        """Create a machine and return its id; raises CreationRefused if no machine was created."""
         with changing(self.path) as contents:
             self._check_creation(contents, inputs)
             menu = contents.menu or Menu()
@@ -173,24 +173,24 @@ class SimCloud:
         return machine_id
 
     def read(self, machine_id: str) -> WorkerInputs | None:
-        """Return a machine's inputs; None if it does not exist."""
+        """Return the inputs of a machine; None if the machine does not exist."""
         machine = load(self.path).machines.get(machine_id)
         return machine.inputs if machine else None
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine, if it exists."""
+        """Delete a machine; do nothing if it does not exist."""
         if machine_id in load(self.path).machines:
             with changing(self.path) as contents:
                 contents.machines.pop(machine_id, None)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines, if they exist."""
+        """Write the expiry of machines; skip machines that do not exist."""
         with changing(self.path) as contents:
             for each in contents.machines.keys() & set(machines):
                 contents.machines[each] = contents.machines[each].altered(expires=until)
 
     def find(self, key: str, value: str) -> tuple[FoundMachine, ...]:
-        """Return the machines whose label of this key is exactly this value."""
+        """Return the machines on which the label with this key is exactly this value."""
         now = self._clock.now()
         return tuple(
             FoundMachine(
@@ -205,7 +205,7 @@ class SimCloud:
         )
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Add the labels of a worker to a machine."""
+        """Add the labels of a worker to a machine; raises SourceUnreachable if it is missing."""
         with changing(self.path) as contents:
             machine = contents.machines.get(machine_id)
             if machine is None:
@@ -214,7 +214,7 @@ class SimCloud:
             contents.machines[machine_id] = machine.altered(inputs=made_from)
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return this fleet's machines, and the workers that registered on them."""
+        """Return this fleet's machines, and the workers that have registered on them."""
         now = self._clock.now()
         try:
             contents = load(self.path)
@@ -251,7 +251,7 @@ class SimCloud:
         return "\n".join(lines) + "\n"
 
     def assign(self, machine: str, request: str | None) -> None:
-        """Assign a request to the worker on a machine, or None."""
+        """Assign a request to the worker on a machine; None ends its current request."""
 
         def assign(worker: Worker, now: datetime) -> Worker:
             if worker.running not in (None, request):
@@ -263,7 +263,7 @@ class SimCloud:
         self._change_worker(machine, assign)
 
     def drain(self, worker: str) -> None:
-        """Drain a worker: it gets no new work."""
+        """Drain a worker, which then gets no new work."""
         self._change_worker(worker, partial(transitions.set_draining, draining=True))
 
     def resume(self, worker: str) -> None:
@@ -282,7 +282,7 @@ class SimCloud:
         self._change_worker(worker, disable_idle)
 
     def revoke(self, worker: str) -> None:
-        """Revoke the token of a worker that never registered, so that it cannot register."""
+        """Revoke the token of a worker; raises WorkerBusy if the worker has already registered."""
         now = self._clock.now()
 
         def take_back(machine: SimMachine) -> Mapping[str, object]:
@@ -293,13 +293,13 @@ class SimCloud:
         self._set(worker, take_back)
 
     def release(self, worker: str) -> None:
-        """Do nothing: the worker is gone with its machine."""
+        """Do nothing, since the worker is deleted with its machine."""
 
     def confirm(self, tell: Tell) -> None:
-        """Do nothing: changes here take effect immediately."""
+        """Do nothing, since changes of these workers are effective immediately."""
 
     def _change_worker(self, name: str, change: Callable[[Worker, datetime], Worker]) -> None:
-        """Record an event in the life of a worker."""
+        """Record a change of a worker's state."""
         now = self._clock.now()
 
         def record(machine: SimMachine) -> Mapping[str, object]:
@@ -348,7 +348,7 @@ class SimCloud:
 
 
 def _stock_key(inputs: WorkerInputs) -> str:
-    """Return the sold item: a type, or a type on the spot market, with a separate stock."""
+    """Return the key of the stock: a machine type, with `/MARKET` unless on demand."""
     market = inputs.settings.get("market", "on-demand")
     return inputs.type if market == "on-demand" else f"{inputs.type}/{market}"
 
@@ -363,7 +363,7 @@ def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
     made = transitions.create_machine(
         inputs, inputs.labels.get("pool", ""), machine_id, machine.created_at
     )
-    # Not `boot`: a simulated machine has no port that was checked.
+    # The state is not `boot`, since a simulated machine has no port that can be checked.
     state = MachineState.RUNNING if _is_booted(machine, now) else MachineState.STARTING
     return made.altered(expires=machine.expires, state=state)
 

@@ -1,7 +1,7 @@
-"""The simulated cloud as a Pulumi provider plugin.
+"""The simulated cloud as a provider plugin of Pulumi.
 
-Run by the Pulumi CLI as `pulumi-resource-sim`; the path of the cloud's file comes from the stack's
-configuration key `sim:path`.
+The Pulumi CLI runs it as `pulumi-resource-sim`. The stack's configuration key `sim:path` has the
+path of the cloud's file.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ USER_DATA = "userData"
 
 
 class SimResourceProvider(api.Provider):
-    """Creates, reads and deletes simulated machines, without changes in place."""
+    """Creates, reads and deletes simulated machines; it changes no machine in place."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -40,7 +40,7 @@ class SimResourceProvider(api.Provider):
         return await super().configure(request)
 
     async def check(self, request: api.CheckRequest) -> api.CheckResponse:
-        """Refuse inputs that are not a worker's."""
+        """Report failures for inputs that are not those of a worker."""
         try:
             _worker(_plain(request.new_inputs))
         except ValidationError as error:
@@ -52,7 +52,7 @@ class SimResourceProvider(api.Provider):
         return api.CheckResponse(inputs=request.new_inputs)
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        """Return the changed inputs; any but labels and settings requires a replacement."""
+        """Return the changed inputs; except labels and settings, each requires a replacement."""
         before, after = _plain(request.old_state), _plain(request.new_inputs)
         changed = sorted(key for key in after if after[key] != before.get(key))
         return api.DiffResponse(
@@ -72,7 +72,7 @@ class SimResourceProvider(api.Provider):
         return api.CreateResponse(resource_id=machine_id, properties=request.properties)
 
     async def read(self, request: api.ReadRequest) -> api.ReadResponse:
-        """Return a machine's inputs; an empty id if it is gone."""
+        """Return a machine's inputs; an empty id if the machine does not exist."""
         inputs = await self._run_in_thread(lambda cloud: cloud.read(request.resource_id))
         if inputs is None:
             return api.ReadResponse(resource_id="")
@@ -82,30 +82,30 @@ class SimResourceProvider(api.Provider):
         )
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
-        """Accept a preview, refuse an update: inputs are passed back as recorded."""
+        """Accept a preview, refuse an update: a machine keeps the inputs that were recorded."""
         if request.preview:
             return api.UpdateResponse(properties=request.news)
         raise SourceUnreachable(f"{request.name}: a simulated machine cannot be changed in place")
 
     async def delete(self, request: api.DeleteRequest) -> None:
-        """Delete a machine, if it exists."""
+        """Delete a machine; do nothing if it does not exist."""
         await self._run_in_thread(lambda cloud: cloud.delete(request.resource_id))
 
     async def _run_in_thread(self, act: Any) -> Any:  # noqa: ANN401 - returns what `act` returns
         if self._path is None:
             raise SourceUnreachable("set `sim:path` in the stack's configuration to the file")
-        # The file is locked during a change; waiting must not block other calls.
+        # A change locks the file, and waiting for the lock must not block other calls.
         return await asyncio.to_thread(act, SimCloud(self._path, SystemClock()))
 
 
 def main() -> None:
-    """Serve the engine that started this process until it exits."""
+    """Serve the engine that started this process until the engine exits."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     serve(sys.argv[1:], VERSION, SimResourceProvider())
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Exit when the engine dies, since no other process would end this one."""
+    """Exit when the engine exits, even if it was killed, since no other process stops this one."""
     never = threading.Event()
     while os.getppid() == parent:
         never.wait(0.5)
@@ -113,7 +113,7 @@ def _exit_with_parent(parent: int) -> None:
 
 
 def _worker(given: Mapping[str, Any]) -> WorkerInputs:
-    """Return a machine's inputs, without its user data."""
+    """Return the inputs of a machine without its user data."""
     return WorkerInputs.model_validate(
         {key: value for key, value in given.items() if key != USER_DATA}
     )
