@@ -1,7 +1,7 @@
-"""The embedded engine: stacks in SQLite, one transaction per step.
+"""The embedded engine, which stores stacks in SQLite with one transaction per step.
 
-Each step is recorded twice: its intent before and its result after. So the next run can finish a
-killed run without creating a machine twice or losing one.
+Each step is recorded before it starts and after it ends. So the next run can finish the steps of a
+killed run without creating a machine twice or losing a machine.
 """
 
 import fcntl
@@ -68,7 +68,7 @@ _RESOURCES = sa.Table(
 
 
 class ResourceRow(Value):
-    """A recorded resource; `making` and `deleting` are the intents of an unfinished step."""
+    """A recorded resource; the states `making` and `deleting` mean an unfinished step."""
 
     name: str
     type: str
@@ -78,7 +78,7 @@ class ResourceRow(Value):
 
 
 class StackRows(Value):
-    """A recorded stack."""
+    """A recorded stack with its resources."""
 
     project: str
     provider: str
@@ -88,7 +88,7 @@ class StackRows(Value):
 
 
 class Records:
-    """The embedded engine's tables; reading never creates them."""
+    """The tables of the embedded engine; reading never creates them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class Records:
             return StackRows(**stack, rows=rows)
 
     def fill(self, stacks: Mapping[str, StackRows]) -> None:
-        """Record complete stacks atomically; existing stacks are kept."""
+        """Record complete stacks atomically; existing stacks do not change."""
         new = {name: each for name, each in stacks.items() if self.read(name) is None}
         if not new:
             return
@@ -138,7 +138,7 @@ class Records:
             connection.execute(sa.insert(_STACKS).values(name=ref.name, serial=1, **said))
 
     def move(self, ref: StackRef) -> None:
-        """Record the new provider of an emptied stack."""
+        """Record the new provider of a stack without machines."""
         with self._transaction() as connection:
             connection.execute(
                 sa.update(_STACKS)
@@ -148,7 +148,7 @@ class Records:
             _increment_serial(connection, ref.name)
 
     def put(self, stack: str, row: ResourceRow) -> None:
-        """Record a resource or the intent of a step."""
+        """Record a resource, or a resource whose step is about to start (its state shows that)."""
         with self._transaction() as connection:
             connection.execute(_select_resource(sa.delete(_RESOURCES), stack, row.name))
             connection.execute(sa.insert(_RESOURCES).values(_row_values(stack, row)))
@@ -192,20 +192,20 @@ def _increment_serial(connection: sa.Connection, stack: str) -> None:
 
 @runtime_checkable
 class LocalCloud(Protocol):
-    """A provider on this computer, called in this process."""
+    """A provider on this computer, which is called in this process."""
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Create a machine and return its id; raises CreationRefused without creating it."""
+        """Create a machine and return its id; raises CreationRefused if no machine was created."""
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine, if it exists."""
+        """Delete a machine; do nothing if it does not exist."""
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines of a fleet."""
 
 
 class _Change(NamedTuple):
-    """The change of one resource; `found` is the id of an existing machine."""
+    """The change of one resource; `found` is the id of an existing machine, or None."""
 
     kind: Literal["create", "delete", "update", "replace", "keep", "forget"]
     name: str
@@ -213,11 +213,11 @@ class _Change(NamedTuple):
     row: ResourceRow | None = None
     found: str | None = None
     changed: tuple[str, ...] = ()
-    """Names of inputs that differ from the recorded ones."""
+    """Names of the inputs that differ from the recorded inputs."""
 
 
 class EmbeddedEngine:
-    """Applies stacks of local providers, and evaluates all other stacks."""
+    """Applies stacks of local providers; evaluates the stacks of all other providers."""
 
     name: Literal["embedded", "pulumi"] = "embedded"
 
@@ -228,19 +228,19 @@ class EmbeddedEngine:
         *,
         unreliable_listings: Collection[str] = (),
     ) -> None:
-        """`unreliable_listings` names the providers that may omit an existing machine."""
+        """`unreliable_listings` has the providers whose listing may omit an existing machine."""
         self._records = Records(database)
         self._providers = providers
         self._unreliable = unreliable_listings
         self._absences = AbsenceCheck()
 
     def evaluate(self, ref: StackRef, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
-        """Return the resources that a program declares; raises PlanRefused on invalid inputs."""
+        """Return the resources that a program declares; raises PlanRefused for invalid inputs."""
         project = load_project(ref.project)
         return evaluate(lambda: project.program(inputs), project=ref.project, stack=ref.name)
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the recorded stack; None if it never existed."""
+        """Return the recorded stack; None if it never existed, Unknown if it is unreadable."""
         try:
             recorded = self._read_checked(ref)
         except StoreFailed as error:
@@ -249,7 +249,7 @@ class EmbeddedEngine:
             return None
         project = load_project(recorded.project)
         rows = recorded.rows.values()
-        # A worker is still wanted if its creation is unfinished, but not if its deletion is.
+        # An unfinished creation still has a wanted worker, an unfinished deletion does not.
         wanted = [
             project.worker_of(row.type, row.inputs) for row in rows if row.state != "deleting"
         ]
@@ -274,7 +274,7 @@ class EmbeddedEngine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes step by step; a failed step does not stop the others."""
+        """Apply the changes step by step; after a failed step, the other steps continue."""
 
         def do(move: _Change) -> None:
             self._make_change(ref, move, user_data.get(move.name, ""))
@@ -318,11 +318,11 @@ class EmbeddedEngine:
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[StackChange]:
-        """Prepare a change; making it computes the steps again."""
+        """Prepare a change; it computes its steps again when it is made."""
         return nullcontext(two_step_change(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a worker's record, not its machine."""
+        """Remove the record of a worker, but not its machine."""
         with self._hold_lock(ref):
             recorded = self._read_checked(ref)
             check_holds(ref, worker, recorded.rows if recorded else ())
@@ -364,7 +364,7 @@ class EmbeddedEngine:
     def _find_unfinished(
         self, ref: StackRef, project: Project, rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
-        """Return the existing machines of unfinished steps."""
+        """Map names to the existing machines of unfinished steps."""
         unfinished = {
             row.name: worker
             for row in rows.values()
@@ -386,7 +386,7 @@ class EmbeddedEngine:
     def _check_absent(
         self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> None:
-        """Raise StackFailed if an unlisted machine may still exist."""
+        """Raise StackFailed if a machine that is not listed may still exist."""
         if ref.provider not in self._unreliable:
             return
         ids = {each.name: rows[each.name].id or each.name for each in unlisted}
@@ -401,9 +401,9 @@ class EmbeddedEngine:
     def _find_unrecorded(
         self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
-        """Return the existing machines of wanted workers without a record.
+        """Map names to the existing machines of wanted workers that have no record.
 
-        If the provider cannot list them, the creation fails.
+        If the provider cannot list its machines, the creation fails later.
         """
         new = {worker.name: worker for worker in workers if worker.name not in rows}
         cloud = self._providers.get(ref.provider)
@@ -440,7 +440,7 @@ class EmbeddedEngine:
             case "keep" if move.row and move.row.state != "made":
                 self._records.put(ref.name, move.row.altered(state="made"))
             case "forget":
-                # The machine is gone, but its provider may still have a record of it.
+                # The machine was deleted, but its provider may still have a record of it.
                 self._cloud(ref).delete((move.row and move.row.id) or move.name)
                 self._records.drop(ref.name, move.name)
             case "create" | "delete" | "keep" | "update" | "replace":
@@ -483,7 +483,7 @@ class EmbeddedEngine:
 
 
 def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
-    """Return whether a machine's pool and digest are those of its worker."""
+    """Return whether a machine has the pool and digest of this worker."""
     marks = (worker.labels.get("pool"), worker.labels.get("digest"))
     return (machine.pool, machine.digest) == marks
 

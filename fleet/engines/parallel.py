@@ -1,9 +1,10 @@
-"""Run an engine in several helper processes, since Pulumi takes one inline program per process.
+"""Run an engine in several helper processes, since Pulumi runs one program per process.
 
-This side imports no slow module. A helper is its own process group, which the terminal's Ctrl-C
-does not reach. Its input goes through a pipe, so that no secret is in its arguments or in a file.
+The parent process imports no slow module. A helper has its own process group, which the terminal's
+Ctrl-C does not reach. Its input is sent through a pipe, so that no secret is in its arguments or
+in a file.
 
-A helper must not start more work after its parent has exited, since another run may hold the lock.
+A helper must start no more work after its parent has exited, since another run may hold the lock.
 It then cancels the running CLI and exits.
 """
 
@@ -41,7 +42,7 @@ _START_POLL_SECONDS = 0.01
 
 
 class RunningPrograms:
-    """Counts the running programs, and can stop more from starting."""
+    """Counts the running programs, and can prevent further programs from starting."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -63,7 +64,7 @@ class RunningPrograms:
                 self._changed.notify_all()
 
     def stop(self, cancel: Callable[[], None]) -> None:
-        """Refuse more programs, cancel the running ones once, and wait until they have ended."""
+        """Prevent further programs, cancel running ones once, and wait until they have ended."""
         with self._changed:
             self._is_stopped = True
             # A program that is about to start would miss the signal.
@@ -82,11 +83,11 @@ def _has_child() -> bool:
 
 
 running = RunningPrograms()
-"""The programs of this process."""
+"""The running programs of this process."""
 
 
 class HelperCall(NamedTuple):
-    """An operation for a helper."""
+    """An operation that a helper runs."""
 
     operation: Literal["preview", "up", "prepare"]
     ref: StackRef
@@ -95,7 +96,7 @@ class HelperCall(NamedTuple):
 
 
 class ChangeDecision(NamedTuple):
-    """Whether to make a prepared change."""
+    """Whether to make a prepared change, and the user data for it."""
 
     is_yes: bool
     user_data: Mapping[str, str]
@@ -103,7 +104,7 @@ class ChangeDecision(NamedTuple):
 
 @contextmanager
 def turn_released(turn: threading.Lock) -> Iterator[None]:
-    """Release the turn during the block; only one of several threads runs at a time."""
+    """Release the turn during the block; only the thread with the turn runs."""
     turn.release()
     try:
         yield
@@ -126,20 +127,20 @@ class Helper:
                 start_new_session=True,
             )
         self._has_work = False
-        """Whether it was sent an operation; before the first one it has started no work."""
+        """Whether the helper was sent an operation; it starts no work before the first one."""
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it can take more operations."""
+        """Return whether the helper can run further operations."""
         return self._process.poll() is None
 
     def do(
         self, stack: str, message: HelperCall | ChangeDecision, progress: Progress
     ) -> tuple[StackStep, ...]:
-        """Run an operation; raises the engine's error, or StackFailed if the process died."""
+        """Run an operation; raises the engine's error, or StackFailed if the helper exits."""
         told: list[str] = []
         try:
-            # Sent late, since sending would wait for a process that is still loading.
+            # Send the setting late, since sending would wait for a process that is still loading.
             for item in (message,) if self._has_work else (self._setting, message):
                 self._has_work = True
                 self._connection.send(item)
@@ -161,12 +162,12 @@ class Helper:
             ) from error
 
     def interrupt(self) -> None:
-        """Cancel its operation gracefully; a second interrupt cancels immediately."""
+        """Cancel the running operation gracefully; a second call cancels it immediately."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGINT)
 
     def end(self) -> None:
-        """End it, and wait for it and its children."""
+        """Stop the helper, and wait until it and its children have exited."""
         if self._connection.closed:
             return
         self._connection.close()
@@ -175,7 +176,7 @@ class Helper:
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
         self._process.wait()
-        # After a kill, its CLI continues until it is interrupted.
+        # After a kill, the helper's CLI continues until it is interrupted.
         self.interrupt()
         never = threading.Event()
         for _ in range(_MAX_END_POLLS):
@@ -187,14 +188,14 @@ class Helper:
             never.wait(_END_POLL_SECONDS)
 
     def _reap(self) -> None:
-        """Reap its orphans, which are our children if this process is a container's init."""
+        """Reap the helper's orphans, which are our children if we are the init of a container."""
         with suppress(ChildProcessError):
             while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
                 pass
 
 
 class Helpers:
-    """Helpers, started on demand and reused."""
+    """Helpers, which are started on demand and reused."""
 
     def __init__(self, command: Sequence[str], setting: object) -> None:
         self._command = command
@@ -204,7 +205,7 @@ class Helpers:
 
     @contextmanager
     def one(self) -> Iterator[Helper]:
-        """Yield an unused helper; called by one thread at a time."""
+        """Yield an unused helper; only one thread may call this at a time."""
         helper = self._take_idle() or self._start()
         self._busy.append(helper)
         try:
@@ -215,12 +216,12 @@ class Helpers:
                 self._idle.append(helper)
 
     def start(self) -> None:
-        """Start a helper in advance; a failure is reported to the first user of a helper."""
+        """Start a helper in advance; the first use of a helper reports a failure."""
         with suppress(StackFailed):
             self._idle.append(self._start())
 
     def _take_idle(self) -> Helper | None:
-        """Return an idle helper; one that died while idle had no work to lose."""
+        """Return an idle helper, or None; drop helpers that have exited, which had no work."""
         while self._idle:
             helper = self._idle.pop()
             if helper.is_alive:
@@ -240,13 +241,13 @@ class Helpers:
             helper.interrupt()
 
     def end(self) -> None:
-        """End all idle helpers."""
+        """Stop all idle helpers."""
         while self._idle:
             self._idle.pop().end()
 
 
 class _TurnTakingEngine:
-    """An engine used by threads that take turns; reading the record needs no turn."""
+    """An engine for threads that take turns; reading the record needs no turn."""
 
     def __init__(self, engine: Engine, turn: threading.Lock) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
@@ -258,7 +259,7 @@ class _TurnTakingEngine:
         return self._engine.read(ref)
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a deleted worker from the record."""
+        """Remove a worker from the record of its stack."""
         self._engine.forget(ref, worker)
 
     def _serialize_progress(self, progress: Progress) -> Progress:
@@ -287,12 +288,12 @@ class HelperEngine(_TurnTakingEngine):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; a failed creation does not stop the others."""
+        """Apply the changes; after a failed creation, the other steps continue."""
         return self._do(HelperCall("up", ref, tuple(workers), dict(user_data)), progress)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Prepare a change in a helper, which takes no other operation meanwhile."""
+        """Prepare a change in a helper, which runs no other operation until the block ends."""
         with self._helpers.one() as helper:
             steps = self._ask(
                 helper, ref, HelperCall("prepare", ref, tuple(workers), {}), _ignore_step
@@ -325,13 +326,13 @@ class HelperEngine(_TurnTakingEngine):
 
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
-    """Run the operations that arrive through a pipe until it closes (the helper's main loop)."""
+    """Run the operations that arrive through a pipe until it closes (main loop of a helper)."""
     is_busy = threading.Event()
     _exit_with_parent(is_busy)
     connection = Connection(descriptor)
 
     def tell(step: StackStep) -> None:
-        # The SDK prints the whole event, with its inputs, if a listener raises.
+        # If a listener raises, the SDK prints the whole event with its inputs.
         with suppress(OSError):
             connection.send(step)
 
@@ -374,7 +375,7 @@ def _exit_with_parent(is_busy: threading.Event) -> None:
     `is_busy` is set during an operation.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A handler, since an ignored signal would stay ignored in the CLI.
+        # Use a handler, since the CLI would inherit an ignored signal.
         signal.signal(number, lambda *_: None)
     leash = os.dup(sys.stdin.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -399,9 +400,9 @@ def _describe_exit(code: int) -> str:
 def run_steps(
     provider: object, steps: Sequence[T], do: Callable[[T], None]
 ) -> Generator[tuple[T, FleetError | None]]:
-    """Run steps; yield each one as it ends, with its error or None.
+    """Run steps; yield each step when it ends, with its error or None.
 
-    If the caller is interrupted or closes this, it cancels running steps and starts no others.
+    If the caller is interrupted or closes this, running steps are cancelled and no other starts.
     """
 
     def tried(step: T) -> FleetError | None:
@@ -430,7 +431,7 @@ def run_steps(
 
 
 class YieldingEngine(_TurnTakingEngine):
-    """An engine of hooks: it releases the turn while a user's command runs."""
+    """An engine of hooks that releases the turn while a user's command runs."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
         """Return the steps of `up`, sorted by name, without `same`."""
@@ -444,25 +445,25 @@ class YieldingEngine(_TurnTakingEngine):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; a failed creation does not stop the others."""
+        """Apply the changes; after a failed creation, the other steps continue."""
         with turn_released(self._turn):
             return self._engine.up(ref, workers, self._serialize_progress(progress), user_data)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Prepare a change; making it computes the steps again."""
+        """Prepare a change; it computes its steps again when it is made."""
         yield two_step_change(self, ref, workers)
 
 
 class YieldingCleaner:
-    """A cleaner of hooks: it releases the turn while a user's command runs."""
+    """A cleaner of hooks that releases the turn while a user's command runs."""
 
     def __init__(self, cleaner: MachineCleaner, turn: threading.Lock) -> None:
         self._cleaner = cleaner
         self._turn = turn
 
     def doubted(self) -> Collection[str]:
-        """Return the machines whose latest livecheck failed, as of the last listing."""
+        """Return the machines of the last listing whose latest livecheck failed."""
         return self._cleaner.doubted()
 
     def clean(self, machine: Machine) -> Cleaned:
@@ -471,13 +472,13 @@ class YieldingCleaner:
             return self._cleaner.clean(machine)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return additional facts about a machine for its ticket."""
+        """Return additional data about a machine for its ticket."""
         return self._cleaner.particulars(machine)
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return whether unlisted machines work, by id."""
+        """Map ids of unlisted machines to whether they work."""
         return self._cleaner.check_unlisted(machines)
 
     def forget(self, name: str) -> None:
-        """Discard the state of a deleted machine."""
+        """Remove the data about a deleted machine."""
         self._cleaner.forget(name)

@@ -1,6 +1,6 @@
-"""Stack projects: their inputs, ownership checks, and loading and evaluation of programs.
+"""Stack projects: their inputs, checks of ownership, and their programs.
 
-A stack's program is an independent file, loaded by path.
+The program of a stack is an independent file that is loaded by its path.
 
 Evaluation calls no provider: a local monitor answers each registration with its own inputs.
 """
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProviderAccount:
-    """A provider's listing, and its part of each stack.
+    """A provider's listing of machines, and its settings for each stack.
 
-    `config` is stored in the stack's settings in clear. Secrets go into `environment`, or into
-    `inputs` that the program declares secret.
+    `config` is stored unencrypted in the stack's settings. Secrets must be in `environment`, or in
+    `inputs` that the program declares as secret.
     """
 
     provider: Provider
@@ -50,8 +50,8 @@ class ProviderAccount:
     environment: Callable[[], Mapping[str, str]] = dict
     inputs: Mapping[str, Any] = field(default_factory=dict)
     clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
-    """Deletes resources of one part that its stack does not record and cannot adopt. Arguments:
-    the fleet, the part, and the names of the recorded resources."""
+    """Deletes resources of one shared resource that its stack neither records nor can adopt.
+    Arguments: the fleet, the shared resource, and the names of the recorded resources."""
 
 
 def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
@@ -64,7 +64,7 @@ def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
 
 
 def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> None:
-    """Raise PlanRefused if the stack has machines at another provider than its pool's."""
+    """Raise PlanRefused if the stack has machines at a provider that is not its pool's."""
     if holds_machines and recorded != ref.provider:
         raise PlanRefused(
             f"stack {ref.name} holds machines at provider {recorded!r}, but the pool now says "
@@ -73,7 +73,7 @@ def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> Non
 
 
 def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
-    """Raise PlanRefused if the stack does not contain the worker to forget."""
+    """Raise PlanRefused if the stack does not contain the worker whose record is to be removed."""
     if worker not in held:
         raise PlanRefused(
             f"stack {ref.name} does not hold {worker}, so there is nothing to forget"
@@ -81,7 +81,7 @@ def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
 
 
 def check_still_there(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
-    """Raise StackFailed if a machine that existed when this run observed it is gone."""
+    """Raise StackFailed if a machine that this run observed no longer exists."""
     gone = {
         name: f"{name} is gone; without a token its worker would never register"
         for name, text in user_data.items()
@@ -98,10 +98,10 @@ _LISTING_PAUSE_SECONDS = 10
 
 
 class AbsenceCheck:
-    """Confirms that machines are gone; a confirmed one is listed again without a pause.
+    """Confirms that machines no longer exist; for confirmed machines, it does not pause again.
 
-    A provider with problems may omit a machine from a listing. Taken for deleted, it would run on
-    unnoticed. So it must be missing from two listings, some seconds apart.
+    A provider with problems may omit a machine from a listing. If fleet counted it as deleted, the
+    machine would run on unnoticed. So it must be missing from two listings with a pause between.
     """
 
     pause: Callable[[float], object] = staticmethod(time.sleep)
@@ -115,7 +115,7 @@ class AbsenceCheck:
         going: Sequence[WorkerInputs],
         ids: Mapping[str, str],
     ) -> tuple[str, ...]:
-        """Return the workers missing from a listing, and from another one after a pause."""
+        """Return the workers that are missing from a listing, and from another after a pause."""
         gone = _missing_from_listing(provider, [each for each in going if each.name in ids], ids)
         if not self._confirmed.issuperset(_name_and_id(gone, ids)):
             self.pause(_LISTING_PAUSE_SECONDS)
@@ -158,7 +158,7 @@ class Project:
     folder: Path
     recorded: Callable[[str, Inputs], dict[str, Any] | None]
     parts: Mapping[str, str]
-    """Resource type to part kind, for resources shared by machines."""
+    """Resource type to the kind of a resource that machines share."""
 
     @property
     def program(self) -> Callable[[Inputs], None]:
@@ -179,7 +179,7 @@ class Project:
 
 @cache
 def load_project(name: str) -> Project:
-    """Load stacks/<name>, without its program."""
+    """Load stacks/<name>, but not its program; raises FleetError if it does not exist."""
     folder = shipped_folder("stacks") / name
     if not (folder / "recorded.py").is_file():
         known = ", ".join(sorted(each.parent.name for each in folder.parent.glob("*/recorded.py")))
@@ -189,7 +189,7 @@ def load_project(name: str) -> Project:
 
 
 def project_name(name: str) -> str:
-    """Return Pulumi's name of stacks/<name>."""
+    """Return the name of stacks/<name> in Pulumi."""
     settings = (load_project(name).folder / "Pulumi.yaml").read_text(encoding="utf-8")
     return str(yaml.safe_load(settings)["name"])
 
@@ -207,14 +207,14 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-SECRET = "[secret]"  # noqa: S105 - what stands in for a secret, not one
+SECRET = "[secret]"  # noqa: S105 - the text in place of a secret
 
 _EVALUATION_LOCK = threading.Lock()
 """Serializes evaluations, since the SDK shuts down threads that all programs share."""
 
 
 class Resource(Value):
-    """A resource as its program declares it, with secrets replaced."""
+    """A resource as its program declares it; secrets are replaced."""
 
     type: str
     name: str
@@ -224,7 +224,7 @@ class Resource(Value):
 
 
 def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[Resource, ...]:
-    """Return the declared resources, sorted; raises PlanRefused on invalid inputs.
+    """Return the declared resources, sorted; raises PlanRefused for invalid inputs.
 
     Raises EngineAbsent if Pulumi's SDK is missing.
     """
@@ -234,8 +234,8 @@ def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[
     problem: list[Exception] = []
 
     def run() -> None:
-        # A separate thread has a separate context: the SDK's settings, root resource and event
-        # loop of one evaluation never reach another.
+        # A separate thread has a separate context, so that the SDK's settings, root resource and
+        # event loop of one evaluation are not used by another evaluation.
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         try:
@@ -264,7 +264,7 @@ async def _run(program: Callable[[], None], monitor: "_InputMonitor") -> None:
     from pulumi.runtime.stack import run_pulumi_func
 
     class NoMocks(mocks.Mocks):
-        """Never called, since the monitor answers itself."""
+        """Unused, since the monitor itself answers all calls."""
 
         def call(self, args: mocks.MockCallArgs) -> Any:  # noqa: ANN401 - the SDK's signature
             raise NotImplementedError(args.token)
@@ -276,14 +276,14 @@ async def _run(program: Callable[[], None], monitor: "_InputMonitor") -> None:
         NoMocks(),
         project=monitor.project,
         stack=monitor.stack,
-        # The SDK's own mock monitor leaks one event loop per thread.
+        # The mock monitor of the SDK leaks one event loop per thread.
         monitor=monitor,  # type: ignore[arg-type] # duck-typed, as a gRPC stub is
     )
     await run_pulumi_func(program)
 
 
 class _InputMonitor:
-    """Answers the SDK's calls to an engine; the method names are the protocol's."""
+    """Answers the SDK's calls to an engine; the protocol defines the names of the methods."""
 
     def __init__(self, project: str, stack: str) -> None:
         self.project = project
@@ -311,7 +311,7 @@ class _InputMonitor:
             )
         )
         return resource_pb2.RegisterResourceResponse(
-            # An integer, like the ids of some providers: programs may compute with them.
+            # An integer, like the ids of some providers: programs may compute with ids.
             urn=urn,
             id=str(len(self.found)),
             object=request.object,

@@ -1,7 +1,7 @@
-"""The Pulumi engine: it runs stack programs with Pulumi's Automation API.
+"""The Pulumi engine, which runs stack programs with Pulumi's Automation API.
 
-The next run cleans up after a killed run: its lock, its pending operations, and machines that
-exist but are missing from state, which it adopts instead of creating them again.
+After a killed run, the next run removes its lock and its pending operations. It adopts machines
+that exist but are missing from state, instead of creating them again.
 """
 
 import json
@@ -51,7 +51,7 @@ from fleet.state.processes import find_tokens
 
 
 class _Stacks(ABC):
-    """Stacks of one backend; the ones that fleet can read itself are read without the CLI."""
+    """Stacks of one backend; if fleet can read the backend, it reads them without the CLI."""
 
     def __init__(self, backend: str, home: Path, passphrase: Callable[[], str] | None) -> None:
         self._objects = open_objects(backend)
@@ -117,7 +117,7 @@ class PulumiEngine(_Stacks):
         self._check_inputs(ref, workers)
         recorded = self._read_recorded(ref)
         if recorded is None:
-            # Pulumi previews only existing stacks, and a preview must not create one.
+            # Pulumi previews only existing stacks, and a preview must not create a stack.
             names = sorted(worker.name for worker in workers)
             return tuple(StackStep(worker=name, operation="create") for name in names)
         self._cli.restore(ref)
@@ -126,8 +126,8 @@ class PulumiEngine(_Stacks):
         session = self._session(ref, _ProgramInputs(workers, left.adopted))
         session.run(lambda: session.stack.preview(on_event=events), events)
         gone = tuple(StackStep(worker=each.name, operation="delete") for each in left.orphans)
-        # `up` first removes errors after a creation, so a step without a changed input does not
-        # happen.
+        # `up` first removes errors after a creation, so that it does not do a step without a
+        # changed input.
         planned = (
             step
             for step in events.planned
@@ -139,7 +139,7 @@ class PulumiEngine(_Stacks):
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Hold an update after its preview, with its stack locked."""
+        """Keep an update waiting after its preview, with its stack locked."""
         recorded = self._read_recorded(ref)
         if recorded is None or recorded.is_unfinished or self._needs_cleanup(ref):
             # Leftovers are cleaned up before an update, but not before a preview.
@@ -151,7 +151,7 @@ class PulumiEngine(_Stacks):
             events = Events(session.secrets)
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
-                # Machines may have disappeared since the preview.
+                # Machines may have been deleted since the preview.
                 there = self._leftovers(ref, recorded, workers).adopted if adopted else adopted
                 check_still_there(ref, user_data, {*there, *recorded.stack.ids})
                 new = {name: t for name, t in user_data.items() if name not in recorded.stack.ids}
@@ -181,11 +181,11 @@ class PulumiEngine(_Stacks):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; a failed creation does not stop the others."""
+        """Apply the changes; after a failed creation, the other steps continue."""
         self._check_inputs(ref, workers)
         recorded = self._read_recorded(ref)
         left = _Leftovers()
-        # Even for a missing stack: a run killed while creating it had locked it.
+        # Even if the stack is missing: a run that was killed while creating it had locked it.
         self._repair(ref)
         if recorded or "" in user_data.values():
             left = self._leftovers(ref, recorded or _empty_deployment(ref), workers)
@@ -198,7 +198,7 @@ class PulumiEngine(_Stacks):
             self._cli.forget_worker(ref, self._account(ref), name)
         check_still_there(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
-            # Pulumi deletes only resources in its state, so adopt an unwanted machine first.
+            # Pulumi deletes only resources in its state, so first adopt an unwanted machine.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept = [each for each in (*kept, *recorded.deleting) if each.name not in left.gone]
             hidden = Events(self._cli.secrets(self._account(ref)))
@@ -248,9 +248,9 @@ class PulumiEngine(_Stacks):
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
     ) -> "_Leftovers":
-        """Find existing machines whose ids are missing from the state."""
+        """Find the existing machines whose ids are missing from the state."""
         wanted = {each.name: each for each in workers}
-        # An interrupted deletion may have deleted its machine: the listing decides.
+        # An interrupted deletion may have deleted its machine, so the listing decides.
         unsure = {each.name: each for each in recorded.deleting if each.name not in wanted}
         suspects = (
             unsure
@@ -286,10 +286,10 @@ class PulumiEngine(_Stacks):
     def _check_unknown_results(
         self, ref: StackRef, given: "_ProgramInputs", failure: StackFailed, events: Events
     ) -> tuple[StackStep, ...]:
-        """Check the machines whose result is unknown; return finished steps, raise the failures.
+        """Check machines whose result is unknown; return finished steps, raise the failures.
 
-        The state lacks a machine that was created without a reply, and still has one that was
-        deleted.
+        A machine that was created without a reply is missing from state. A machine that was
+        deleted without a reply is still in the state.
         """
         if self._cli.is_cut(ref):
             raise failure
@@ -328,7 +328,7 @@ class PulumiEngine(_Stacks):
         return self._absences.surely_gone(provider, going, recorded.stack.ids)
 
     def _check_inputs(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
-        """Refuse invalid inputs before anything runs, with the program's error."""
+        """Raise the program's error for invalid inputs before any step starts."""
         if (ref, workers) == self._checked_inputs:
             return
         program = load_project(ref.project).program
@@ -354,7 +354,7 @@ class PulumiEngine(_Stacks):
             raise _add_retry_notice(error) from error
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
-        """Write the workers into the settings, so that `pulumi up` by hand declares the same."""
+        """Write the workers into the settings, so that a manual `pulumi up` declares the same."""
         inputs = self._inputs(ref, _ProgramInputs(workers))
         texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
         project = project_name(ref.project)
@@ -377,7 +377,7 @@ class PulumiEngine(_Stacks):
 
 
 class _ProgramInputs(NamedTuple):
-    """The inputs of a program; its user data is secret."""
+    """The inputs of a program; the user data is secret."""
 
     workers: Sequence[WorkerInputs] = ()
     adopt: Mapping[str, str] = MappingProxyType({})
@@ -415,7 +415,7 @@ def _ids(recorded: Deployment | None) -> Mapping[str, str]:
 
 
 def _empty_deployment(ref: StackRef) -> Deployment:
-    """Return an empty record of a missing stack, whose machines may still exist."""
+    """Return an empty record of a missing stack whose machines may still exist."""
     stack = Stack(engine="pulumi", provider=ref.provider, serial=0)
     return Deployment(stack, pending=(), deleting=())
 
@@ -425,7 +425,7 @@ _PARTS = TypeAdapter(tuple[SharedResource, ...])
 
 
 class PulumiBase(_Stacks):
-    """Applies one provider's base stack with the Pulumi CLI."""
+    """Applies the base stack of one provider with the Pulumi CLI."""
 
     def __init__(
         self,
@@ -435,15 +435,15 @@ class PulumiBase(_Stacks):
         account: ProviderAccount,
         marked: ListMarked,
     ) -> None:
-        """Open one provider's base; `marked` lists resources that can be adopted."""
+        """`marked` lists the provider's existing resources that the base stack can adopt."""
         super().__init__(backend, home, passphrase)
         self._own = account
         self._marked = marked
         self._previewed_serial: int | None = None
-        """Serial of the state that the last preview read; None: no preview restricts `up`."""
+        """Serial of the state that the last preview read; None if no preview restricts `up`."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
-        """Return the recorded base, without the CLI if fleet can read the backend."""
+        """Return the recorded base stack, without the CLI if fleet can read the backend."""
         try:
             found = self._deployment(ref)
             if found is None:
@@ -458,7 +458,7 @@ class PulumiBase(_Stacks):
         found = self._deployment(ref)
         self._previewed_serial = serial_of(found or {})
         if found is None:
-            # Pulumi previews only existing stacks, and a preview must not create one.
+            # Pulumi previews only existing stacks, and a preview must not create a stack.
             named = evaluate(
                 lambda: load_project(ref.project).program(_inputs(ref, parts, {})),
                 project=ref.project,
@@ -475,9 +475,9 @@ class PulumiBase(_Stacks):
     def up(
         self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; a failed part does not stop the others.
+        """Apply the changes; after a failed resource, the others continue.
 
-        Refused if the stack was changed since its preview, which is then outdated.
+        Raises PlanRefused if the stack was changed since its preview.
         """
         found = self._deployment(ref)
         self._repair(ref)
@@ -510,7 +510,7 @@ class PulumiBase(_Stacks):
         )
 
     def _find_adoptable(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
-        """Return the ids of existing resources that are missing from the state."""
+        """Map keys to the ids of existing resources that are missing from the state."""
         wanted = {each.key for each in parts}
         recorded = _existing_names(self._deployment(ref) or {})
         adopted: dict[str, str] = {}
@@ -539,7 +539,7 @@ class PulumiBase(_Stacks):
             ) from error
 
     def _configure(self, ref: StackRef, parts: Sequence[SharedResource]) -> None:
-        """Write the parts into the settings, so that `pulumi up` by hand declares the same."""
+        """Write the resources into the settings, so that a manual `pulumi up` declares them."""
         project = project_name(ref.project)
         inputs = _inputs(ref, parts, {})
         self._cli.configure(
@@ -557,12 +557,12 @@ def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _part_of_key(key: str) -> str:
-    """Return the part of a key: a network's subnet belongs to the network."""
+    """Return the key of a resource's parent: the network of a subnet, else the key itself."""
     return key.removesuffix("/subnet")
 
 
 def _resource_name(key: str) -> str:
-    """Return the stack's resource name for a key."""
+    """Return the name in the stack of the resource with this key."""
     return key.partition("/")[2].replace("/", "-")
 
 
@@ -597,7 +597,7 @@ def _read_base(deployment: Mapping[str, Any], ref: StackRef) -> Base:
         serial=serial_of(deployment),
         parts=parts,
         ids=dict(sorted(ids.items())),
-        # `parts` is recorded even if a part failed in that run, `laid` is not.
+        # `parts` is recorded even if a resource failed in that run, `laid` is not.
         laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
         interrupted=bool(deployment.get("pending_operations")),
     )

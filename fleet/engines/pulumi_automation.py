@@ -1,12 +1,12 @@
 """The Pulumi CLI through its Automation API: workspace, stack, events, gate.
 
-`pulumi up` runs a program twice: for its preview, and for the update. Nothing changes before the
-second run declares resources, so the gate holds the second run until the preview was checked.
+`pulumi up` runs a program twice: for its preview and for the update. No resource changes before
+the second run declares resources, so the gate holds this run until the preview was checked.
 
-Concurrent runs of several stacks share a folder: no stack is selected in it, since every command
-names its stack, and its files are replaced atomically.
+Concurrent runs of several stacks share a folder. So no stack is selected in the folder, every
+command names its stack, and files are replaced atomically.
 
-All files are in one folder of fleet's own, never in the folder of the stack projects.
+All files are in one folder of fleet, never in the folder of the stack projects.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ Operation = Literal["create", "delete", "update", "replace"]
 
 _OPERATIONS: dict[str, Operation] = {
     "create": "create",
-    # An interrupted creation leaves a machine to be adopted.
+    # An interrupted creation leaves a machine, which the next run adopts.
     "import": "create",
     "delete": "delete",
     "update": "update",
@@ -67,7 +67,7 @@ _OPERATIONS: dict[str, Operation] = {
 }
 _CLOSING_LINES = frozenset({"", "update failed", "preview failed"})
 _LINE_LIMIT = 300
-# Noise of Terraform plugins: source lines, own name and release, error counts, "API request".
+# Noise of Terraform plugins: source lines, their name and release, error counts, "API request".
 _PLUGIN_NOISE = (
     r"\b[\w./@-]+\.go:\d+: |\bsdk\.\w+: |: provider=[\w-]+@\w[\w.+-]*"
     r"|\d+ errors? occurred:\s*(\* ?)?"
@@ -79,10 +79,10 @@ _ERROR_CODE = r"\s*\nError code: (\w+)\n(Status code: \d+)?"
 
 
 class Events:
-    """Collects the events of one operation, without the engine's own resources.
+    """Collects the events of one operation, without the engine's internal resources.
 
-    Each URN counts separately, even if two resources have one name. Without `progress` the events
-    are a preview's: a preview reports outputs too, but no step is done.
+    Each URN counts separately, even if two resources have the same name. Without `progress`, the
+    events are those of a preview, which also reports outputs but does no step.
     """
 
     def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
@@ -96,14 +96,14 @@ class Events:
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
         self.is_complete = False
-        """Whether the engine has sent its summary, its last event."""
+        """Whether the engine has sent its summary, which is its last event."""
 
     def go_on(self, progress: Progress) -> None:
-        """Start again, for the update after a preview."""
+        """Start collecting again, for the update after a preview."""
         self._reset(progress)
 
     def __call__(self, event: "EngineEvent") -> None:
-        """Handle an event; called from the SDK's thread."""
+        """Handle an event; the SDK calls this in its thread."""
         if (begun := event.resource_pre_event) and (step := _convert_step(begun.metadata)):
             self._planned[begun.metadata.urn] = step
         progress, ended = self._progress, event.res_outputs_event
@@ -134,7 +134,7 @@ class Events:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Return all error messages of each failed resource; any may have the error code."""
+        """Map each failed resource to all its error messages, as any may have the error code."""
         done = {step.worker for step in self._done.values()}
         return {name: "; ".join(said) for name, said in self._failed.items() if name not in done}
 
@@ -185,7 +185,7 @@ Program = Callable[[], None]
 
 
 class UpdateGate(AbstractContextManager["UpdateGate"]):
-    """An update that waits after its preview for approval; leaving the block cancels it."""
+    """An update that waits for approval after its preview; leaving the block cancels it."""
 
     def __init__(self, ref: StackRef, preview: Program) -> None:
         self._ref = ref
@@ -217,9 +217,9 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
             raise
 
     def start(self, up: Callable[[], None]) -> None:
-        """Run `up` to the end of its preview; raises its errors.
+        """Run `up` until its preview ends; raises its errors.
 
-        An error of the program itself raises PlanRefused with its message.
+        An error of the program itself is raised as PlanRefused with its message.
         """
         self._running = self._thread.submit(up)
         self._running.add_done_callback(lambda _: self._is_waiting.set())
@@ -232,7 +232,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
             self._raise_end(self._running)
 
     def let_through(self, update: Program) -> None:
-        """Run the update; raises its errors, or the error that ended it while it waited."""
+        """Run the update; raises its errors, or the error that stopped it while it waited."""
         if self._running and self._running.done():
             self._raise_end(self._running)
         self._update = update
@@ -250,7 +250,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
         error: BaseException | None,
         traceback: "TracebackType | None",
     ) -> None:
-        """Cancel an update that was not approved, and wait for its end."""
+        """Cancel the update if it was not approved, and wait until it has ended."""
         self._is_decided.set()
         self._thread.shutdown()
 
@@ -259,10 +259,10 @@ _MAX_LOGS = 20
 
 
 def _without_attribute_files(backend: str) -> str:
-    """Return a backend's URL that makes the CLI write no attribute files.
+    """Return the URL of a backend with which the CLI writes no attribute files.
 
-    The CLI does not write them atomically; see `remove_empty_attribute_files`. The parameter is
-    defined by gocloud.dev/blob/fileblob.
+    The CLI does not write these files atomically; see `remove_empty_attribute_files`. The
+    parameter is defined by gocloud.dev/blob/fileblob.
     """
     if file_root(backend) is None:
         return backend
@@ -270,13 +270,13 @@ def _without_attribute_files(backend: str) -> str:
 
 
 class Home:
-    """The engine's folder: `work/<project>`, `plugins`, the CLI's home."""
+    """The engine's folder: `work/<project>`, `plugins`, and the home of the CLI."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
     def work(self, project: str) -> Path:
-        """Return the stable folder of a project; it contains each stack's encryption salt."""
+        """Return the permanent folder of a project, which has each stack's encryption salt."""
         return self.folder / "work" / project
 
     def prepare(self, project: str, state: Path | None) -> None:
@@ -291,7 +291,7 @@ class Home:
             replace_file(plugins / "pulumi-resource-sim", launcher.encode(), mode=0o700)
 
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
-        """Return the CLI's environment; secrets never go into its arguments."""
+        """Return the CLI's environment; secrets are never in its arguments."""
         return {
             "PULUMI_BACKEND_URL": _without_attribute_files(backend),
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
@@ -300,17 +300,17 @@ class Home:
         }
 
     def _search_path(self) -> Iterator[str]:
-        """Yield the CLI's search path: it uses the first plugin found."""
+        """Yield the CLI's search path, in which it uses the first plugin that it finds."""
         if named := os.environ.get("FLEET_PULUMI_PLUGINS"):
             yield named
         yield str(self.folder / "plugins")
         yield os.environ.get("PATH", "")
-        # After the user's own plugins: those of tools/pulumi_plugins.py, latest first.
+        # After the user's plugins: the plugins of tools/pulumi_plugins.py, latest first.
         kept = cache_folder().glob("pulumi-plugins-*/bin")
         yield from map(str, sorted(kept, key=_modification_time, reverse=True))
 
     def command_root(self, cli: Path) -> Path:
-        """Return a folder whose bin/pulumi is this CLI, as the SDK requires."""
+        """Return a folder in which bin/pulumi is this CLI, as the SDK requires."""
         if cli.name == "pulumi" and cli.parent.name == "bin":
             return cli.parent.parent
         link = self.folder / "cli" / "link" / "bin" / "pulumi"
@@ -322,7 +322,7 @@ class Home:
         return link.parent.parent
 
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
-        """Write keys into a stack's settings file, keeping its encryption."""
+        """Write keys into a stack's settings file; keep its encryption."""
         path = self.work(project) / f"Pulumi.{stack}.yaml"
         with touching(path, StoreFailed):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -331,7 +331,7 @@ class Home:
             replace_file(path, yaml.safe_dump(settings, sort_keys=True).encode(), mode=0o600)
 
     def prune_logs(self) -> None:
-        """Keep the latest of the CLI's own (encrypted) logs; the CLI never deletes one."""
+        """Keep the latest encrypted logs of the CLI, which never deletes its logs."""
         logs = sorted((self.folder / "cli" / "logs").glob("*.log"), key=_modification_time)
         for path in logs[:-_MAX_LOGS]:
             path.unlink(missing_ok=True)
@@ -340,7 +340,7 @@ class Home:
 def _modification_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except FileNotFoundError:  # another run has pruned it
+    except FileNotFoundError:  # another run has deleted it
         return 0.0
 
 
@@ -359,7 +359,7 @@ class Session(NamedTuple):
     loops: list[asyncio.AbstractEventLoop]
 
     def run(self, act: Callable[[], object], events: Events | None = None) -> None:
-        """Call the SDK; its exceptions become short messages without secrets."""
+        """Call the SDK; raise its exceptions as short messages without secrets."""
         try:
             _run(self.ref, act, self.secrets, events)
         finally:
@@ -397,8 +397,8 @@ class Cli:
     ) -> Session:
         """Return an existing stack with a program to run.
 
-        `secrets` are those of the program, masked in messages. With a `gate`, `up` has a preview
-        and waits after it.
+        `secrets` are secrets of the program, which messages mask. With a `gate`, `up` has a
+        preview and waits after it.
         """
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -413,7 +413,7 @@ class Cli:
         return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: ProviderAccount) -> dict[str, Any] | None:
-        """Return a stack's deployment, with encrypted secrets; None if the stack is missing."""
+        """Return a stack's deployment with encrypted secrets; None if the stack does not exist."""
         try:
             exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
         except StackFailed as error:
@@ -427,13 +427,13 @@ class Cli:
     def forget_pending(self, ref: StackRef, account: ProviderAccount) -> None:
         """Remove the unfinished operations from the state.
 
-        `refresh` would also remove machines that their provider does not list at the moment, and
+        `refresh` would also remove machines that their provider does not list at that moment, and
         the next `up` would create them again.
         """
         self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
 
     def forget_init_errors(self, ref: StackRef, account: ProviderAccount) -> None:
-        """Remove errors after a creation, which would make the engine update the machines."""
+        """Remove errors after a creation, because of which the engine would update machines."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 
@@ -448,7 +448,7 @@ class Cli:
             kept.keep(load_project(ref.project), wanted)
 
     def is_cut(self, ref: StackRef) -> bool:
-        """Return whether a full disk truncated the checkpoint, so that its copy is read."""
+        """Return whether a full disk truncated the checkpoint, so that its copy must be read."""
         kept = self._checkpoint_copy(ref)
         return bool(kept and kept.is_cut())
 
@@ -458,13 +458,13 @@ class Cli:
             kept.restore()
 
     def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
-        """Write keys into a stack's settings."""
+        """Write keys into the settings of a stack."""
         self._home.configure(project_name(ref.project), ref.name, config)
 
     def _rewrite(
         self, ref: StackRef, account: ProviderAccount, change: Callable[[dict[str, Any]], object]
     ) -> None:
-        """Export, change and import a stack's state; skip the import if `change` returns false."""
+        """Export, change and import a stack's state; skip the import if `change` returns False."""
         exported = json.loads(self._stack_command(ref, account, "export"))
         if not change(exported["deployment"]):
             return
@@ -477,7 +477,7 @@ class Cli:
             path.unlink(missing_ok=True)
 
     def secrets(self, account: ProviderAccount) -> tuple[str, ...]:
-        """Return all secrets that a message might show."""
+        """Return all secrets that a message might contain."""
         passphrase = self._passphrase() if self._passphrase else ""
         return (passphrase, *account.environment().values())
 
@@ -519,8 +519,8 @@ class Cli:
             from pulumi.automation import ProjectSettings
 
             from fleet.engines.pulumi_sdk import Command, Workspace
-        # After a failure the SDK's server replies to a CLI that has exited. grpc would log a
-        # traceback that adds nothing to StackFailed.
+        # After a failure, the SDK's server replies to a CLI that has exited. grpc would log a
+        # traceback without information that StackFailed does not have.
         logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
         name = project_name(ref.project)
         root = file_root(self._backend)
@@ -546,8 +546,8 @@ class Cli:
 def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Close the event loop in which the SDK ran the program.
 
-    After a failure the CLI exits before the SDK's own thread notices. That thread then stops at
-    its first log line and leaves the loop open.
+    After a failure, the CLI exits before the SDK's thread notices. That thread then stops at its
+    first log line and leaves the loop open.
     """
     never = threading.Event()
     for _ in range(_MAX_LOOP_POLLS):

@@ -1,11 +1,11 @@
-"""Find the Pulumi CLI, and read and write objects of a Pulumi backend without it.
+"""Find the Pulumi CLI, and read and write objects of a Pulumi backend without the CLI.
 
-The keys are the same in every kind of backend: `.pulumi/stacks/PROJECT/STACK.json` and
-`.pulumi/locks/…`. Other kinds of backends need the CLI.
+In folders, S3 buckets and PostgreSQL, the keys are `.pulumi/stacks/PROJECT/STACK.json` and
+`.pulumi/locks/…`. Other backends need the CLI.
 
-In PostgreSQL, as in a folder of a bucket, the CLI prefixes each key, with the name of the
-database. Missing parts of a URL come from libpq's variables (PGPASSWORD, PGPASSFILE, …), as for
-the CLI; no message shows them.
+In PostgreSQL and in a folder of a bucket, the CLI prefixes each key, in PostgreSQL with the name
+of the database. Missing parts of a URL come from libpq's variables (PGPASSWORD, PGPASSFILE, …), as
+for the CLI. No message shows them.
 """
 
 import base64
@@ -33,14 +33,13 @@ if TYPE_CHECKING:
 
 
 VERSION = "3.255.0"
-"""The release of the SDK in pyproject.toml; the CLI may be newer, within the same major
-release."""
+"""Release of the SDK in pyproject.toml; the CLI may be newer, within the same major release."""
 
 _VERSION_TIMEOUT_SECONDS = 20
 GET_CLI = "install it from pulumi.com, or name it in FLEET_PULUMI"
 _DAY_SECONDS = 24 * 60 * 60
 _VERSION_VARIABLES = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
-"""Environment variables for `pulumi version`; all others may hold secrets."""
+"""Environment variables for `pulumi version`; other variables may be secret."""
 _CLI_VARIABLES = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
@@ -61,7 +60,7 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def known_cli() -> Path:
-    """Return the CLI that the environment selects; searched once."""
+    """Return the CLI that the environment selects; it is searched only once."""
     return _known_cli(
         tuple((name, os.environ[name]) for name in _CLI_VARIABLES if name in os.environ)
     )
@@ -73,7 +72,7 @@ def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
 
 
 def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return why this program cannot be used; None if it can."""
+    """Return why this program cannot be used; None if it can be used."""
     try:
         return _check_once_a_day(path, cache_folder(environment) / "pulumi-fits.json")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -81,10 +80,10 @@ def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | 
 
 
 def _check_once_a_day(path: Path, notes: Path) -> str | None:
-    """Return why a program cannot be used; a supported one is checked once a day.
+    """Return why a program cannot be used, or None; a supported one is checked once a day.
 
-    Starting it is slow. It may be a launcher whose target is replaced, hence the daily check. An
-    unsupported one is checked each time, since the user may have replaced it.
+    Starting the program is slow. It may be a launcher whose target is replaced, so it is checked
+    daily. An unsupported program is checked each time, since the user may have replaced it.
     """
     program, today = path.stat(), int(time.time()) // _DAY_SECONDS
     key = f"{path.absolute()} {program.st_ino} {program.st_size} {program.st_mtime_ns}"
@@ -103,7 +102,7 @@ def _check_once_a_day(path: Path, notes: Path) -> str | None:
 
 
 def _check_version(path: Path) -> str | None:
-    """Read a program's release; return why it cannot be used, or None."""
+    """Read the release of a program; return why it cannot be used, or None."""
     answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
         [path, "version"],
         capture_output=True,
@@ -148,10 +147,10 @@ class Objects(Protocol):
     """The objects of one backend, by key; all methods raise StoreFailed if it is unreachable."""
 
     address: str
-    """Its location, without credentials."""
+    """Location of the backend, without credentials."""
 
     def read(self, key: str) -> bytes | None:
-        """Return an object's content; None if it is missing."""
+        """Return the content of an object; None if it does not exist."""
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys with this prefix, sorted."""
@@ -160,11 +159,11 @@ class Objects(Protocol):
         """Create an object; raises StoreFailed if it exists."""
 
     def remove(self, key: str) -> None:
-        """Remove an object, if it exists."""
+        """Remove an object; do nothing if it does not exist."""
 
 
 def file_root(backend: str) -> Path | None:
-    """Return the folder of a file backend; None for any other."""
+    """Return the folder of a file backend; None for other backends."""
     if not backend.startswith("file://"):
         return None
     folder = unquote(backend.removeprefix("file://").split("?")[0])
@@ -172,7 +171,7 @@ def file_root(backend: str) -> Path | None:
 
 
 def shown_address(backend: str) -> str:
-    """Return a backend's URL without password and parameters, which may be secret."""
+    """Return the URL of a backend without password and parameters, which may be secret."""
     parts = urlsplit(backend)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -182,10 +181,10 @@ _ATTRIBUTES_SUFFIX = ".attrs"
 
 
 def remove_empty_attribute_files(root: Path, project: str) -> None:
-    """Remove empty attribute files of a killed CLI, which no CLI can read.
+    """Remove the empty attribute files of a killed CLI, which no CLI can read.
 
-    Until then the CLI fails with "failed to load checkpoint: EOF"; without the file it works. The
-    `pulumi` command of users still writes them; see `Home.environment`.
+    With such a file, each command fails with "failed to load checkpoint: EOF"; without it,
+    commands work. A user's `pulumi` command still writes such files; see `Home.environment`.
     """
     for note in (
         *root.glob(f"*{_ATTRIBUTES_SUFFIX}"),
@@ -207,7 +206,7 @@ class FileObjects:
         self.address = f"file://{folder}"
 
     def read(self, key: str) -> bytes | None:
-        """Return a file's content; None if it is missing."""
+        """Return the content of a file; None if it does not exist."""
         path = self._folder / key
         with touching(path, StoreFailed), suppress(FileNotFoundError, NotADirectoryError):
             return path.read_bytes()
@@ -225,7 +224,7 @@ class FileObjects:
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def create(self, key: str, content: bytes) -> None:
-        """Create a file atomically."""
+        """Create a file atomically; raises StoreFailed if it exists."""
         path = self._folder / key
         new = path.with_name(f".{path.name}.new")
         with touching(path, StoreFailed):
@@ -237,7 +236,7 @@ class FileObjects:
                 new.unlink(missing_ok=True)
 
     def remove(self, key: str) -> None:
-        """Remove a file."""
+        """Remove a file and its attribute file, if they exist."""
         path = self._folder / key
         with touching(path, StoreFailed):
             path.unlink(missing_ok=True)
@@ -245,7 +244,7 @@ class FileObjects:
 
 
 def open_objects(backend: str) -> Objects | None:
-    """Open a backend's objects, lazily; None if only the CLI can read them."""
+    """Open the objects of a backend at the first use; None if only the CLI can read them."""
     root = file_root(backend)
     if root:
         return FileObjects(root.parent)
@@ -260,7 +259,7 @@ _DEFAULT_TABLE = "pulumi_state"
 
 
 class PostgresObjects:
-    """The rows of one table."""
+    """The rows of one table of a PostgreSQL backend."""
 
     def __init__(self, backend: str) -> None:
         parts = urlsplit(backend)
@@ -273,19 +272,19 @@ class PostgresObjects:
         self._url = parts._replace(query="").geturl()
 
     def read(self, key: str) -> bytes | None:
-        """Return a row's content; None if it is missing."""
+        """Return the content of a row; None if it does not exist."""
         rows = self._execute("SELECT data::text FROM {} WHERE key = %s", self._before + key)
         return base64.b64decode(json.loads(rows[0][0])["data"]) if rows else None
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys with this prefix."""
+        """Return the keys with this prefix, sorted."""
         rows = self._execute(
             "SELECT key FROM {} WHERE starts_with(key, %s)", self._before + prefix
         )
         return tuple(sorted(str(row[0]).removeprefix(self._before) for row in rows))
 
     def create(self, key: str, content: bytes) -> None:
-        """Insert a row; create the table first if it is missing."""
+        """Insert a row; first create the table if it does not exist."""
         data = json.dumps({"data": base64.b64encode(content).decode()})
         self._execute(
             "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, data json NOT NULL,"
@@ -294,7 +293,7 @@ class PostgresObjects:
         self._execute("INSERT INTO {} (key, data) VALUES (%s, %s)", self._before + key, data)
 
     def remove(self, key: str) -> None:
-        """Delete a row."""
+        """Delete a row; do nothing if it does not exist."""
         self._execute("DELETE FROM {} WHERE key = %s", self._before + key)
 
     def _execute(self, statement: str, *values: str) -> Sequence[tuple[Any, ...]]:
@@ -326,9 +325,9 @@ class PostgresObjects:
             raise StoreFailed(f"{self.address} does not answer: {reason}") from error
 
     def _dsn(self) -> str:
-        """Return the address for libpq; parameters unknown to libpq are settings of the server.
+        """Return the address for libpq; parameters unknown to libpq become server settings.
 
-        The CLI's driver takes both in one place.
+        The CLI's driver accepts both kinds of parameters in the URL.
         """
         from psycopg.pq import Conninfo
 
@@ -347,7 +346,7 @@ _MAX_ATTEMPTS = 3
 
 
 class S3Objects(S3Prefix):
-    """A bucket, or a prefix of it."""
+    """A bucket, or a prefix in a bucket."""
 
     def __init__(self, backend: str) -> None:
         super().__init__(
@@ -359,12 +358,12 @@ class S3Objects(S3Prefix):
         )
 
     def read(self, key: str) -> bytes | None:
-        """Return an object's content; None if it is missing."""
+        """Return the content of an object; None if it does not exist."""
         found = self.get(key)
         with self.asked():
             return None if found is None else bytes(found.read())
 
     def create(self, key: str, content: bytes) -> None:
-        """Create an object, only if it does not exist."""
+        """Create an object; raises StoreFailed if it exists."""
         with self.asked():
             self.client.put_object(Body=content, IfNoneMatch="*", **self.at(key))

@@ -1,6 +1,6 @@
 """Pulumi's SDK as fleet uses it: the CLI as a command, a workspace, a gate before a program.
 
-The SDK is slow to import and an optional dependency; reading stacks does not need it.
+The SDK is an optional dependency and slow to import. Reading stacks does not need it.
 """
 
 import json
@@ -31,25 +31,25 @@ _GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", 400 * 2**20),
     ("grpc.server_max_unrequested_time_in_server", 1800),
 )
-"""The SDK's values: the reply of a run may be large and slow."""
+"""The values of the SDK, since the reply to a run may be large and slow."""
 
 
 class ProgramGate(Protocol):
     """Decides whether a run of the program may start."""
 
     def passes(self, *, is_preview: bool) -> bool:
-        """Wait for the decision and return it."""
+        """Wait for the decision; return whether the run may start."""
 
 
 class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no types
-    """Forwards calls to the SDK's server of a program, but runs only if the gate permits them."""
+    """Forwards calls to the SDK's server of a program; a run needs the permission of the gate."""
 
     def __init__(self, channel: grpc.Channel, gate: ProgramGate) -> None:
         self._channel = channel
         self._gate = gate
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        """Return the handler of a call, with messages as bytes."""
+        """Return the handler of a call, whose messages are bytes."""
         method, pass_on = details.method, self._channel.unary_unary(details.method)
 
         def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -65,13 +65,13 @@ class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships n
         return grpc.unary_unary_rpc_method_handler(answer)
 
     def _passes(self, request: bytes) -> bool:
-        # Before this point not even the stack is declared, and its state is not written.
+        # Before this point, the CLI has neither declared the stack nor written its state.
         return self._gate.passes(is_preview=language_pb2.RunRequest.FromString(request).dryRun)
 
 
 @contextmanager
 def _run_gated(args: Sequence[str], gate: ProgramGate) -> Iterator[list[str]]:
-    """Put the gate between the CLI and the program; keep the preview, which the SDK skips."""
+    """Insert the gate between CLI and program; keep the preview, which the SDK would skip."""
     client = next(word for word in args if word.startswith(_CLIENT_OPTION))
     server = grpc.server(ThreadPoolExecutor(4), options=_GRPC_OPTIONS)
     with grpc.insecure_channel(
@@ -101,10 +101,10 @@ class Overdue(Exception):
 
 
 class Command(automation.PulumiCommand):
-    """The CLI under a folder, of a known, supported version.
+    """The CLI below a folder, in a supported release.
 
-    After `limit` seconds it is interrupted, so that it records its completed steps. `grace`
-    seconds later it is killed with all its children.
+    After `limit` seconds the CLI is interrupted, so that it records its completed steps. `grace`
+    seconds later the CLI is killed with all its children.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Command(automation.PulumiCommand):
     ) -> automation.CommandResult:
         """Run a command of the CLI; raises Overdue if it was stopped."""
         if args[:2] == ["stack", "history"]:
-            # The SDK reads the history after each update; fleet needs only the fact that it ended.
+            # The SDK reads the history after each update; fleet needs only its result.
             return automation.CommandResult(json.dumps([_HISTORY_ENTRY]), "", 0)
         if args[0] == "up" and self._gate:
             with _run_gated(args, self._gate) as gated:
@@ -168,7 +168,7 @@ class Workspace(automation.LocalWorkspace):
     """A folder that several runs may use at the same time."""
 
     def select_stack(self, stack_name: str) -> None:
-        """Do nothing: a selection is a file for users who omit `--stack`."""
+        """Do nothing, since only users who omit `--stack` need a selection."""
 
     def create_stack(self, stack_name: str) -> None:
         """Create a stack without selecting it."""
@@ -178,7 +178,7 @@ class Workspace(automation.LocalWorkspace):
         self._run_pulumi_cmd_sync(words)
 
     def stack_outputs(self, stack_name: str) -> automation.OutputMap:  # noqa: ARG002 - the SDK's own argument
-        """Return no outputs: results are read from the state."""
+        """Return no outputs, since fleet reads results from the state."""
         return {}
 
     def save_project_settings(self, settings: automation.ProjectSettings) -> None:

@@ -1,9 +1,9 @@
-"""Read and repair the state of the Pulumi engine: checkpoints, their locks and their copies.
+"""Read and repair the state of the Pulumi engine: checkpoints, their locks and copies.
 
-Each lock is a key of the backend, so the death of its owner does not release it.
+Each lock is a key of the backend, so a lock remains after the death of its owner.
 
-In a folder, the CLI does not write checkpoints atomically: a full disk leaves a truncated one, and
-the next try copies that over the CLI's own backup, `.bak`. Other backends are atomic. So fleet
+In a folder, the CLI does not write checkpoints atomically: a full disk leaves a truncated one,
+which the next attempt copies over the CLI's backup, `.bak`. Other backends are atomic. So fleet
 copies the checkpoint before each change; the copy lists the deletions of the change.
 """
 
@@ -33,7 +33,7 @@ from fleet.state.zstd import zstd
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"
 KEPT = ".kept"
-"""Suffix of a checkpoint's copy in a folder; see `CheckpointCopy`."""
+"""Suffix of the copy of a checkpoint in a folder; see `CheckpointCopy`."""
 _INIT_ERRORS = "initErrors"
 
 
@@ -47,7 +47,7 @@ def _unzstd(raw: bytes) -> bytes:
 PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {".gz": gzip.decompress, "": bytes, ".zst": _unzstd}
 )
-"""Suffix to decompression function, in the order in which the CLI prefers them."""
+"""Suffix to decompression function, in the order in which the CLI prefers the suffixes."""
 
 
 class NotACheckpoint(StoreFailed):
@@ -67,17 +67,17 @@ class Deployment(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether an earlier run left anything to clean up."""
+        """Return whether an earlier run left unfinished steps or errors after a creation."""
         return self.stack.interrupted or bool(self.deleting or self.unready)
 
 
 def stack_key(project: str, stack: str) -> str:
-    """Return the key of a stack's checkpoint; a compressed one has an additional suffix."""
+    """Return the key of a stack's checkpoint; a compressed checkpoint has a further suffix."""
     return f"{STACKS}{project}/{stack}.json"
 
 
 def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any] | None:
-    """Return a stack's deployment; None if the stack does not exist.
+    """Return the deployment of a stack; None if the stack does not exist.
 
     If a full disk truncated the checkpoint, its copy is read.
     """
@@ -93,7 +93,7 @@ def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any
 
 
 def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
-    """Return the decompressed checkpoint of a key; None if it is missing."""
+    """Return the decompressed checkpoint of a key; None if it does not exist."""
     for suffix, unpacked in PACKINGS.items():
         raw = objects.read(key + suffix)
         if raw is not None:
@@ -113,7 +113,7 @@ def _checkpoint(address: str, raw: bytes, unpacked: Callable[[bytes], bytes]) ->
 
 
 def resources_of(deployment: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]]:
-    """Return the existing resources of a deployment, and its stack's outputs."""
+    """Return the existing resources of a deployment, and the outputs of its stack."""
     resources = [each for each in deployment.get("resources") or () if not each.get("delete")]
     roots = (each.get("outputs") or {} for each in resources if each["type"] == ROOT)
     return resources, next(roots, {})
@@ -138,7 +138,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
             provider=str(outputs.get("provider", ref.provider)),
             serial=serial_of(deployment),
             workers=tuple(wanted[name] for name in sorted(wanted)),
-            # Keep the ids of unfinished deletions, so that the next plan deletes the machines.
+            # Keep the ids of unfinished deletions, so that the next plan deletes these machines.
             ids={
                 name: ids[name]
                 for name in sorted(ids)
@@ -154,7 +154,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
 
 
 def mark_deleting(deployment: dict[str, Any], wanted: Collection[str], project: Project) -> None:
-    """Mark the deletion of all workers but these as started in a deployment."""
+    """Mark the deletion of all workers except `wanted` as started in a deployment."""
     resources = deployment.get("resources") or []
     going = _workers(resources, project).keys() - set(wanted)
     begun = [{"resource": each, "type": "deleting"} for each in resources if _name(each) in going]
@@ -162,7 +162,7 @@ def mark_deleting(deployment: dict[str, Any], wanted: Collection[str], project: 
 
 
 def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
-    """Remove errors after the creation of workers; return whether there were any."""
+    """Remove errors after the creation of workers; return whether there were any errors."""
     unready = [
         each
         for each in deployment.get("resources") or []
@@ -174,7 +174,7 @@ def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
 
 
 def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bool:
-    """Remove a worker's resources from a deployment; return whether there were any."""
+    """Remove a worker's resources from a deployment; return whether it had any resources."""
     resources = deployment.get("resources") or []
     gone = {
         each["urn"]
@@ -209,7 +209,7 @@ def _name(resource: Mapping[str, Any]) -> str:
 
 
 def serial_of(deployment: Mapping[str, Any]) -> int:
-    """Return the time of the last write in microseconds, since Pulumi has no serial."""
+    """Return the time of the last write in microseconds, since Pulumi has no serial; else 0."""
     written = _parse_time(str((deployment.get("manifest") or {}).get("time", "")))
     return int(written.timestamp() * 1_000_000) if written else 0
 
@@ -228,22 +228,22 @@ _OWNER_NAME_PART = "pulumi"
 """Part of the name of every program that takes such a lock."""
 _CLOCK_TOLERANCE_SECONDS = 5.0
 _EXITING_FLAG = 0x4
-"""The kernel's PF_EXITING."""
+"""The kernel's flag PF_EXITING."""
 _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
 class Lock(NamedTuple):
-    """The owner of a stack's lock."""
+    """A lock on a stack, and its owner."""
 
     key: str
     owner: str
     since: str
     alive: bool | None
-    """None: unknown, since the process is on another host, or its id was reused by Pulumi."""
+    """Whether the owner runs; None if on another host, or if another Pulumi has its process id."""
 
 
 def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
-    """Return the locks on a stack, and the lock drafts of a killed CLI.
+    """Return the locks on a stack, and the drafts of locks that a killed CLI left.
 
     The CLI treats such a draft as a lock.
     """
@@ -256,9 +256,9 @@ def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
             alive = is_alive(lock)
         except (StoreFailed, ValueError, TypeError):
             lock = {}
-            # A missing lock was removed at this moment: its owner is alive. A draft was cut off or
-            # is about to become a lock; its loss harms neither state nor machines. An empty lock
-            # is the trace of a full disk: its owner gave up immediately.
+            # A missing lock was just removed, so its owner is alive. A draft is incomplete or is
+            # about to become a lock; its loss harms neither state nor machines. An empty lock was
+            # written to a full disk, and its owner stopped immediately.
             alive = False if key.endswith(_DRAFT_SUFFIX) or content == b"" else None
         owner = f"{lock.get('username', 'someone')} on {lock.get('hostname', 'some host')}"
         found.append(
@@ -279,7 +279,7 @@ def drop_locks(objects: Objects, locks: Iterable[Lock]) -> None:
 
 
 def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
-    """Remove the locks of dead runs, as `pulumi cancel` does; raises Locked if one may live."""
+    """Remove the locks of killed runs, as `pulumi cancel` does; raises Locked if one may live."""
     if objects is None:
         return
     locks = find_locks(objects, project, stack)
@@ -293,7 +293,7 @@ def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
 
 
 def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None:
-    """Return whether the owner still runs; None if unknown."""
+    """Return whether the owner of a lock still runs; None if unknown."""
     pid = lock.get("pid")
     if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -348,10 +348,10 @@ def has_inner_id(pid: int, status: str) -> bool:
 
 
 def is_over(stat: Sequence[str], status: str) -> bool:
-    """Return whether a process has stopped working, though the kernel still lists it.
+    """Return whether a process has stopped working, although the kernel still lists it.
 
-    A killed process takes time to exit, especially a large one; see proc(5) for `stat` (from the
-    state on) and `status`.
+    A killed process takes time to exit, especially a large process. See proc(5) for `stat` (from
+    the state on) and `status`.
     """
     pending = 0
     for line in status.splitlines():
@@ -363,7 +363,7 @@ def is_over(stat: Sequence[str], status: str) -> bool:
 
 
 class CheckpointCopy:
-    """The copy of one stack's checkpoint, in the folder of a backend."""
+    """The copy of the checkpoint of one stack, in the folder of a backend."""
 
     def __init__(self, folder: Path, name: str, stack: str) -> None:
         self._objects = FileObjects(folder)
@@ -373,9 +373,9 @@ class CheckpointCopy:
         self._copy = folder / (self._key + KEPT)
 
     def keep(self, project: Project, wanted: Collection[str] | None) -> None:
-        """Copy the checkpoint; workers not in `wanted` are about to be deleted (None: no worker).
+        """Copy the checkpoint; the change deletes workers not in `wanted` (None: no worker).
 
-        Raises StoreFailed if there is no space for it; the stack is unchanged.
+        Raises StoreFailed if there is no space for the copy; the stack is then unchanged.
         """
         try:
             file = find_checkpoint(self._objects, self._key)
@@ -383,7 +383,7 @@ class CheckpointCopy:
             return
         with touching(self._copy, StoreFailed):
             if file is None:
-                # The copy would be taken for that of a new stack of this name.
+                # Otherwise the copy would be used for a new stack of this name.
                 self._copy.unlink(missing_ok=True)
                 return
             if wanted is not None:
@@ -401,7 +401,7 @@ class CheckpointCopy:
     def restore(self) -> None:
         """Replace a truncated checkpoint by its copy.
 
-        Raises Locked if the process that truncated it may still run and write a complete one.
+        Raises Locked if the process that truncated it may still run and complete it.
         """
         if not self.is_cut() or not self._copy.exists():
             return
