@@ -1,5 +1,5 @@
-"""Systems where requests wait and workers register: Debusine, Copr, recordings.
+"""Systems in which requests wait and workers register: Debusine, Copr, recordings.
 
-Start with `recorded.py`, the smallest. `http.py` talks to servers; `gitlab.py` (comments) and
-`webhook.py` (notices) use it too. The queue of kind `tickets` is `fleet/tickets/`.
+Start with `recorded.py`, the smallest module. `http.py` connects to servers; `gitlab.py`
+(comments) and `webhook.py` (notices) use it too. The queue of kind `tickets` is `fleet/tickets/`.
 """

@@ -1,14 +1,14 @@
 """Read the waiting builds of a Copr from the list that its backend uses.
 
-Running builds stay on that list, and so do finished ones until their results are published. A
-build with a ticket, or whose ticket has just returned its machine, needs no other machine.
+The list also has running builds, and finished builds until their results are published. A build
+needs no other machine if it has a ticket, or if its ticket has just returned its machine.
 
-Copr stores the tags of its allow-list with each build, and they take precedence. The list has
-neither the package nor the age of a build: equal builds form one group, and where rules of
-`powerful` need names, the packages of the first builds are read one by one.
+Copr stores the tags of its allow-list with each build, and these tags take precedence. The list
+has neither package nor age of a build, so equal builds form one group. If rules of `powerful` need
+package names, the packages of the first builds are read one by one.
 
-An empty list must carry the header of a frontend, and no ticket of the backend may still wait for
-a build.
+An empty list must have the header of a frontend, and no ticket of the backend may still wait for a
+build.
 """
 
 import re
@@ -33,21 +33,21 @@ LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
 _OK = 200
 _NAMES_SHARE = 0.5
-"""Share of the time limit in which packages may be requested."""
+"""Fraction of the time limit in which packages may be requested."""
 _HEADER = "Copr-FE-BE-API-Version"
-"""The header that a frontend sends with each answer to its backend."""
+"""Header that a frontend sends with each reply to its backend."""
 _MAX_CANCELLED_WAIT = timedelta(minutes=2)
-"""Maximum time that the ticket of a cancelled build may wait; the backend notices within
+"""Maximum time for which the ticket of a cancelled build may wait; the backend notices within
 seconds."""
 PUBLISHED = timedelta(minutes=10)
-"""Maximum time that a build may stay on the list after its ticket has returned its machine.
+"""Maximum time for which a build may remain listed after its ticket has returned its machine.
 
-An equal build, which Copr already knows, requests a machine by its own ticket at the latest."""
+An equal build that Copr already has gets a machine by its own ticket at the latest."""
 _ANY_MACHINE = "copr_builder"
-"""The tag that Copr's backend requests for each build."""
+"""Tag that Copr's backend requests for each build."""
 
 _SANDBOX = re.compile(r"[^/]+/.+--.+")
-"""The backend's name for the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
+"""Form of the backend's name for the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
 
 
 def _as_text(number: object) -> object:
@@ -55,7 +55,7 @@ def _as_text(number: object) -> object:
 
 
 class _Job(QueueReply):
-    """The list's entry for one build; a source build has no tags and seldom a chroot."""
+    """Entry of the list for one build; a source build has no tags and rarely a chroot."""
 
     task_id: Annotated[Line, BeforeValidator(_as_text)]
     """For a source build, the number of the build, possibly as an integer."""
@@ -72,12 +72,12 @@ class _Job(QueueReply):
 
     @property
     def priority(self) -> int:
-        """Return its rank among Copr's classes: source builds first, background ones last."""
+        """Return the rank of the build's class: source builds first, background builds last."""
         return 2 * (not self.background) + self.is_source
 
     @property
     def ticket_sandbox(self) -> str | None:
-        """Return its sandbox in the form that its ticket has."""
+        """Return the sandbox of the build in the form that its ticket has; None without one."""
         return bounded(self.sandbox) if self.sandbox else None
 
     @property
@@ -92,20 +92,20 @@ class _Jobs(RootModel[tuple[_Job | None, ...]]):
 
 
 class _BuildRecord(QueueReply):
-    """The record of a single build, with fields that the list lacks."""
+    """The record of a single build, with fields that the list does not have."""
 
     project_dirname: Line
     package_name: Line | None
     timeout: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | None = None
-    """Seconds after which Copr ends this build."""
+    """Seconds after which Copr stops this build."""
 
 
 class CoprFrontend:
     """The builds of one Copr that wait for a machine.
 
-    `ticketed` reads the queue of tickets that Copr's backend takes machines from: a build that
-    waits or runs with a ticket there is not counted twice. `closed` returns the work of machines
-    that were returned since a given time. `with_names` requests package names.
+    `ticketed` reads the ticket queue from which Copr's backend takes machines, so that a build
+    with a ticket there is not counted twice. `closed` returns the work of machines that were
+    returned since a given time. `with_names` requests package names.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class CoprFrontend:
         self._max_age = max_age
 
     def read(self, now: datetime) -> QueueReading:
-        """Return the waiting builds, in groups; Copr has no list of workers."""
+        """Return the waiting builds in groups; Copr has no list of workers."""
         try:
             with Reader(self._url, limits=ReadLimits(total=self._max_age)) as reader:
                 entries = _list(reader)
-                # After the list: a build whose ticket was just opened is not counted twice.
+                # Read tickets after the list: a build with a new ticket is not counted twice.
                 waiting, running = self._tickets(now)
                 if not entries:
                     _check_none_waits(reader.base, waiting, now)
@@ -155,7 +155,7 @@ class CoprFrontend:
         )
 
     def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Worker, ...]]:
-        """Return the waiting tickets, and the machines of the others."""
+        """Return the waiting tickets, and the workers that have a ticket."""
         if self._ticketed is None:
             return (), ()
         reading = self._ticketed(now)
@@ -185,7 +185,7 @@ def _list(reader: Reader) -> tuple[_Job | None, ...]:
 
 
 def _check_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> None:
-    """Raise SourceUnreachable for an empty list while tickets of the backend wait for builds."""
+    """Raise SourceUnreachable if the list is empty while the backend's tickets wait for builds."""
     waiting = [
         ticket.id
         for ticket in tickets
@@ -217,7 +217,7 @@ def _order(job: _Job) -> tuple[int, int, str]:
 
 
 def _drop_ticketed(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
-    """Return the builds that have no ticket; of equal builds, the first ones are dropped.
+    """Return the builds that have no ticket; of equal builds, the first builds are dropped.
 
     A ticket that names its build may have tags from a rule, which only the build has stored.
     """
@@ -254,7 +254,7 @@ def _possible_builds(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[st
 def _packages(
     begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _BuildRecord]
 ) -> dict[str, str]:
-    """Map tickets to their packages, if all possible builds are of the same package."""
+    """Map tickets to their packages, if all possible builds have the same package."""
     found = {}
     for ticket, alike in begun.items():
         known = {
@@ -267,7 +267,7 @@ def _packages(
 
 
 def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _BuildRecord]:
-    """Return the names of builds, as far as they can be read before `until` seconds are left."""
+    """Map ids of builds to their records; stop when fewer than `until` seconds are left."""
     found: dict[str, _BuildRecord] = {}
     for job in jobs:
         if job.is_source or job.task_id in found:
@@ -276,17 +276,17 @@ def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Bui
             break
         try:
             reply = reader.get(BUILD + quote(job.task_id, safe=""), {}, {})
-            # It may have been cancelled meanwhile.
+            # The build may have been cancelled since the list was read.
             if reply.status == _OK:
                 found[job.task_id] = reply.parse(_BuildRecord)
         except SourceUnreachable:
-            # The demand is known: a name only shows which of today's rules gives which tag.
+            # The demand is known; a name only shows which of today's rules adds which tag.
             break
     return found
 
 
 def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _BuildRecord]) -> Iterator[Request]:
-    """Yield equal builds as one request, with the id of the first."""
+    """Yield one request per group of equal builds, with the id of the first build."""
     groups: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
         what = (job.required, job.priority, job.project_owner, job.sandbox, job.chroot)
@@ -318,7 +318,7 @@ def _request(job: _Job, count: int, named: _BuildRecord | None) -> Request:
 
 
 def _parse_sandbox(job: _Job) -> tuple[str | None, str | None]:
-    """Return the project and submitter in the name of a sandbox, OWNER/PROJECT--SUBMITTER."""
+    """Return project and submitter in a sandbox name OWNER/PROJECT--SUBMITTER, or None."""
     owner, _, rest = (job.sandbox or "").partition("/")
     project, dashes, submitter = rest.rpartition("--")
     if owner != job.project_owner or not dashes:

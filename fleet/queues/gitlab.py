@@ -1,7 +1,7 @@
-"""Read and change a project over GitLab's API: its merge requests, comments and settings.
+"""Read and change a project over GitLab's API: merge requests, comments and settings.
 
-Only comments of the token's own user are changed. Values of variables, which GitLab also returns,
-are dropped when its answer is parsed. Redirects are not followed, so the token reaches only the
+Only comments of the token's user are changed. GitLab also returns the values of variables, which
+are dropped when a reply is parsed. Redirects are not followed, so that the token reaches only the
 named server (`fleet.queues.http`).
 """
 
@@ -18,7 +18,7 @@ from fleet.model.values import Id, Line, LongText
 from fleet.queues.http import Body, Change, Reader, ReadLimits, Reply, retry_advice
 
 MOST_CHARACTERS = 1_000_000
-"""Maximum length of a comment in GitLab."""
+"""Maximum length of a comment in GitLab, in characters."""
 _PAGE = 100
 _MOST_PAGES = 200
 _COMMENTS = "the scope `api` and the role Reporter"
@@ -37,7 +37,7 @@ class User(_GitlabReply):
 
 
 class Note(_GitlabReply):
-    """A comment of a merge request."""
+    """A comment on a merge request."""
 
     id: Id
     body: LongText
@@ -72,10 +72,10 @@ Item = TypeVar("Item", bound=BaseModel)
 
 
 class Gitlab:
-    """One project of one GitLab, as one user sees it; every call raises SourceUnreachable."""
+    """One project of one GitLab, as one user sees it; each call may raise SourceUnreachable."""
 
     def __init__(self, url: str, project: str, token: str) -> None:
-        """`url` is that of the API, as in CI_API_V4_URL; raises WrongUsage for plain HTTP."""
+        """`url` is the URL of the API, as in CI_API_V4_URL; raises WrongUsage for plain HTTP."""
         parts = urlsplit(url)
         if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
             raise WrongUsage(f"{url}: the token is sent over https:// only")
@@ -85,7 +85,7 @@ class Gitlab:
         self._limits = ReadLimits(total=120)
 
     def user(self) -> int:
-        """Return the id of the user whose token this is."""
+        """Return the id of the token's user."""
         with self._reader() as reader:
             return self._check_reply(reader.get("/user", {}, self._headers)).parse(User).id
 
@@ -97,14 +97,14 @@ class Gitlab:
             return tuple(each.iid for each in found)
 
     def comments(self, merge_request: int, author: int) -> tuple[Note, ...]:
-        """Return the comments of one user, oldest first."""
+        """Return the comments of a user on a merge request, oldest first."""
         query = {"sort": "asc", "order_by": "created_at"}
         with self._reader() as reader:
             notes = self._pages(reader, self._notes(merge_request), query, RootModel[list[Note]])
             return tuple(n for n in notes if n.author.id == author and not n.system)
 
     def add_comment(self, merge_request: int, body: str) -> Note:
-        """Add a comment, and return it."""
+        """Add a comment to a merge request, and return the comment."""
         return self._change("POST", self._notes(merge_request), {"body": body}).parse(Note)
 
     def edit_comment(self, merge_request: int, note: int, body: str) -> None:
@@ -112,11 +112,11 @@ class Gitlab:
         self._change("PUT", f"{self._notes(merge_request)}/{note}", {"body": body})
 
     def delete_comment(self, merge_request: int, note: int) -> None:
-        """Delete a comment; it may be gone already."""
+        """Delete a comment; do nothing if it does not exist."""
         self._change("DELETE", f"{self._notes(merge_request)}/{note}", None, gone=True)
 
     def settings(self) -> CiProject:
-        """Return the settings that decide who gets the project's variables."""
+        """Return the settings that decide which jobs get the project's variables."""
         with self._reader() as reader:
             variables = tuple(
                 CiVariable(
@@ -172,7 +172,7 @@ class Gitlab:
             reply = self._check_reply(reply, needs=needs)
             found = reply.parse(shape).root
             listed += len(found)
-            counted = reply.headers.get("x-total", "")  # missing above 10,000 entries
+            counted = reply.headers.get("x-total", "")  # GitLab omits it above 10,000 entries
             if counted.isdecimal() and listed > int(counted[:18]):
                 raise SourceUnreachable(
                     f"{reply.address} listed {listed} entries, but counts {counted[:18]}"
@@ -192,7 +192,7 @@ class Gitlab:
 
 
 def _advice(reply: Reply, needs: str) -> str:
-    """Return advice about an answer, without the server's text."""
+    """Return advice about an error status, without the server's text."""
     match reply.status:
         case HTTPStatus.UNAUTHORIZED:
             return "the token is not valid; is it expired or revoked?"

@@ -1,7 +1,7 @@
-"""Call servers over HTTP, with limits of time and size; and serve on the loopback interface.
+"""Call servers over HTTP, with limits of time and size, and serve on the loopback interface.
 
-Redirects are never followed, so a secret header reaches only the server in fleet.yaml. httpx takes
-60 ms to import, so only the functions that call a server import it.
+Redirects are never followed, so that a secret header reaches only the server in fleet.yaml. httpx
+takes 60 ms to import, so only the functions that call a server import it.
 """
 
 import json
@@ -39,12 +39,12 @@ _SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the trusted certificates, read again if the settings or their files change."""
+    """Return the trusted certificates; read them again if the settings or files change."""
     return _read(tuple((os.environ.get(name), _identify_version(name)) for name in _SETTINGS))
 
 
 def _identify_version(name: str) -> object:
-    """Identify a version of a file; two may be written within one tick of the clock."""
+    """Identify a version of a file; two versions may have the same time of change."""
     try:
         found = Path(os.environ[name]).stat()
     except (KeyError, OSError):
@@ -60,16 +60,16 @@ def _read(_: object) -> ssl.SSLContext:
 
 
 _SLOW_START_FACTOR = 2
-"""An answer may take this many times the silence limit to start."""
+"""Maximum time until a reply starts, as a multiple of the silence limit."""
 GET_TRIES = 3
-"""Maximum number of times a GET is sent: a gateway that restarts answers within a few seconds."""
+"""Maximum times that a GET is sent; a gateway that restarts answers within a few seconds."""
 _REPEATED_STATUSES = frozenset({429, 502, 503, 504})
-"""Statuses of a server that is overloaded or restarts: a later GET may succeed."""
+"""Status codes of a server that is overloaded or restarts; a later GET may succeed."""
 _FIRST_PAUSE_SECONDS = 0.5
 MAX_RETRY_AFTER_SECONDS = 30
-"""After a request for a longer pause, the server is left to the next run."""
+"""Maximum pause in seconds that a server may request; after a longer one, the next run retries."""
 _MAX_REPEATING_SECONDS = 45
-"""A GET that took longer is not sent again: a gateway that hangs would hang again."""
+"""Seconds after which a GET is not sent again, since a gateway that hangs would hang again."""
 Query = Mapping[str, str]
 Change = Literal["POST", "PUT", "DELETE"]
 Body = Mapping[str, object] | None
@@ -77,7 +77,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class QueueReply(BaseModel, strict=True, frozen=True):
-    """The used part of a server's answer, with strict types."""
+    """The used part of a server's reply, with strict types."""
 
 
 class TooSlow(SourceUnreachable):
@@ -96,14 +96,14 @@ class _NoAnswer(SourceUnreachable):
 
 
 class _Reset(_NoAnswer):
-    """A server closed the connection before the end of its answer."""
+    """A server closed the connection before the end of its reply."""
 
     may_repeat = True
 
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Limits of time, in seconds, and of size."""
+    """Limits of a reading: times in seconds, and size in bytes."""
 
     connect: float = 10
     silence: float = 30
@@ -113,16 +113,16 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete answer; `address` is its source, safe to show."""
+    """A complete reply; `address` is its source without secrets."""
 
     address: str
     status: int
     kind: str
     body: bytes
     date: str = ""
-    """The time of sending, as written by the server."""
+    """Time at which the reply was sent, as written by the server."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By name, in lower case."""
+    """Header name in lower case to value."""
 
     @property
     def may_repeat(self) -> bool:
@@ -131,25 +131,25 @@ class Reply:
 
     @property
     def is_failure(self) -> bool:
-        """Return whether the server is down; one that answers 429 only wants fewer requests."""
+        """Return whether the server is down; a server with status 429 wants fewer requests."""
         return self.may_repeat and self.status != HTTPStatus.TOO_MANY_REQUESTS
 
     @property
     def because(self) -> str:
-        """Return the reason for another GET."""
+        """Return the reason for sending the GET again."""
         return f"answered with status {self.status}"
 
     def parse(self, model: type[Shape]) -> Shape:
-        """Return the JSON of the answer as a value of this model."""
+        """Return the JSON of the reply as a value of this model."""
         self._check_kind()
         return self.check(lambda: model.model_validate_json(self.body))
 
     def parse_readable(
         self, model: type[Shape], place: tuple[str, ...]
     ) -> tuple[Shape, list[tuple[Any, str]]]:
-        """Return the answer without the unreadable rows of a list, and these with reasons.
+        """Return the reply without the unreadable rows of a list, and these rows with reasons.
 
-        Unreadable rows have all their keys, and values of the wrong type or out of range.
+        Unreadable rows have all their keys, but values of the wrong type or out of range.
         """
         self._check_kind()
         try:
@@ -180,7 +180,7 @@ class Reply:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
-            # The cause would show the server's text, which may be a secret.
+            # The cause would show the server's text, which may contain a secret.
             raise SourceUnreachable(
                 f"{self.address}: unexpected answer{where}: {first['msg']}; is the address right, "
                 "and the server's version supported?"
@@ -188,9 +188,9 @@ class Reply:
 
 
 def _unreadable_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int, str]:
-    """Return errors by row of a list with invalid values; empty if other parts are invalid.
+    """Map row numbers of a list to errors in their values; empty if other parts are invalid.
 
-    A missing key means another version of the server, and is missing in every row.
+    A missing key means another version of the server, which omits the key in all rows.
     """
     found: dict[int, str] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):
@@ -206,12 +206,12 @@ _MAX_DIGITS = 40
 
 
 def _parse_int(text: str) -> int:
-    """Return a number of JSON; Python refuses to parse one with thousands of digits."""
+    """Return an integer of JSON; Python refuses to parse an integer of thousands of digits."""
     return int(text[:_MAX_DIGITS])
 
 
 class _Request(NamedTuple):
-    """One HTTP request, with the limits of its answer."""
+    """An HTTP request."""
 
     method: str
     address: str
@@ -221,9 +221,9 @@ class _Request(NamedTuple):
 
 
 class Reader:
-    """One reading of one server, with a persistent connection and one time limit for all calls.
+    """One reading of one server, with one connection and one time limit for all calls.
 
-    A GET is sent up to `tries` times; 1: the caller repeats it.
+    A GET is sent up to `tries` times; with 1, the caller repeats it.
     """
 
     pause: Callable[[float], object] = staticmethod(time.sleep)
@@ -245,16 +245,16 @@ class Reader:
         self._silence = self._limits.silence
         self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
         self.clock_ahead: int | None = None
-        """Minutes by which the server's clock is ahead of this computer's; None: unknown."""
+        """Minutes by which the server's clock is ahead of this computer's; None if unknown."""
 
     def __enter__(self) -> Self:
-        """Start the clock of the reading."""
+        """Start the time limit of the reading."""
         import httpx
 
         if self._observation is not None:
             self._total = min(self._total, max(0.0, self._observation.left()))
         self._until = self._clock() + self._total
-        # With compression, a small answer could unpack to any size.
+        # With compression, a small reply could expand to any size.
         asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
         self._client = httpx.Client(follow_redirects=False, headers=asks, verify=trusted())
         self._sockets: list[socket] = []
@@ -278,10 +278,10 @@ class Reader:
         only: bytes = b"",
         silence: float | None = None,
     ) -> Reply:
-        """Return the answer to one GET with any status except a redirect.
+        """Return the reply to one GET with any status except a redirect.
 
-        `only` keeps the lines of its body that start with it; `silence` is the maximum time
-        without data.
+        If `only` is set, the body has only the lines that start with it. `silence` is the maximum
+        time in seconds without data.
         """
         self._silence = silence or self._limits.silence
         asked = _Request("GET", self.base + path, query, headers)
@@ -316,7 +316,7 @@ class Reader:
     def _pause_before_repeat(
         self, tried: int, began: float, got: "Reply | _NoAnswer"
     ) -> float | None:
-        """Return the seconds to wait before a GET is sent again; None: do not repeat it."""
+        """Return the seconds to wait before a GET is sent again; None if it must not be."""
         after = _retry_after(got) if isinstance(got, Reply) else 0
         took = self._clock() - began
         if (
@@ -325,7 +325,7 @@ class Reader:
             or took > _MAX_REPEATING_SECONDS
         ):
             return None
-        # Jitter, so that clients that were cut off together do not return together.
+        # Jitter, so that clients that lost their connection together do not return together.
         jitter = random.uniform(0.5, 1)  # noqa: S311 - no secret
         wait = after + _FIRST_PAUSE_SECONDS * 2 ** (tried - 1) * jitter
         return wait if wait < self.left() else None
@@ -339,13 +339,13 @@ class Reader:
         *,
         query: Query = MappingProxyType({}),
     ) -> Reply:
-        """Return the answer to a request; a POST is sent once, others up to twice."""
+        """Return the reply to a request; a POST is sent once, other methods up to twice."""
         self._silence = self._limits.silence
         asked = _Request(method, self.base + path, query, headers, body)
         try:
             return self._ask(asked, b"")
         except _Reset:
-            # A server may close a persistent connection at any time: gunicorn does, after N
+            # A server may close a persistent connection at any time; gunicorn does so after N
             # requests.
             if method == "POST" or self._tries == 1:
                 raise
@@ -381,13 +381,13 @@ class Reader:
 
         address = asked.address
         try:
-            # Complete silence is noticed sooner, and reported as such.
+            # Complete silence is noticed earlier, and has its own message.
             with self._cut_after(min(self._silence * _SLOW_START_FACTOR, self.left())):
                 response = self._begin(asked)
         except httpx.TransportError as error:
             raise self._translate_error(address, error) from error
         except (httpx.InvalidURL, UnicodeError):
-            # Their messages may contain the header's value, which may be a secret.
+            # Their messages may contain the value of a header, which may be a secret.
             raise _unsendable(address) from None
         try:
             if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
@@ -401,7 +401,7 @@ class Reader:
         kind = response.headers.get("content-type", "").lower()
         headers = dict(response.headers)
         date = headers.get("date", "")
-        # A cached answer was sent at another time.
+        # A cached reply was sent at another time.
         if "age" not in headers and (sent := read_date(date)) is not None:
             self.clock_ahead = round((sent - utc_now()) / timedelta(minutes=1))
         return Reply(address, response.status_code, kind, body, date, headers)
@@ -490,7 +490,7 @@ class Reader:
 
 
 def _is_reset(error: BaseException | None) -> bool:
-    """Return whether a connection was reset during its setup, such as a handshake of TLS."""
+    """Return whether a connection was reset during its setup, such as in a TLS handshake."""
     while error is not None:
         if isinstance(error, ConnectionResetError):
             return True
@@ -499,7 +499,7 @@ def _is_reset(error: BaseException | None) -> bool:
 
 
 def _retry_after(reply: Reply) -> float:
-    """Return the seconds that a server asks to wait; 0 if it does not."""
+    """Return the seconds that a server asks to wait; 0 if it does not ask."""
     said = reply.headers.get("retry-after", "").strip()
     if re.fullmatch("[0-9]+", said):
         return float(said)  # infinite if it has thousands of digits
@@ -520,7 +520,7 @@ def read_date(header: str) -> datetime | None:
 
 
 def retry_advice(status: int) -> str:
-    """Return advice about a status that is not the fault of the request."""
+    """Return advice about a status that the request did not cause."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return "too many requests; retry later"
     return "retry, then look at the server's log"
@@ -531,7 +531,7 @@ def _redirect_error(address: str, location: str) -> SourceUnreachable:
         host = urlsplit(location).hostname or ""
     except ValueError:
         host = ""
-    # The server chose this text, so show only a host name from it.
+    # The server chose this text, so show only its host name.
     host = re.sub(r"[^a-z0-9.:-]", "", host)[:100]
     target = f"to the host {host}" if host else "to another path of the same host"
     return SourceUnreachable(
@@ -568,18 +568,18 @@ class BackgroundServer:
 
 
 class ThreadedServer(ThreadingHTTPServer):
-    """Ignores clients that disconnect, and shows its own errors."""
+    """A server that ignores clients that disconnect, and shows its other errors."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
-        """Ignore clients that disconnect."""
+        """Ignore clients that disconnect; show other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class LoopbackServer(ThreadedServer):
-    """Listens on the loopback interface."""
+    """A server that listens on the loopback interface."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), handler)

@@ -1,4 +1,4 @@
-"""Read a recorded world, and a queue from it."""
+"""Read a recorded world, and a queue from a recorded world."""
 
 import re
 from datetime import datetime
@@ -18,14 +18,14 @@ _AT = re.compile(r" at line (?P<line>\d+) column (?P<column>\d+)$")
 
 
 class RecordedQueue:
-    """A recorded queue, read as if it were current."""
+    """A recorded queue, which is read as if it were current."""
 
     def __init__(self, queue: model.WorldQueue, files: Files) -> None:
         self._queue = queue
         self._files = files
 
     def read(self, now: datetime) -> QueueReading:
-        """Return the recorded demand and workers; the demand's time is now."""
+        """Return the recorded demand and workers; the time of the demand is set to `now`."""
         try:
             reading = self._pick(read_world(self._queue.path, self._files))
         except (FileUnreadable, SourceUnreachable) as error:
@@ -52,12 +52,12 @@ class RecordedQueue:
 
 
 def read_world(name: str, files: Files) -> World:
-    """Return the world recorded in a file; raises FileUnreadable with the position."""
+    """Return the world recorded in a file; raises FileUnreadable with the error's position."""
     return world_of(name, files.read(name, _LIMIT_BYTES))
 
 
 def world_of(name: str, content: bytes) -> World:
-    """Return a recorded world; raises FileUnreadable with the position in this file."""
+    """Return a recorded world; raises FileUnreadable with the error's position in this file."""
     try:
         return World.model_validate_json(content)
     except ValidationError as error:
@@ -90,7 +90,7 @@ def _not_a_world(name: str, content: bytes, errors: list[ErrorDetails]) -> str:
 
 
 def _describe_error(error: ErrorDetails, recorded: object) -> str | None:
-    """Return an error with its path; None for an alternative type that does not apply.
+    """Return an error with its path; None if it is about a type that does not apply.
 
     Parts of an error's location that are not in the recording are names of types.
     """

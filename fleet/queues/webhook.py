@@ -1,6 +1,6 @@
-"""Send notices to a webhook, or to a program that mails them; both with a time limit.
+"""Send notices to a webhook, or to a program that mails them, with a time limit.
 
-Redirects are not followed and the answer is not read, so that a token reaches only the server in
+Redirects are not followed and the reply is not read, so that a token reaches only the server in
 fleet.yaml. If the address itself is secret, messages contain only its host.
 """
 
@@ -23,7 +23,7 @@ _SECONDS = 20
 
 
 class WebhookMessenger:
-    """POSTs notices as JSON."""
+    """Sends notices as JSON in a POST."""
 
     def __init__(
         self, webhook: Webhook, secrets: Secrets, *, limits: ReadLimits = _LIMITS
@@ -72,7 +72,7 @@ class WebhookMessenger:
 
 
 def _redact_address(address: str) -> str:
-    """Return the part of a secret address that may be shown."""
+    """Return the part of a secret address that messages may show."""
     try:
         return f"{urlsplit(address).hostname or 'the webhook'}"
     except ValueError:
@@ -80,7 +80,7 @@ def _redact_address(address: str) -> str:
 
 
 class CommandMessenger:
-    """Runs a program to send notices, such as `mail`."""
+    """Runs a program that sends notices, such as `mail`."""
 
     def __init__(self, command: Sequence[str], environment: Sequence[str], folder: Path) -> None:
         self._command = command
@@ -88,7 +88,7 @@ class CommandMessenger:
         self._folder = folder
 
     def send(self, _subject: str, text: str, _body: Mapping[str, object]) -> None:
-        """Run it with the text on its standard input; raises SourceUnreachable if it fails."""
+        """Run the program with the text as its input; raises SourceUnreachable if it fails."""
         run(
             Invocation(
                 what="the command",

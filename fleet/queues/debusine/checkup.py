@@ -1,4 +1,4 @@
-"""Check a Debusine server: its time, its user, its counts, its database."""
+"""Check a Debusine server: its time, its user, its counts and its database."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ class _Who(QueueReply):
 
 
 class DebusineServer:
-    """One Debusine server, queried with a viewer's token."""
+    """One Debusine server, queried with the token of a viewer."""
 
     def __init__(
         self, queue: DebusineQueue, token: str | None, *, now: Callable[[], datetime] = utc_now
@@ -50,7 +50,7 @@ class DebusineServer:
         self._now = now
 
     def summary(self) -> Summary:
-        """Return its time, workers and work; this needs no token."""
+        """Return the time, workers and work of the server, without a token."""
         with self._asking() as asking:
             reply = asking.get(STATUS)
             asked_at = self._now()
@@ -66,13 +66,13 @@ class DebusineServer:
         )
 
     def user(self) -> str:
-        """Return the user of the token; empty if the server does not recognise it."""
+        """Return the user of the token; empty if the server does not recognise the token."""
         with self._asking() as asking:
             who = asking.get(_WHO, self._queue.scopes[0]).parse(_Who)
         return who.user if who.auth else ""
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of pending requests for workers by scope, without a token."""
+        """Map scopes to the number of pending requests for workers, without a token."""
         with self._asking() as asking:
             counted = counts_by_scope(asking)
         return {scope: counted[scope] for scope in self._queue.scopes if scope in counted}

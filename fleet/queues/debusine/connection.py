@@ -1,11 +1,11 @@
-"""Reach a Debusine server: connect to its database, or run its admin command.
+"""Connect to a Debusine server's database, or run its admin command.
 
-A reading connection is read-only, limits the time of every statement, and uses one snapshot. No
-error repeats a password.
+A connection for reading is read-only, limits the time of each statement, and uses one snapshot. No
+error message contains a password.
 
-A database does not store its server's version, and the applied migrations depend on its age, so
-versions are identified by the columns that fleet uses. To support another version, look at its
-changes to TABLES, run the live tests with it, and add its columns to KNOWN.
+A database does not store the version of its server, and its migrations depend on its age. So a
+version is identified by the columns that fleet uses. To support another version, check how it
+changes TABLES, run the live tests with it, and add its columns to KNOWN.
 """
 
 import os
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 STATEMENT_SECONDS = 30
-# There are few groups, but PostgreSQL estimates many: with little memory it would sort, and it
-# would not use a second process to count in parallel.
+# There are few groups, but PostgreSQL estimates many. With little memory it would then sort, and
+# it would not use a second process to count in parallel.
 _SETTINGS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; SET LOCAL work_mem = '128MB'; "
     "SET LOCAL enable_mergejoin = off; SET LOCAL parallel_tuple_cost = 0.001"
@@ -39,8 +39,8 @@ _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks
 def reading(dsn: str) -> "Iterator[Connection]":
     """Connect read-only; raises SourceUnreachable for all errors of the database.
 
-    One transaction with its own settings: a pooler such as pgbouncer refuses settings at the start
-    of a connection, and may assign each transaction a different one.
+    The settings belong to one transaction. A pooler such as pgbouncer refuses settings at the
+    start of a connection, and may use another connection for each transaction.
     """
     password = password_of(dsn)
     import psycopg
@@ -56,7 +56,7 @@ def reading(dsn: str) -> "Iterator[Connection]":
 
 
 def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
-    """Connect without prepared statements, so that a pooler may be in between."""
+    """Connect without prepared statements, so that a pooler can be between client and server."""
     import psycopg
 
     announce_connection("PostgreSQL")
@@ -64,7 +64,7 @@ def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
 
 
 def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
-    """Return an error of the driver as a message with advice, without the password."""
+    """Return the driver's error as a message with advice, without the password."""
     from psycopg import errors
 
     text = first_line(error)
@@ -102,7 +102,7 @@ def password_of(dsn: str) -> str:
     try:
         known = conninfo_to_dict(dsn)
     except ProgrammingError:
-        # The driver's message would repeat the password.
+        # The message of the driver would contain the password.
         raise SourceUnreachable(
             "not a DSN of PostgreSQL; expected one like postgresql://fleet_ro@host/debusine"
         ) from None
@@ -116,7 +116,7 @@ TABLES = (
     *("db_worker", "db_token", "db_workerpool", "db_scopeworkerpool"),
 )
 KNOWN = {"539c41736018": "0.16.2"}
-"""Version of Debusine by the digest of its columns of TABLES."""
+"""Digest of the columns in TABLES to the version of Debusine."""
 
 _VERSION = """\
 SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
@@ -143,7 +143,7 @@ def identify(connection: "Connection") -> str:
 
 
 def _reported_version(connection: "Connection") -> str:
-    """Return the version that the server's own Celery worker reported, if the role may read it."""
+    """Return the version that the server's Celery worker reported, or "no version"."""
     import psycopg
 
     try:
@@ -160,7 +160,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def ask_command(
     command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
 ) -> bytes:
-    """Return the output of a command with this input; raises SourceUnreachable if it fails."""
+    """Return a command's output for this input; raises SourceUnreachable if it fails."""
     call = Invocation(
         what=shlex.join(command),
         command=command,

@@ -1,7 +1,7 @@
 """Read a whole Debusine server over SQL: its waiting requests and its workers.
 
-Everything is read in one read-only transaction, from one snapshot. Unreadable parts are Unknown,
-with advice; demand and workers fail independently.
+One read-only transaction reads one snapshot. Unreadable parts are Unknown, with advice; demand and
+workers fail independently.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ _Read = TypeVar("_Read")
 
 
 class DebusineDatabase:
-    """The queue and the workers of one Debusine server, read with a read-only role."""
+    """The queue and the workers of one Debusine server, read by a read-only role."""
 
     def __init__(self, fleet: Fleet, queue: DebusineQueue, dsn: str, made: Made = tuple) -> None:
         self._fleet = fleet
@@ -45,7 +45,7 @@ class DebusineDatabase:
         self._made = made
 
     def read(self, now: datetime) -> QueueReading:
-        """Return all workers and the demand, grouped by the fields that fleet.yaml uses."""
+        """Return all workers, and the demand grouped by the fields that fleet.yaml uses."""
         try:
             with reading(self._dsn) as connection:
                 identify(connection)
@@ -100,7 +100,7 @@ class DebusineDatabase:
 
 
 def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") -> _Read | Unknown:
-    """Return the result or the reason of a failure, and keep the connection usable."""
+    """Return the result or the reason of a failure; the connection remains usable."""
     try:
         with _savepoint(connection):
             return read(connection)
@@ -113,7 +113,7 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
 
 @contextmanager
 def _savepoint(connection: "Connection") -> Iterator[None]:
-    """Roll back to a savepoint if something fails; a broken connection fails permanently."""
+    """Roll back to a savepoint if an error occurs; raise the error if the connection is broken."""
     import psycopg
 
     try:

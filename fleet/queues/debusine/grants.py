@@ -1,6 +1,6 @@
-"""Rights of a role in Debusine's database: to read, or also to change workers.
+"""Rights of a role in Debusine's database, to read it or also to change workers.
 
-Rights are granted by column: a role that reads demand cannot read the digests of tokens.
+Rights are granted by column, so that a role that reads demand cannot read token digests.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,12 +35,12 @@ READ: Mapping[str, tuple[str, ...]] = {
     ),
     "db_workspace": ("id", "name", "scope_id"),
 }
-"""The columns that are read, by table."""
+"""Table to the columns that are read."""
 
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One right of a role on a column."""
+    """A right of a role on a column."""
 
     table: str
     privilege: str
@@ -49,15 +49,15 @@ class Right:
 
 @dataclass(frozen=True)
 class GrantDifference:
-    """Missing and excess rights of a role."""
+    """Missing rights and excess rights of a role."""
 
     role: str
     missing: tuple[str, ...]
     excess: tuple[str, ...]
 
 
-# A writer changes rows of workers and tokens, and requeues requests. Debusine's own triggers run
-# with its rights: they read whole tokens, and track their owners.
+# A writing role changes rows of workers and tokens, and requeues requests. Debusine's triggers run
+# with its rights; they read whole tokens and track their owners.
 _CHANGE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "db_token",
@@ -117,7 +117,7 @@ _POWERS = ("SUPERUSER", "CREATEROLE", "CREATEDB", "REPLICATION", "BYPASSRLS")
 
 
 def rights(*, admin: bool = False) -> tuple[Right, ...]:
-    """Return the rights that a reading role needs, or one that also changes workers; sorted."""
+    """Return the sorted rights of a role that reads, or (`admin`) also changes workers."""
     needed = {Right(table, "SELECT", name) for table, names in READ.items() for name in names}
     if admin:
         needed = {right for right in needed if right.table not in _READ_WHOLE}
@@ -127,7 +127,7 @@ def rights(*, admin: bool = False) -> tuple[Right, ...]:
 
 
 def write_grants(role: str, *, admin: bool = False) -> str:
-    """Return the SQL that creates a role with exactly the rights it needs."""
+    """Return the SQL that creates a role with exactly the rights that it needs."""
     name = '"' + role.replace('"', '""') + '"'
     lines = [
         f"CREATE ROLE {name} LOGIN;",
@@ -139,7 +139,7 @@ def write_grants(role: str, *, admin: bool = False) -> str:
 
 
 def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference:
-    """Return the missing and excess rights of the connection's role; read-only."""
+    """Return the missing and excess rights of the connection's role; changes no data."""
     role, *powers, uses, creates = connection.execute(_ROLE).fetchall()[0]
     columns: dict[str, list[str]] = dict(connection.execute(_COLUMNS, (list(READ),)).fetchall())
     held = {Right(*row) for row in connection.execute(_HELD).fetchall()}
@@ -150,13 +150,13 @@ def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference
     return GrantDifference(
         role=role,
         missing=(*missing, *_summarize(needed - held)),
-        # The other rights of a superuser are endless.
+        # A superuser has all rights, so its other excess rights are not listed.
         excess=tuple(excess) if powers[0] else (*excess, *_summarize(held - needed)),
     )
 
 
 def _expand_columns(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Iterable[Right]:
-    """Return rights by single columns, except those on whole tables."""
+    """Yield a right per column, except for rights on whole tables."""
     for right in needed:
         if right.column == EVERY and right.privilege == "SELECT":
             yield from (Right(right.table, "SELECT", name) for name in columns[right.table])
@@ -165,13 +165,13 @@ def _expand_columns(needed: Iterable[Right], columns: Mapping[str, list[str]]) -
 
 
 def _summarize(held: Iterable[Right]) -> tuple[str, ...]:
-    """Return the excess rights, one line for each table and kind of right."""
+    """Return a line for each table and kind of right."""
     found = _group_by_table(sorted(held))
     return tuple(f"{privilege} on {table}{columns}" for table, privilege, columns in found)
 
 
 def _group_by_table(found: Iterable[Right]) -> Iterator[tuple[str, str, str]]:
-    """Yield each table and kind of right with its columns in brackets, omitted if all."""
+    """Yield table, kind of right, and the columns in brackets; no columns if it has all."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for right in found:
         grouped.setdefault((right.table, right.privilege), []).append(right.column)

@@ -1,15 +1,15 @@
-"""Read the history of earlier runs from Debusine's database, and which packages affect decisions.
+"""Read the history of runs from Debusine's database, and which packages affect decisions.
 
-Only the latest runs are read: the table of a server grows without limit, and only the ids are
+Only the latest requests are read, because the table of a server grows without limit. Only ids are
 roughly in the order in which runs ended.
 
-The required tags, task and priority of a request are always read: they decide on its workers, its
-duration and its order. Debusine does not report who requested a tag, so the people of `asked_by`
-are not evaluated here. A request's name, which the allow-list and histories use, matters only by
-its effects: see `packages`.
+The required tags, task and priority of a request are always read, since they decide on its
+workers, its duration and its order. Debusine does not report who requested a tag, so `asked_by` is
+not evaluated here. The allow-list and histories use a request's name, but only by its effects: see
+`packages`.
 
-A queue has tens of thousands of packages, and few of them affect a decision; the others need not
-be distinguished. Packages with the same effects are one class, whatever their names.
+A queue has tens of thousands of packages. Few packages affect a decision; the others need not be
+distinguished. Packages with the same effects are one class, whatever their names.
 """
 
 from collections import Counter, defaultdict
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _MAX_REQUESTS_READ = 200_000
-"""Number of the latest requests that are read, whatever their results."""
+"""Number of the latest requests that are read, with any result."""
 _MOST_RUNS = 1000
 _SECONDS = """\
 SELECT r.task_name, r.scheduler_tags_required,
@@ -84,12 +84,12 @@ SELECT u.task_name, u.tag, array_agg(u.memory) FILTER (WHERE u.memory >= 0),
  WHERE u.nth <= %(most)s GROUP BY 1, 2"""
 
 _About = tuple[str, tuple[str, ...], str | None]
-"""Task, required tags and package; None: any package."""
+"""Task, required tags and package; None for any package."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Average duration of runs: of one package, else of all with the same required tags."""
+    """Average duration of runs, for one package or else for all with the same required tags."""
 
     of: Mapping[_About, float] = field(default_factory=dict)
 
@@ -99,13 +99,13 @@ class Seconds:
         return None if found is None else round(found)
 
     def expecting(self, request: Request) -> Request:
-        """Return a request with its expected duration."""
+        """Return the request with its expected duration, if that is known."""
         found = self.expected(request.task, request.required, request.package)
         return request if found is None else request.altered(expected_seconds=found)
 
 
 def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds:
-    """Return the average durations of the latest runs, these packages separately."""
+    """Return the average durations of the latest runs, separately for these packages."""
     values = {
         "looked_at": _MAX_REQUESTS_READ,
         "tags": _tags(packages),
@@ -124,7 +124,7 @@ def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds
 def read_runs(
     connection: "Connection", packages: Collection[str], fleet: str
 ) -> tuple[FinishedRun, ...]:
-    """Return the latest runs of these packages on machines of a fleet, which have its names."""
+    """Return the latest runs of these packages on machines of this fleet."""
     if not packages:
         return ()
     values = {
@@ -148,7 +148,7 @@ def running_packages(connection: "Connection") -> frozenset[str]:
 
 
 def read_peaks(connection: "Connection", packages: Collection[str]) -> tuple[TaskHistory, ...]:
-    """Return the peak usage of the latest runs of these packages, by task and package."""
+    """Return the peak memory and disk usage of the latest runs, per task and package."""
     values = {"looked_at": _MAX_REQUESTS_READ, "tags": _tags(packages), "most": _MOST_RUNS}
     rows = connection.execute(_PEAKS, values).fetchall()
     return tuple(
@@ -178,10 +178,10 @@ NAMED_PATHS = (*ARCHITECTURE_FIELDS, _SOURCE_BUILD)
 
 @dataclass(frozen=True)
 class Looks:
-    """Inputs of decisions in the requests."""
+    """The fields of requests that can affect a decision."""
 
     provided: Collection[str] = frozenset()
-    """Tags that some worker or pool requires of requests; other provided tags have no effect."""
+    """Tags that a worker or pool requires of requests; other provided tags have no effect."""
     paths: tuple[str, ...] = ()
     """Paths in task data, sorted."""
     scope: bool = False
@@ -193,7 +193,7 @@ class Looks:
 
 
 def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
-    """Return the inputs that this fleet.yaml uses, and workers that require these tags."""
+    """Return the request fields that fleet.yaml uses, or workers that require these tags."""
     by_pools = {tag for pool in fleet.dynamic_pools.values() for tag in pool.requires}
     teams = fleet.teams.values()
     by_pools |= {GROUP_TAG + group for team in teams for group in team.groups}
@@ -243,7 +243,7 @@ _WRITTEN = (
 
 
 class SourcePackage(NamedTuple):
-    """A source package in a workspace, whose own id comes first."""
+    """A source package in a workspace, which also has a numeric id."""
 
     workspace_id: int
     scope: str
@@ -252,17 +252,17 @@ class SourcePackage(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """Possible effects of a package."""
+    """The possible effects of a package."""
 
     taken: tuple[tuple[int, ...], ...]
-    """Rules that match it, for each architecture that a name may contain; below 0 those of
-    `durations`."""
+    """Rules that match the package, for each architecture in its possible names; negative numbers
+    are patterns of `durations`."""
     asked: tuple[tuple[str, tuple[object, ...]], ...]
-    """Requirements from its history, for each task."""
+    """Task to the requirements from the package's history."""
 
 
 class PackageEvaluator:
-    """Returns the effects of a package, from this fleet.yaml and the usage of earlier runs."""
+    """Finds the effects of packages, from this fleet.yaml and the usage of earlier runs."""
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
         self._rules = [rule for rule in fleet.derive if rule.history is not None]
@@ -276,7 +276,7 @@ class PackageEvaluator:
         self._timed = patterns_of(fleet)
 
     def of_package(self, of: SourcePackage, architectures: Iterable[str]) -> _Decided | None:
-        """Return the possible effects of a package on its requests; None without any effect."""
+        """Return the possible effects of a package on its requests; None if it has no effect."""
         names = (f"{of.scope}/{of.workspace}/{each}/{of.package}" for each in architectures)
         tasks = sorted(self._tasks.get(of.package, ()))
         found = _Decided(
@@ -286,7 +286,7 @@ class PackageEvaluator:
         return found if any(found.taken) or any(any(asked) for _, asked in found.asked) else None
 
     def of_request(self, request: Request) -> Hashable | None:
-        """Return the effects of one request's name; None without any effect."""
+        """Return the effects of the name of a request; None if it has no effect."""
         rules = self._allowed.rules_for(request) if self._allowed else ()
         names = (*names_of(request), request.package or "")
         taken = (*(rule.index for rule in rules), *self._lasting(names))
@@ -299,7 +299,7 @@ class PackageEvaluator:
         return (*(rule.index for rule in rules), *self._lasting(names))
 
     def _lasting(self, names: tuple[str, ...]) -> Iterator[int]:
-        """Yield the patterns of `durations` that match a name, counted from -1 down."""
+        """Yield the patterns of `durations` that match a name, as the numbers -1, -2 and so on."""
         for number, pattern in enumerate(self._timed):
             if is_about(pattern, names):
                 yield -1 - number
@@ -311,17 +311,17 @@ class PackageEvaluator:
 
 @dataclass(frozen=True)
 class Packages:
-    """The waiting packages that affect a decision, by class."""
+    """The waiting packages that affect a decision, with their classes."""
 
     decider: PackageEvaluator
     classes: Mapping[SourcePackage, int] = field(default_factory=dict)
     history: tuple[TaskHistory, ...] = ()
     by_architecture: bool = False
-    """For some package, the matching rule depends on the architecture."""
+    """Whether some package has a matching rule that depends on the architecture."""
 
     @property
     def alone(self) -> frozenset[str]:
-        """Return the packages that are alone in their class, so their group has no other."""
+        """Return the packages that are the only package of their class."""
         of_class: defaultdict[int, set[str]] = defaultdict(set)
         for source, number in self.classes.items():
             of_class[number].add(source.package)
@@ -331,7 +331,7 @@ class Packages:
 def read_packages(
     connection: "Connection", scopes: Sequence[str], looks: Looks, *, of: tuple[Fleet, date]
 ) -> Packages:
-    """Return the classes of waiting packages, if this fleet.yaml uses any today."""
+    """Return the classes of waiting packages, if fleet.yaml uses packages today."""
     if not (looks.named or looks.history):
         return Packages(PackageEvaluator(*of))
     values: dict[str, object] = {"scopes": list(scopes), "prefix": PACKAGE_TAG}
@@ -356,7 +356,7 @@ def read_packages(
 
 
 def _architectures(connection: "Connection", values: dict[str, object]) -> tuple[str, ...]:
-    """Return every architecture that may be part of the name of a waiting request."""
+    """Return each architecture that may be part of the name of a waiting request."""
     found = {ANY_ARCHITECTURE, SOURCE_ARCHITECTURE}
     for (required,) in connection.execute(_REQUIRED, values):
         found |= {tag[len(_BUILD_ARCH) :] for tag in required if tag.startswith(_BUILD_ARCH)}

@@ -1,8 +1,8 @@
-"""List a Debusine server's own worker pools, by its admin command or by SQL.
+"""List the worker pools of a Debusine server, by its admin command or by SQL.
 
-Both return the listing of `debusine-admin worker_pool list --yaml` as text. SQL adds
-architectures, tags, and the scopes that may use a pool. It never reads db_asset, which names
-provider accounts but also has their credentials.
+Both ways return the listing of `debusine-admin worker_pool list --yaml` as text. SQL adds
+architectures, tags, and the scopes that may use a pool. SQL never reads db_asset, which has the
+names of provider accounts but also their credentials.
 """
 
 import json
@@ -39,7 +39,7 @@ SELECT p.name FROM db_workerpool p
 
 
 def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) -> bytes:
-    """Return the output of the server's admin command; its errors are shown to the user."""
+    """Return the output of the server's admin command; raises its errors for the user."""
     command = [*admin, *LIST]
     content = ask_command(command, seconds=seconds, limit=limit)
     if not content.strip():
@@ -48,7 +48,7 @@ def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) ->
 
 
 def list_by_sql(dsn: str, *, limit: int) -> bytes:
-    """Return the pools in a server's database, as YAML; read-only."""
+    """Return the pools in a server's database as YAML; changes no data."""
     with reading(dsn) as connection:
         rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
     if len(rows) > _MOST_POOLS:
@@ -60,15 +60,15 @@ def list_by_sql(dsn: str, *, limit: int) -> bytes:
 
 
 def launching_pools(connection: "Connection") -> tuple[str, ...]:
-    """Return the server's own pools for which it would launch machines, sorted.
+    """Return the pools for which the server itself launches machines, sorted.
 
-    These are enabled, and open to every scope or linked to one.
+    These pools are enabled, and are open to all scopes or linked to a scope.
     """
     return tuple(name for (name,) in connection.execute(_LAUNCHING).fetchall())
 
 
 def _listing(rows: Sequence[tuple[Any, ...]]) -> bytes:
-    # JSON is also YAML; each pool has one line, so that positions are useful.
+    # JSON is also YAML; each pool has one line, so that line numbers are useful.
     return b"".join(b"- " + json.dumps(_entry(*row)).encode() + b"\n" for row in rows) or b"[]\n"
 
 

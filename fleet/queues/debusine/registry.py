@@ -1,13 +1,12 @@
 """Register, drain and disable the workers of a Debusine server.
 
 The functions of `changes` run over SQL from here, or in the shell of the server's admin command,
-so both change the same rows in the same way. Only the machine gets a token; the server gets its
-digest.
+so that both change the same rows in the same way. Only the machine gets a token; the server gets
+the digest of the token.
 
-Each change is read back immediately, and again one scheduler interval later: the server saves
+Each change is read back immediately, and again one scheduler interval later. The server saves
 whole rows as it read them, and a running pass of its scheduler still assigns work from old data. A
-reverted change is repeated; a request that was assigned to a just disabled worker goes back to the
-queue.
+reverted change is repeated. A request that was assigned to a worker just disabled is requeued.
 """
 
 import hashlib
@@ -52,13 +51,13 @@ class Channel(Protocol):
 
 
 class SqlChannel:
-    """A connection to the server's database, with a role that may write."""
+    """A connection to the server's database, by a role that may write."""
 
     def __init__(self, dsn: Callable[[], str]) -> None:
         self._dsn = dsn
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Run each in a separate transaction, over one connection."""
+        """Run each call in a separate transaction, over one connection."""
         dsn = self._dsn()
         password = password_of(dsn)
         import psycopg
@@ -89,7 +88,7 @@ def _run(
 
 def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Execute:
     def execute(statement: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
-        # The text is a constant of `changes`; only values of placeholders come from elsewhere.
+        # The text is a constant of `changes`; only values of placeholders vary.
         cursor = connection.execute(statement.encode(), values)
         return cursor.fetchall() if cursor.description else ()
 
@@ -121,7 +120,7 @@ except changes.ChangeRefused as refusal:
 print({mark!r} + json.dumps([done, refused]))
 """
 SENT = "c7e960e74868e7eb15088ffa56ab28bb7172464e396e91cd15ad4d2bc0b4772c"
-"""The SHA-256 of `changes.py` in this version of fleet; no other content is sent to a server."""
+"""SHA-256 of `changes.py` in this version of fleet; no other content is sent to a server."""
 
 
 def _script() -> str:
@@ -142,15 +141,15 @@ Shell = Callable[[Sequence[str], bytes], bytes]
 
 
 class CommandChannel:
-    """The server's admin command, as a list of arguments: here, over ssh, in a container."""
+    """The server's admin command as a list of arguments, which may run ssh or a container."""
 
     def __init__(self, admin: Sequence[str], shell: Shell = ask_command) -> None:
         self._command = (*admin, "shell")
         self._shell = shell
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Send them to the command's shell as one line, which interactive shells accept too."""
-        # A random mark, so that no other output can be mistaken for the answer.
+        """Send the calls to the shell as one line, which interactive shells accept too."""
+        # The mark is random, so that no other output can be mistaken for the answer.
         mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
             changes=_script(),
@@ -180,14 +179,14 @@ _Written = Literal["drained", "given back", "off", "perhaps off"]
 _REPEATED_CHANGES: Mapping[_Written, Callable[..., Any]] = {
     "drained": changes.drain,
     "given back": changes.resume,
-    # It cannot have fetched requests assigned since, so they go back to the queue.
+    # A disabled worker cannot have fetched requests assigned later, so they are requeued.
     "off": changes.release,
     "perhaps off": changes.release,
 }
 
 
 class DebusineRegistry:
-    """The workers of one server: a Registry and an Enroller."""
+    """The workers of one server, as Registry and Enroller."""
 
     def __init__(
         self,
@@ -205,12 +204,12 @@ class DebusineRegistry:
         self._clock = clock
         self._written: dict[str, _Written] = {}
         self._last = 0.0
-        # Once is enough: a server is stopped while it is migrated.
+        # One check is sufficient, since a server is stopped for a migration.
         known = {"tables": list(TABLES), "known": list(KNOWN)}
         self._check: tuple[Call, ...] = ((changes.check_version, known),)
 
     def enrol(self, enrolment: Enrolment) -> str:
-        """Return the token of a worker that the server now expects."""
+        """Return the token of a worker; the server then expects this worker."""
         name = enrolment.worker
         if len(name) > LONGEST:
             raise SourceUnreachable(
@@ -233,27 +232,27 @@ class DebusineRegistry:
         return token
 
     def drain(self, worker: str) -> None:
-        """Assign no new work to a worker: empty its list of accepted tasks."""
+        """Prevent new work for a worker by emptying its list of accepted tasks."""
         self._write(worker, "drained", changes.drain)
 
     def resume(self, worker: str) -> None:
-        """Assign work to a worker again: restore its list of accepted tasks."""
+        """Permit work for a worker again by restoring its list of accepted tasks."""
         self._write(worker, "given back", changes.resume)
 
     def disable(self, worker: str) -> None:
-        """Disable an idle worker."""
+        """Disable an idle worker; raises WorkerBusy if the worker has a request."""
         self._write(worker, "off", changes.disable)
 
     def revoke(self, worker: str) -> None:
-        """Revoke the token of a worker that never registered."""
+        """Revoke the token of a worker; raises WorkerBusy if it has registered."""
         self._write(worker, "off", changes.revoke)
 
     def release(self, worker: str) -> None:
-        """Disable a worker whose machine is gone, and requeue its request."""
+        """Disable a worker whose machine no longer exists, and requeue its requests."""
         self._write(worker, "off", changes.release)
 
     def confirm(self, tell: Tell) -> None:
-        """Read back one scheduler interval later, and repeat reverted changes."""
+        """Read changes back one scheduler interval later, and repeat reverted changes."""
         if not self._written:
             return
         seconds = max(0.0, self._last + INTERVAL - self._clock())
@@ -272,7 +271,7 @@ class DebusineRegistry:
         """Repeat a change until it can be read back, at most three times."""
         before = self._written.get(worker)
         for _ in range(_MAX_ATTEMPTS):
-            # The answer may be lost after the change, so it is read back even then.
+            # The reply may be lost after the change, so the change is read back even then.
             self._note(worker, "perhaps off" if what == "off" else None)
             try:
                 seen = self._run(change, worker, fleet=self._fleet)
@@ -282,12 +281,12 @@ class DebusineRegistry:
             self._note(worker, what)
             if _shows_change(seen, what):
                 return
-            # A pass of the scheduler may assign it a request that it can no longer fetch.
+            # A pass of the scheduler may assign a request that the worker can no longer fetch.
             change = changes.release if change is changes.disable else change
         raise self._reverted_error(worker, what)
 
     def _note(self, worker: str, what: _Written | None) -> None:
-        """Record the change to read back one scheduler interval from now."""
+        """Record a change that must be read back one scheduler interval from now."""
         self._last = self._clock()
         self._written.pop(worker, None)
         if what:
@@ -300,7 +299,7 @@ class DebusineRegistry:
         )
 
     def _run(self, change: Callable[..., Any], worker: str, **others: object) -> Mapping[str, Any]:
-        """Make a change and return the worker's row as read back."""
+        """Make a change, and return the worker's row as read back."""
         call, look = {"name": worker, **others}, {"name": worker}
         *_, seen = self._channel.run([*self._check, (change, call), (changes.look, look)])
         self._check = ()
@@ -318,13 +317,13 @@ def _metadata(enrolment: Enrolment) -> dict[str, Any]:
 
 
 def _shows_change(seen: Mapping[str, Any], what: _Written) -> bool:
-    """Return whether a row shows the change."""
+    """Return whether a row shows this change."""
     match what:
         case "drained":
             return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])
         case "given back":
             return changes.BEFORE_DRAIN not in seen["static"]
         case "perhaps off" if seen["enabled"] or seen["awaited"]:
-            return True  # it never came to be
+            return True  # the change was not made
         case "off" | "perhaps off":
             return not (seen["enabled"] or seen["awaited"] or seen["held"])

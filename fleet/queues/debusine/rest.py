@@ -1,12 +1,12 @@
-"""Read the waiting requests of Debusine over REST, and compare the lists with the server's counts.
+"""Read Debusine's waiting requests over REST, and compare lists with the server's counts.
 
-Debusine answers 200 and silently omits rows that the token's user may not see, and lists nothing
-for a missing scope header or a task type in lower case. So the counts of `open-metrics` (by scope)
-and `service-status` (whole server) must confirm a list. REST has no list of workers, so a
-reading's registry is None.
+Debusine answers 200 and silently omits rows that the token's user may not see. It lists nothing if
+the scope header is missing or the task type is in lower case. So the counts of `open-metrics` (by
+scope) and `service-status` (whole server) must confirm a list. REST has no list of workers, so the
+workers of a reading are None.
 
-The newest come first. If a list is too long, the remaining time is used for its other end: of
-equal priority, Debusine serves the oldest first.
+Lists start with the newest requests. If a list is too long, the remaining time is used for its
+other end, since Debusine serves the oldest of equal priority first.
 """
 
 import re
@@ -26,21 +26,20 @@ from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, TooSlow, re
 from fleet.schema.model import DebusineQueue
 
 _LISTING_SHARE = 0.6
-"""Share of the time limit in which lists are read; requests not listed by then are only
-counted."""
+"""Fraction of the time limit in which lists are read; later requests are only counted."""
 _TURNING_SHARE = _LISTING_SHARE / 2
-"""Share of the time limit after which an unfinished list is read from its other, oldest end."""
+"""Fraction of the time limit after which an unfinished list is read from its oldest end."""
 _REREADING_SHARE = 0.85
-"""Share of the time limit after which no list is read."""
+"""Fraction of the time limit after which no list is read."""
 
 
 class DebusineRest:
-    """The queue of one Debusine server, read with a viewer's token.
+    """The queue of one Debusine server, read with the token of a viewer.
 
     `paths` are the paths in task data that rules of `derive` use.
     """
 
-    def __init__(  # noqa: PLR0913 - the server, what to keep, and limits that tests shorten
+    def __init__(  # noqa: PLR0913 - the server, the paths, and limits that tests shorten
         self,
         queue: DebusineQueue,
         token: str | None,
@@ -82,14 +81,14 @@ class DebusineRest:
         )
 
     def _rows(self, reader: Reader) -> tuple[tuple[ListedRow, ...], QueueSample | None]:
-        """Return the pending requests of every scope, and a sample of the rest."""
+        """Return the pending requests of all scopes, and a sample for requests not listed."""
         asking = RestSession(reader, self._token)
         over, late = self._deadline(reader, _LISTING_SHARE), self._deadline(reader, _TURNING_SHARE)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
         is_over = self._deadline(reader, _REREADING_SHARE)
         unlisted = Counter(_find_unlisted(walks, asking, is_over))
         rows = tuple(row for walk in walks for row in walk.rows.values())
-        # An unreadable request is only known to wait.
+        # The only known fact about an unreadable request is that it waits.
         unreadable = [
             row for row in rows if not isinstance(row, WorkRequestRow) and row.worker is None
         ]
@@ -97,14 +96,14 @@ class DebusineRest:
         return rows, _sample(walks, unlisted, unreadable)
 
     def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
-        """Return a function that checks whether this share of the time is over."""
+        """Return a function that returns whether this fraction of the time is over."""
         return lambda: reader.left() < self._max_age * (1 - share)
 
 
 def _find_unlisted(
     walks: "Sequence[Walk]", asking: "RestSession", is_over: Callable[[], bool]
 ) -> dict[str, int]:
-    """Return the number of pending requests of each scope that were not listed."""
+    """Map scopes to the number of their pending requests that were not listed."""
     pending = count_pending({walk.scope: len(walk.rows) for walk in walks}, asking)
     if isinstance(pending, int):
         _confirm_total(walks, pending, asking.page, is_over)
@@ -120,9 +119,9 @@ def _confirm_total(
     next_page: "Callable[[Walk], ListPage]",
     is_over: Callable[[], bool],
 ) -> None:
-    """Compare all lists with the total count of the server, which must not be smaller.
+    """Compare all lists with the server's total count, which must not be smaller.
 
-    Raises SourceUnreachable if more was listed, unless requests ended meanwhile.
+    Raises SourceUnreachable if more requests were listed, unless requests ended since.
     """
     listed = sum(walk.length for walk in walks)
     if listed <= total:
@@ -150,9 +149,9 @@ def _confirm(
 ) -> int:
     """Return the number of pending requests of a scope that were not listed.
 
-    A list that differs from the server's count is read again, because a queue changes meanwhile.
-    Raises SourceUnreachable if the difference exceeds the changes between two whole lists, and for
-    an unfinished list that is longer than the count.
+    A list that differs from the server's count is read again, because the queue may have changed.
+    Raises SourceUnreachable if the difference exceeds the changes between two complete lists, or
+    if an unfinished list is longer than the count.
     """
     first = frozenset(walk.rows)
     if not walk.done:
@@ -177,7 +176,7 @@ def _confirm(
 def _sample(
     walks: "Sequence[Walk]", unlisted: Mapping[str, int], unreadable: Sequence[ListedRow]
 ) -> QueueSample | None:
-    """Return a sample for the requests that were not listed; None if all were."""
+    """Return a sample for the requests that were not listed; None if all were listed."""
     if not any(unlisted.values()):
         return None
     listed = sum(len(walk.rows) for walk in walks) - len(unreadable)
@@ -190,7 +189,7 @@ def _sample(
 
 
 def _environments(rows: Sequence[WorkRequestRow]) -> dict[str, dict[str, str]]:
-    """Return the environments that the server has looked up, without contradictory ones."""
+    """Map ids to environments that the server has looked up; omit contradictory ones."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
     for number, record in filter(None, (row.environment() for row in rows)):
@@ -213,22 +212,22 @@ OLDEST = "cj0x"
 
 @dataclass
 class Walk:
-    """Progress in one scope's list; a row that moved to another page counts as read last."""
+    """Progress in the list of one scope; the last reading of a repeated row counts."""
 
     scope: str
     rows: dict[int | str, ListedRow] = field(default_factory=dict)
     delivered: int = 0
-    """Rows of all its pages, including repeated ones."""
+    """Number of rows on all pages that were read, including repeated rows."""
     cursor: str | None = None
     asked: set[str | None] = field(default_factory=set)
     done: bool = False
-    """Its last page was read, or both ends have met."""
+    """Whether the last page was read, or both ends have met."""
     newest: frozenset[int | str] | None = None
-    """Rows that were listed before it turned around; None if it did not."""
+    """Rows that were listed before the walk turned around; None if it has not turned around."""
 
     @property
     def length(self) -> int:
-        """Return the minimum length of the list; an unfinished one may repeat rows."""
+        """Return the minimum length of the list; an unfinished list may repeat rows."""
         return len(self.rows) if self.done else self.delivered
 
     def turn_around(self) -> None:
@@ -237,11 +236,11 @@ class Walk:
             self.newest, self.cursor = frozenset(self.rows), OLDEST
 
     def leads_to(self, page: ListPage) -> str | None:
-        """Return the cursor after a page; None at the end."""
+        """Return the cursor after a page; None at the end of the list."""
         return page.cursor() if self.newest is None else page.cursor_back()
 
     def take(self, page: ListPage) -> None:
-        """Add a page."""
+        """Add the rows of a page."""
         self.asked.add(self.cursor)
         self.delivered += len(page.rows)
         self.rows |= {row.id: row for row in page.rows}
@@ -249,7 +248,7 @@ class Walk:
         if self.newest is None:
             self.done = self.cursor is None
         else:
-            # The whole page, since rows created at the same time have no fixed order.
+            # Compare the whole page, since rows created at the same time have no fixed order.
             self.done = self.cursor is None or self.newest.issuperset(r.id for r in page.rows)
 
 
@@ -259,10 +258,10 @@ def walk_in_turn(
     is_over: Callable[[], bool],
     is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[Walk, ...]:
-    """Read each scope's list until the time is over, at least its first page; return the progress.
+    """Read the list of each scope until the time is over; return the progress of each.
 
-    The lists take turns by page, so that both ends of every long list are read; a list that is
-    unfinished late continues from its other end.
+    At least the first page of each list is read. The lists take turns by page, so that both ends
+    of each long list are read. If `is_late`, an unfinished list continues from its other end.
     """
     walks = tuple(map(Walk, scopes))
     for walk in walks:
@@ -277,7 +276,7 @@ def walk_in_turn(
 
 
 LIST = "/api/1.0/work-request/"
-# The task type has Debusine's spelling: `worker` would list nothing, with status 200.
+# The task type is spelled as in Debusine: `worker` would list nothing, with status 200.
 _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
 _MAX_SHOWN = 300
@@ -286,14 +285,14 @@ _REFUSED = (401, 403)
 
 
 class RestSession:
-    """The requests of one reading; the token is sent only where needed."""
+    """The requests of one reading; the token is sent only with a scope."""
 
     def __init__(self, reader: Reader, token: str | None) -> None:
         self._reader = reader
         self._token = token
 
     def page(self, walk: Walk) -> ListPage:
-        """Return the next page of a scope's list, after checking that it is of that list."""
+        """Return the next page of a scope's list, after checking that its rows belong there."""
         if walk.cursor in walk.asked or len(walk.asked) >= _MAX_PAGES:
             because = "loops" if walk.cursor in walk.asked else "does not end"
             raise SourceUnreachable(
@@ -338,9 +337,9 @@ class RestSession:
         only: bytes = b"",
         silence: float | None = None,
     ) -> Reply:
-        """Return an answer with status 200, or its lines that start with `only`.
+        """Return a reply with status 200; `only` limits it to lines that start with this text.
 
-        With a scope, the token is sent; without one it is not needed and not sent.
+        With a scope, the token is sent; otherwise it is not needed.
         """
         secret = {} if scope is None or self._token is None else {"Token": self._token}
         headers = {} if scope is None else {"X-Debusine-Scope": scope, **secret}
@@ -389,7 +388,7 @@ def _explain_timeout() -> Iterator[None]:
 METRICS = "/api/1.0/open-metrics/"
 STATUS = "/api/1.0/service-status/"
 _METRICS_SILENCE_SECONDS = 120
-"""Seconds without a byte: a large server computes its metrics for each request, slowly."""
+"""Seconds without data; a large server computes its metrics slowly for each request."""
 _FAMILY = b"work_requests{"
 _SAMPLE = re.compile(
     r"work_requests\{(?P<labels>[^\n]*)\} (?P<value>\d{1,15}(?:\.\d+)?(?:e\+?\d\d?)?)$",
@@ -415,9 +414,9 @@ class ServiceStatus(QueueReply):
 def count_pending(listed: Mapping[str, int], asking: RestSession) -> Mapping[str, int] | int:
     """Return the server's counts of pending requests for workers by scope.
 
-    `listed` are the rows read of every scope, including those with a worker, like in the server's
-    counts. If only the total is available, and it does not exceed the listed rows, the list is
-    complete, and that total is returned.
+    `listed` maps each scope to its listed rows. They include rows with a worker, as the server's
+    counts do. If only the total is available and does not exceed the listed rows, the list is
+    complete and the total is returned.
     """
     try:
         counted = counts_by_scope(asking)
@@ -441,7 +440,7 @@ def count_pending(listed: Mapping[str, int], asking: RestSession) -> Mapping[str
 
 
 def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
-    """Return the error for a list that differs from the server's count."""
+    """Return the error about a list that differs from the server's count."""
     if listed > pending:
         return _beyond_count(f"scope {scope}", listed, pending)
     return SourceUnreachable(
@@ -460,7 +459,7 @@ def _beyond_count(scopes: str, listed: int, pending: int) -> SourceUnreachable:
 
 
 def counts_by_scope(asking: RestSession) -> dict[str, int]:
-    """Return the number of pending requests for workers of every existing scope."""
+    """Map each existing scope to its number of pending requests for workers."""
     reply = asking.get(METRICS, only=_FAMILY, silence=_METRICS_SILENCE_SECONDS)
     counted: dict[str, int] = {}
     text = reply.body.decode("utf-8", errors="replace")
@@ -469,7 +468,7 @@ def counts_by_scope(asking: RestSession) -> dict[str, int]:
         scope = labels.get("scope")
         if scope is None:
             continue
-        # Debusine lists all its scopes, also with zeros: a missing scope is not just empty.
+        # Debusine lists all its scopes, also with zeros, so a missing scope is not merely empty.
         counted.setdefault(scope, 0)
         if labels.get("status") == "pending" and labels.get("task_type") == "Worker":
             counted[scope] += int(float(sample["value"]))

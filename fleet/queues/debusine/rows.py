@@ -1,7 +1,7 @@
 """Parse a page of Debusine's work requests.
 
-The task data keeps only the fields of TASK_FIELDS and the fields in rules of `derive`, and only
-plain values and lists of them.
+Only the fields in TASK_FIELDS and in rules of `derive` are kept of the task data, and only plain
+values and lists of plain values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,14 +39,14 @@ TASK_FIELDS = (
 )
 ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
 TIMED_TASK = "autopkgtest"
-"""The only task of a worker that ends itself after a time in its request."""
+"""The only task of workers that stops after a time that its request contains."""
 LONGEST = 10**9
-"""Maximum deadline in seconds; longer ones are reduced to it."""
+"""Maximum deadline in seconds; longer deadlines are reduced to it."""
 _TIMEOUT = "timeout.global"
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
 OVERSIZED_ENVIRONMENT = "(too large, or no id)"
-"""Replaces an environment that is not kept; without one, the request could run on any
+"""Value for an environment that is not kept; without a value, the request could run on any
 architecture."""
 _LIST_LENGTH = 1_000
 GROUP_TAG = "task:group:"
@@ -54,7 +54,7 @@ PACKAGE_TAG = "task:source-package:"
 
 
 def bounded_priority(priority: int) -> int:
-    """Return a priority within the range of a request's; the sum of two columns may exceed it."""
+    """Return a priority in the range of requests, which the sum of two columns may exceed."""
     return min(max(priority, -MOST), MOST)
 
 
@@ -71,20 +71,20 @@ def _none_if_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> in
 
 
 class ListedRow(QueueReply):
-    """The part of a work request that is needed to count it, which unreadable ones have too."""
+    """The part of a work request that is needed to count it, even if the request is unreadable."""
 
     id: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | Line
     task_type: Line
     status: Line
     scope: Line
     worker: Annotated[Id | None, WrapValidator(_none_if_unreadable)]
-    """Also None if it is unreadable, so that the request counts as waiting."""
+    """Worker of the request; also None if unreadable, so that the request counts as waiting."""
     is_unreadable_because: Line = ""
-    """The reason why the rest is unreadable; not a key of Debusine's."""
+    """Reason why the request is unreadable; not a key of Debusine's reply."""
 
 
 class WorkRequestRow(ListedRow):
-    """The fields that are read of one work request."""
+    """The fields of a work request that are read."""
 
     id: Id
     worker: Id | None
@@ -101,11 +101,11 @@ class WorkRequestRow(ListedRow):
 
     @property
     def priority(self) -> int:
-        """Return the priority by which Debusine serves it."""
+        """Return the priority by which Debusine serves the request."""
         return bounded_priority(self.priority_base + self.priority_adjustment)
 
     def to_request(self, paths: Iterable[str] = ()) -> Request:
-        """Return the request; `created_at` is used for its place in the queue's order.
+        """Return the request; `created_at` is used for the order of the queue.
 
         `paths` are paths in its task data that are kept in addition to TASK_FIELDS.
         """
@@ -126,7 +126,7 @@ class WorkRequestRow(ListedRow):
         )
 
     def environment(self) -> tuple[str, dict[str, str]] | None:
-        """Return the id and record of its environment, once the server has looked it up."""
+        """Return id and record of the environment; None until the server has looked it up."""
         return environment_of(self.dynamic_task_data or {})
 
     def _deadline(self) -> int | None:
@@ -139,7 +139,7 @@ class WorkRequestRow(ListedRow):
 
 
 class ListPage(QueueReply):
-    """One page of the list."""
+    """One page of a list."""
 
     next: Link | None = Field(description="Address of the next page.")
     previous: Link | None = Field(description="Address of the previous page.")
@@ -149,7 +149,7 @@ class ListPage(QueueReply):
 
     @property
     def rows(self) -> tuple[ListedRow, ...]:
-        """Return all its rows."""
+        """Return all rows of the page, including unreadable rows."""
         return (*self.results, *self.counted)
 
     def cursor(self) -> str | None:
@@ -162,7 +162,7 @@ class ListPage(QueueReply):
 
 
 def _cursor(link: str | None) -> str | None:
-    """Return the cursor in a link; the rest is ignored, since it may name another host."""
+    """Return the cursor in a link; ignore the rest, since it may name another host."""
     if link is None:
         return None
     try:
@@ -178,7 +178,7 @@ def _cursor(link: str | None) -> str | None:
 
 
 def package_of(provided: Iterable[str]) -> str | None:
-    """Return the source package in a request's tags; None if there are several."""
+    """Return the source package in a request's tags; None unless there is exactly one."""
     packages = _after(PACKAGE_TAG, provided)
     return packages[0] if len(packages) == 1 else None
 
@@ -189,7 +189,7 @@ def groups_of(provided: Iterable[str]) -> tuple[str, ...]:
 
 
 def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
-    """Return the id and record of an environment that the server has looked up for a request."""
+    """Return id and record of an environment that the server has looked up; None without one."""
     number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
     record = _within(field, "data")
     if not isinstance(number, int) or _within(field, "artifact_id") != number:
@@ -203,14 +203,14 @@ def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
 
 
 def keep(found: Mapping[str, object]) -> dict[str, Any]:
-    """Return the values at paths in task data that are kept, in their structure."""
+    """Return a nested mapping with the values at paths in task data that may be kept."""
     kept: dict[str, Any] = {}
     for path, value in sorted(found.items()):
         *above, name = path.split(".")
         is_absurd = name in ENVIRONMENT_KEYS and value is not None and not _is_shown(value)
         if at_path(kept, path) is None and (is_absurd or _is_shown(value)):
             place = kept
-            # An item of a list is kept under its index, since a path may lead there too.
+            # An item of a list is kept under its index, since a path may lead to an item.
             for step in above:
                 place = place.setdefault(step, {})
             place[name] = OVERSIZED_ENVIRONMENT if is_absurd else value
@@ -222,7 +222,7 @@ def _after(prefix: str, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def _within(value: object, *keys: str) -> object:
-    """Return the value under these keys; None if it is missing."""
+    """Return the value under these nested keys; None if it does not exist."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

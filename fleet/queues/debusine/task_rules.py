@@ -1,8 +1,8 @@
-"""Read and replace a workspace's task configuration over REST (0.16.2).
+"""Read and replace the task configuration of a workspace over REST (0.16.2).
 
-A post replaces all entries; entries that are sent back as stored stay untouched. So entries of
-others are read as stored (`…/item/`), and each post is tried with `dry_run` first. Entries of
-fleet have a separate path, like a file of a checkout.
+A post replaces all entries; entries that are sent back as stored do not change. So entries of
+other owners are read as stored (`…/item/`), and each post is tried with `dry_run` first. The
+entries of fleet have a separate path, like a file of a checkout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class TaskRules:
         path: str,
         seconds: float = 300,
     ) -> None:
-        """`path` is that of the entries that fleet writes."""
+        """`path` is the path of the entries that fleet writes."""
         self._url = queue.url
         self._rules = rules
         self._token = token
@@ -75,7 +75,7 @@ class TaskRules:
         self._limits = ReadLimits(total=seconds)
 
     def read(self) -> dict[str, HeldRules | Unknown]:
-        """Return the rules of each workspace; Unknown if they are unreadable."""
+        """Map workspaces to their rules; Unknown if they are unreadable."""
         return {place: self._read_held_rules(place) for place in self._rules.workspaces}
 
     def stored(self, place: str) -> list[Entry]:
@@ -83,7 +83,7 @@ class TaskRules:
         return list(self._read_entries(place))
 
     def post(self, place: str, entries: Sequence[Entry], *, dry_run: bool) -> Counts:
-        """Replace all entries of a workspace, or return the changes that this would make."""
+        """Replace all entries of a workspace; return the counts of changes, also in a dry run."""
         with Reader(self._url, limits=self._limits) as reader:
             contents = self._contents(reader, place)
             body: Body = {

@@ -1,6 +1,6 @@
-"""Read the waiting requests from Debusine's database, grouped there by the inputs of fleet.yaml.
+"""Read Debusine's waiting requests from its database, grouped by fields that fleet.yaml uses.
 
-The queue's order is by priority, then by creation: a group has the age and id of its oldest
+The order of the queue is by priority, then by creation. A group has the age and id of its oldest
 request.
 """
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A request that was created outside this range has an unknown age.
+# The age of a request that was created outside this range is unknown.
 _FIRST = datetime(1969, 12, 31, tzinfo=UTC)
 _LAST = datetime(2201, 1, 1, tzinfo=UTC)
 _SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
-# Unused inputs are constants, so they split no group. The smallest pair of age and id is that of
-# the oldest; a double distinguishes microseconds. Values in task data itself take precedence over
-# those that the server derived from it. PostgreSQL plans a WITH separately. It then does not
-# estimate as many groups as there are task data, and each of its processes counts its own rows,
-# instead of sending all to one.
+# Unused fields are constants, so that they split no group. The smallest pair of age and id belongs
+# to the oldest request; a double distinguishes microseconds. Values in task data precede values
+# that the server derived from it. PostgreSQL plans a WITH separately. So it does not estimate one
+# group per task data, and each of its processes counts its own rows instead of sending all rows to
+# one process.
 _GROUPS = """\
 SELECT task, required, priority, provided, class, scope, workspace, submitter, data, deadline,
        count(*), min(ARRAY[since, id])
@@ -67,8 +67,8 @@ SELECT r.task_name AS task, r.scheduler_tags_required AS required,
    AND s.name = ANY(%(scopes)s::text[])
   ) waiting
  GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"""
-# The tag is looked up once for each request: in the condition of a join, the planner would expect
-# it for each pair, and plan all later steps as if they cost nothing.
+# The tag is looked up once per request. In the condition of a join, the planner would expect it
+# per pair, and would plan all later steps as if they had no cost.
 _JOIN = """\
 LEFT JOIN LATERAL (SELECT t FROM unnest(r.scheduler_tags_provided) t
                       WHERE starts_with(t, %(prefix)s) LIMIT 1) p ON true
@@ -99,7 +99,7 @@ SELECT DISTINCT jsonb_build_object('environment_id', r.dynamic_task_data -> 'env
 
 
 def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
-    """Raise SourceUnreachable if the server lacks a scope, which would seem empty."""
+    """Raise SourceUnreachable if the server does not have a scope, which would seem empty."""
     there = [name for (name,) in connection.execute(_SCOPES).fetchall()]
     missing = sorted(set(scopes) - set(there))
     if missing:
@@ -130,7 +130,7 @@ def read_groups(
         decided = packages.decider.of_request(request) if is_classed else None
         plain = _without_name(request, looks) if is_classed else request
         kept = plain if decided is None else request
-        # Parts of task data that are not kept, and the order of tags, may have split them.
+        # Groups may differ only in the order of tags, or in task data that is not kept.
         alike = (decided, _build_identity(plain))
         known = found.get(alike)
         found[alike] = kept if known is None else _join_requests(known, kept)
@@ -140,7 +140,7 @@ def read_groups(
 def read_environments(
     connection: "Connection", scopes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the environments that the server has looked up, without contradictory ones."""
+    """Map ids to environments that the server has looked up; omit contradictory ones."""
     found: dict[str, list[dict[str, str]]] = {}
     for (data,) in connection.execute(_ENVIRONMENTS, {"scopes": list(scopes)}):
         environment = environment_of(data)
@@ -154,7 +154,7 @@ def read_environments(
 def _statement(
     looks: Looks, paths: Sequence[str], brought: Sequence[str], *, is_classed: bool
 ) -> tuple[str, dict[str, object]]:
-    """Return the statement for the groups, and its values."""
+    """Return the statement that reads the groups, and its parameters."""
     values: dict[str, object] = {
         "scope": looks.scope,
         "workspace": looks.workspace,
@@ -196,7 +196,7 @@ def _bits_of(count: int) -> str:
 
 
 def _tags_of(found: int | Sequence[int], brought: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags of these bits."""
+    """Return the tags that these bits mean."""
     words = [found] if isinstance(found, int) else found
     return tuple(
         tag for number, tag in enumerate(brought) if words[number // _BITS] >> number % _BITS & 1
@@ -223,7 +223,7 @@ class _NameParts(NamedTuple):
 
 
 def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _NameParts]:
-    """Return the parts of the names of these requests, the oldest of their groups."""
+    """Map ids to the parts of the names of these requests, the oldest of their groups."""
     if not ids:
         return {}
     data, values = data_at(NAMED_PATHS)
@@ -237,7 +237,7 @@ def _request(
     brought: Sequence[str],
     oldest: Mapping[int, _NameParts],
 ) -> Request:
-    """Return a group as its oldest request, with the number of all."""
+    """Return a group as its oldest request, with the number of requests in the group."""
     task, required, priority, provided, _, scope, workspace, submitter, found, *rest = row
     deadline, count, (since, number) = rest
     named = oldest.get(number, _NameParts(scope, workspace))
@@ -263,7 +263,7 @@ def _request(
 
 
 def _without_name(request: Request, looks: Looks) -> Request:
-    """Return a group without a name, since the name has no effects."""
+    """Return a group without the parts of its name, which have no effects."""
     return request.altered(
         scope=request.scope if looks.scope else None,
         workspace=request.workspace if looks.workspace else None,

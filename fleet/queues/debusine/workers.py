@@ -1,7 +1,7 @@
-"""Read workers from Debusine's database: their tags, running requests, and times.
+"""Read workers from Debusine's database, with their tags, running requests, and times.
 
-Whether a worker is idle or busy depends on its requests, including assigned ones: the server's own
-status page calls a worker idle that has a request but has not started it.
+A worker with a request is busy, even if it has not started the request. The status page of the
+server calls such a worker idle.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from fleet.tagrules.names import names_of
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
-# A server asks its workers for their capabilities each hour; it ignores older answers.
+# A server queries its workers' capabilities each hour, and ignores older replies.
 _WORKERS = """\
 SELECT w.id, w.name, w.worker_type, w.registered_at, w.connected_at,
        coalesce(w.dynamic_metadata_updated_at >= now() - interval '65 minutes', false),
@@ -38,7 +38,7 @@ SELECT DISTINCT ON (r.worker_id) r.worker_id, r.id, r.task_name, r.scheduler_tag
                         JOIN db_scope s ON s.id = v.scope_id
  WHERE r.worker_id IS NOT NULL AND r.status IN ('pending', 'running')
  ORDER BY r.worker_id, r.status = 'running' DESC, r.id"""
-# A row may be used for several machines in turn: only the time since its enrolment counts.
+# A row may be used for several machines in turn, so only the time since its enrolment counts.
 _SERVED = """\
 SELECT w.id, count(*), max(r.completed_at)
   FROM db_worker w JOIN db_workrequest r ON r.worker_id = w.id
@@ -48,7 +48,7 @@ SELECT w.id, count(*), max(r.completed_at)
 
 @dataclass(frozen=True)
 class DatabaseWorker:
-    """A worker's row in the database, without its requests."""
+    """The row of a worker in the database, without its requests."""
 
     id: int
     name: str
@@ -56,34 +56,34 @@ class DatabaseWorker:
     registered_at: datetime
     connected_at: datetime | None
     heard: bool
-    """It has reported its capabilities recently."""
+    """Whether the worker has recently reported its capabilities."""
     static: Mapping[str, Any]
     dynamic: Mapping[str, Any]
     enabled: bool
-    """Its token works."""
+    """Whether the worker's token is valid."""
     last_seen: datetime | None
     awaited: bool
-    """A token waits for its first use, expired or not."""
+    """Whether a token waits for its first use, expired or not."""
     expires: datetime | None
 
     @property
     def tags(self) -> WorkerRow:
-        """Return the fields that decide on its work."""
+        """Return the fields that decide which work the worker gets."""
         return WorkerRow(self.worker_type, self.static, self.dynamic)
 
     @property
     def has_reported(self) -> bool:
-        """Return whether it has ever reported its capabilities."""
+        """Return whether the worker has ever reported its capabilities."""
         return changes.PROVIDED_TAGS in self.dynamic
 
     def mark(self, key: str) -> str | None:
-        """Return fleet's value of a key in its metadata; None if it is missing."""
+        """Return the text under a key in the worker's static metadata; None without a text."""
         found = self.static.get(key)
         return found if isinstance(found, str) and found else None
 
 
 def read_rows(connection: "Connection") -> tuple[DatabaseWorker, ...]:
-    """Return every worker that runs on a separate machine, sorted by name."""
+    """Return all workers that run on separate machines, sorted by name."""
     return tuple(
         DatabaseWorker(*values[:6], *map(_mapping, values[6:8]), *values[8:])
         for values in connection.execute(_WORKERS)
@@ -93,7 +93,7 @@ def read_rows(connection: "Connection") -> tuple[DatabaseWorker, ...]:
 def read_workers(
     connection: "Connection", rows: tuple[DatabaseWorker, ...], fleet: str, seconds: Seconds
 ) -> tuple[Worker, ...]:
-    """Return the workers; those of others are static: seen, never touched."""
+    """Return the workers; workers of other owners are static, and fleet never changes them."""
     data, places = data_at(NAMED_PATHS)
     running = connection.execute(_WORK.format(data=data).encode(), places)
     work = {row[0]: row for row in running}
@@ -124,7 +124,7 @@ def _worker(
         running=running[0] if running else None,
         work=running[1] if running else None,
         uses=uses if is_ours else None,
-        # Until a worker has reported, it has the tags of its pool.
+        # A worker has the tags of its pool until it has reported its tags.
         provides=tuple(row.tags.provides) if row.has_reported else (),
         requires=tuple(row.tags.requires) if row.has_reported else (),
         since=moment_or_none(_since(row, state, running[1] if running else None, last_end)),
@@ -151,7 +151,7 @@ def _state(row: DatabaseWorker, *, busy: bool) -> WorkerState:
 def _since(
     row: DatabaseWorker, state: WorkerState, work: Work | None, last_end: datetime | None
 ) -> datetime | None:
-    """Return the time since when a worker is in its state, as far as the database has it."""
+    """Return since when a worker is in its state; None if the database does not have that."""
     match state:
         case WorkerState.BUSY:
             return work.started_at if work else None
@@ -173,7 +173,7 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
         return None
     _, number, task, required, provided, started, submitter, scope, workspace, data = row
     tags = tuple(sorted(set(required)))
-    # Created without validation, for a server has thousands: only its names are read.
+    # Created without validation, since a server has thousands and only names are read.
     request = Request.model_construct(
         id=str(number),
         task=task,
