@@ -1,6 +1,6 @@
-"""Read APT sources in deb822 form and find mistakes in them; compare versions of packages.
+"""Read APT sources in deb822 form, find mistakes in them, and compare versions of packages.
 
-The form is that of man 5 sources.list; the role debusine_worker refuses the same sources.
+Man 5 sources.list defines the form. The Ansible role debusine_worker refuses the same sources.
 """
 
 import re
@@ -21,7 +21,7 @@ _ONE_LINE = re.compile(r"deb(-src)?\s")
 
 
 class Problem(NamedTuple):
-    """A mistake in a source; `part` are its characters, counted from 0."""
+    """A mistake in an APT source; `part` is its start and end in the text, in characters."""
 
     message: str
     hint: str
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class _Stanza:
-    """One source: lower-case name to field."""
+    """One source as a map of lower-case field name to value."""
 
     part: tuple[int, int]
     fields: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def problems(text: str) -> Iterator[Problem]:
 
 
 def archives(text: str) -> tuple[tuple[str, str], ...]:
-    """Return each pair of URI and suite of the sources in a text, in order."""
+    """Return the pairs of URI and suite of all sources in a text, in the order of the text."""
     return tuple(
         (uri, suite)
         for stanza in _stanzas(text)[0]
@@ -166,7 +166,7 @@ _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 
 
 def version_key(version: str) -> Any:  # noqa: ANN401 - nested tuples, good for comparing only
-    """Return the sort key of a version by deb-version(7): epoch, upstream, revision."""
+    """Return a sort key for a Debian version, as deb-version(7) defines the order."""
     epoch, colon, rest = version.partition(":")
     if not colon:
         epoch, rest = "0", version
@@ -181,7 +181,7 @@ def _key(part: str) -> Any:  # noqa: ANN401 - as above
 
 
 def _letters_key(text: str) -> tuple[int, ...]:
-    """Return the sort key of text: a tilde before its end, letters before other characters."""
+    """Return the sort key of text: tilde before the end, letters before other characters."""
     return (*map(_order, text), 0)
 
 
@@ -192,6 +192,6 @@ def _order(character: str) -> int:
 
 
 def _number_key(digits: str) -> tuple[int, str]:
-    """Return the sort key of digits: their numeric order, without a limit of length."""
+    """Return the sort key of digits, which is their numeric order; their number is unlimited."""
     stripped = digits.lstrip("0")
     return len(stripped), stripped

@@ -1,6 +1,6 @@
-"""Decisions as data: a code, the subjects, the key of fleet.yaml that decides, and figures.
+"""Decisions as data: a code, the subjects, the deciding key of fleet.yaml, and figures.
 
-`fleet.words` turns a decision into a sentence. Digests are over codes, subjects, keys and figures.
+`fleet.words` turns a decision into a sentence. No digest includes the sentence.
 """
 
 from typing import Literal
@@ -17,8 +17,8 @@ class Served(Word):
     """The decision on a pool that fits a request."""
 
     FITS = "fits"
-    SERVES_OTHERS = "serves-others"  # its machines serve requests that come first
-    WORKERS_BUSY = "workers-busy"  # a static pool, which gets no further worker
+    SERVES_OTHERS = "serves-others"  # its machines serve requests with a higher rank
+    WORKERS_BUSY = "workers-busy"  # a static pool: fleet cannot create further workers
 
 
 class Unfit(Word):
@@ -26,12 +26,12 @@ class Unfit(Word):
 
     QUEUE_NOT_SERVED = "queue-not-served"
     TAG_MISSING = "tag-missing"
-    IMAGE_UNPROVEN = "image-unproven"  # the first version of its image may prove missing tags
-    TAG_NOT_BROUGHT = "tag-not-brought"  # its workers require a tag of the request
-    TAG_EXCLUSIVE = "tag-exclusive"  # its workers serve only requests that ask for the tag
+    IMAGE_UNPROVEN = "image-unproven"  # tests of its first image version may prove missing tags
+    TAG_NOT_BROUGHT = "tag-not-brought"  # its workers require a tag that the request does not have
+    TAG_EXCLUSIVE = "tag-exclusive"  # its workers serve only requests that require the tag
     TOO_SMALL = "too-small"
     TAG_HELD = "tag-held"  # a tag of the request is denied or unknown
-    ON_DEMAND = "on-demand"  # it creates machines only for requests that ask for its tags
+    ON_DEMAND = "on-demand"  # it creates machines only for requests that require its tags
 
 
 MISMATCHES = frozenset(
@@ -40,7 +40,7 @@ MISMATCHES = frozenset(
         *(Unfit.TAG_EXCLUSIVE, Unfit.TOO_SMALL),
     }
 )
-"""Reasons by tags and numbers."""
+"""Reasons why the tags or sizes of a pool do not match a request."""
 
 
 class NoMachineReason(Word):
@@ -51,7 +51,7 @@ class NoMachineReason(Word):
     TAG_LIMIT = "tag-limit"
     QUEUE_LIMIT = "queue-limit"
     OWNER_BLOCKED = "owner-blocked"
-    TAGGED_FIRST = "tagged-first"  # requests for its on-demand tag come first
+    TAGGED_FIRST = "tagged-first"  # requests that require its on-demand tag are served first
     BUDGET = "budget"
     CLOSED = "closed"
     UNPUBLISHED = "unpublished"  # no version of its image is published
@@ -60,10 +60,10 @@ class NoMachineReason(Word):
 
 
 class SizeReason(Word):
-    """A reason why a pool has as many machines as it has."""
+    """A reason for the current number of machines of a pool."""
 
-    SERVES = "serves"  # waiting requests
-    COULD_SERVE = "could-serve"  # waiting requests that fit
+    SERVES = "serves"  # its machines serve waiting requests
+    COULD_SERVE = "could-serve"  # waiting requests fit the pool
     MIN = "min"
     SPARE = "spare"
     REPLACES_LATER = "replaces-later"
@@ -74,18 +74,18 @@ class SizeReason(Word):
     UNPUBLISHED = "unpublished"  # no version of its image is published
     IMAGE = "image"  # its image has a problem
     OPTION_CLOSED = "option-closed"
-    REMOVED = "removed"  # from fleet.yaml
-    EXPIRED_ONLY = "expired-only"  # a sweep, which looks at no demand
-    REQUESTED_ONLY = "requested-only"  # a deletion of named machines, which looks at no demand
-    GUARD_WITHHOLDS = "guard-withholds"  # new machines
-    GUARD_KEEPS = "guard-keeps"  # machines that it would delete
+    REMOVED = "removed"  # fleet.yaml no longer has the pool
+    EXPIRED_ONLY = "expired-only"  # `fleet machine delete --expired`, which ignores demand
+    REQUESTED_ONLY = "requested-only"  # a user deletes named machines, which ignores demand
+    GUARD_WITHHOLDS = "guard-withholds"  # a guard prevents new machines
+    GUARD_KEEPS = "guard-keeps"  # a guard prevents deletions
 
 
 Code = Served | Unfit | NoMachineReason | SizeReason
 
 
 class DecisionFigures(Value):
-    """The figures of a decision; a figure that its code does not have is left out."""
+    """The figures of a decision; unset fields do not apply to its code."""
 
     needed: Rate | None = later(None, "The amount of a limit that a further request needs.")
     left: Rate | None = later(None, "The remainder of that limit; None: unknown.")
@@ -105,7 +105,7 @@ NO_FIGURES = DecisionFigures()
 
 
 class Decision(Value):
-    """The decision on requests of one signature, the same for some pools."""
+    """One decision, shared by several pools, on requests with one signature."""
 
     code: Code
     subject: tuple[str, ...] = Field(description="The pools.")

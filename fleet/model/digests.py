@@ -1,7 +1,7 @@
-"""Digest plans, configurations and worlds, independent of the order of their records.
+"""Compute digests of plans, configurations and worlds that ignore the order of records.
 
-Long lists are digested record by record: the fields of a record have a fixed order, and sorted
-lines avoid a JSON value of the whole list.
+Records of long lists are encoded one by one and the lines sorted, so that no JSON of the whole
+list is in memory.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
-    """Return the plan with its digest, which excludes the fields for people.
+    """Return the plan with its digest, which excludes all fields marked FOR_PEOPLE.
 
-    The digest of a plan that an older version saved counts its sentences.
+    If an older version saved the plan, its digest includes the sentences.
     """
     is_older = plan.digests.over == "sentences"
     omit: Callable[[type[Value]], _Omitted] = _omit_nothing if is_older else _omit_sentences
@@ -32,7 +32,7 @@ def seal(plan: Plan) -> Plan:
     )
     if is_older:
         blank = blank.altered(**_OLDER_FOR_PEOPLE)
-    # Later fields are left out while empty, so that older plans keep their digests.
+    # Newer fields are left out while empty, so that older plans keep their digests.
     later = (
         "bases",
         "included",
@@ -58,9 +58,9 @@ def seal(plan: Plan) -> Plan:
 
 
 _Omitted = Mapping[str, Any]
-"""Fields to leave out, as pydantic's `exclude`."""
+"""Fields to leave out, in the form of pydantic's `exclude`."""
 _OLDER_FOR_PEOPLE: dict[str, object] = {"included": {}, "notices": (), "warnings": ()}
-"""The fields for people that the digest of an older plan excludes."""
+"""Fields that the digest of a plan by an older version excludes, with their empty values."""
 
 
 def _omit_nothing(_: type[Value]) -> _Omitted:
@@ -69,7 +69,7 @@ def _omit_nothing(_: type[Value]) -> _Omitted:
 
 @cache
 def _omit_sentences(kind: type[Value]) -> _Omitted:
-    """Return the fields for people of a value, and of the values in it."""
+    """Return the FOR_PEOPLE fields of a value type and of all types nested in it."""
     found: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         if FOR_PEOPLE in field.metadata:
@@ -80,7 +80,7 @@ def _omit_sentences(kind: type[Value]) -> _Omitted:
 
 
 def _omit_within(annotation: object) -> _Omitted:
-    """Return the fields for people of the values of an annotation."""
+    """Return the FOR_PEOPLE fields of the value types that an annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, Value):
         return _omit_sentences(annotation)
     found: dict[str, Any] = {}
@@ -91,9 +91,9 @@ def _omit_within(annotation: object) -> _Omitted:
 
 
 def config_digest(fleet: Fleet) -> str:
-    """Return the digest of a configuration; the order of keys and of sets does not count.
+    """Return the digest of a configuration; it ignores the order of keys and of sets.
 
-    A key with its default is left out, so that a new optional key changes no digest.
+    A key with its default value is left out, so that a new optional key changes no digest.
     """
     return remembered(fleet, "config digest", (), lambda: _config_digest(fleet))
 
@@ -104,7 +104,7 @@ def _config_digest(fleet: Fleet) -> str:
 
 
 def world_digest(world: World) -> str:
-    """Return the digest of a world, independent of the order of observation."""
+    """Return the digest of a world; it ignores the order of observation."""
     bare = world.altered(
         queues={name: _without_records(reading) for name, reading in world.queues.items()},
         providers={
@@ -113,11 +113,11 @@ def world_digest(world: World) -> str:
             else listing.altered(machines=(), workers=() if listing.workers else listing.workers)
             for name, listing in world.providers.items()
         },
-        # Only people read these.
+        # Only people read remarks.
         remarks=(),
     )
-    # Later fields are left out while empty, so that older recordings keep their digests: base
-    # stacks, the time of deletions,
+    # Newer fields are left out while empty, so that older recordings keep their digests: base
+    # stacks, the duration of deletions,
     absent: dict[str, Any] = {} if world.bases else {"bases": True}
     absent |= {"delete_seconds": True} if world.delete_seconds is None else {}
     # the states of versions,
@@ -136,7 +136,7 @@ def world_digest(world: World) -> str:
 
 
 def _missing_keys(version: ImageVersion) -> set[str]:
-    """Return the fields of a version that recordings of older fleets do not have."""
+    """Return the fields of an image version that recordings by older versions of fleet omit."""
     plain = {"state", "share"} if version.state == "current" else set[str]()
     later = ("since", "by_rule", "built_in", "way", "rentals")
     return plain | {key for key in later if not getattr(version, key)}
@@ -158,10 +158,10 @@ def _encode_signature(signature: Signature, omitted: _Omitted) -> bytes:
 
 
 def _encode_unserved(causes: Iterable[Unserved], omitted: _Omitted) -> Iterator[bytes]:
-    """Yield the encoded requests without a machine; the digest of shared reasons is cached."""
+    """Yield the encoding of each unserved cause; digests of shared reasons are cached."""
     known: dict[tuple[int, int, int], bytes] = {}
     for each in causes:
-        # The plan holds all these objects, so their ids are unique.
+        # The plan keeps all these objects alive, so their ids are unique.
         key = id(each.because), id(each.blocked), id(each.decisions)
         if key not in known:
             reasons = to_json([each.because, each.blocked])
@@ -183,11 +183,11 @@ def _without_records(reading: QueueReading) -> QueueReading:
 
 
 _Records = tuple[tuple[str, str], Callable[[Any], bytes], tuple[Value, ...]]
-"""Kind and name of a source, the encoder of its records, and the records."""
+"""Kind and name of a source, the encoder of one record, and the records."""
 
 
 def _list_records(world: World) -> Iterator[_Records]:
-    """Yield the long lists of a world with their encoders."""
+    """Yield each long list of a world with the encoder of its records."""
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
             yield ("requests", name), _encode_request, reading.demand.requests
@@ -206,7 +206,7 @@ def _encode_request(request: Request) -> bytes:
 
 
 def _encode_machine(machine: Machine) -> bytes:
-    # A machine whose port was never checked keeps the digest of earlier versions.
+    # `misses` is None if the machine's port was never checked: its digest stays as before.
     keys = ("misses", "was_ready", "looked_since")
     return _encode(machine, dict.fromkeys(keys, True) if machine.misses is None else None)
 

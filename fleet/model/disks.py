@@ -1,4 +1,4 @@
-"""The disk of a version to upload, and the progress of its upload."""
+"""The disk image to upload for a version, and the progress of the upload."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,21 +22,21 @@ class Total:
         self._done = 0
 
     def move(self, count: int) -> None:
-        """Add moved bytes; the count is negative when a transfer restarts."""
+        """Add moved bytes; `count` is negative when a transfer restarts."""
         self._done = max(0, min(self._done + count, self.total))
         self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
 
 
 @dataclass(frozen=True)
 class ImageDisk:
-    """The disk of a version, and the folder of its build."""
+    """The disk of an image version, and the folder of its build."""
 
     manifest: Manifest
     folder: str
     content: str
-    """The checksum of the disk; of a snapshot without a local disk, the digest of its manifest."""
+    """Checksum of the disk; for a snapshot without a local disk, digest of the manifest."""
     holder: str
-    """Word of the lock file: an object with this word was left by a dead run."""
+    """Word in the lock file of the build; an object with this word was left by a dead run."""
     raw: Callable[[], AbstractContextManager[str]]
-    """Opens the disk as a raw one, and returns its path."""
+    """Context manager that converts the disk to raw format and returns its path."""
     tell: Tell

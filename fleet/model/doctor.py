@@ -13,7 +13,7 @@ from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
 
 _REPORTED_SKEW = 60
-"""Difference of clocks from which it is reported; from ten minutes, runs are refused."""
+"""Clock difference in seconds that is reported; from ten minutes on, runs are refused."""
 _COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Result = Literal["ok", "wrong", "notice", "unchecked"]
@@ -31,7 +31,7 @@ class CheckResult(Value):
 
 
 class Machinery(Value):
-    """Workers and work requests of one architecture at a server; None: not reported."""
+    """Counts of a server's workers and work requests of one architecture; None: not reported."""
 
     registered: int | None = None
     connected: int | None = None
@@ -41,7 +41,7 @@ class Machinery(Value):
 
 
 class Summary(Value):
-    """The public status of a server."""
+    """The public status page of a server."""
 
     server_time: Moment | None = Field(description="Time of its clock; None: not reported.")
     asked_at: Moment = Field(description="Time of fleet's clock.")
@@ -51,7 +51,7 @@ class Summary(Value):
 
 
 class CiVariable(Value):
-    """A variable of a GitLab project and the jobs that get it, without its value."""
+    """A variable of a GitLab project, without its value, and the jobs that receive it."""
 
     name: str
     protected: bool = Field(description="Only jobs of protected branches and tags have it.")
@@ -60,7 +60,7 @@ class CiVariable(Value):
 
 
 class CiProject(Value):
-    """The settings of a GitLab project that affect its variables."""
+    """The settings of a GitLab project that decide which jobs receive its variables."""
 
     default_branch: str
     configuration: str = Field(description="`FILE`, or `FILE@PROJECT`.")
@@ -73,7 +73,7 @@ class CiProject(Value):
 
 
 class QueueWait(Value):
-    """The waiting requests of one queue and architecture, and their ages."""
+    """The number and ages of the waiting requests of one queue and architecture."""
 
     queue: str
     architecture: str
@@ -84,7 +84,7 @@ class QueueWait(Value):
 
 
 class NextStep(Value):
-    """A next step: a command or an edit, and its objects."""
+    """A next step for the operator: a command or an edit, and the objects it is about."""
 
     do: str
     about: tuple[str, ...] = Field(
@@ -104,12 +104,12 @@ class Diagnosis(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if a finding is wrong; notices and unchecked objects do not count."""
+        """Return 1 if a finding is `wrong`, else 0; notices and unchecked objects do not count."""
         return int(any(finding.result == "wrong" for finding in self.findings))
 
 
 def wrong(about: str, said: str, fix: str) -> CheckResult:
-    """Return a finding for an error; its fix is the last command in the sentence, else `fix`."""
+    """Return a finding for an error; the fix is the last command in `said`, else `fix`."""
     commands = _COMMAND.findall(said)
     return CheckResult(
         about=about, result="wrong", said=said, fix=commands[-1] if commands else fix
@@ -117,7 +117,7 @@ def wrong(about: str, said: str, fix: str) -> CheckResult:
 
 
 def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> CheckResult:
-    """Return the finding about the difference between two clocks."""
+    """Return the finding on the difference between the clocks of a server and this computer."""
     if theirs is None:
         return CheckResult(about=about, result="unchecked", said="it reports no time")
     skew = int((theirs - ours).total_seconds())

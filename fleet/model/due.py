@@ -1,4 +1,4 @@
-"""Steps that are due for images, and their causes."""
+"""The build, test and publish steps that images need now, and the reasons."""
 
 from enum import StrEnum
 from typing import Literal
@@ -12,7 +12,7 @@ Step = Literal["build", "test", "publish"]
 
 
 class DueReason(StrEnum):
-    """The kind of cause why a step is due."""
+    """The reason why a step is due."""
 
     NEVER_BUILT = "never-built"
     RECIPE_CHANGED = "recipe-changed"
@@ -25,14 +25,14 @@ class DueReason(StrEnum):
 
 
 class DueCause(Value):
-    """A cause, with its figures."""
+    """The reason of a due step, and a sentence with its figures."""
 
     reason: DueReason
     because: str
 
 
 class DueImage(Value):
-    """The due steps of one image."""
+    """The due steps of one image, in their order."""
 
     image: str
     steps: tuple[Step, ...] = Field((), description="The due steps, in this order.")
@@ -53,18 +53,18 @@ class DueImage(Value):
 
     @property
     def is_due(self) -> bool:
-        """Return whether a step is due now."""
+        """Return whether a step is due and does not wait for a time."""
         return bool(self.steps) and not self.waits
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Return the commands of the due steps, in order."""
+        """Return the commands that run the due steps, in order."""
         named = " ".join(filter(None, [self.image, self.version]))
         return tuple(f"fleet image {step} {named}" for step in self.steps)
 
 
 class DueReport(Value):
-    """The due steps of every image that fleet bakes, sorted by name."""
+    """The due steps of all images that fleet bakes, sorted by image."""
 
     fleet: str
     time: Moment

@@ -1,8 +1,8 @@
-"""Observed facts: queues, workers, machines, prices, ledger. A `World` has all of one decision.
+"""Observed facts: queues, workers, machines, prices, ledger. A `World` has all facts of one plan.
 
-Its JSON form is world.json, without secrets. An unreadable source is `Unknown`, which is not zero.
-Pseudonyms replace requesters, users of groups, and submitters within sandboxes. The names of
-Copr's owners and projects are kept, because rules match them and the server publishes them.
+The JSON form is world.json, which has no secrets. A source that cannot be read is `Unknown`, never
+zero. Pseudonyms replace requesters, members of groups, and submitters within sandboxes. Owners and
+projects of Copr keep their names: rules match these names, and the server publishes them.
 """
 
 import hmac
@@ -29,7 +29,7 @@ from fleet.model.values import (
 
 
 class SharedResource(Value):
-    """A shared resource of a provider's machines, as in fleet.yaml."""
+    """A resource shared by a provider's machines, for example a network, as in fleet.yaml."""
 
     kind: Literal["network", "firewall", "ssh_key", "placement_group", "template"]
     name: str
@@ -37,12 +37,12 @@ class SharedResource(Value):
 
     @property
     def key(self) -> str:
-        """Return the identity of this part within its base."""
+        """Return KIND/NAME, which is unique within one base."""
         return f"{self.kind}/{self.name}"
 
 
 class Base(Value):
-    """A provider's stack of shared resources, as its engine recorded it."""
+    """The stack of a provider's shared resources, as its engine recorded it."""
 
     serial: int = Field(description="Grows with each change of the stack's state.")
     parts: Annotated[tuple[SharedResource, ...], sort_by("key")] = Field(
@@ -56,7 +56,7 @@ class Base(Value):
 
 
 class BaseChange(Value):
-    """Changes to the shared resources of a provider; parts as KIND/NAME."""
+    """The planned changes to a provider's shared resources, each as KIND/NAME."""
 
     provider: str
     create: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class BaseChange(Value):
 
     @property
     def outdating(self) -> str:
-        """Return the effect on machines created without the new parts; "" without new parts."""
+        """Return a phrase on the machines without the new resources; empty if all have them."""
         if not self.outdates:
             return ""
         which = "1 machine" if self.outdates == 1 else f"{self.outdates:,} machines"
@@ -74,18 +74,18 @@ class BaseChange(Value):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Describe each change; without changes, describe the earlier update as unfinished."""
+        """Return one phrase per change; without changes, a phrase about an unfinished update."""
         verbs = (("create", self.create), ("change", self.change), ("delete", self.delete))
         steps = tuple(f"{verb} {key}" for verb, keys in verbs for key in keys)
         return steps or ("finish an earlier update",)
 
 
 Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), return_type=str)]
-"""An exact amount of money in the currency of the file; text in JSON."""
+"""An exact amount of money in the currency of fleet.yaml; a string in JSON."""
 
 
 class Charge(Value):
-    """Machine time and money of one pool and payer, in the current hour, day and month."""
+    """Machine time and money of one payer in one pool, for the current hour, day and month."""
 
     pool: str
     scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
@@ -101,7 +101,7 @@ class Charge(Value):
 
 
 class LedgerEntry(Value):
-    """Machine time and money of one pool and payer in one hour, for the ledger."""
+    """Machine time and money of one payer in one pool in one hour, as an entry of the ledger."""
 
     hour: Moment = Field(description="Start of the hour, in `money.time_zone`.")
     pool: str
@@ -114,7 +114,7 @@ class LedgerEntry(Value):
 
 
 class MachinePayer(Value):
-    """The payer of one machine: of its work or last work, or of the request that it is for."""
+    """The payer of one machine: of its current or last work, else of the request it will serve."""
 
     machine: str
     pool: str
@@ -129,7 +129,7 @@ class MachinePayer(Value):
 
 
 class Ledger(Value):
-    """Spending in the current calendar hour, day and month of `money.time_zone`."""
+    """Spending in the current hour, day and month of the time zone `money.time_zone`."""
 
     charged_until: Moment | None = Field(
         None, description="When machines were last charged; None: never."
@@ -158,7 +158,7 @@ class Quote(Value):
 
 
 class PriceList(Value):
-    """A provider's machine types and prices at one location."""
+    """The machine types and prices of a provider at one location."""
 
     read_at: Moment
     location: str
@@ -174,7 +174,7 @@ class PriceList(Value):
 
 
 class QueueRule(Value):
-    """The effect of one rule of a queue on tags; equal rules have the same effect."""
+    """The effect of one rule of a queue on tags; rules with the same effect are equal values."""
 
     task: str = Field("", description="Debusine: task of the requests.")
     pattern: str = Field("", description="Copr: pattern of the build name.")
@@ -184,7 +184,7 @@ class QueueRule(Value):
     requires: Tags = Field((), description="Tags that it then requires.")
 
     def __str__(self) -> str:
-        """Return the rule on a line."""
+        """Return the rule as one line of text."""
         if self.pattern:
             return f"{self.pattern} gets {', '.join(self.requires)}"
         when = ", ".join((*self.when_provided, *self.when_required)) or "any request"
@@ -193,7 +193,7 @@ class QueueRule(Value):
 
 
 class HeldRules(Value):
-    """The rules that a queue has at one place."""
+    """The rules that a queue stores in one workspace, file or address."""
 
     written: Annotated[tuple[QueueRule, ...], sort_by()] = Field(
         (), description="Rules that came from fleet."
@@ -210,13 +210,13 @@ class HeldRules(Value):
 
     @property
     def digest(self) -> str:
-        """Return the digest of these rules, independent of their order."""
+        """Return the digest of the rules; it ignores their order."""
         rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
         return digest(sorted(rules))
 
 
 class Unknown(Value):
-    """A reading that failed or is contradicted by a second witness."""
+    """A value that could not be read, or that a second source contradicts."""
 
     unknown: str = Field(description="Why the value is unknown, in a sentence.")
 
@@ -226,11 +226,11 @@ Market = Literal["spot", "on-demand"]
 
 
 MAX_COUNT = 1_000_000
-"""Cap of the count of equal requests; the excess only makes the queue longer."""
+"""Maximum `count` of equal requests; a larger number is cut to this value."""
 
 
 class Request(Value):
-    """A waiting request, or `count` equal ones that the queue groups."""
+    """A waiting request, or `count` equal requests that the queue reports as a group."""
 
     id: str = Field(description="The queue's own id; of the oldest when grouped.")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
@@ -274,11 +274,11 @@ Sizes = Annotated[
     Field(max_length=10_000),
     AfterValidator(_sort_values),
 ]
-"""Sizes in MiB, kept sorted so that equal histories are equal values."""
+"""Sizes in MiB, sorted so that equal histories are equal values."""
 
 
 class TaskHistory(Value):
-    """The resources that finished runs of one task used for one package."""
+    """The memory and disk that finished runs of one task used for one package."""
 
     task: str
     package: str
@@ -287,7 +287,7 @@ class TaskHistory(Value):
 
 
 class TaskRuns(Value):
-    """Durations of finished runs of one task and package on one machine type."""
+    """The durations of finished runs of one task and package on one machine type."""
 
     task: str
     package: str
@@ -300,7 +300,7 @@ class TaskRuns(Value):
 
 
 class QueueSample(Value):
-    """The listed part of a queue that is too long to list in time, and an estimate of the rest."""
+    """The listed requests of a queue too long to list in time, and the number of the others."""
 
     listed: int = Field(description="Listed requests, oldest and newest of each scope.")
     unlisted: dict[str, int] = Field(
@@ -317,7 +317,7 @@ class QueueSample(Value):
 
 
 class Demand(Value):
-    """The requests that waited in one queue when its reading started."""
+    """The requests that waited in one queue at the start of its reading."""
 
     read_at: Moment = Field(description="Start of the reading.")
     requests: tuple[Request, ...] = ()
@@ -343,14 +343,14 @@ class WorkerState(Word):
 
     IDLE = "idle"
     BUSY = "busy"
-    DEAF = "deaf"  # connected, but its queue has no current report of its tags
+    DEAF = "deaf"  # connected, but the queue has no current report of its tags
     DISCONNECTED = "disconnected"
     ENROLLED = "enrolled"  # it has a token but never registered
-    DISABLED = "disabled"  # it has no working token, connected or not
+    DISABLED = "disabled"  # it has no working token; it may be connected
 
 
 class Work(Value):
-    """The known work of a busy worker, and its payers."""
+    """The work of a busy worker, as far as it is known, and the data that select its payer."""
 
     task: str = ""
     required: Tags = Field((), description="Tags its request required.")
@@ -372,14 +372,14 @@ class Work(Value):
 
 
 class Ended(Value):
-    """Finished work of a worker, and its end."""
+    """Finished work of a worker, and the time when it ended."""
 
     work: Work
     at: Moment
 
 
 class Worker(Value):
-    """A worker, as its queue reports it."""
+    """A worker, as a queue or provider reports it."""
 
     name: str
     machine: str | None = Field(None, description="Name of the machine it runs on, if ours.")
@@ -414,9 +414,9 @@ class Worker(Value):
 
 
 class QueueReading(Value):
-    """Everything read from one queue. No registry (None) is not the same as no workers (())."""
+    """All facts read from one queue. `workers` None: the queue has no registry; (): no workers."""
 
-    # pydantic's smart mode keeps the whole input of a long queue in memory until it is validated.
+    # In pydantic's smart mode, a long queue keeps its whole input in memory during validation.
     demand: Demand | Unknown = Field(union_mode="left_to_right")
     workers: tuple[Worker, ...] | Unknown | None = Field(
         None, description="None: no registry (REST only)."
@@ -452,7 +452,7 @@ class MachineState(Word):
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    FAILED = "failed"  # its livechecks or its `new` failed
+    FAILED = "failed"  # its livechecks or the command `new` failed
 
 
 class Machine(Value):
@@ -488,7 +488,7 @@ class Machine(Value):
 
 
 class Listing(Value):
-    """A provider's own listing of the machines that carry this fleet's mark."""
+    """The machines that a provider lists with this fleet's mark."""
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
@@ -509,7 +509,7 @@ class Listing(Value):
 
 
 class WorkerInputs(Value):
-    """The inputs of a worker's machine: recorded at its creation, passed back unchanged."""
+    """The inputs of a worker's machine, recorded at its creation and reused unchanged."""
 
     name: str
     type: str
@@ -522,13 +522,13 @@ class WorkerInputs(Value):
 
 
 def market_of(inputs: WorkerInputs | None) -> Market:
-    """Return the market that a machine was bought on."""
+    """Return the market that a machine was bought on: on-demand if it is unknown."""
     is_spot = inputs is not None and inputs.settings.get("market") == "spot"
     return "spot" if is_spot else "on-demand"
 
 
 class FoundMachine(Value):
-    """A machine found by a label, of any creator."""
+    """A machine found by a label; another program may have created it."""
 
     machine: Machine
     architecture: str
@@ -542,7 +542,7 @@ class FoundMachine(Value):
 
 
 class Stack(Value):
-    """A pool's stack as its engine recorded it: the second witness of machines."""
+    """A pool's stack as its engine recorded it: the second source of its machines."""
 
     engine: Literal["embedded", "pulumi"]
     provider: str = Field(description="Name of the provider in fleet.yaml at its creation.")
@@ -560,7 +560,7 @@ class Stack(Value):
 
     @property
     def names(self) -> set[str]:
-        """Return the names of all recorded machines, wanted or not."""
+        """Return the names of all machines in the stack, whether they are wanted or only exist."""
         return {worker.name for worker in self.workers} | self.ids.keys()
 
 
@@ -570,7 +570,7 @@ AttemptResult = Literal[
 
 
 class Attempt(Value):
-    """One attempt to create a machine, with its result."""
+    """One attempt to create a machine, and its result."""
 
     pool: str
     worker: str
@@ -586,7 +586,7 @@ class Attempt(Value):
 
 
 class Departure(Value):
-    """The reason why a run drained or disabled a worker; later steps keep it."""
+    """The reason why a run drained or disabled a worker; later runs keep this reason."""
 
     worker: str
     registry: str = Field("", description="Where it was drained; empty: its token was revoked.")
@@ -598,12 +598,12 @@ class Departure(Value):
 
     @property
     def key(self) -> str:
-        """Return the name under which a store records it."""
+        """Return the name under which a store records this departure."""
         return f"{self.worker} {self.registry}"
 
 
 class Absence(Value):
-    """A machine of a stack that is missing from complete listings of its provider."""
+    """A machine that a stack records and that complete listings of its provider do not show."""
 
     provider: str
     name: str
@@ -675,38 +675,38 @@ class World(Value):
 
     @property
     def versions(self) -> tuple[ImageVersion, ...]:
-        """Return the known versions of images."""
+        """Return all known versions of images."""
         return () if isinstance(self.images, Unknown) else self.images
 
     @property
     def known_stacks(self) -> dict[str, Stack]:
-        """Return the readable stacks, by pool."""
+        """Return the readable stacks as a map of pool name to stack."""
         stacks = {} if isinstance(self.stacks, Unknown) else self.stacks
         return {pool: stack for pool, stack in stacks.items() if isinstance(stack, Stack)}
 
     def read_stack(self, pool: str) -> Stack | Unknown | None:
-        """Return a pool's stack, or Unknown if unreadable; None if the pool has no stack."""
+        """Return a pool's stack; Unknown if it cannot be read, None if the pool has no stack."""
         return self.stacks if isinstance(self.stacks, Unknown) else self.stacks.get(pool)
 
     def stack_of(self, pool: str) -> Stack | None:
-        """Return a pool's stack; None if the pool has no stack or it is unreadable."""
+        """Return a pool's stack; None if the pool has no stack or the stack cannot be read."""
         stack = self.read_stack(pool)
         return stack if isinstance(stack, Stack) else None
 
     def demands(self) -> "Iterator[tuple[str, Demand]]":
-        """Yield the demand of every readable queue, sorted by queue name."""
+        """Yield the name and demand of every readable queue, sorted by name."""
         for name, reading in sorted(self.queues.items()):
             if isinstance(reading.demand, Demand):
                 yield name, reading.demand
 
     def machines(self) -> "Iterator[tuple[str, Machine]]":
-        """Yield every listed machine with its provider, sorted by provider name."""
+        """Yield every listed machine with the name of its provider, sorted by provider."""
         for name, listing in sorted(self.providers.items()):
             if isinstance(listing, Listing):
                 yield from ((name, machine) for machine in listing.machines)
 
     def registered(self) -> "Iterator[tuple[str, Worker]]":
-        """Yield every registered worker with its queue, then with its provider, sorted by name."""
+        """Yield each worker with the name of its queue or provider: queues first, by name."""
         for name, reading in sorted(self.queues.items()):
             if isinstance(reading.workers, tuple):
                 yield from ((name, worker) for worker in reading.workers)
@@ -719,9 +719,9 @@ _SANDBOX = "sandbox:"
 
 
 def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
-    """Return the world with pseudonyms, made with the key, for all people except `kept`.
+    """Return the world with a pseudonym for every person whose name is not in `kept`.
 
-    A person has one pseudonym everywhere. Without the key, it cannot be traced back.
+    A person has the same pseudonym everywhere. Only the key allows to test a name against it.
     """
 
     def of(person: str) -> str:

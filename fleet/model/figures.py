@@ -1,4 +1,4 @@
-"""Amounts that may be unknown: an amount, or the reason why it is unknown."""
+"""Amounts of money that may be unknown: an amount, or the reason why it is unknown."""
 
 from decimal import Decimal
 
@@ -7,15 +7,15 @@ from fleet.model.values import ForPeople, Value
 
 
 class UnknownFigure(Value):
-    """An amount that is unknown."""
+    """The reason why an amount is unknown."""
 
     unknown: ForPeople
 
 
 Figure = Rate | UnknownFigure
-"""An amount; never 0 in place of an unknown one."""
+"""An amount of money, or the reason why it is unknown; 0 never means unknown."""
 
 
 def amount_of(figure: Figure | None) -> Decimal | None:
-    """Return an amount; None if it is unknown."""
+    """Return the amount of a figure; None if it is unknown."""
     return figure if isinstance(figure, Decimal) else None

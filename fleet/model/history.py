@@ -1,6 +1,6 @@
 """The recent history of a fleet: one sample per run of `fleet apply`.
 
-An unreadable figure is None, never zero.
+A figure that could not be read is None, never zero.
 """
 
 from datetime import datetime, timedelta
@@ -14,20 +14,20 @@ NANO = 10**9
 
 
 class MomentFigures(NamedTuple):
-    """Machines by state, waiting requests and money of a pool, or of a fleet, at one moment."""
+    """Machines by state, waiting requests and money, of a pool or of the fleet, at one time."""
 
     busy: int | None
     idle: int | None
     starting: int | None
     other: int | None
     waiting: int | None
-    """Waiting requests that the pool fits; for a fleet, all waiting requests."""
+    """Waiting requests that fit the pool; for the fleet, all waiting requests."""
     nanos: int | None
     """Money per hour, in billionths of the fleet's currency."""
 
 
 class RunSample(Value):
-    """The figures that one run observed before its changes."""
+    """The figures that one run observed before it changed anything."""
 
     at: Moment
     fleet: MomentFigures
@@ -37,18 +37,18 @@ class RunSample(Value):
 
 
 class RunObservation(NamedTuple):
-    """The observations of one run, for the store."""
+    """The world and figures that one run observed, for the store."""
 
     at: datetime
     world: str
-    """The world as JSON."""
+    """The world in JSON."""
     keep: timedelta
-    """Maximum age of stored samples; zero: store no samples."""
+    """Maximum age of stored samples; with zero, no sample is stored."""
 
 
 class LastRun(NamedTuple):
-    """The latest run of `fleet apply` that finished its plan."""
+    """The latest run of `fleet apply` that executed its plan to the end."""
 
     ended: datetime
     succeeded: bool
-    """Whether no action failed or was refused."""
+    """Whether all actions succeeded."""

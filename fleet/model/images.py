@@ -1,7 +1,7 @@
 """The records of an image: recipe, manifest, test results, versions.
 
-The JSON form of a manifest is manifest.json in the folder of a build, `IMAGES/IMAGE/VERSION/`. It
-lists every other file there with its checksum.
+A manifest is stored as manifest.json in the folder of its build, `IMAGES/IMAGE/VERSION/`. It lists
+the checksum of every other file in that folder.
 """
 
 import re
@@ -16,17 +16,17 @@ from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import Written
 
 PREFIX = "debusine_worker_"
-"""Prefix of all variables of the role."""
+"""Prefix of all variables of the Ansible role."""
 
 _KEYS_WITHOUT_EFFECT = {"provides", "rebuild", "publish", "promote", "version"}
-"""Keys of a recipe that do not change the content of an image."""
+"""Keys of a recipe that do not affect the content of an image."""
 _API = "/api"
 
 
 def role_variables(recipe: ImageRecipe) -> dict[str, object]:
-    """Return the variables of the role debusine_worker for the root of this image.
+    """Return the variables of the Ansible role debusine_worker for an image.
 
-    They include every variable that fleet.yaml can set, even with the role's default.
+    They include every variable that fleet.yaml can set, even if its value is the role's default.
     """
     variables: dict[str, object] = {
         "source": (recipe.source or "").strip(),
@@ -42,9 +42,9 @@ def role_variables(recipe: ImageRecipe) -> dict[str, object]:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Return the digest of an image's inputs, independent of order and defaults.
+    """Return the digest of a recipe; it ignores the order of keys, and defaults.
 
-    Empty keys are left out, so that future keys change no digest.
+    Empty keys are left out, so that keys added later change no digest.
     """
     written = recipe.model_dump(mode="json", exclude=_KEYS_WITHOUT_EFFECT)
     if isinstance(recipe, ImageRecipe):
@@ -59,14 +59,14 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def _api_url(server: str | None) -> str:
-    """Return the root URL of a server's API, from that URL or the URL of the server."""
+    """Return the root URL of a server's API; `server` is that URL, or the URL of the server."""
     return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
 
 
 EXECUTORS = ("unshare", "incus-lxc", "incus-vm", "qemu")
-"""Debusine's executors, the cheapest first."""
+"""Debusine's executors, sorted by cost, the cheapest first."""
 WHOLE_WORKER = "worker"
-"""Name that represents all jobs of an image if no job could be run."""
+"""Name of an unproven job that represents all jobs, if none could be run."""
 _JUDGED_PREFIXES = ("worker:executor:", "worker:cap:", "worker:task:")
 _TASK_TAG = re.compile(r"worker:task:worker:(?P<task>[^:]+):version:.*")
 _TASKS_OF_CAP = {
@@ -78,18 +78,18 @@ _TASKS = ("autopkgtest", "mmdebstrap", "sbuild", "simplesystemimagebuild")
 
 
 def executors_of(backends: Collection[str]) -> tuple[str, ...]:
-    """Return Debusine's executors that a recipe enables; `incus` enables two."""
+    """Return Debusine's executors that the backends of a recipe enable; `incus` enables two."""
     both = {"incus-lxc", "incus-vm"} if "incus" in backends else set()
     return tuple(each for each in EXECUTORS if each in {*backends, *both})
 
 
 def is_judged(tag: str) -> bool:
-    """Return whether jobs decide if a worker of an image provides a tag."""
+    """Return whether test jobs decide if the workers of an image provide a tag."""
     return tag.startswith(_JUDGED_PREFIXES)
 
 
 def job_of_tag(tag: str) -> tuple[str, ...] | None:
-    """Return the jobs that can each prove a tag; None if the worker's report is sufficient."""
+    """Return the jobs of which each proves a tag; None if the worker's report is sufficient."""
     kind, _, name = tag.removeprefix("worker:").partition(":")
     if tag.startswith("worker:executor:"):
         return (f"{kind}:{name}",)
@@ -100,7 +100,7 @@ def job_of_tag(tag: str) -> tuple[str, ...] | None:
 
 
 def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bool:
-    """Return whether the jobs of a recipe with these executors and tasks may prove a tag."""
+    """Return whether a job of a recipe with these executors and tasks can prove a tag."""
     jobs = job_of_tag(tag)
     enabled = {f"executor:{each}" for each in executors_of(backends)}
     enabled |= {f"task:{each}" for each in tasks}
@@ -108,7 +108,7 @@ def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bo
 
 
 def is_open(tag: str, unproven: Iterable[str]) -> bool:
-    """Return whether the recipe alone decides about a tag, because its jobs are unproven."""
+    """Return whether only the recipe decides about a tag, because its job could not be run."""
     names = {*unproven}
     if WHOLE_WORKER in names:
         return is_judged(tag)
@@ -116,7 +116,7 @@ def is_open(tag: str, unproven: Iterable[str]) -> bool:
 
 
 _OLD_WORKER = re.compile(r"(\d+:)?0\.(\d|1[0-5])(?!\d)")
-"""Debusine has tags since 0.16."""
+"""Versions of debusine-worker before 0.16, which report no tags."""
 
 
 def is_old_worker(version: str) -> bool:
@@ -125,7 +125,7 @@ def is_old_worker(version: str) -> bool:
 
 
 def describe_old_worker(image: str, version: str) -> str:
-    """Return the problem and remedy of a worker too old to report tags; else empty."""
+    """Return the problem and fix of a worker that is too old to report tags; else empty."""
     if not is_old_worker(version):
         return ""
     return (
@@ -139,11 +139,11 @@ State = Literal[
 ]
 
 BOOTABLE: frozenset[State] = frozenset({"tested", "candidate", "current", "previous", "retired"})
-"""States of a version that passed its test."""
+"""States of a version that passed its tests."""
 
 
 class Rental(Value):
-    """A machine that existed only while an image was built or published."""
+    """A machine that was rented only to build or publish an image."""
 
     provider: str = Field(description="As fleet.yaml calls it.")
     type: str
@@ -152,7 +152,7 @@ class Rental(Value):
 
 
 class ImageVersion(Value):
-    """The facts about an image version that decisions use."""
+    """The facts about an image version that a plan uses."""
 
     image: str
     version: str
@@ -189,7 +189,7 @@ class ImageVersion(Value):
 
 
 class WaitingVersion(Value):
-    """A version that passed its test and is published, and that not every machine boots yet."""
+    """A tested and published version that some machines do not boot yet."""
 
     image: str
     version: str
@@ -204,7 +204,7 @@ class WaitingVersion(Value):
 
 
 class Publication(Value):
-    """The upload of a version at a place."""
+    """The upload of a version to a provider or store."""
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     at: datetime
@@ -251,7 +251,7 @@ class Version(Value):
 
     @property
     def fact(self) -> ImageVersion:
-        """Return the facts for a plan: complete uploads and provided tags."""
+        """Return the facts for a plan: the complete uploads, and the tags of the version."""
         uploads = sorted(self.publications.items())
         rented = (self.rental, *(upload.rental for _, upload in uploads))
         return ImageVersion(
@@ -273,14 +273,14 @@ class Version(Value):
 
 
 LEFT_AFTER = timedelta(hours=6)
-"""Age from which an upload, or the machine of an upload, counts as left by a dead run.
+"""Age from which an unfinished upload, or its machine, is regarded as left by a dead run.
 
-No run takes as long: the pipeline of images stops its jobs earlier.
+No run takes that long: the image pipeline stops its jobs earlier.
 """
 
 
 class Upload(Value):
-    """An upload in the listing of a provider or a store."""
+    """An upload that a provider or store lists."""
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     image: str
@@ -290,13 +290,13 @@ class Upload(Value):
     since: datetime = Field(description="Start of the upload.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
-        """Return whether a dead run left this upload and no run will resume it."""
+        """Return whether a dead run left this upload unfinished; `but_for` is uploaded now."""
         is_own = (self.image, self.version) == but_for
         return not self.whole and self.since < before and not is_own
 
 
 class Transfer(Value):
-    """The progress of a version's upload."""
+    """The progress of one phase of an upload."""
 
     phase: Literal["prepare", "upload", "read back"]
     done: int = Field(description="In bytes.")
@@ -304,7 +304,7 @@ class Transfer(Value):
 
 
 class Published(Value):
-    """The result of publishing a version at one place."""
+    """The result of publishing a version to one provider or store."""
 
     place: str = Field(description="Provider, or URL of a store.")
     id: str = Field("", description="Its id there; empty: not published there.")
@@ -315,7 +315,7 @@ class Published(Value):
 
 
 class Publishing(Value):
-    """The results of publishing a version at all requested places."""
+    """The results of publishing a version to all requested providers and stores."""
 
     image: str
     version: str = Field("", description="Empty: only cleaned.")
@@ -323,7 +323,7 @@ class Publishing(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if no place failed, 1 if all places failed, else 5."""
+        """Return 0 if no upload failed, 1 if all uploads failed, 5 if some failed."""
         failed = [each for each in self.places if each.error]
         if not failed:
             return 0
@@ -331,15 +331,15 @@ class Publishing(Value):
 
 
 class Move(NamedTuple):
-    """A change of a version's record."""
+    """A change of the record of a version."""
 
     was: Version | None
-    """None for a new record."""
+    """The earlier record; None: the version had no record."""
     now: Version
 
 
 class BuildOrder(Value):
-    """An image to build, and its requester."""
+    """An image to build, and the user who requested it."""
 
     image: str
     version: str = Field(description="Start of its build, for example 20261121T203000Z.")
@@ -351,14 +351,14 @@ class BuildOrder(Value):
 
     @property
     def debian(self) -> ImageRecipe:
-        """Return the recipe of a Debian image; raises if it is a playbook's."""
+        """Return the recipe of a Debian image; raises TypeError for the recipe of a playbook."""
         if isinstance(self.recipe, PlaybookRecipe):
             raise TypeError(self.image)
         return self.recipe
 
 
 class BuildStep(Value):
-    """The current step of a build."""
+    """The current phase of a build."""
 
     phase: str
     task: str = Field("", description="Task of the Ansible role, while the role runs.")
@@ -366,7 +366,7 @@ class BuildStep(Value):
 
 
 class Package(Value):
-    """A package that is installed in an image."""
+    """A package installed in an image."""
 
     name: str
     version: str
@@ -378,14 +378,14 @@ class Package(Value):
 
 
 class ManifestFile(Value):
-    """A file in the folder of a manifest."""
+    """Size and checksum of a file in the folder of a manifest."""
 
     sha256: str
     size: int = Field(description="In bytes.")
 
 
 class ImageTestJob(Value):
-    """A small job for one executor or task, and its result."""
+    """A small job that tests one executor or task, and its result."""
 
     name: str = Field(description="Tag, for example executor:unshare or task:sbuild.")
     seconds: float = 0.0
@@ -399,7 +399,7 @@ class ImageTestJob(Value):
 
 
 class Test(Value):
-    """The result of a test of an image."""
+    """The result of one test of an image."""
 
     kind: Literal["offline", "boot", "jobs"]
     at: datetime
@@ -413,14 +413,14 @@ class Test(Value):
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Return the jobs that the testing machine could not run, `worker` for all."""
+        """Return the names of jobs that the test machine could not run; `worker`: all jobs."""
         if self.nothing_run:
             return (WHOLE_WORKER,)
         return tuple(each.name for each in self.jobs if each.unproven)
 
 
 class Manifest(Value):
-    """The record of one version of an image, without secrets."""
+    """The record of one image version, without secrets."""
 
     format: Literal["fleet-image-1"] = "fleet-image-1"
     image: str
@@ -444,17 +444,17 @@ class Manifest(Value):
 
     @property
     def worker(self) -> str:
-        """Return the version of its debusine-worker; empty if unknown."""
+        """Return the installed version of debusine-worker; empty if it is unknown."""
         found = (each.version for each in self.packages if each.name == "debusine-worker")
         return next(found, "")
 
 
 _TEST_STATES: tuple[State, ...] = ("built", "tested", "failed")
-"""States that a test may change; only promotion and rollback change later states."""
+"""States that a test may change; later states change only by promotion and rollback."""
 
 
 class VersionTests(Value):
-    """A version of an image, its new test results, and its state after them."""
+    """A version of an image, its new test results, and its new state."""
 
     image: str
     version: str
@@ -469,7 +469,7 @@ class VersionTests(Value):
 
 
 def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Version:
-    """Return a version after these tests: `tested`, or `failed` with the first problem."""
+    """Return the version with the state after these tests, `failed` if one found a problem."""
     problems = [problem for test in tests for problem in test.problems]
     passed = [test for test in tests if not test.problems]
     known = version
@@ -477,7 +477,7 @@ def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Ver
         if test.kind == "jobs":
             known = known.altered(provides=test.provides, unproven=test.unproven)
         elif test.kind == "boot" and (known.unproven in (None, (WHOLE_WORKER,))):
-            # Proven tags count; the worker's report counts only if no job was run.
+            # The tags of a worker's report are used only if no job proved tags.
             known = known.altered(provides=test.provides)
     if version.state not in _TEST_STATES:
         return known

@@ -1,4 +1,4 @@
-"""The log of changes: actor, object, time and reason, in a chain of digests.
+"""The change log: the actor, object, time and reason of each change, in a chain of digests.
 
 An entry is stored as its original JSON text, so that its digest is stable when later versions of
 fleet add fields.
@@ -16,12 +16,12 @@ from fleet.model.money import Rate
 from fleet.model.values import Moment, Value
 
 KEPT = timedelta(days=100)
-"""Retention of an entry: covers the current and at least the two previous whole months."""
+"""Retention of an entry; it includes the current month and at least the two before."""
 _NOTED = re.compile(r"([0-9]{1,15}):([0-9a-f]{16,64})")
 
 
 class Origin(Value):
-    """The author of an entry, with commit and pipeline; empty: unknown."""
+    """The author of an entry, and the commit and pipeline of the run; empty: unknown."""
 
     by: str = Field("", description="Login at the forge, else the user of this system.")
     host: str = Field("", description="The computer, if no pipeline is known.")
@@ -31,7 +31,7 @@ class Origin(Value):
 
 
 class LogEntry(Value):
-    """One run, one change of a machine, or one order of a user."""
+    """One run, one change of a machine, or one order of an operator."""
 
     at: Moment
     kind: str = Field(
@@ -52,17 +52,17 @@ class LogEntry(Value):
     )
 
     def written(self) -> str:
-        """Return the JSON text for the log, without the time and without empty fields."""
+        """Return the JSON text of the entry for the log, without its time and empty fields."""
         return self.model_dump_json(exclude={"at"}, exclude_defaults=True)
 
 
 def run_id(started: datetime) -> str:
-    """Return the name in the log of the run that started at a time in UTC."""
+    """Return the name, in the log, of the run that started at this time in UTC."""
     return started.isoformat().replace("+00:00", "Z")
 
 
 class Mark(NamedTuple):
-    """A position in the chain: the number of entries ever written up to it, and its digest."""
+    """A position in the chain: the number of the entry, counted from the first, and its digest."""
 
     number: int = 0
     digest: str = ""
@@ -72,7 +72,7 @@ class Mark(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One entry in its stored form."""
+    """One entry in the form that is stored."""
 
     number: int
     at: str
@@ -86,31 +86,31 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The whole log in its stored form."""
+    """The whole log in the form that is stored."""
 
     anchor: Mark
-    """The last entry that was removed at the end of its retention."""
+    """Position of the last entry that was removed after its retention."""
     links: tuple[Link, ...]
     head: Mark
-    """The last written entry."""
+    """Position of the last entry that was written."""
 
 
 def linked(before: Mark, entry: LogEntry) -> Link:
-    """Return an entry linked to the previous position."""
+    """Return the entry in its stored form, with the digest that continues the chain."""
     at, text = entry.at.isoformat(), entry.written()
     return Link(before.number + 1, at, text, digest_after(before.digest, at, text))
 
 
 def digest_after(before: str, at: str, text: str) -> str:
-    """Return the SHA-256, in hex, of the previous digest and an entry's time and text."""
+    """Return the SHA-256, in hex, of the previous digest and the time and text of an entry."""
     return hashlib.sha256(f"{before}\n{at}\n{text}".encode()).hexdigest()
 
 
 def count_expired(times: Sequence[datetime]) -> int:
-    """Return the number of expired entries at the start of the log; `times` has the latest last.
+    """Return the number of expired entries at the start of the log; `times` are in log order.
 
-    The age of an entry is its distance to the earlier of the last two entries, so that one run
-    with a clock that is ahead expires no entry.
+    The age of an entry is counted to the earlier of the last two entries, so that a single run
+    whose clock is ahead expires no entry.
     """
     oldest = min(times[-2:], default=None)
     if oldest is None:
@@ -119,13 +119,13 @@ def count_expired(times: Sequence[datetime]) -> int:
 
 
 def read_mark(text: str) -> Mark | None:
-    """Parse a noted position, NUMBER:DIGEST; None if the text has another form."""
+    """Parse a position that a user noted, NUMBER:DIGEST; None if the text has another form."""
     found = _NOTED.fullmatch(text.strip().lower())
     return Mark(int(found[1]), found[2]) if found else None
 
 
 def find_breaks(chain: Chain) -> Iterator[str]:
-    """Yield the inconsistencies of the log: entries edited, removed, moved or added."""
+    """Yield a sentence for each entry that was edited, removed, moved or inserted."""
     before = chain.anchor
     for link in chain.links:
         if link.number != before.number + 1:
@@ -135,7 +135,7 @@ def find_breaks(chain: Chain) -> Iterator[str]:
                 else f"entry {link.number} exists twice"
             )
         if link.digest != digest_after(before.digest, link.at, link.text):
-            # After a gap, the next entry cannot match the digest of the entry before the gap.
+            # After a gap, the digest of the missing entry is unknown and cannot be compared.
             if link.number == before.number + 1:
                 yield f"entry {link.number} was changed, or replaces another entry"
         elif link.number != before.number + 1:
@@ -148,7 +148,7 @@ def find_breaks(chain: Chain) -> Iterator[str]:
 
 
 def has_mark(chain: Chain, noted: Mark) -> bool | None:
-    """Return whether a noted entry is unchanged; None if it was removed after its retention."""
+    """Return whether the noted entry is unchanged; None if its retention has ended."""
     if noted.number < chain.anchor.number:
         return None
     marks = (chain.anchor, *(link.mark for link in chain.links))

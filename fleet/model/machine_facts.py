@@ -1,4 +1,4 @@
-"""Facts about machines for explanations: places of new ones, and existing workers."""
+"""Facts about machines for `fleet explain`: possible new machines, and existing workers."""
 
 from pydantic import Field
 
@@ -8,37 +8,37 @@ from fleet.schema.pools import Market
 
 
 class PlaceFacts(Value):
-    """A new machine that could run a request: start, duration and cost."""
+    """A new machine that could serve a request: its start, duration and cost."""
 
     pool: str
     type: str
     market: Market
     start: Moment
     end: Moment | None = None
-    """None: the duration is unknown."""
+    """End of the run; None: the duration is unknown."""
     seconds: int | None = None
     source: str = ""
-    """Source of its duration there; empty if stated or general."""
+    """Origin of the duration on this machine type; empty if it is stated, or the general one."""
     cost: Bill | None = None
-    """Bill of the machine until its idle time-out; None: its price is unknown."""
+    """Bill of the machine until its idle time-out; None: the price is unknown."""
     deadline: int | None = None
     """Maximum run time in seconds; None: unlimited."""
     own_deadline: bool = False
-    """The deadline is the request's own, not its queue's."""
+    """Whether the deadline is set for this request, not for its whole queue."""
     is_late: bool = False
-    """It cannot end before its deadline there."""
+    """Whether the run cannot end on this machine before its deadline."""
     asks: tuple[str, ...] = ()
-    """Tags that the place requires and that a rule of the allow-list may give."""
+    """Tags that the machine requires, and that a rule of the allow-list can add to the request."""
     rule: str = ""
-    """The entry of `powerful` that gives them; empty if the place fits."""
+    """The entry of `powerful` that adds these tags; empty if the machine fits without a rule."""
     acts_later: bool = False
-    """The rule acts only on later builds: the queue stored the tags of this one."""
+    """Whether the rule has effect only on later builds: the queue stored this build's tags."""
     is_chosen: bool = False
-    """The plan creates its machine there."""
+    """Whether the plan creates this machine for the request."""
 
 
 class WorkerFacts(Value):
-    """A worker's machine and its work."""
+    """A worker's machine, and the work it runs."""
 
     provider: str | None = None
     location: str | None = Field(None, description="The provider's location or region.")

@@ -1,4 +1,4 @@
-"""Types of money in a plan, and their formats for people."""
+"""The types of money in a plan, and their text formats."""
 
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
@@ -19,12 +19,12 @@ def _require_bounds(amount: Decimal) -> Decimal:
     return amount
 
 
-@lru_cache(maxsize=10_000)  # many machines, few prices
+@lru_cache(maxsize=10_000)  # many machines have few different prices
 def as_rate(amount: Decimal) -> Decimal:
-    """Return money per hour as plans show it: sums add rounded rates, so that they add up."""
+    """Return money per hour, rounded to four decimal places, so that shown sums add up exactly."""
     return (
         _require_bounds(amount).quantize(_PLACES) + 0
-    )  # no negative zero: equal values, equal JSON
+    )  # + 0 avoids a negative zero: equal values have equal JSON
 
 
 @lru_cache(maxsize=10_000)
@@ -37,10 +37,10 @@ Rate = Annotated[
     AfterValidator(as_rate),
     PlainSerializer(_format_amount, return_type=str),
 ]
-"""Money per hour in the currency of the plan, four places, a string in JSON."""
+"""Money per hour in the currency of the plan, with four decimal places; a string in JSON."""
 
 
-@lru_cache(maxsize=10_000)  # many machines, few bills
+@lru_cache(maxsize=10_000)  # many machines have few different bills
 def _plain(amount: Decimal) -> str:
     return format(amount.normalize() + 0, "f")
 
@@ -48,18 +48,18 @@ def _plain(amount: Decimal) -> str:
 Bill = Annotated[
     Decimal, AfterValidator(_require_bounds), PlainSerializer(_plain, return_type=str)
 ]
-"""Billed money, unrounded, so that parts add up to the total; a string in JSON."""
+"""Billed money, not rounded, so that parts add up to the total; a string in JSON."""
 
 
 def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
-    """Format amounts of money with equal decimal places: as many as needed, at least two."""
+    """Format amounts with the same number of decimal places: as many as needed, at least two."""
     decimals = max(map(_decimals, amounts), default=2)
     form = f"{'+' if sign else ''}.{decimals}f"
     return [format(amount, form) for amount in amounts]
 
 
 def rate(amount: Decimal) -> str:
-    """Format one amount of money with two to four decimal places."""
+    """Format one amount with as many decimal places as needed, at least two."""
     return rates([amount])[0]
 
 
@@ -72,7 +72,7 @@ CENT = Decimal("0.01")
 
 
 def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
-    """Round amounts to whole cents that add up to the rounded sum."""
+    """Round amounts to whole cents, so that they add up to the rounded total."""
     total = sum(amounts, Decimal(0)).quantize(CENT, ROUND_HALF_EVEN)
     cents = [amount.quantize(CENT, ROUND_FLOOR) for amount in amounts]
     left = int((total - sum(cents, Decimal(0))) / CENT)

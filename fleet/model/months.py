@@ -1,4 +1,4 @@
-"""Monthly counts for the report of a month, in addition to the ledger."""
+"""Monthly counts for the report of a month, in addition to the ledger's amounts."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,7 +24,7 @@ TallyKind = Literal[
 
 
 class Tally(Value):
-    """One figure of a month; the store sums figures with equal month, kind and name."""
+    """One figure of a month; the store adds up figures with equal month, kind and name."""
 
     month: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}$")
     kind: TallyKind
@@ -35,8 +35,8 @@ class Tally(Value):
 
 
 class Counted(NamedTuple):
-    """The counts of one run for its month, and the waiting requests."""
+    """The figures that one run adds to its month, and the waiting requests."""
 
     tallies: tuple[Tally, ...]
     waiting: Mapping[str, datetime]
-    """Request to the start of its waiting time."""
+    """Id of a request to the time from which it waits."""

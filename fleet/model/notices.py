@@ -1,4 +1,4 @@
-"""Notices about settings that expire soon or are too old, with advice."""
+"""Notices about settings that expire soon or are outdated, with advice."""
 
 from datetime import date
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
 
 
 class Notice(Value):
-    """A setting that needs an operator's attention by a day, or is overdue."""
+    """A setting that an operator must renew or remove by a day."""
 
     kind: NoticeKind
     key: str = Field(

@@ -1,6 +1,6 @@
-"""Temporary orders of operators outside of fleet.yaml: freezes, holds, approvals.
+"""Temporary orders of operators that are not in fleet.yaml: freezes, holds, approvals.
 
-They are in the store, so that every run obeys them immediately. They expire by themselves.
+The store has them, so that every run obeys an order immediately. Every order expires.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from fleet.model.values import Count, Moment, Value
 
 FLEET = "fleet"
-"""Author of orders that fleet gives itself."""
+"""Author of orders that fleet creates itself."""
 Frozen = Literal["creates", "deletes"]
 FROZEN: tuple[Frozen, ...] = get_args(Frozen)
 
@@ -24,18 +24,18 @@ class _Order(Value):
 
     @property
     def given(self) -> str:
-        """Return author and expiry, as in `by ada until 04:00 UTC`."""
+        """Return author and expiry, for example `by ada until 04:00 UTC`."""
         day = "%H:%M" if self.until.date() == self.at.date() else "%Y-%m-%d %H:%M"
         return f"by {self.by} until {self.until:{day}} UTC"
 
     @property
     def said(self) -> str:
-        """Return author, expiry and reason, as in `by ada until 04:00 UTC: disk full`."""
+        """Return author, expiry and reason, for example `by ada until 04:00 UTC: disk full`."""
         return f"{self.given}: {self.reason}"
 
 
 class Freeze(_Order):
-    """Creations or deletions are stopped, in one pool or in all."""
+    """An order to stop the creation or deletion of machines, in one pool or in all pools."""
 
     order: Literal["freeze"] = "freeze"
     pool: str | None = Field(None, description="None: every pool.")
@@ -45,40 +45,40 @@ class Freeze(_Order):
 
     @property
     def key(self) -> str:
-        """Return the key of this order: a later order with the same key replaces it."""
+        """Return the key of this order; a later order with the same key replaces the order."""
         return " ".join(("freeze", self.pool or "*", *self.stops))
 
     @property
     def what(self) -> str:
-        """Return the frozen actions, as in `creates of pool builders`."""
+        """Return the stopped changes, for example `creates of pool builders`."""
         where = f"pool {self.pool}" if self.pool else "every pool"
         return f"{' and '.join(self.stops)} of {where}"
 
     @property
     def sentence(self) -> str:
-        """Return one sentence with the order, its author, expiry and reason."""
+        """Return a sentence with the freeze, its author, expiry and reason."""
         return f"{self.what} frozen {self.said}"
 
 
 class Hold(_Order):
-    """One machine gets no new work and is not deleted, despite all other reasons."""
+    """An order that a machine gets no new work and is not deleted for any reason."""
 
     order: Literal["hold"] = "hold"
     machine: str
 
     @property
     def key(self) -> str:
-        """Return the key of this order: a later order with the same key replaces it."""
+        """Return the key of this order; a later order with the same key replaces the order."""
         return f"hold {self.machine}"
 
     @property
     def sentence(self) -> str:
-        """Return one sentence with the order, its author, expiry and reason."""
+        """Return a sentence with the hold, its author, expiry and reason."""
         return f"{self.machine} held {self.said}"
 
 
 class GivenApproval(_Order):
-    """An approval from the command line, in addition to the approvals in fleet.yaml."""
+    """An approval by `fleet approve`, in addition to the approvals in fleet.yaml."""
 
     order: Literal["approve"] = "approve"
     guard: Literal["delete", "cost_increase", "rival"]
@@ -87,17 +87,17 @@ class GivenApproval(_Order):
 
     @property
     def key(self) -> str:
-        """Return the key of this order: unique, so that approvals never replace each other."""
+        """Return the key of this order, with its time: no approval replaces another one."""
         return f"approve {self.guard} {self.pool} {self.at.isoformat()}"
 
     @property
     def sentence(self) -> str:
-        """Return one sentence with the order, its author, expiry and reason."""
+        """Return a sentence with the approval, its author, expiry and reason."""
         return f"{self.count} of pool {self.pool} may pass guard {self.guard}, {self.said}"
 
 
 def sentences(orders: Iterable["Order"]) -> Iterator[str]:
-    """Yield the sentences of freezes and holds; approvals are shown with their guards."""
+    """Yield a sentence per freeze and hold; approvals are shown with their guards instead."""
     return (order.sentence for order in orders if not isinstance(order, GivenApproval))
 
 

@@ -1,4 +1,4 @@
-"""The result of an apply per pool, as a value that every report renders."""
+"""The result of `fleet apply` per pool, as one value for all reports."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from fleet.model.values import Value, later
 
 
 class StackOutcome(Value):
-    """The results of one pool's actions."""
+    """The results of the actions in one pool."""
 
     pool: str
     result: Literal["applied", "unchanged", "failed", "refused"]
@@ -36,13 +36,13 @@ class StackOutcome(Value):
 
     @property
     def done(self) -> frozenset[str]:
-        """Return the workers whose actions succeeded."""
+        """Return the names of the workers whose actions succeeded."""
         removed = (*self.deleted, *self.deleting, *self.forgotten, *self.cleaned)
         return frozenset((*self.created, *self.drained, *removed))
 
 
 class Outcome(Value):
-    """The result of an apply."""
+    """The result of one `fleet apply`."""
 
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
@@ -67,7 +67,7 @@ class Outcome(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 done, 1 failed, 4 refused, 5 partly applied."""
+        """Return 0 if all is done, 1 if failed, 4 if refused, 5 if partly applied."""
         results = {stack.result for stack in self.stacks}
         if "failed" in results:
             return 5 if any(stack.is_touched for stack in self.stacks) else 1

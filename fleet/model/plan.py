@@ -1,7 +1,7 @@
-"""A plan: actions with reasons, verdicts on requests, pools and workers, guards, limits, money.
+"""A plan: actions with reasons, decisions on requests, pools and workers, guards, limits, money.
 
-Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one value, and
-plan -> JSON -> plan is the identity.
+All outputs (text, JSON, Markdown, HTML, GitLab reports) render this value. A plan that is written
+to JSON and read again is equal to the original.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from fleet.schema.units import CURRENCY_PATTERN
 
 
 class GuardResult(Value):
-    """The decision of one guard, with its figures and its line of fleet.yaml."""
+    """The decision of one guard, with its figures and its key of fleet.yaml."""
 
     guard: str
     pool: str | None = Field(None, description="Counted pool; None: the whole fleet.")
@@ -46,16 +46,16 @@ class GuardResult(Value):
 
     @property
     def is_worth_saying(self) -> bool:
-        """Return whether the guard has an effect, or would have one without an approval."""
+        """Return whether the guard withholds an action, or would without an approval."""
         return self.result != "passed" or self.approved > 0
 
 
 GuardName = Literal["delete", "cost_increase", "rival"]
-"""The guards that an approval can let pass."""
+"""The guards that an approval can overrule."""
 
 
 class ApprovalVerdict(Value):
-    """The use of one approval, and the machines that it lets pass in this plan."""
+    """The use of one approval, and the machines that pass a guard because of it in this plan."""
 
     digest: str = Field(
         description="Digest of the whole approval: an edited approval is another one."
@@ -75,12 +75,12 @@ class ApprovalVerdict(Value):
 
     @property
     def left(self) -> int:
-        """Return the number of machines that it may still let pass, before this plan."""
+        """Return the number of machines that the approval can still let pass, before this plan."""
         return 0 if self.inert else max(0, self.count - self.used)
 
 
 class LimitVerdict(Value):
-    """The use of one limit, including this plan."""
+    """The machines in use under one limit, including this plan."""
 
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
     who: str | None = Field(
@@ -93,7 +93,7 @@ class LimitVerdict(Value):
 
 
 _ROUNDING_TOLERANCE = Decimal("0.0002")
-"""Maximum difference of equal amounts after rounding to four places."""
+"""Maximum difference, after rounding to four decimal places, of amounts that were equal."""
 
 
 PeriodName = Literal["hour", "day", "month"]
@@ -105,12 +105,12 @@ _WHEN: dict[PeriodName, tuple[str, str]] = {
 
 
 def say_when(period: PeriodName, *, coming: bool) -> str:
-    """Return a phrase for the current or the next hour, day or month."""
+    """Return a phrase for the current period, or for the next one if `coming`."""
     return _WHEN[period][coming]
 
 
 class BudgetVerdict(Value):
-    """The use of one budget in one period, including this plan."""
+    """The spending under one budget in one period, including this plan."""
 
     budget: str = Field(description="Name under `budgets`, or of the pool whose budget it is.")
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
@@ -129,11 +129,11 @@ class BudgetVerdict(Value):
 
     @property
     def when(self) -> str:
-        """Return a phrase for the period of this budget."""
+        """Return a phrase for the period of this budget, for example `this month`."""
         return say_when(self.period, coming=self.coming)
 
     def with_rest(self) -> "BudgetVerdict":
-        """Return a copy with the rest of the budget; unknown if `spent` is unknown."""
+        """Return a copy with the remaining budget; the rest is unknown if `spent` is unknown."""
         left: Figure = self.spent
         if isinstance(left, Decimal):
             left = max(Decimal(0), self.limit - left - self.reserved - self.planned)
@@ -141,9 +141,9 @@ class BudgetVerdict(Value):
 
 
 class Optimum(Value):
-    """The cost of this plan's new machines until their idle time-out, and the optimum.
+    """The cost of this plan's new machines until their idle time-out, and the minimum cost.
 
-    The figures of the model are about all machines that it asks for, before guards.
+    The figures of the model include the machines that a guard withholds.
     """
 
     cost: Rate = Field(description="Total bill of the machines (`until_idle`).")
@@ -164,12 +164,12 @@ class Optimum(Value):
 
     @property
     def model_bound(self) -> Decimal:
-        """Return the lower bound of the model, with one duration per group of requests."""
+        """Return the model's lower bound, in which a group of requests has one common duration."""
         return self.bound + self.averaged
 
     @property
     def is_about_cost(self) -> bool:
-        """Return whether the model's cost equals the shown cost, except for rounding."""
+        """Return whether the model's cost equals the shown cost, apart from rounding."""
         return (
             not self.withheld
             and self.model is not None
@@ -178,19 +178,19 @@ class Optimum(Value):
 
     @property
     def is_optimal(self) -> bool:
-        """Return whether no cheaper machines could serve the same requests."""
+        """Return whether the model proves that cheaper machines cannot serve the same requests."""
         return self.is_about_cost and not self.gap
 
 
 class MissingRule(Value):
-    """An entry of a rule of fleet.yaml that a queue does not have."""
+    """An entry of a rule in fleet.yaml that is missing in a queue."""
 
     path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
     entry: str
 
 
 class RulesVerdict(Value):
-    """Comparison of the rules in fleet.yaml with the active rules at one place of a queue."""
+    """Difference between the rules in fleet.yaml and the active rules of one part of a queue."""
 
     queue: str
     place: str = Field(description="A workspace of Debusine; Copr's file or address.")
@@ -208,11 +208,11 @@ class RulesVerdict(Value):
 
 
 class Cause(Word):
-    """The cause of an action; guards distinguish causes."""
+    """The cause of an action; guards treat each cause differently."""
 
-    DEMAND = "demand"  # throttled: N now, the rest in later runs
+    DEMAND = "demand"  # throttled: N in this run, the others in later runs
     CONFIG = "config"  # refused above the limit
-    KNOWLEDGE = "knowledge"  # something is lost or unseen; refused above the limit
+    KNOWLEDGE = "knowledge"  # a source was lost or not read; refused above the limit
 
 
 class Reason(Word):
@@ -222,32 +222,32 @@ class Reason(Word):
     REQUESTS_WAIT = "requests-wait"
     BELOW_MIN = "below-min"
     BELOW_SPARE = "below-spare"
-    INTERRUPTED = "interrupted"  # an earlier apply was killed; this one finishes it
+    INTERRUPTED = "interrupted"  # an earlier apply was killed; this apply finishes the creation
     REPLACEMENT = "replacement"  # replaces a worker that is outdated or expired
     # drain, disable, delete
     IDLE_TOO_LONG = "idle-too-long"
-    TICKET_RETURNED = "ticket-returned"  # its ticket has ended, and no other may have it
+    TICKET_RETURNED = "ticket-returned"  # its ticket ended, and no other ticket may use it
     ABOVE_MAX = "above-max"
     POOL_DRAINING = "pool-draining"
     POOL_REMOVED = "pool-removed"
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
-    DEAF = "deaf"  # connected for long, but it has not reported its tags, so it gets no work
-    STOPPED = "stopped"  # its machine is off
-    LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
-    REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
-    OUTDATED = "outdated"  # made from something else than today's config or image
+    DEAF = "deaf"  # connected for long without a report of its tags, so it gets no work
+    STOPPED = "stopped"  # the provider reports the machine as switched off
+    LIVECHECK_FAILED = "livecheck-failed"  # its provider found that the machine does not work
+    REGISTRATION_LOST = "registration-lost"  # it was registered, but the registry no longer has it
+    OUTDATED = "outdated"  # created from an older configuration or image
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"
-    NOT_WANTED = "not-wanted"  # its requests are gone, and no other fits
-    GONE = "gone"  # its stack knows it, but its provider no longer lists it
-    ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
+    NOT_WANTED = "not-wanted"  # its requests are withdrawn, and no other request fits
+    GONE = "gone"  # a stack records it, but its provider no longer lists it
+    ORPHAN = "orphan"  # a provider lists it, but neither a stack nor a ticket has it
     EXPIRED = (
-        "expired"  # not renewed by `fleet apply`; only `fleet machine delete --expired` says so
+        "expired"  # `fleet apply` did not renew it; only for `fleet machine delete --expired`
     )
-    REQUESTED = "requested"  # a person named it, its pool or its run
+    REQUESTED = "requested"  # a user named the machine, its pool or its run
     # drain, keep
-    HELD = "held"  # `fleet hold`: it gets no new work and stays
+    HELD = "held"  # `fleet hold`: it gets no new work and is kept
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"
@@ -259,24 +259,24 @@ class Reason(Word):
     NO_REGISTRY = "no-registry"
     NOT_KNOWN = "not-known"
     POOL_PAUSED = "pool-paused"
-    DISCONNECTED = "disconnected"  # not connected; when that lasts and it is idle, it goes
+    DISCONNECTED = "disconnected"  # if it stays disconnected while idle, it is deleted
     STATIC = "static"
     MACHINE_GONE = "machine-gone"
-    PAID_FOR = "paid-for"  # idle, but paid for until after the next run
-    WAITS_FOR_WINDOW = "waits-for-window"  # outdated; replaced in its turn or its window
+    PAID_FOR = "paid-for"  # idle, but already paid for until after the next run
+    WAITS_FOR_WINDOW = "waits-for-window"  # outdated; a later run replaces it (`replace`)
     # promote
     NEWER_VERSION = "newer-version"  # tested, published, newer than the version that machines boot
-    CANDIDATE_CAME_UP = "candidate-came-up"  # for as long as `promote.after` says
+    CANDIDATE_CAME_UP = "candidate-came-up"  # its candidate machines work since `promote.after`
 
 
 REPLACEMENT_REASONS = frozenset(
     {Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED}
 )
-"""Reasons of rules that replace machines, at the pace of `replace.at_a_time`."""
+"""Reasons to replace a machine, at the pace of `replace.at_a_time`."""
 
 
 class Create(Value):
-    """Create a machine; its worker registers at its first boot."""
+    """Create a machine, whose worker registers at its first boot."""
 
     action: Literal["create"] = "create"
     pool: str
@@ -302,12 +302,12 @@ class Create(Value):
 
     @property
     def queues(self) -> frozenset[str]:
-        """Return the queues of the requests that this machine serves."""
+        """Return the names of the queues whose requests this machine serves."""
         return frozenset(key.partition("/")[0] for key in self.serves)
 
 
 class Drain(Value):
-    """Stop the queue from assigning work to a worker: the first step of every deletion."""
+    """Stop a queue from assigning work to a worker, as the first step of every deletion."""
 
     action: Literal["drain"] = "drain"
     pool: str
@@ -319,7 +319,7 @@ class Drain(Value):
 
 
 class Delete(Value):
-    """Disable a worker observed drained and idle, then delete its machine."""
+    """Disable a drained and idle worker, then delete its machine."""
 
     action: Literal["delete"] = "delete"
     pool: str
@@ -341,7 +341,7 @@ class Delete(Value):
 
 
 class BootHold(Value):
-    """A machine that failed to boot and is held for inspection."""
+    """A machine that failed to boot and is kept for inspection."""
 
     pool: str
     worker: str
@@ -353,7 +353,7 @@ class BootHold(Value):
 
 
 class Release(Value):
-    """Disable a worker whose machine is gone, and return its request to the queue."""
+    """Disable a worker whose machine no longer exists, and return its request to the queue."""
 
     pool: str
     worker: str
@@ -365,7 +365,7 @@ class Release(Value):
 
 
 class Resume(Value):
-    """Permit new work for a worker that was drained only for a hold, which has ended."""
+    """Let a worker get work again after the end of the hold that drained it."""
 
     pool: str
     worker: str
@@ -374,7 +374,7 @@ class Resume(Value):
 
 
 class Replaced(Value):
-    """The machines of one pool that a promoted version replaces."""
+    """The machines of one pool that will be replaced after the promotion of a version."""
 
     pool: str
     machines: int
@@ -383,7 +383,7 @@ class Replaced(Value):
 
 
 class Promotion(Value):
-    """A change of an image version's state by `images.NAME.promote`."""
+    """A change of an image version's state by the rules in `images.NAME.promote`."""
 
     image: str
     version: str
@@ -399,7 +399,7 @@ class Promotion(Value):
 
     @property
     def verb(self) -> str:
-        """Return the verb of this action."""
+        """Return the verb of this action, for example `promote to candidate (20%)`."""
         if self.now == "retired":
             return "retire"
         share = f" ({self.share}%)" if self.share else ""
@@ -410,17 +410,17 @@ Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
 def is_begun(action: Action) -> bool:
-    """Return whether an earlier, unfinished run started this action."""
+    """Return whether an earlier run started this action and did not finish it."""
     begun = isinstance(action, Delete) and action.begun
     return begun or action.reason is Reason.INTERRUPTED
 
 
 NotKnown = Literal["machines", "workers", "cost", "price"]
-"""Kinds of unknown figures of a pool."""
+"""Names of a pool's figures that may be unknown."""
 
 
 class WorkerVerdict(Value):
-    """The plan for one worker, including a kept one."""
+    """The planned action for one worker, or the reason to keep it."""
 
     worker: str
     pool: str
@@ -444,7 +444,7 @@ class WorkerVerdict(Value):
 
 
 class RefusedTag(Value):
-    """A tag without effect: not permitted, or unknown from the request's values."""
+    """A tag of a request that has no effect: not permitted, or with an unknown value."""
 
     tag: str
     who: str
@@ -453,12 +453,12 @@ class RefusedTag(Value):
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether a value of the request, for example its environment, has no tag."""
+        """Return whether a value of the request, for example its environment, has no known tag."""
         return self.path[:1] == ("derive",)
 
 
 class TagDifference(Value):
-    """A tag of the current rules that the queue did not store with the request."""
+    """A tag that today's rules add, but that the queue did not store with the request."""
 
     tag: str
     because: ForPeople
@@ -466,14 +466,14 @@ class TagDifference(Value):
 
 
 class RuledTag(Value):
-    """A tag that a rule of fleet.yaml adds to a ticket for its build."""
+    """A tag that a rule of fleet.yaml adds to a ticket, because of the ticket's build."""
 
     tag: str
     path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
 
 
 class Signature(Value):
-    """Requests that are equal for all rules and limits of this fleet.yaml."""
+    """A group of requests that all rules and limits of fleet.yaml treat equally."""
 
     id: str = Field(description="Digest of their common properties.")
     queue: str
@@ -509,11 +509,11 @@ class Signature(Value):
 
 
 BlockedCode = Literal["closed", "guard", "late", "limit"]
-"""Kind of constraint: the pool or machine type is closed, a guard, a deadline, or a limit."""
+"""Kind of constraint: a pool or machine type is closed, a guard, a deadline, or a limit."""
 
 
 class Blocked(Value):
-    """A pool that fits a request but creates no machine for it in this run, and why."""
+    """A pool that fits a request but creates no machine for the request now, and the reason."""
 
     pool: str
     because: ForPeople
@@ -526,7 +526,7 @@ class Blocked(Value):
 
 
 class Unserved(Value):
-    """Requests without a machine in this run, and why."""
+    """Requests that get no machine in this run, and the reason."""
 
     signature: str
     requests: tuple[str, ...]
@@ -540,13 +540,13 @@ class Unserved(Value):
 
     @property
     def paths(self) -> tuple[tuple[str | int, ...], ...]:
-        """Return the deciding keys of fleet.yaml."""
+        """Return the keys of fleet.yaml that cause this."""
         found = [self.path, *(each.path for each in self.blocked)]
         return tuple(path for path in dict.fromkeys(found) if path)
 
 
 class PoolVerdict(Value):
-    """The plan for one pool, with its cost."""
+    """The planned changes of one pool, with its cost."""
 
     pool: str
     mode: str
@@ -586,17 +586,17 @@ class PoolVerdict(Value):
 
     @property
     def machines(self) -> int:
-        """Return the number of machines of the pool."""
+        """Return the current number of machines in the pool."""
         return self.busy + self.idle + self.starting + self.other
 
     @property
     def machines_after(self) -> int:
-        """Return the number of machines of the pool after this plan."""
+        """Return the number of machines in the pool after this plan."""
         return self.machines + self.create - self.delete
 
 
 class Estimate(Value):
-    """A queue that was only partly read: scale-down is paused for it."""
+    """A queue of which only a part was read; for this queue fleet deletes no idle machines."""
 
     queue: str
     listed: int = Field(description="Pending requests that are known.")
@@ -610,11 +610,11 @@ class Estimate(Value):
 
 
 CLOCK_RULE = "wrong-clock"
-"""Rule of the warning that `fleet apply` will refuse this computer's clock."""
+"""Rule of the warning that `fleet apply` will refuse to run with this computer's clock."""
 
 
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
-    """A warning for the reader; it does not affect the plan."""
+    """A warning for the user; it does not affect the plan."""
 
     rule: str
     message: str
@@ -622,7 +622,7 @@ class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
 
 
 class Digests(Value):
-    """SHA-256 of the plan and its inputs."""
+    """The SHA-256 digests of the plan and of its inputs."""
 
     config: str
     world: str
@@ -635,7 +635,7 @@ class Digests(Value):
 
 
 class Plan(Value):
-    """The planned machines, with reasons and cost."""
+    """The planned changes, with reasons and cost."""
 
     format: Literal["fleet-plan-1"] = "fleet-plan-1"
     fleet: str
@@ -712,8 +712,8 @@ class Plan(Value):
 
     @property
     def cited(self) -> Iterator[tuple[str | int, ...]]:
-        """Yield the keys of fleet.yaml that this plan cites."""
-        # Many share their blocked pools.
+        """Yield the keys of fleet.yaml that this plan mentions, with repeats."""
+        # Many requests share one tuple of blocked pools.
         for unserved in {(u.path, id(u.blocked)): u for u in self.unserved}.values():
             yield from unserved.paths
         for signature in self.signatures:
@@ -723,7 +723,7 @@ class Plan(Value):
         yield from (guard.path for guard in self.guards)
 
     def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:
-        """Return the optimum with the cost of these actions; None if no action serves requests."""
+        """Return the optimum with the cost of these actions; None if they serve no requests."""
         made = [each for each in actions if isinstance(each, Create) and each.serves]
         if self.optimum is None or not made:
             return None
@@ -739,12 +739,12 @@ class Plan(Value):
 
     @property
     def is_cost_known(self) -> bool:
-        """Return whether the totals include all machines; else they are a lower bound."""
+        """Return whether the totals include all machines; if not, they are a lower bound."""
         return not any("cost" in pool.not_known for pool in self.pools)
 
     @property
     def is_refused(self) -> bool:
-        """Return whether a guard refused an action."""
+        """Return whether a guard refuses an action."""
         return any(guard.result == "refused" for guard in self.guards)
 
     @property

@@ -1,4 +1,4 @@
-"""Results of a fleet's own policies: one for each test function of each file."""
+"""Results of a fleet's policies: one result per test function of each policy file."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ from pydantic import Field
 from fleet.model.values import Value
 
 Outcome = Literal["passed", "failed", "broken", "skipped"]
-"""`failed`: the policy does not hold. `broken`: the policy itself is wrong or did not finish."""
+"""`failed`: the fleet violates the policy. `broken`: the policy has an error or did not finish."""
 
 
 class Failure(Value):
-    """One objection of a policy, or one error of the policy itself."""
+    """One violation of a policy, or one error in the policy itself."""
 
     message: str
     line: int = Field(1, description="Line of the policy, counted from 1.")
@@ -19,7 +19,7 @@ class Failure(Value):
 
 
 class PolicyTest(Value):
-    """One test function of a policy, or `import` for a file that could not be read."""
+    """The result of one test function; `import` for a file that could not be imported."""
 
     file: str
     name: str

@@ -1,7 +1,7 @@
-"""The size of a pool, the pace of its replacements, and its boot time.
+"""The size of a pool, the pace of its replacements, and the boot time of its machines.
 
-No other module of the planner, guards, explanations, reports or runs reads `workers`, `replace`,
-`boot` or `ready.within` (tests/architecture/test_rules_of_life.py).
+Planner, guards, explanations, reports and runs read `workers`, `replace`, `boot` and
+`ready.within` only here (tests/architecture/test_rules_of_life.py).
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from fleet.schema.pools import BootFailure
 
 
 class PoolSize(NamedTuple):
-    """The limits on the number of workers of a pool."""
+    """The limits on the number of workers in a pool."""
 
     max: int = 0
     min: int = 0
@@ -22,12 +22,12 @@ class PoolSize(NamedTuple):
 
     @property
     def permanent(self) -> int:
-        """Return the number of workers that are kept without demand."""
+        """Return the number of workers that are kept even if no request waits."""
         return max(self.min, self.spare)
 
 
 def size_of(pool: object, *, on_demand: bool = False) -> PoolSize:
-    """Return the limits of a pool: zeros if it was removed, and no min or spare if `on_demand`."""
+    """Return the limits of a pool: zeros for a removed pool, no min or spare if `on_demand`."""
     if not isinstance(pool, Pool):
         return PoolSize()
     workers = pool.workers
@@ -36,52 +36,52 @@ def size_of(pool: object, *, on_demand: bool = False) -> PoolSize:
 
 
 class ReplacementPace(NamedTuple):
-    """The share of a pool that may be in replacement, and the times when it may."""
+    """The share of a pool that may be replaced at the same time, and the allowed time windows."""
 
     at_a_time: int
-    """Percent of the pool."""
+    """Maximum percentage of the pool."""
     windows: tuple[str, ...]
 
     def turns(self, machines: int) -> int:
-        """Return the number of machines that may be in replacement at the same time."""
+        """Return the number of machines that may be replaced at the same time, rounded up."""
         return -(-machines * self.at_a_time // 100)
 
     def replaced(self, pool: str, machines: int) -> Replaced:
-        """Return the machines of a pool that are to be replaced at this pace."""
+        """Return the record of `machines` in a pool that will be replaced at this pace."""
         return Replaced(
             pool=pool, machines=machines, at_a_time=self.at_a_time, windows=self.windows
         )
 
 
 def pace_of(pool: Pool) -> ReplacementPace:
-    """Return the pace of replacements of a pool."""
+    """Return the pace at which machines of a pool are replaced."""
     return ReplacementPace(pool.replace.at_a_time, tuple(pool.replace.windows))
 
 
 class BootTime(NamedTuple):
-    """The usual boot time of a pool's machines, and the time after which a boot has failed."""
+    """The usual boot time of a pool's machines, and the time after which a boot is failed."""
 
     expected: int
-    """Seconds."""
+    """Usual boot time in seconds."""
     registration: int
-    """Seconds until a worker has to register."""
+    """Seconds within which a worker must register."""
     deadline: int
-    """Seconds until a machine has to register, or to answer at its port."""
+    """Seconds within which a machine must register, or accept connections at its port."""
     key: tuple[str, str]
-    """The key of the deadline below the pool."""
+    """Path, below the pool, of the key that sets the deadline."""
     on_failure: BootFailure | None
 
     def ready_at(self, created_at: datetime) -> datetime:
-        """Return when a machine is expected to work."""
+        """Return the time when a machine created at this time is expected to work."""
         return created_at + timedelta(seconds=self.expected)
 
     def fails_at(self, created_at: datetime) -> datetime:
-        """Return when the boot of a machine has failed."""
+        """Return the time when the boot of a machine created at this time counts as failed."""
         return created_at + timedelta(seconds=self.deadline)
 
 
 def boot_of(pool: object) -> BootTime:
-    """Return the boot time of a pool; of a removed one, the defaults."""
+    """Return the boot time of a pool; for a removed pool, the defaults."""
     boot, ready = (pool.boot, pool.ready) if isinstance(pool, Pool) else (Boot(), None)
     key = ("ready", "within") if ready else ("boot", "deadline")
     within = ready.within if ready else boot.deadline

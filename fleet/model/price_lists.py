@@ -1,7 +1,7 @@
-"""Select the prices of a plan: a provider's own list in the world, or the shipped table.
+"""Select the prices of a plan: a provider's price list in the world, or the shipped table.
 
-The lists are part of the world, so that a plan is a function of fleet.yaml and the world. A type
-that is missing in its provider's list keeps its sizes, but has no price.
+The lists are part of the world, so that a plan depends only on fleet.yaml and the world. A machine
+type that is missing in its provider's list keeps its sizes and has no price.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fleet.schema.remembered import remembered
 
 
 class PriceSource(Value):
-    """The price list of one provider that a plan uses, and its date."""
+    """The price list that a plan uses for one provider, and its date."""
 
     provider: str
     own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
@@ -26,7 +26,7 @@ class PriceSource(Value):
 
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:
-    """Return the fleet with the price lists of its providers; idempotent."""
+    """Return the fleet with the price lists in the world; idempotent."""
     lists = {name: own_prices(declared, world, name) for name, declared in fleet.providers.items()}
     if not any(lists.values()):
         return fleet
@@ -38,12 +38,12 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
                 found = with_price_list(found, name, prices)
         return found
 
-    # Reuse the object for equal lists, so that values cached per fleet stay valid.
+    # Reuse the object if the lists are equal, so that values cached per fleet stay valid.
     return remembered(fleet, "price lists", (*lists.values(),), find)
 
 
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
-    """Return the fleet with the price list of one provider, at its location."""
+    """Return the fleet in which a provider has this price list."""
     declared = fleet.providers[provider]
     listed = {
         provider: declared.with_list(ProviderPrices(prices, _table_of_list(declared.kind, prices)))
@@ -52,7 +52,7 @@ def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
 
 
 def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
-    """Return a provider's own price list; None without one of its location."""
+    """Return the price list of a provider in the world; None if it is of another location."""
     read = world.prices.get(name)
     return (
         read if isinstance(read, PriceList) and read.location == declared.price_location else None

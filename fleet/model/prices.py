@@ -1,14 +1,14 @@
 """Machine types and their cost: shipped tables, providers' price lists, billing rules.
 
-A table is loaded on first use. Its first lines name the source and the day of each column of
-prices; tools/refresh_catalogue.py writes them. An empty price is unknown.
+A table is loaded at its first use. The first lines of a table name the source and the date of each
+column of prices; tools/refresh_catalogue.py writes them. An empty price is unknown.
 
 Prices are net list prices per hour in the provider's currency at its location. A pool's `machine`
-may override every figure. The cost of a machine is the price of its type, its address, and
-additional disk; a price in the pool includes all of these.
+may override every figure. The cost of a machine is the sum of the prices of its type, its address
+and additional disk; a price in the pool includes all of these.
 
-Money up to a time is a function of that time, so that the amounts of periods add up exactly. A
-provider bills a step at its start; work is charged as time passes.
+Cost is computed as a function of time, so that the costs of consecutive periods add up exactly. A
+provider bills each step at its start; work is charged in proportion to time.
 """
 
 import csv
@@ -41,30 +41,30 @@ _Found = TypeVar("_Found")
 
 
 class Billing(NamedTuple):
-    """The billing steps of a provider, and its prices of address and disk."""
+    """The billing steps of a provider, and its prices of an address and of disk space."""
 
     increment: int = 1
-    """Billing step in seconds, from the creation of the machine."""
+    """Length of a billing step in seconds, from the creation of the machine."""
     minimum: int = 0
-    """Minimum billed seconds."""
+    """Minimum billed time in seconds."""
     month: int | None = None
     """Maximum billed hours per calendar month."""
     address: Money | None = None
-    """The public IPv4 address of one machine, per hour."""
+    """Price per hour of the public IPv4 address of one machine."""
     disk: Money | None = None
-    """One GiB of disk in addition to the machine type's disk, per hour."""
+    """Price per hour of one GiB of disk beyond the disk of the machine type."""
 
 
 class KindPrices(NamedTuple):
-    """Price rules of one kind of provider, in addition to its table `<kind>.csv`."""
+    """Price rules of one kind of provider, in addition to its table `KIND.csv`."""
 
     currency: str
     source: str = ""
-    """URL of the public prices; empty for an invented table."""
+    """URL of the public price list; empty for invented prices."""
     columns: Mapping[str, str] = MappingProxyType({})
-    """Location to its column of prices; empty: each column is named after its location."""
+    """Location to its column of prices; empty: each column is named like its location."""
     spot: Decimal | None = None
-    """Spot price as a share of the price on demand."""
+    """Price on the spot market as a fraction of the price on demand."""
     billing: Billing = Billing()
 
 
@@ -73,7 +73,7 @@ _KINDS = {
         currency="EUR",
         source="https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
         "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
-        # Prices are equal within a zone.
+        # All regions of a zone have the same prices.
         columns={
             "fsn1": "fsn1",
             "nbg1": "fsn1",
@@ -95,7 +95,7 @@ _KINDS = {
         "https://aws.amazon.com/vpc/pricing/ (public IPv4), "
         "https://aws.amazon.com/ebs/pricing/ (gp3), https://aws.amazon.com/ec2/spot/pricing/ "
         "(changes all the time; counted near its ceiling, the price on demand)",
-        # The spot price varies up to the price on demand. A lower figure makes plans prefer spot.
+        # The spot price varies up to the price on demand. A lower value makes plans prefer spot.
         spot=Decimal("0.99"),
         billing=Billing(
             minimum=60,
@@ -108,22 +108,22 @@ _KINDS = {
 
 
 OLD_AFTER = timedelta(days=90)
-"""Age from which the prices of a shipped table or of a recorded list are outdated."""
+"""Age from which the prices of a shipped table or a recorded list count as outdated."""
 
 
 def source_of(kind: str) -> str:
-    """Return the URL of the public prices of a kind; empty without shipped prices."""
+    """Return the URL of the public price list of a kind; empty if no prices are shipped."""
     return _KINDS[kind].source if kind in _KINDS else ""
 
 
 def locations_of(kind: str) -> Mapping[str, str]:
-    """Return location to column of prices of a kind; empty: every name is a location."""
+    """Return location to price column of a kind; empty: each column is named like its location."""
     return _KINDS[kind].columns if kind in _KINDS else {}
 
 
 @dataclass(frozen=True)
 class MachineType:
-    """One machine type: memory and disk in MiB, price per hour in `currency`."""
+    """A machine type: memory and disk in MiB, price per hour in `currency`."""
 
     name: str
     cores: int
@@ -133,28 +133,28 @@ class MachineType:
     currency: str
     architecture: str = "amd64"
     spot: Money | None = None
-    """Price per hour on the spot market; None: not sold there, or unknown."""
+    """Price per hour on the spot market; None if it is unknown or the type is not sold there."""
     extras: tuple[Money, ...] = ()
-    """Additional costs of one machine per hour: address and additional disk."""
+    """Additional costs of one machine per hour: its address and additional disk."""
     all_in: bool = False
-    """Whether the price on demand is from the pool and includes the extras."""
+    """Whether the price on demand comes from the pool, and so includes the additional costs."""
     line: str = ""
-    """Product line at the provider: shared or dedicated cores, or the family at EC2."""
+    """Product line of the provider: shared or dedicated cores, or the family at EC2."""
     speed: int = 0
-    """Speed in percent of the default; 0: not stated."""
+    """Speed in percent of the default speed; 0: not stated."""
 
 
 class PriceTable(NamedTuple):
-    """Machine types and their prices at one location."""
+    """The machine types at one location, and their prices."""
 
     as_of: str = ""
-    """Day of the prices; empty without prices for the location."""
+    """Date of the prices; empty if the location has no prices."""
     source: str = ""
     types: Mapping[str, MachineType] = MappingProxyType({})
 
 
 def table(kind: str, location: str) -> PriceTable:
-    """Return the machine types of a kind of provider at a location or in a region."""
+    """Return the machine types that a kind of provider sells at a location or region."""
     if kind not in _KINDS:
         return PriceTable()
     return _table(kind, _KINDS[kind].columns.get(location, location))
@@ -168,7 +168,7 @@ def _table(kind: str, column: str) -> PriceTable:
     )
     rows = csv.DictReader(each for each in lines if not each.startswith("#"))
     as_of, _, source = notes.get(column, "").partition(" ")
-    # A column has prices only if a note states its day.
+    # A column has prices only if a note in the table states their date.
     types = (_type(kind, row, (as_of and row.get(column)) or None) for row in rows)
     return PriceTable(as_of, source, {each.name: each for each in types})
 
@@ -191,24 +191,24 @@ def _type(kind: str, row: Mapping[str, str], price: str | None) -> MachineType:
 
 
 class ProviderPrices(NamedTuple):
-    """The price list of a provider, and the equivalent table."""
+    """The price list of a provider, and the same prices as a table."""
 
     prices: "PriceList"
     table: PriceTable
 
 
 def own_list(declared: Provider | None) -> ProviderPrices | None:
-    """Return a provider's own price list; None if unknown."""
+    """Return the price list that a provider reported; None if it is unknown."""
     listed = declared.listed if declared else None
     return listed if isinstance(listed, ProviderPrices) else None
 
 
 GIB_DIGITS = Decimal("0.0000001")
-"""Precision of the price of a GiB of disk per hour."""
+"""Precision of the price per hour of one GiB of disk."""
 
 
 def billing_of(fleet: Fleet, provider: str) -> Billing:
-    """Return the billing rules of a provider of this fleet; by the second if unknown."""
+    """Return the billing rules of a provider of this fleet; by default, billing by the second."""
     declared = fleet.providers.get(provider)
     if declared is None:
         return Billing()
@@ -220,7 +220,7 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
 
 
 def _add_list_prices(billing: Billing, prices: "PriceList") -> Billing:
-    """Return billing rules with the prices of a provider's own list; missing prices are kept."""
+    """Return billing rules with the prices in a provider's own list, else those in `billing`."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
     return billing._replace(
@@ -242,7 +242,7 @@ def _convert_billing(billing: SimBilling) -> Billing:
 
 
 def type_names(pool: Pool) -> tuple[str, ...]:
-    """Return the machine types of a pool, in its order; empty if it states sizes instead."""
+    """Return the machine types of a pool in its order; empty if the pool states sizes instead."""
     named = pool.machine if isinstance(pool.machine, str) else pool.machine.type
     if named is None:
         return ()
@@ -250,7 +250,7 @@ def type_names(pool: Pool) -> tuple[str, ...]:
 
 
 def markets_of(pool: Pool) -> tuple[Market, ...]:
-    """Return the markets that a pool buys on, in its order."""
+    """Return the markets on which a pool buys machines, in its order."""
     if isinstance(pool.machine, str):
         return ("on-demand",)
     return tuple(dict.fromkeys(pool.machine.market))
@@ -259,7 +259,7 @@ def markets_of(pool: Pool) -> tuple[Market, ...]:
 def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     """Return the machine types of a pool with its overrides, in the order of fleet.yaml.
 
-    Unknown types are left out. `price` is None if neither the catalogue nor the pool states one.
+    Unknown types are left out. `price` is None if neither the price list nor the pool has a price.
     """
     return _cache_for_machine(fleet, pool, "types", lambda: _find_types(fleet, pool))
 
@@ -267,7 +267,7 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 def _cache_for_machine(
     fleet: Fleet, pool: Pool, about: object, find: Callable[[], _Found]
 ) -> _Found:
-    """Cache a value that depends only on a pool's `machine`, for all pools that share it."""
+    """Return a value that depends only on a pool's `machine`, computed once for equal settings."""
     about = about, id(pool.machine), pool.provider, pool.image
     return remembered(fleet, about, (pool.machine,), find)
 
@@ -299,7 +299,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: MachineSettings) -> Iterator[
             else known.currency
             if known
             else fleet.money.currency,
-            # For machines without a type, only the image states the architecture.
+            # If no machine type is set, only the image states the architecture.
             architecture=known.architecture if known else image.architecture if image else "amd64",
             spot=known.spot if known else None,
             extras=(*known.extras, *_find_disk_cost(fleet, pool, machine, known)) if known else (),
@@ -311,7 +311,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: MachineSettings) -> Iterator[
 def _find_disk_cost(
     fleet: Fleet, pool: Pool, machine: MachineSettings, known: MachineType
 ) -> Iterator[Money]:
-    """Yield the price per hour of the additional disk of a pool's machines."""
+    """Yield the price per hour of disk and swap that exceed the disk of the machine type."""
     price = billing_of(fleet, pool.provider).disk
     lacking = (machine.disk or 0) + (machine.swap or 0) - known.disk
     if price is not None and lacking > 0:
@@ -320,7 +320,7 @@ def _find_disk_cost(
 
 
 def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal | None:
-    """Return the total cost per hour in the currency of the file; None if unknown."""
+    """Return the total cost per hour in the currency of fleet.yaml; None if it is unknown."""
     if market == "spot":
         parts = None if known.spot is None else (known.spot, *known.extras)
     elif known.price is None:
@@ -337,13 +337,13 @@ def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal 
 def price_of_type(
     fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
 ) -> Decimal | None:
-    """Return the price per hour of a provider's machine type, including its address."""
+    """Return the price per hour of a provider's machine type with its address; None if unknown."""
     known = _find_sold_type(fleet, provider, name)
     return None if known is None else price_per_hour(fleet, known, market)
 
 
 def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
-    """Return an amount in the currency of the file; None without a stated exchange rate."""
+    """Return an amount in the currency of fleet.yaml; None if no exchange rate is set."""
     if currency == fleet.money.currency:
         return amount
     rate = fleet.money.exchange.get(currency)
@@ -351,7 +351,7 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
 
 
 def find_type(fleet: Fleet, pool: Pool, name: str) -> MachineType | None:
-    """Return a machine type with a pool's overrides, else as its provider sells it."""
+    """Return a machine type with a pool's overrides, else as its provider sells it, else None."""
     own = (each for each in find_types(fleet, pool) if each.name == name)
     return next(own, None) or _find_sold_type(fleet, pool.provider, name)
 
@@ -372,18 +372,18 @@ def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
 
 
 def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
-    """Yield the machine types that a provider of this fleet sells, by name."""
+    """Yield the machine types that a provider of this fleet sells, sorted by name."""
     found = (_find_sold_type(fleet, provider, name) for name in known_types(fleet, provider))
     return (each for each in found if each)
 
 
 def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
-    """Return the types of a provider's own list, else of its kind's table, without overrides."""
+    """Return the types in a provider's own list, else in the shipped table, without overrides."""
     return table_of(fleet.providers.get(provider)).types
 
 
 def _find_sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
-    """Return one machine type of a provider; None if it sells no type of this name."""
+    """Return a machine type of a provider; None if the provider does not sell this type."""
     declared = fleet.providers.get(provider)
     if declared is not None and name in declared.own_types:
         known = _own_type(name, declared.own_types[name], fleet.money.currency)
@@ -396,7 +396,7 @@ def _find_sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | Non
 
 
 def table_of(declared: Provider | None) -> PriceTable:
-    """Return the table of a provider at its location: its own list, else its kind's table."""
+    """Return the prices at a provider's location: its own list, else the shipped table."""
     if listed := own_list(declared):
         return listed.table
     return table(declared.kind, declared.price_location) if declared else PriceTable()
@@ -422,30 +422,30 @@ _EXACT = Decimal("0.000000001")
 
 
 class Tariff(NamedTuple):
-    """The price and billing rules of one machine, in the currency of the file."""
+    """The price and billing rules of one machine, in the currency of fleet.yaml."""
 
     price: Decimal
-    """Price per hour, including address and disk."""
+    """Price per hour, with address and disk."""
     increment: int = 1
-    """Billing step in seconds, from the creation of the machine."""
+    """Length of a billing step in seconds, from the creation of the machine."""
     minimum: int = 0
-    """Minimum billed seconds."""
+    """Minimum billed time in seconds."""
     cap: Decimal | None = None
     """Maximum cost of one machine per calendar month."""
 
     def is_by_second_after(self, seconds: int) -> bool:
-        """Return whether all seconds after this number are billed equally."""
+        """Return whether a machine older than `seconds` is billed by the second, with no cap."""
         return self.increment == 1 and self.minimum <= seconds and self.cap is None
 
 
 FREE = Tariff(price=Decimal(0))
-"""Tariff of a machine whose price is unknown: it costs nothing."""
+"""Tariff of a machine whose price is unknown: cost 0."""
 MACHINE_HOURS = Tariff(price=Decimal(1))
-"""Tariff that counts machine hours: 1 per hour, billed by the second."""
+"""Tariff that makes the cost equal to the machine hours: price 1, billed by the second."""
 
 
 def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | None:
-    """Return the tariff of a pool's machine of this type; None if its price is unknown."""
+    """Return the tariff of a machine of this type in a pool; None if its price is unknown."""
 
     def find() -> Tariff | None:
         for known in find_types(fleet, pool):
@@ -457,16 +457,16 @@ def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | N
 
 
 def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:
-    """Return the tariff of a provider's machine of this type, regardless of its pool."""
+    """Return the tariff of a provider's machine of this type without the overrides of pools."""
     return _tariff(fleet, provider, price_of_type(fleet, provider, kind, market))
 
 
 def tariff_of_machine(
     fleet: Fleet, pool: str, provider: str, kind: str, market: Market
 ) -> Tariff | None:
-    """Return the tariff of a machine of a pool at the provider that bills it.
+    """Return the tariff of a machine of a pool, at the provider that bills the machine.
 
-    fleet.yaml may no longer declare the pool, or declare it at another provider.
+    fleet.yaml may have no such pool any more, or the pool may have moved to another provider.
     """
     declared = fleet.pools.get(pool)
     if isinstance(declared, Pool) and declared.provider == provider:
@@ -483,46 +483,46 @@ def _tariff(fleet: Fleet, provider: str, price: Decimal | None) -> Tariff | None
 
 
 def bill(tariff: Tariff, seconds: int) -> Decimal:
-    """Return the bill of a machine for these seconds within one month."""
+    """Return the bill of a machine that exists for this number of seconds within one month."""
     return _money(tariff, billed_seconds(tariff, seconds))
 
 
 def billed_seconds(tariff: Tariff, seconds: int) -> int:
-    """Return the billed seconds of a machine that exists for these seconds."""
+    """Return the number of seconds that a provider bills for a machine of this age."""
     if seconds <= 0:
         return 0
     return _steps(max(seconds, tariff.minimum), tariff.increment)
 
 
 def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
-    """Return the end of the last billing step that has started for a machine."""
+    """Return the end of the machine's last billing step that started before `now`."""
     seconds = max(1, -((created_at - now) // _SECOND))
     return created_at + timedelta(seconds=billed_seconds(tariff, seconds))
 
 
 @dataclass(frozen=True)
 class Life:
-    """One machine since its creation, and its cost between two times of one month."""
+    """One machine since its creation; computes the cost between two times in one month."""
 
     tariff: Tariff
     created_at: datetime
     month: datetime
-    """Start of the month."""
+    """Start of the calendar month."""
 
     def billed(self, since: datetime, until: datetime) -> Decimal:
-        """Return the provider's bill for the steps that start in this period."""
+        """Return the amount that the provider bills for the steps that start in this period."""
         return self.billed_at(self.age(until)) - self.billed_at(self.age(since))
 
     def accrued(self, since: datetime, until: datetime) -> Decimal:
-        """Return the cost of this period in proportion to time, as charged to work."""
+        """Return the cost of this period in proportion to time; this amount is charged to work."""
         return self._compute_accrued_cost(until) - self._compute_accrued_cost(since)
 
     def seconds(self, since: datetime, until: datetime) -> int:
-        """Return the seconds of this period in which the machine existed."""
+        """Return the number of seconds of this period in which the machine existed."""
         return self.age(until) - self.age(since)
 
     def billed_at(self, age: int) -> Decimal:
-        """Return the provider's bill from the start of the month to an age in seconds."""
+        """Return the amount billed from the start of the month until this age in seconds."""
         return _money(self.tariff, billed_seconds(self.tariff, age) - self._before)
 
     def age(self, moment: datetime) -> int:
@@ -531,7 +531,7 @@ class Life:
 
     @cached_property
     def _before(self) -> int:
-        """Return the seconds that are billed before the month."""
+        """Return the number of seconds that were billed before the month."""
         return billed_seconds(self.tariff, self.age(self.month))
 
     def _compute_accrued_cost(self, until: datetime) -> Decimal:

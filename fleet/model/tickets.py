@@ -1,7 +1,7 @@
-"""A ticket and its states, in queues where fleet itself assigns machines.
+"""Tickets, by which clients get machines from queues that fleet itself manages.
 
-A ticket waits, is ready when it has a machine, and ends closed, failed or expired; an ended ticket
-never changes.
+A ticket waits, is ready when it has a machine, and ends as closed, failed or expired. An ended
+ticket never changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,9 +16,9 @@ from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
 from fleet.schema.units import write_duration
 
 SANDBOX = "sandbox:"
-"""Prefix of the tag that reserves machines for the tickets of one sandbox."""
+"""Prefix of the tag that reserves a machine for the tickets of one sandbox."""
 ALONE = " ticket "
-"""Prefix of the sandbox of a ticket without one; no other name starts with a blank."""
+"""Prefix of the sandbox of a ticket without one; names of sandboxes never start with a blank."""
 
 
 class TicketState(StrEnum):
@@ -26,39 +26,39 @@ class TicketState(StrEnum):
 
     WAITING = "waiting"
     READY = "ready"  # it has a machine
-    CLOSED = "closed"  # by its client
-    FAILED = "failed"  # its machine is gone or does not work
-    EXPIRED = "expired"  # its client was silent for as long as its lease
+    CLOSED = "closed"  # its client closed it
+    FAILED = "failed"  # its machine is gone or broken
+    EXPIRED = "expired"  # its client was silent for the whole lease
 
 
 _IDS_FROM = datetime(2020, 1, 1, tzinfo=UTC)
 _MAX_BURST = 86_400
-"""Maximum number of tickets that a lost store opened beyond one per second of its life."""
+"""Assumed limit of tickets that a store opened beyond one ticket per second of its life."""
 _MAX_START = 2**31 - 2**24
-"""Maximum start of ids: clients take ids below 2^31, and 16 million remain to be given."""
+"""Maximum start of ids: clients accept ids below 2^31, so that 16 million ids remain."""
 
 
 def first_id(now: datetime) -> int:
-    """Return the id after which the ids of a new store start: the seconds since 2020.
+    """Return the id after which a new store starts: the seconds since 2020.
 
-    A store that was lost without a trace opened less than one ticket per second of its life, so
-    it gave only lower ids. They stay below 2^31 until 2087.
+    A lost store opened less than one ticket per second of its life, so all its ids are lower. The
+    start stays below 2^31 until 2087.
     """
     return min(max(0, int((now - _IDS_FROM).total_seconds())), _MAX_START)
 
 
 def highest_id_of_lost(now: datetime) -> int:
-    """Return an id above all ids of a lost store, even after a burst of tickets."""
+    """Return an id above all ids of a lost store, even if it opened many tickets in a burst."""
     return min(first_id(now) + _MAX_BURST, _MAX_START)
 
 
 OPEN = frozenset({TicketState.WAITING, TicketState.READY})
 ANYBODY = "anybody"
-"""The client of `fleet serve` without tokens; a blank and its address may follow."""
+"""Client name in a `fleet serve` without tokens; a blank and the address may follow."""
 
 
 class Ticket(NamedTuple):
-    """A claim to one machine with these tags; a tuple for speed, as a pass creates thousands."""
+    """A claim to one machine with these tags; a tuple, because a run creates thousands quickly."""
 
     id: int
     tags: tuple[str, ...]
@@ -68,39 +68,39 @@ class Ticket(NamedTuple):
     owner: str = ""
     team: str = ""
     sandbox: str = ""
-    """Sandbox whose tickets may share its machine; empty: no other ticket gets the machine."""
+    """Tickets of the same sandbox may use its machine later; empty: no other ticket may use it."""
     priority: int = 0
     background: bool = False
     lease: int | None = None
-    """Seconds of its client's silence after which it expires; None: it never expires."""
+    """Maximum silence of the client in seconds before the ticket expires; None: no maximum."""
     state: TicketState = TicketState.WAITING
     machine: str = ""
     answer: str = ""
-    """Information about the machine for its client."""
+    """Connection data of the machine, for the client."""
     because: str = ""
-    """Reason why it failed or expired."""
+    """Reason why the ticket failed or expired."""
     ended_at: datetime | None = None
     client: str = ""
-    """The client of `fleet serve` that took it; empty: it was opened at the command line.
+    """Client of `fleet serve` that opened the ticket; empty: it was opened on the command line.
 
-    A client without a token is `anybody ADDRESS`; names of tokens have no blank.
+    A client without a token is `anybody ADDRESS`; names of tokens contain no blank.
     """
     project: str = ""
     chroot: str = ""
     package: str = ""
-    """Name of its build, as `powerful` and `derive` match it; empty: unknown."""
+    """Package part of the build's name, as `powerful` and `derive` match it; empty: unknown."""
     granted: tuple[str, ...] | None = None
-    """Tags for which its machine was assigned, including tags of rules; None: unknown."""
+    """Tags that the machine was assigned for, with the tags that rules added; None: unknown."""
     note: str = ""
-    """While waiting, the reason as of the last run; with a machine, the dropped tags."""
+    """The reason to wait, as of the last run; once a machine is assigned, the dropped tags."""
     ready_at: datetime | None = None
-    """Time of its assignment; None without a machine or if an older fleet assigned it."""
+    """Time when the machine was assigned; None: no machine, or an older version assigned it."""
     built: bool = False
-    """Its client reported that its build ran on the machine and succeeded."""
+    """Whether the client reported that its build ran on the machine and succeeded."""
 
     @property
     def address(self) -> str:
-        """Return the address of a client without a token; empty for other clients."""
+        """Return the address of a client without a token; empty for clients with a token."""
         return self.client.partition(" ")[2]
 
     @property
@@ -110,61 +110,61 @@ class Ticket(NamedTuple):
 
     @property
     def counting(self) -> tuple[str, ...]:
-        """Return the effective tags: those of its machine, else the requested ones."""
+        """Return the tags that the machine was assigned for; without a machine, the requested."""
         return self.tags if self.granted is None else self.granted
 
     @property
     def effective_sandbox(self) -> str:
-        """Return its sandbox; without a name, a sandbox of its own."""
+        """Return the sandbox of the ticket; without one, a sandbox for this ticket only."""
         return self.sandbox or f"{ALONE}{self.id}"
 
     @property
     def build(self) -> str:
-        """Return the name of its build as `powerful` matches it; empty if unknown."""
+        """Return the name of the build, as `powerful` matches it; empty if it is unknown."""
         parts = (self.owner, self.project, self.chroot, self.package)
         return "/".join(parts) if self.chroot else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A machine for a ticket, and the information for its client."""
+    """A machine assigned to a ticket, and the connection data for its client."""
 
     ticket: int
     machine: str
     pool: str
     answer: str
     created_at: datetime | None
-    """Creation time; None: unknown, so every record of its name counts as this machine's."""
+    """Creation time of the machine; None: unknown, so all records of this name are accepted."""
     tags: tuple[str, ...] | None = None
-    """Effective tags, including tags of rules; None: unknown."""
+    """Tags in effect, with the tags that rules added; None: unknown."""
     note: str = ""
-    """Dropped tags with reasons."""
+    """The dropped tags, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """The assigned machines of tickets, and the reasons for unassigned tickets."""
+    """The tickets that got machines, and the reasons of the tickets that did not."""
 
     tickets: tuple[int, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Ticket that keeps waiting to the problem of its machine."""
+    """Id of a ticket that still waits to the problem of the machine."""
 
 
 def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
     """Return a ticket closed by its client; an ended ticket is returned unchanged.
 
-    `built`: its client reports that its build succeeded.
+    `built`: the client reports that its build succeeded.
     """
     closed = ticket._replace(built=built)
     return _end(closed, TicketState.CLOSED, now) if ticket.is_open else ticket
 
 
 UNKNOWN_USER = "unknown"
-"""User of the ticket that keeps a machine whose original ticket was in a lost store."""
+"""User of a ticket that keeps a machine whose real ticket may have been in a lost store."""
 
 
 def unknown_ticket(machine: str, now: datetime) -> Ticket:
-    """Return a ticket that keeps a machine of a possible lost ticket, until a user closes it."""
+    """Return a ticket that keeps such a machine until an operator closes it."""
     return Ticket(
         id=0,
         tags=(),
@@ -180,20 +180,20 @@ def unknown_ticket(machine: str, now: datetime) -> Ticket:
 
 
 def hear(ticket: Ticket, now: datetime) -> Ticket:
-    """Return an open ticket with its client's last contact at `now`."""
+    """Return an open ticket with `now` as the last contact of its client."""
     return ticket._replace(heard_at=max(now, ticket.heard_at)) if ticket.is_open else ticket
 
 
 def claim(ticket: Ticket, now: datetime) -> Ticket:
-    """Return a ticket without the lease that it has until the first call of its client.
+    """Return a ticket without its lease, at the first call of its client.
 
-    If that call never comes, the response with its id was lost, and the ticket expires.
+    If the client never calls, it did not receive the id, and the ticket expires by the lease.
     """
     return hear(ticket, now)._replace(lease=None) if ticket.is_open and ticket.lease else ticket
 
 
 def expire(ticket: Ticket, now: datetime) -> Ticket:
-    """Return the current ticket: expired if its client was silent for the whole lease."""
+    """Return the ticket; if its client was silent for the whole lease, the ticket is expired."""
     if not ticket.is_open or ticket.lease is None:
         return ticket
     silent = int((now - ticket.heard_at).total_seconds())
@@ -207,26 +207,26 @@ def expire(ticket: Ticket, now: datetime) -> Ticket:
 
 
 def fail(ticket: Ticket, because: str, now: datetime) -> Ticket:
-    """Return an open ticket as failed, with the reason why its machine is lost."""
+    """Return an open ticket as failed, with the reason why its machine was lost."""
     return _end(ticket, TicketState.FAILED, now, because) if ticket.is_open else ticket
 
 
 def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
-    """Return the current ticket: expired after its lease, failed if its machine is broken."""
+    """Return the ticket: failed if its machine is broken, expired if its lease has ended."""
     if ticket.machine in broken:
         return fail(ticket, f"livechecks found its machine {ticket.machine} broken", now)
     return expire(ticket, now)
 
 
 def task_in(chroot: str) -> str:
-    """Return the task of a build in a chroot, by the name in Copr's queue; empty if unknown."""
+    """Return the task of a build, by the name of its chroot in Copr; empty without a chroot."""
     if not chroot:
         return ""
     return SOURCE_TASK if chroot == SOURCE_CHROOT else BUILD_TASK
 
 
 def to_request(ticket: Ticket) -> Request:
-    """Return a waiting ticket as a request."""
+    """Return a waiting ticket in the form of a request."""
     return Request(
         id=str(ticket.id),
         task=task_in(ticket.chroot),
@@ -237,7 +237,7 @@ def to_request(ticket: Ticket) -> Request:
         pending_since=ticket.opened_at,
         requester=ticket.submitter or None,
         owner=ticket.owner or None,
-        # Without its chroot it would be taken for a source build.
+        # Rules regard a request with a project but without a chroot as a source build.
         project=(ticket.chroot and ticket.project) or None,
         chroot=ticket.chroot or None,
         package=ticket.package or None,
@@ -247,13 +247,13 @@ def to_request(ticket: Ticket) -> Request:
 
 
 MOST_TAGS = 50
-"""Limit of tags of a ticket."""
+"""Maximum number of tags of a ticket."""
 MOST_LETTERS = 200
-"""Limit of characters of a tag or name."""
+"""Maximum length of a tag or name in characters."""
 
 
 def find_fault(tags: Collection[str], names: Collection[str]) -> str:
-    """Return the first problem of a ticket's tags and names; empty if valid."""
+    """Return the first problem of a ticket's tags and names; empty if they are valid."""
     if not tags:
         return "a ticket needs at least one tag"
     if len(tags) > MOST_TAGS:
@@ -263,7 +263,7 @@ def find_fault(tags: Collection[str], names: Collection[str]) -> str:
 
 
 def find_fault_of(word: str) -> str:
-    """Return the reason why a word is no valid tag or name; empty if valid."""
+    """Return the reason why a word is not a valid tag or name; empty if it is valid."""
     if len(word) > MOST_LETTERS:
         return f"{word[:20]!r}… is {len(word):,} characters long (at most {MOST_LETTERS})"
     if not word.isprintable() or word != word.strip():
@@ -277,28 +277,28 @@ def _end(ticket: Ticket, state: TicketState, now: datetime, because: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Limit of machines of tickets at the same time: per user or other owner, or in total."""
+    """Maximum number of machines that tickets use at the same time: per owner, or in total."""
 
     path: tuple[str | int, ...]
     most: int
     of: str = "total"
-    """A field of Ticket, or `total`."""
+    """The field of Ticket that is counted by, or `total`."""
 
     def whose(self, ticket: Ticket) -> str:
-        """Return the owner to whose machines a ticket counts."""
+        """Return the user or other owner to whose limit a ticket counts; empty for the total."""
         if self.of == "sandbox":
             return ticket.effective_sandbox
         return "" if self.of == "total" else getattr(ticket, self.of)
 
     def sentence(self, who: str, held: int, before: int = 0) -> str:
-        """Return the limit and its figures: machines in use, tickets that wait before it."""
+        """Return a sentence: the limit, the machines in use, and the tickets ahead of this one."""
         whom = "" if self.of == "total" else f" for {who.strip() or f'tickets without {self.of}'}"
         waiting = f", {before} waiting before it" if before else ""
         return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
 
 
 class Sandbox(NamedTuple):
-    """The parts of Copr's name of a sandbox: OWNER/PROJECT--SUBMITTER."""
+    """The parts of a sandbox's name in Copr: OWNER/PROJECT--SUBMITTER."""
 
     owner: str
     project: str
@@ -306,23 +306,23 @@ class Sandbox(NamedTuple):
 
 
 BUILD = "build:"
-"""Prefix of the tag with which a client names the build of its ticket."""
+"""Prefix of the tag by which a client names the build of its ticket."""
 
 
 class BuildName(NamedTuple):
-    """The parts of a build's name, as `powerful` matches it."""
+    """The parts of the name of a build, as `powerful` matches it."""
 
     owner: str
     project: str
     chroot: str
     package: str
-    """Package; empty for a source build whose package is not known yet."""
+    """Name of the package; empty for a source build whose package is still unknown."""
 
 
 def split_build(tags: Iterable[str]) -> tuple[list[str], BuildName | None]:
-    """Return the tags without build:OWNER/PROJECT/CHROOT/PACKAGE, and that build.
+    """Return the tags without build:OWNER/PROJECT/CHROOT/PACKAGE, and that build's name.
 
-    Without exactly one tag of this form the build is None, and all tags are kept.
+    Unless exactly one tag has this form, all tags are returned and the name is None.
     """
     known = list(dict.fromkeys(tags))
     named = [tag for tag in known if tag.startswith(BUILD)]
@@ -337,7 +337,7 @@ def split_build(tags: Iterable[str]) -> tuple[list[str], BuildName | None]:
 
 
 def read_sandbox(sandbox: str) -> Sandbox | None:
-    """Parse Copr's name of a sandbox, OWNER/PROJECT--SUBMITTER; None for other names."""
+    """Parse the name of a sandbox in Copr, OWNER/PROJECT--SUBMITTER; None for other names."""
     project, _, submitter = sandbox.rpartition("--")
     owner, _, name = project.partition("/")
     return Sandbox(owner, name, submitter) if owner and name and submitter else None
@@ -347,9 +347,9 @@ _SHOWN = 40
 
 
 def bounded(name: str) -> str:
-    """Return a name of valid length for a ticket: a longer one is shortened with its digest.
+    """Return a name of valid length for a ticket; a long name is cut and gets its digest.
 
-    A client that is refused for a long name would retry indefinitely.
+    If the name were refused, its client would retry indefinitely.
     """
     if not find_fault_of(name):
         return name

@@ -1,7 +1,7 @@
 """The user data of a machine's first boot, for cloud-init.
 
-The worker's service starts only after its token and configuration are written: without them it
-would register as a worker that is not enabled.
+The worker's service starts only after its token and configuration are written. An earlier start
+would register a worker that is not enabled.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -14,14 +14,14 @@ OWNER = "debusine-worker:debusine-worker"
 _HEADER = "#cloud-config\n"
 _SWAP = "/swap.img"
 _MIB = 1024 * 1024
-# The mask lasts until the next boot at most, and applies to a machine's first boot only.
+# The mask ends at the next boot at the latest, and only a first boot sets the mask.
 _HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
 _RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
 
 
 @dataclass(frozen=True)
 class UserDataFile:
-    """A file for a machine; `content` may be a secret and is not shown."""
+    """A file to write on a machine; `repr` omits `content`, which may be a secret."""
 
     path: str
     permissions: str
@@ -31,19 +31,19 @@ class UserDataFile:
 
 @dataclass(frozen=True)
 class UserData:
-    """The steps of a first boot: write files, create swap, wait, start the worker."""
+    """The steps of a first boot: write files, create swap, wait `delay` seconds, start worker."""
 
     files: tuple[UserDataFile, ...]
     delay: int
     swap: int = 0
-    """Size in MiB of a swap file on its disk; 0: no swap."""
+    """Size of a swap file on the machine's disk in MiB; 0: no swap."""
 
 
 def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:
     """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
 
-    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late,
-    with `swap` MiB of swap.
+    `url` is the base URL of the server, as in `queues.*.url`. The worker starts after `delay`
+    seconds; the machine has `swap` MiB of swap.
     """
     config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
     files = (
@@ -59,10 +59,10 @@ def write_swap(swap: int) -> str:
 
 
 def read_user_data(text: str) -> UserData:
-    """Parse the output of `write_user_data`; raises ValueError for any other text."""
+    """Parse text that `write_user_data` returned; raises ValueError for any other text."""
     data = _as_written(text) if text.startswith(_HEADER) else None
     if data is None:
-        # The message has neither the text nor the YAML error: they may contain the token.
+        # The message omits the text and the YAML error, because both may contain the token.
         raise ValueError("fleet did not make this user data")
     return data
 

@@ -1,4 +1,4 @@
-"""Base types of facts: immutable values, sets of tags, times in UTC."""
+"""Base types of facts: immutable values, sorted sets of tags, times in UTC."""
 
 import hashlib
 import json
@@ -19,31 +19,31 @@ from pydantic import (
 
 
 class Value(BaseModel):
-    """An immutable value with a JSON form; extra keys are refused."""
+    """An immutable value with a JSON form; unknown keys are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def altered(self, **changes: object) -> Self:
-        """Return a copy with these fields changed, unchecked; the same fields count as set."""
+        """Return an unvalidated copy with these fields changed; the same fields count as set."""
         made = self.model_copy(update=changes)
-        # Copies share one set, else the plan of 100,000 requests takes 416 MiB instead of 338:
-        # `python -m bench plan` allows it 400.
+        # Copies share one set of names. Otherwise the plan of 100,000 requests takes 416 MiB, not
+        # 338, and `python -m bench plan` allows 400.
         object.__setattr__(made, "__pydantic_fields_set__", self.model_fields_set)
         return made
 
 
 def later(default: Any, description: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - as Field
-    """Return the field of a key that was added to a format.
+    """Return a pydantic field for a key that a later version of a format added.
 
-    The key is left out while it has its default, so that older documents keep their digests.
+    The JSON omits the key while it has its default, so that older documents keep their digests.
     """
     return Field(default, description=description, exclude_if=lambda is_: is_ == default, **more)
 
 
 FOR_PEOPLE = "for people"
-"""Marks a field that only people read: digests exclude it."""
+"""Marks a field that only people read; digests exclude the field."""
 ForPeople = Annotated[str, FOR_PEOPLE]
-"""A sentence or a list of commands: another wording changes no digest."""
+"""A sentence or a list of commands, which digests exclude."""
 
 
 def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
@@ -54,17 +54,17 @@ def sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 Tags = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1)], ...], AfterValidator(sorted_tags)
 ]
-"""A set of tags, kept sorted and without repeats so that equal sets are equal values."""
+"""A set of tags, sorted and without duplicates, so that equal sets are equal values."""
 
 
 def sort_by(*names: str) -> AfterValidator:
-    """Return a validator that sorts records by these attributes: equal sets are equal values.
+    """Return a validator that sorts records by these attributes, so that equal sets are equal.
 
-    Records in which all of these are equal are sorted by their JSON.
+    Records with equal attributes are sorted by their JSON.
     """
 
     def sort(records: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(records) < 2:  # noqa: PLR2004 - one has no order
+        if len(records) < 2:  # noqa: PLR2004 - a single record is sorted
             return records
         return tuple(sorted(records, key=_record_key))
 
@@ -75,14 +75,14 @@ def sort_by(*names: str) -> AfterValidator:
 
 
 MOST = 2**31 - 1
-"""Limit of seconds, requests and ranks: a larger value is an error, and sums could overflow."""
+"""Maximum number of seconds, requests or ranks; larger values are errors: sums could overflow."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 _MIN_YEAR = 1970
 _MAX_YEAR = 2200
 
 
 def in_utc(moment: datetime) -> datetime:
-    """Return a time in UTC; raises ValueError if it has no zone or is out of range."""
+    """Return the time in UTC; raises ValueError without a time zone or outside 1970 to 2200."""
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
     if not _MIN_YEAR <= moment.year <= _MAX_YEAR:
@@ -94,7 +94,7 @@ Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 
 def moment_or_none(moment: datetime | None) -> datetime | None:
-    """Return a time in UTC; None if it is out of range."""
+    """Return the time in UTC; None if it is None, has no time zone or its year is out of range."""
     try:
         return None if moment is None else in_utc(moment)
     except ValueError:
@@ -102,33 +102,33 @@ def moment_or_none(moment: datetime | None) -> datetime | None:
 
 
 BelievedMoment = Annotated[AwareDatetime | None, AfterValidator(moment_or_none)]
-"""A time in a response; None if out of range, so that the rest of the response is valid."""
+"""A time in a server's response; None if it is out of range, so that the response stays valid."""
 MAX_ID = 2**63 - 1
-"""Largest id of a database."""
+"""Maximum id in a database, a signed 64-bit integer."""
 Id = Annotated[int, Field(ge=0, le=MAX_ID)]
 Line = Annotated[str, StringConstraints(max_length=1_000)]
-"""A name, tag or word of a response; the longest of known servers has 317 characters."""
+"""A name, tag or word in a response; the longest known one has 317 characters."""
 LongText = Annotated[str, StringConstraints(max_length=2_000_000)]
-"""A free text of a response; GitLab's comments have up to 1,000,000 characters."""
+"""A free text in a response; GitLab's comments have up to 1,000,000 characters."""
 LineTags = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=1_000)], ...],
     Field(max_length=10_000),
     AfterValidator(sorted_tags),
 ]
-"""The tags of one request of a response."""
+"""The tags of one request in a server's response."""
 Amount = Annotated[Decimal, Field(ge=0, le=10_000_000)]
-"""An amount of money of a response."""
+"""An amount of money in a server's response."""
 
 
 class Word(StrEnum):
-    """Base of enumerations of words."""
+    """Base class of enumerations whose values are words."""
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return the canonical JSON of a value: sorted keys, no spaces."""
+    """Return the JSON of a value with sorted keys and without spaces."""
     return _CANONICAL.encode(value)
 
 
@@ -138,6 +138,6 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def first_mistake(error: ValidationError, whole: str = "the file") -> str:
-    """Return path and message of the first error; the path is `whole` for the whole value."""
+    """Return the path and message of the first error; `whole` is the path of the whole value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
