@@ -1,9 +1,9 @@
-"""Restrict a process that reads an unapproved fleet.yaml: no program, no connection, few files.
+"""Restrict a process that reads an unapproved fleet.yaml: no programs, no connections, few files.
 
-It uses Python's audit events (PEP 578). It catches mistakes in fleet's own code, whose commands
-with `--world` need none of these. It is no sandbox for other code; policies run in another
-process. In the job of a merge request without `--world`, no command starts a program or opens a
-connection.
+The restriction uses Python's audit events (PEP 578). It catches mistakes in fleet's own code:
+commands with `--world` need no program and no connection. It is no sandbox for other code;
+policies run in another process. In a merge request's job without `--world`, fleet refuses programs
+and connections, but not files.
 """
 
 import os
@@ -51,7 +51,7 @@ class _FileLimits:
         ours = _path_prefixes(map(os.path.realpath, readable))
         self._readable = (*ours, *_path_prefixes(map(os.path.realpath, _python_folders())), *below)
         self._writable = (*_path_prefixes(map(os.path.dirname, self._named)), *below)
-        # Packages may be installed as links, but a change of fleet.yaml must not add such a link.
+        # Packages may be installed as links, but an edit of fleet.yaml must not add such a link.
         homes = (sys.prefix, sys.base_prefix)
         self._installed = _path_prefixes(
             home for home in homes if not f"{os.path.realpath(home)}/".startswith(ours)
@@ -64,7 +64,7 @@ class _FileLimits:
         if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
             path, flags = os.fsdecode(arguments[0]), arguments[2]
             if path == os.devnull:
-                return  # discarded output
+                return  # /dev/null
             writes = isinstance(flags, int) and bool(flags & _WRITE_FLAGS)
             real = os.path.realpath(path)
             allowed = self._writable if writes else self._readable
@@ -75,18 +75,18 @@ class _FileLimits:
 
 
 def _path_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the path prefixes of folders and of their contents."""
+    """Return each folder with a trailing slash, as a prefix of allowed paths."""
     return tuple(folder.rstrip("/") + "/" for folder in folders)
 
 
 def _python_folders() -> Iterator[str]:
-    """Yield the folders of Python, its packages and its time zones."""
+    """Yield the folders of Python, of its packages and of its time zones."""
     yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
     yield from filter(None, sys.path)
 
 
 def _refuse_programs_and_connections(event: str, arguments: tuple[object, ...]) -> None:
-    """Refuse to start a program or to open a connection."""
+    """Raise Confined if the event starts a program or opens a connection."""
     if event in _PROCESS_EVENTS:
         what = "".join(f": {name!r}" for name in arguments[:1])
         raise Confined(f"refused: a program would be started ({event}{what})")
@@ -95,7 +95,7 @@ def _refuse_programs_and_connections(event: str, arguments: tuple[object, ...]) 
 
 
 def announce_connection(address: str) -> None:
-    """Raise the audit event of a connection; libpq opens connections without one."""
+    """Raise the audit event of a connection, because libpq raises none."""
     sys.audit("fleet.connect", address)
 
 
@@ -105,11 +105,11 @@ _MERGE_REQUEST = (
     "GITHUB_HEAD_REF",
     "FLEET_UNTRUSTED",
 )
-"""Variables of a merge request's job: set by GitLab, by GitHub and Forgejo, or by its author."""
+"""Variables in a merge request's job, which GitLab, GitHub, Forgejo or the job's author sets."""
 
 
 def is_untrusted() -> bool:
-    """Return whether this process runs for a merge request."""
+    """Return whether this process runs in a merge request's job."""
     return any(os.environ.get(name) for name in _MERGE_REQUEST)
 
 
@@ -124,14 +124,14 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
 
 @cache
 def _add_hook() -> None:
-    """Install the audit hook once; Python cannot remove it."""
+    """Install the audit hook once per process; Python cannot remove a hook."""
     sys.addaudithook(_hook)
 
 
 @contextmanager
 def _check_events(check: _Check) -> Iterator[None]:
-    """Check all audit events of this process."""
-    global _active  # noqa: PLW0603 - an audit hook is the process's
+    """Apply this check to all audit events of the process while the block runs."""
+    global _active  # noqa: PLW0603 - an audit hook is per process
     _add_hook()
     before, _active = _active, check
     try:
@@ -142,12 +142,12 @@ def _check_events(check: _Check) -> Iterator[None]:
 
 @contextmanager
 def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
-    """Allow only reads in these folders and access to the files that a user named.
+    """Allow only reads in these folders, and access to the files that a user named.
 
-    Raises Confined from the code that would have started a program, opened a connection or opened
-    a file.
+    The code that starts a program, opens a connection or opens another file gets the error
+    Confined.
     """
-    # Saving bytecode would write a file.
+    # Python would write bytecode to files.
     saves, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         with _check_events(_FileLimits(folders, named).check):
@@ -158,7 +158,7 @@ def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def unconnected() -> Iterator[None]:
-    """Refuse programs and connections; raise Confined even if the code handled the error."""
+    """Refuse programs and connections; raise Confined at the end even if the code ignored it."""
     tried: list[Confined] = []
 
     def check(event: str, arguments: tuple[object, ...]) -> None:

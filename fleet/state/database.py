@@ -1,4 +1,4 @@
-"""The store's database: its tables, connections and locks, and a dump of all rows."""
+"""The database of the store: its tables, connections and locks, and a dump of all rows."""
 
 import atexit
 import fcntl
@@ -24,24 +24,24 @@ from fleet.state.storage import older_store, sqlite_url
 
 
 def key_columns(*names: str) -> list[sa.Column[str]]:
-    """Return text columns that form the primary key."""
+    """Return text columns that together are the primary key."""
     return [sa.Column(name, sa.Text, primary_key=True) for name in names]
 
 
 def not_null_columns(
     kind: type[sa.Text | sa.Integer], *names: str, default: str | None = None
 ) -> list[sa.Column[Any]]:
-    """Return columns of one type that are never NULL; `default` is for rows of an older fleet."""
+    """Return columns of one type that are never NULL; older rows get the value `default`."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
-# `ended` is empty while a run has not ended. A ledger row is one hour of one payer (JSON:
-# currency, pool, scope, team, owner, tags). Money is an integer in billionths, so that the
-# database adds it exactly. The payer of a machine is JSON too (the same keys, package, since). A
-# sample is a summary of one run's observation (JSON: figures of the fleet and of each pool); a
-# moment is the complete observation (packed by fleet/state/moments.py). A log entry is JSON
-# without its time; its digest covers the entry, its time and the previous digest. In tickets, an
-# empty time and a lease of 0 mean none; a machine has at most one ready ticket.
+# `ended` is empty until a run ends. A ledger row is one hour of one payer (JSON: currency,
+# pool, scope, team, owner, tags). Money is an integer in billionths, so that the database adds
+# it exactly. The payer of a machine is JSON too (the same keys, package, since). A sample is
+# the summary of one run's observation (JSON: figures of the fleet and of each pool); a moment
+# is the complete observation (packed by fleet/state/moments.py). A log entry is JSON without its
+# time; its digest covers the entry, its time and the previous digest. In tickets, an empty time
+# and a lease of 0 mean None; a machine has at most one ready ticket.
 METADATA = sa.MetaData()
 ABOUT = sa.Table("fleet_about", METADATA, *key_columns("key"), *not_null_columns(sa.Text, "value"))
 STACKS = sa.Table(
@@ -136,7 +136,7 @@ sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submi
 sa.event.listen(
     TICKETS,
     "after_create",
-    # A `sa.Index` with a WHERE clause loads every database's dialect, which slows each start.
+    # `sa.Index` with a WHERE clause loads the dialects of all databases, which slows each start.
     sa.DDL(  # type: ignore[no-untyped-call] # it has no types
         "CREATE UNIQUE INDEX fleet_tickets_machine ON fleet_tickets (machine) "
         "WHERE state = 'ready'"
@@ -171,18 +171,18 @@ def reading_rows(table: sa.Table, key: str = "") -> Iterator[None]:
 
 
 _MIGRATION_LOCK_ID = 0x666C656574
-"""ID of the advisory lock for migrations; an arbitrary number that other programs rarely use."""
+"""Id of the advisory lock for migrations, an arbitrary number that other programs rarely use."""
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Create the tables and columns that a store of an older fleet lacks, all or none.
+    """Create all tables and columns that a store of an older version does not have, atomically.
 
-    It is the first statement of a transaction, and waits for another command that does the same.
+    Call this first in a transaction. It waits for other commands that create tables.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK_ID)))
     else:
-        # The driver starts no transaction before it creates a table.
+        # The driver starts no transaction before a CREATE statement.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     for table in METADATA.sorted_tables:
         table.create(connection, checkfirst=True)
@@ -210,7 +210,7 @@ def _has_all_columns(connection: sa.Connection) -> bool:
 def replace_rows(
     connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Insert rows, each in place of one with its key."""
+    """Insert rows; a row with an existing key replaces the old row."""
     names = [column.name for column in table.primary_key]
     new = {tuple(row[name] for name in names): row for row in rows}
     if new:
@@ -221,20 +221,20 @@ def replace_rows(
 
 
 def read_value(connection: sa.Connection, key: str) -> str | None:
-    """Return the value of a key in the table `about`; None if it is missing."""
+    """Return the value of a key in the table `about`; None if the key is missing."""
     query = sa.select(ABOUT.c.value).where(ABOUT.c.key == key)
     return connection.execute(query).scalar()
 
 
 def read_number(connection: sa.Connection, key: str) -> int:
-    """Return the number under a key; 0 if it is missing. Raises StoreFailed if it is no number."""
+    """Return the number under a key; 0 if it is missing. Raises StoreFailed for other text."""
     found = read_value(connection, key)
     with reading_rows(ABOUT):
         return int(found) if found is not None else 0
 
 
 def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
-    """Return the values of all keys with this prefix, by the rest of the key."""
+    """Return a map of key without this prefix to value, for all keys with the prefix."""
     query = sa.select(ABOUT.c.key, ABOUT.c.value).where(ABOUT.c.key.startswith(prefix))
     return {key.removeprefix(prefix): value for key, value in connection.execute(query)}
 
@@ -242,28 +242,28 @@ def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
 def write_about(
     connection: sa.Connection, values: Mapping[str, str], drop: Iterable[str] = ()
 ) -> None:
-    """Replace the values of these keys, and remove the keys in `drop`."""
+    """Set the values of these keys, and remove the keys in `drop`."""
     connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_({*values, *drop})))
     if values:
         add_about(connection, values)
 
 
 def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
-    """Insert values under new keys; the database refuses all of them if one exists."""
+    """Insert new keys with values; if one exists, the database refuses all of them."""
     rows = [{"key": key, "value": value} for key, value in values.items()]
     connection.execute(sa.insert(ABOUT), rows)
 
 
 CREATED_KEY = "made"
-"""Key of the time of the store's creation; missing in a store of an older fleet."""
+"""Key of the creation time of the store; missing if an older version created the store."""
 TICKETS_AFTER_KEY = "tickets-after"
-"""Key of the highest reserved ticket id; missing (ids start at 1) in a store of an older fleet."""
+"""Key of the highest reserved ticket id; if it is missing, ids start at 1."""
 FENCE_KEY = "fence"
-"""Key of the number of the latest lock."""
-# Each transaction executes these two; building a statement takes longer than executing it.
+"""Key of the number of the latest lock, a fencing token."""
+# Each transaction executes these two statements; to build one takes longer than to execute it.
 _SELECT_FENCE = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE_KEY).with_for_update(read=True)
 _SELECT_ABOUT = sa.select(ABOUT.c.key, ABOUT.c.value)
-# Disable the server's idle and transaction time-outs, and detect a lost client early.
+# Disable the server's time-outs for idle transactions, and detect a lost client early.
 _SET_TIMEOUTS = sa.text("""\
 SELECT set_config(name, value, true)
   FROM pg_settings JOIN (VALUES
@@ -277,7 +277,7 @@ _TRY_LOCK = sa.text(
 
 @contextmanager
 def hold_lock_file(path: str) -> Iterator[bool]:
-    """Hold a lock that the kernel releases when the process dies; yield False if it is held."""
+    """Hold a file lock, which the kernel releases if the process dies; yield False if taken."""
     with touching(f"{path} cannot be written", StoreFailed):
         file = open(path, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - Path.open takes no mode
     with file:
@@ -291,24 +291,23 @@ def hold_lock_file(path: str) -> Iterator[bool]:
 
 @contextmanager
 def hold_server_lock(url: sa.URL, fleet: str) -> Iterator[bool]:
-    """Hold a fleet's lock on a dedicated connection to PostgreSQL; yield False if it is held.
+    """Hold a fleet's lock on its own connection to PostgreSQL; yield False if the lock is taken.
 
-    The lock is an advisory lock of a transaction that lasts as long as the run. It ends with the
-    connection, and a pooler such as pgbouncer keeps a transaction on one connection. A run does
-    not notice that it lost this connection, so each of its transactions compares the lock's
-    number.
+    The lock is an advisory lock of a transaction that lasts for the whole run. The lock ends with
+    the connection; a pooler such as pgbouncer keeps a transaction on one connection. A run does
+    not notice the loss of this connection, so each of its transactions compares the lock's number.
     """
     connection = _add_audit_events(sa.create_engine(url, poolclass=sa.NullPool)).connect()
     try:
         connection.execute(_SET_TIMEOUTS)
         yield bool(connection.execute(_TRY_LOCK, {"fleet": f" {fleet}"}).scalar())
     finally:
-        with suppress(sa.exc.SQLAlchemyError):  # the connection is lost, and the lock with it
+        with suppress(sa.exc.SQLAlchemyError):  # the connection is lost, so the lock is released
             connection.close()
 
 
 def next_fence(connection: sa.Connection) -> int:
-    """Return a new, increasing number for a lock that was just acquired (fencing token)."""
+    """Return the number of the lock that was just acquired: a fencing token, only increasing."""
     same = ABOUT.c.key == FENCE_KEY
     number = read_number(connection, FENCE_KEY) + 1
     if number == 1:
@@ -319,22 +318,22 @@ def next_fence(connection: sa.Connection) -> int:
 
 
 def is_current(connection: sa.Connection, number: int) -> bool:
-    """Return whether this is the latest lock; it stays so until this transaction ends."""
+    """Return whether this lock is the latest; another lock waits until this transaction ends."""
     return connection.execute(_SELECT_FENCE).scalar() == str(number)
 
 
 FORMAT = "fleet-store-2"
 _READABLE_FORMATS = ("fleet-store-1", FORMAT)
-"""The first format lacks the orders of operators, which an older fleet would not obey."""
+"""Formats that this version reads; the first has no orders of operators."""
 _MIN_RELEASE = "0.2.0"
-"""The first release that reads `FORMAT`."""
+"""Lowest release that reads `FORMAT`."""
 ABOUT_FORMAT: Mapping[str, str] = MappingProxyType({"format": FORMAT, "needs": _MIN_RELEASE})
-"""Rows that make older fleets refuse the store, since they would ignore parts of it."""
+"""Rows by which older versions refuse the store, because they would ignore parts of it."""
 _COLUMNS_KEY = "columns"
 _COLUMNS = sum(len(table.columns) for table in METADATA.sorted_tables)
-"""Number of columns of all tables; it only grows, as no version removes one."""
+"""Number of columns of all tables, which only grows, because no version removes a column."""
 ABOUT_COLUMNS: Mapping[str, str] = MappingProxyType({_COLUMNS_KEY: str(_COLUMNS)})
-"""Row of a store with all tables and columns of this version."""
+"""Row of a store that has all tables and columns of this version."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = (
     "file is not a database",
@@ -351,7 +350,7 @@ _INVALID_URL_MESSAGE = (
 
 
 class Database:
-    """The database behind one SQLAlchemy URL, for one fleet."""
+    """The database at one SQLAlchemy URL, with the store of one fleet."""
 
     def __init__(self, url: str, fleet: str) -> None:
         self.url = _add_driver(url)
@@ -363,24 +362,24 @@ class Database:
 
     @property
     def address(self) -> str:
-        """Return the location of the store without credentials; a path is relative if possible."""
+        """Return the store's location without credentials; a path below the folder is relative."""
         path = self._file
         if path:
             here = Path(path)
             return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
-        # A server's options may hold secrets too, such as `password=`.
+        # Options of a server's URL may contain secrets, for example `password=`.
         secret = [key for key in self.url.query if "password" in key]
         shown = self.url.difference_update_query(secret)
         return shown.render_as_string(hide_password=True)
 
     @property
     def _file(self) -> str:
-        """Return the path of the SQLite file; empty for another database."""
+        """Return the path of the SQLite file; empty for PostgreSQL."""
         return self.url.database or "" if self.url.get_backend_name() == "sqlite" else ""
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """Start a transaction in an existing store of this format and of this fleet."""
+        """Start a transaction in the fleet's existing store; raises StoreMissing, StoreFailed."""
         path = self._file
         if path and not Path(path).exists():
             self._refuse_older(Path(path))
@@ -390,12 +389,12 @@ class Database:
             yield connection
 
     def _check(self, connection: sa.Connection) -> None:
-        # Checking for a table takes longer than reading it.
+        # To check for a table takes longer than to read it.
         if not self._exists and not sa.inspect(connection).has_table(ABOUT.name):
             raise StoreMissing(self._missing_message())
         about = dict(connection.execute(_SELECT_ABOUT).all())
         if not about:
-            # `init` was killed, or its disk was full: SQLite creates tables one by one.
+            # `init` was killed, or the disk was full: SQLite creates tables one by one.
             raise StoreMissing(self._missing_message())
         if about.get("format") not in _READABLE_FORMATS:
             raise StoreFailed(self._newer_message(about))
@@ -419,7 +418,7 @@ class Database:
                 ) from error
 
     def _refuse_older(self, path: Path) -> None:
-        """Raise StoreFailed if this fleet's store is at the path that an older fleet used."""
+        """Raise StoreFailed if the store is at the path that older versions used instead."""
         found = older_store(path)
         if not found:
             return
@@ -428,7 +427,7 @@ class Database:
             with Database(sqlite_url(older), self._fleet).begin():
                 pass
         except (StoreFailed, StoreMissing):
-            return  # not a store of this fleet
+            return  # another file, or the store of another fleet
         raise StoreFailed(
             f"there is no store at {self.address}, but this fleet has one at {older}: "
             "earlier versions of fleet decoded %XX in a path and cut it at a ?; with no run under "
@@ -478,7 +477,7 @@ class Database:
 
     @contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        """Turn an error of the database driver into StoreFailed with one sentence."""
+        """Raise errors of the database driver as StoreFailed with a one-sentence message."""
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
@@ -500,7 +499,7 @@ _SQLITE_URL: ContextVar[sa.URL] = ContextVar("opened")
 
 
 def connect_file(url: sa.URL) -> sa.Connection:
-    """Open a file of SQLite; create it if it is missing."""
+    """Open an SQLite file; create the file if it is missing."""
     opened = _SQLITE_URL.set(url)
     try:
         return _sqlite_engine().connect()
@@ -510,7 +509,7 @@ def connect_file(url: sa.URL) -> sa.Connection:
 
 @cache
 def _sqlite_engine() -> sa.Engine:
-    """Return one engine for all SQLite files, so that each statement is compiled once per process.
+    """Return one engine for all SQLite files, so that a process compiles each statement once.
 
     An engine caches compiled statements; compiling takes longer than most statements run.
     """
@@ -526,16 +525,16 @@ def _sqlite_engine() -> sa.Engine:
 
 @cache
 def _pooled_engine(url: sa.URL) -> sa.Engine:
-    """Return an engine with a connection pool, as connecting takes longer than most transactions.
+    """Return an engine with a connection pool: connecting takes longer than most transactions.
 
-    The pool replaces connections that the server closed. It reuses the latest connection first, so
-    that surplus connections stay idle until the server closes them.
+    The pool replaces connections that the server closed. It reuses the last used connection first,
+    so that surplus connections stay idle until the server closes them.
     """
     engine = sa.create_engine(
         url,
         pool_pre_ping=True,
         pool_use_lifo=True,
-        # A pooler may use another connection for each transaction, without prepared statements.
+        # With a pooler, each transaction may use another connection, without prepared statements.
         connect_args={"prepare_threshold": None},
     )
     atexit.register(engine.dispose)
@@ -543,7 +542,7 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
 
 
 def _add_audit_events(engine: sa.Engine) -> sa.Engine:
-    """Add an audit event before each connection of an engine."""
+    """Raise an audit event before the engine opens a connection."""
 
     @sa.event.listens_for(engine, "do_connect")
     def announce(*_: object) -> None:
@@ -553,7 +552,7 @@ def _add_audit_events(engine: sa.Engine) -> sa.Engine:
 
 
 def _add_driver(url: str) -> sa.URL:
-    """Return the URL with the installed driver, instead of SQLAlchemy's default."""
+    """Return the URL with the installed driver instead of SQLAlchemy's default driver."""
     parsed = _read_url(url)
     if parsed is None:
         raise StoreFailed(_INVALID_URL_MESSAGE)
@@ -565,9 +564,9 @@ def _add_driver(url: str) -> sa.URL:
 
 
 def _read_url(text: str) -> sa.URL | None:
-    """Return a database's URL; None if it is malformed.
+    """Parse the URL of a database; None if it is malformed.
 
-    The text is never repeated: an unescaped password may look like a port or a host.
+    No error repeats the text, because an unescaped password can look like a port or a host.
     """
     try:
         url = sa.make_url(text)
@@ -581,12 +580,12 @@ _PID_NAMESPACE_FILE = Path("/proc/self/ns/pid")
 
 
 def name_process() -> str:
-    """Return this process's name in a lock."""
+    """Return the name of this process for the owner of a lock."""
     return f"{name_user()}@{socket.gethostname()}{_system_id()}:{os.getpid()}"
 
 
 def name_user() -> str:
-    """Return the user name as a login shell finds it; the user id for a user without a name."""
+    """Return the user's name by a login shell's rules; for a user without a name, the user id."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -594,7 +593,7 @@ def name_user() -> str:
 
 
 def is_alive(holder: str) -> bool | None:
-    """Return whether the named process runs; None if that cannot be decided on this system."""
+    """Return whether the named process runs; None if this system cannot decide that."""
     whose, _, number = holder.rpartition(":")
     if not (_system_id() and whose.endswith(_system_id()) and number.isdecimal()):
         return None
@@ -608,7 +607,7 @@ def is_alive(holder: str) -> bool | None:
 
 
 def _system_id() -> str:
-    """Return an id of this boot and PID namespace; empty if unknown."""
+    """Return an id of the current boot and PID namespace; empty if it is unknown."""
     try:
         said = _BOOT_ID_FILE.read_text(encoding="ascii") + str(_PID_NAMESPACE_FILE.readlink())
     except OSError:
@@ -620,7 +619,7 @@ Begin = Callable[[], AbstractContextManager[sa.Connection]]
 """Starts a transaction in the store."""
 Cell = str | int
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
-"""Table to its rows, without the lock and the identity of the store."""
+"""Table name to its rows, without the lock and the rows on the store itself."""
 
 _TABLES = {
     table.name.removeprefix("fleet_"): table
@@ -639,21 +638,21 @@ _UNDUMPED_KEYS = (
 
 
 def read_rows(connection: sa.Connection) -> Rows:
-    """Return all rows, sorted by primary key."""
+    """Return the rows of all tables, sorted by primary key."""
     rows = {name: _read_table(connection, table) for name, table in _TABLES.items()}
     about = [row for row in _read_table(connection, ABOUT) if row["key"] not in _UNDUMPED_KEYS]
     return {"about": about, **rows}
 
 
 def write_rows(connection: sa.Connection, rows: Rows) -> None:
-    """Insert all rows into existing, empty tables."""
+    """Insert all rows into tables that exist and are empty."""
     for name, table in {"about": ABOUT, **_TABLES}.items():
         if rows.get(name):
             connection.execute(sa.insert(table), [dict(row) for row in rows[name]])
 
 
 def find_invalid_row(rows: Rows) -> str:
-    """Return the first invalid row and its error; empty if all rows are valid."""
+    """Return the path and problem of the first invalid row; empty if all rows are valid."""
     tables = {"about": ABOUT, **_TABLES}
     for name, found in rows.items():
         if name not in tables:
@@ -670,9 +669,9 @@ def find_invalid_row(rows: Rows) -> str:
 
 
 def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
-    """Return rows with the defaults of columns that an older fleet lacks.
+    """Return the rows with defaults for columns that a dump of an older version does not have.
 
-    Rows about the store itself are omitted: an older fleet dumps those of later ones.
+    Rows on the store itself are left out, because an older version dumps those it does not know.
     """
     return {
         name: [
@@ -691,7 +690,7 @@ def _read_table(connection: sa.Connection, table: sa.Table) -> list[dict[str, Ce
 
 
 def _defaults(table: sa.Table) -> dict[str, Cell]:
-    """Return the default of each column that an older fleet lacks."""
+    """Return the default of each column that was added by a later version."""
     return {
         column.name: column.type.python_type(default.arg)
         for column in table.columns
@@ -700,7 +699,7 @@ def _defaults(table: sa.Table) -> dict[str, Cell]:
 
 
 def _column_types(table: sa.Table) -> dict[str, type]:
-    """Return the type of each dumped column; run numbers are assigned again on restore."""
+    """Return a map of dumped column to type; run numbers are not dumped, but assigned again."""
     return {
         column.name: column.type.python_type for column in table.columns if column.name != "number"
     }

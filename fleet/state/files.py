@@ -1,4 +1,4 @@
-"""Read and write files that a user names. Writes are atomic."""
+"""Read and write files that a user names. All writes are atomic."""
 
 import errno
 import fcntl
@@ -28,23 +28,24 @@ _ERRNO_MESSAGES = {
 
 
 _STREAM_FOLDERS = {"/dev", "/dev/fd", "/proc/self/fd"}
-"""Folders of streams, such as /dev/stdin."""
+"""Folders that contain streams, for example /dev/stdin."""
 
 
 class LocalFiles:
-    """Files of this computer; included files must be in the folder `within`."""
+    """Files of this computer; with `within`, only files in that folder."""
 
     def __init__(self, within: str | None = None) -> None:
         self._within = None if within is None else Path(within or ".")
         self._is_stream = within in _STREAM_FOLDERS
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a file of at most `limit` bytes.
+        """Return the content of a file; raises FileUnreadable if it is longer than `limit` bytes.
 
-        With `within`, a file must be regular and in that folder: no pipe, and no link out of it.
+        With `within`, the file must be a regular file in that folder, not a pipe or a link out of
+        it.
         """
         try:
-            # Do not wait for the other end of a pipe.
+            # Open a pipe without waiting for its other end.
             with open(name, "rb", opener=_open_nonblocking) as stream:
                 os.set_blocking(stream.fileno(), True)
                 if self._within is not None:
@@ -56,7 +57,7 @@ class LocalFiles:
         return content
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the matching files, sorted; refuse a link out of the folder."""
+        """Return the names of matching files, sorted; raises for a link out of the folder."""
         names = sorted(name for name in glob.glob(pattern) if not os.path.isdir(name))  # noqa: PTH112, PTH207 - names stay as they were written
         for name in names:
             self._check_location(name)
@@ -71,7 +72,7 @@ class LocalFiles:
         if self._within is None or self._is_stream:
             return
         base = os.path.realpath(self._within)
-        # A circular link stays in the folder, and cannot be read.
+        # A circular link is in the folder, but cannot be read.
         if not Path(os.path.realpath(name)).is_relative_to(base):
             raise FileUnreadable(f"{name}: leads out of {self._within}")
 
@@ -80,7 +81,7 @@ class LocalFiles:
         self.write_lines(name, (text,))
 
     def write_lines(self, name: str, lines: Iterable[str]) -> None:
-        """Write a file atomically from an iterable of parts; a plan may be long."""
+        """Write a file atomically from parts, because a plan may be too long for one string."""
         try:
             _write(Path(name), map(str.encode, lines))
         except (OSError, ValueError) as error:
@@ -92,18 +93,18 @@ def _open_nonblocking(name: str, flags: int) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Create an empty file that only its owner can read, and its folder. Raises OSError."""
+    """Create an empty file that only its owner can read, and its folder; raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
 
 
 DRAFT_PREFIX = ".fleet-new-"
-"""Name prefix of the temporary folder that a killed `create_files` leaves behind."""
+"""Name prefix of temporary folders; a killed `create_files` leaves one behind."""
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder; do not lock if its file system has no locks."""
+    """Hold a lock on a folder in a block; without effect if the file system has no locks."""
     held = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -114,12 +115,11 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> tuple[Path, ...]:
-    """Create all of these files or none.
+    """Create all of these files or none, and return the created paths.
 
-    Content and mode by path; mode None: from the umask. The last file is created last, so it is
-    missing if the process is killed. An existing file with the same content is kept; any other is
-    an error. Returns the created files. Raises FileUnreadable with the name of the file that
-    failed.
+    `files` maps path to content and mode; mode None: by the umask. The last file is created last:
+    if it exists, all files do. An existing file with equal content is kept. Raises FileUnreadable
+    with the name of the file if one exists with other content or cannot be created.
     """
     made: list[Path] = []
     name = ""
@@ -130,7 +130,7 @@ def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> tuple[Path, .
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 replace_file(draft, content, mode=mode)
                 if not _has_content(Path(name), content):
-                    # Unlike a rename, a link never replaces a file that another process created.
+                    # A link, unlike a rename, never replaces a file that another process created.
                     os.link(draft, name)
                     made.append(Path(name))
                 draft.unlink()
@@ -144,10 +144,10 @@ def create_files(files: Mapping[str, tuple[bytes, int | None]]) -> tuple[Path, .
 
 
 def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replace a file atomically, unless it has this content already.
+    """Replace a file atomically, unless its content is already equal.
 
-    `mode` None keeps the mode of an existing file, and applies the umask to a new one. On failure
-    the file is unchanged; raises OSError with its name.
+    `mode` None keeps the mode of an existing file; a new file gets its mode from the umask. Raises
+    OSError with the name of the file, which is then unchanged.
     """
     try:
         if not _has_content(path, content):
@@ -155,14 +155,14 @@ def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None
         elif mode is not None and stat.S_IMODE(path.stat().st_mode) != mode:
             path.chmod(mode)
     except OSError as error:
-        # A full disk names no file, and the user does not know the name of the draft.
+        # The error of a full disk names no file, and the user does not know the draft's name.
         error.filename = str(path)
         raise
 
 
 def _replace(path: Path, content: Iterable[bytes], mode: int | None) -> None:
-    # The draft is in the same directory, so that the rename is atomic. Its name is random, since
-    # process ids repeat in containers.
+    # The draft is in the same folder, so that the rename is atomic. Its name is random, because
+    # containers reuse process ids.
     name = os.fsencode(path.name)[:200].decode(errors="ignore")
     draft = path.with_name(f".{name}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -191,7 +191,7 @@ def _has_content(path: Path, content: bytes) -> bool:
 def _write(path: Path, content: Iterable[bytes]) -> None:
     if str(path.parent) in _STREAM_FOLDERS:
         number = {"stdout": "1", "stderr": "2"}.get(path.name, path.name)
-        # Two open files at different positions would overwrite each other's output.
+        # Two open files with separate positions would overwrite each other's output.
         with open(os.dup(int(number)) if number.isdecimal() else path, "wb") as stream:  # noqa: PTH123 - by its number
             stream.writelines(content)
         return
@@ -202,7 +202,7 @@ def _write(path: Path, content: Iterable[bytes]) -> None:
         # A checkout may contain links that another user created.
         raise ValueError(f"this link leads out of {path.parent}; name the file itself")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        # A device or a pipe cannot be replaced.
+        # A device or pipe cannot be replaced.
         with target.open("wb") as device:
             device.writelines(content)
     else:

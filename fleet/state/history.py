@@ -1,9 +1,9 @@
-"""Keep observations in one compressed file, a moment after each run.
+"""Keep the observation of each run as one moment in a compressed file.
 
-Each moment is a complete zstd frame of one line of JSON, so `zstdcat` reads the file. A mark
-follows each frame: a skippable frame with the length of the frame before it and its time in whole
-seconds. A file without a mark at its end was torn by a killed append: the bytes after the last
-mark are skipped, and the next append removes them.
+A moment is a complete zstd frame with one line of JSON, so that `zstdcat` reads the file. A mark
+follows each frame. It is a skippable frame that contains the length of the frame before it and the
+time in whole seconds. If the file does not end with a mark, an append was killed: readers skip the
+bytes after the last mark, and the next append removes them.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ from fleet.errors import FileUnreadable, touching
 from fleet.state.files import LocalFiles
 from fleet.state.zstd import zstd
 
-_LEVEL = 12  # 19 is 7 % smaller, and takes 40 times as long
+_LEVEL = 12  # level 19 saves 7 % of space and takes 40 times as long
 _MAX_MOMENT_BYTES = 200 * 1000 * 1000
 EARLIER_PERIOD = timedelta(days=30)
 Element = TypeVar("Element")
@@ -36,17 +36,17 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Appended:
-    """The result of an append."""
+    """The size of a history after an append, and the bytes that the append removed."""
 
     size: int
     """Bytes of the whole history after the append."""
     added: int
     torn: int
-    """Bytes of a torn frame that were removed."""
+    """Bytes of an incomplete moment that the append removed."""
 
 
 def append(name: str, line: str, at: datetime) -> Appended:
-    """Append the observation of a moment; create the history if it is missing."""
+    """Append a line of JSON as a moment; create the history if it is missing."""
     parameter = zstd.CompressionParameter
     options = {int(parameter.compression_level): _LEVEL, int(parameter.checksum_flag): 1}
     frame = zstd.compress(line.encode(), options=options)
@@ -67,23 +67,23 @@ def append(name: str, line: str, at: datetime) -> Appended:
 
 @contextmanager
 def _reading(name: str) -> Iterator[BinaryIO]:
-    """Open a history; raises FileUnreadable for errors of opening and reading."""
+    """Open a history for reading; raises FileUnreadable if it cannot be opened or read."""
     with touching(f"{name}: cannot be read", FileUnreadable), Path(name).open("rb") as file:
         yield file
 
 
 @dataclass(frozen=True)
 class StoredMoment:
-    """A moment of a history, as JSON."""
+    """One moment of a history, as JSON."""
 
     content: bytes
     at: datetime
     torn: int
-    """Bytes after the last complete moment that were skipped."""
+    """Bytes after the last complete moment, which were skipped."""
 
 
 def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
-    """Return the latest moment of a history, not later than `until`."""
+    """Return the latest moment of a history; with `until`, the latest up to that time."""
     with _reading(name) as file:
         size = file.seek(0, os.SEEK_END)
         end = _find_end(name, file)
@@ -95,7 +95,7 @@ def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
 
 
 def last_moment(name: str) -> datetime | None:
-    """Return the time of a history's latest moment; None if it has no moment."""
+    """Return the time of the latest moment in a history; None if it has no moment."""
     if not Path(name).exists():
         return None
     with _reading(name) as file:
@@ -103,9 +103,10 @@ def last_moment(name: str) -> datetime | None:
 
 
 def read_earlier(name: str, before: datetime) -> list[bytes]:
-    """Return moments of the 30 days before a time, oldest first, as JSON.
+    """Return moments of the 30 days before a time as JSON, oldest first.
 
-    They are evenly spaced, and limited in number and bytes so that reading takes seconds.
+    The moments are evenly spaced. Their number and bytes are limited, so that reading takes
+    seconds.
     """
     with _reading(name) as file:
         moments = _index_backwards(name, file, _find_end(name, file))
@@ -117,14 +118,14 @@ def read_earlier(name: str, before: datetime) -> list[bytes]:
 
 
 def spread(found: Sequence[Element], most: int) -> Sequence[Element]:
-    """Return at most `limit` evenly spaced elements, and at least one."""
+    """Return at most `most` evenly spaced elements, and at least one."""
     return found[:: max(1, -(-len(found) // max(1, most)))]
 
 
 def read_moments(name: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
-    """Yield the moments of a history between two times, oldest first, as JSON.
+    """Yield the moments of a history between two times as JSON, oldest first.
 
-    Only the length of each moment is in memory before it is read.
+    Only lengths and times are read first, then one moment at a time.
     """
     with _reading(name) as file:
         lengths = array("Q")
@@ -148,7 +149,7 @@ def _read_frame(name: str, file: BinaryIO, start: int, length: int) -> bytes:
 class RecordedFiles(LocalFiles):
     """Files of this computer, and moments of histories (`history.jsonl.zst@2026-11-21T08:00`).
 
-    Without a time, the latest moment is read; a time without a zone is UTC.
+    A name without a time means the latest moment; a time without a zone is in UTC.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -156,7 +157,7 @@ class RecordedFiles(LocalFiles):
         self._note = note
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a file, or of one moment of a history."""
+        """Return the content of a file; for the name of a history, one moment of the history."""
         path, moment = _split_name(name)
         if not path:
             return super().read(name, limit)
@@ -166,13 +167,13 @@ class RecordedFiles(LocalFiles):
         return found.content
 
     def earlier(self, name: str, before: datetime) -> list[bytes]:
-        """Return earlier moments of the same history; empty for a file that is no history."""
+        """Return earlier moments of the history; empty if the file is not a history."""
         path, _ = _split_name(name)
         return read_earlier(path, before) if path else []
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return the path of a history and the requested moment; empty if the name is no history."""
+    """Return the path of a history and the requested time; two empty texts for other files."""
     path, is_history, moment = name.partition(".zst")
     if not is_history or (moment and not moment.startswith("@")):
         return "", ""
@@ -180,7 +181,7 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def torn_message(appended: Appended) -> str:
-    """Return the message about a torn end that an append removed."""
+    """Return the message about an incomplete moment that an append removed."""
     return f"{_torn_end(appended.torn)} was cut off"
 
 
@@ -217,7 +218,7 @@ def _decompress(name: str, frame: bytes) -> bytes:
 
 
 def _index_backwards(name: str, file: BinaryIO, end: int) -> Iterator[tuple[int, int, datetime]]:
-    """Yield the offset, length and time of each moment, latest first."""
+    """Yield the offset, length and time of each moment, the latest first."""
     while end > len(_FILE_HEADER):
         mark = _read_mark(file, end)
         if mark is None:
@@ -228,7 +229,7 @@ def _index_backwards(name: str, file: BinaryIO, end: int) -> Iterator[tuple[int,
 
 
 def _find_end(name: str, file: BinaryIO) -> int:
-    """Return the offset after the last complete moment."""
+    """Return the offset at which the last complete moment ends."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     begin = file.read(len(_FILE_HEADER))
@@ -244,8 +245,8 @@ def _find_end(name: str, file: BinaryIO) -> int:
 
 
 def _find_last_mark(file: BinaryIO, before: int) -> int:
-    """Return the largest offset below `before` at which a mark could end."""
-    tail = _MARK.size - 8  # length of a mark after the start of its signature
+    """Return the largest offset below `before` at which a mark may end, by its signature."""
+    tail = _MARK.size - 8  # length of a mark from the start of its signature
     after, until = b"", before - 1
     while until > 0:
         start = max(0, until - _BLOCK_BYTES)
@@ -261,7 +262,7 @@ def _find_last_mark(file: BinaryIO, before: int) -> int:
 
 
 def _read_mark(file: BinaryIO, end: int) -> tuple[int, int] | None:
-    """Return the length and time in the mark that ends here; None if no mark does."""
+    """Return the length and time in the mark that ends at this offset; None without a mark."""
     if end < _MARK.size:
         return None
     file.seek(end - _MARK.size)

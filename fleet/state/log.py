@@ -1,4 +1,4 @@
-"""The log's table: append and read entries, and remove expired ones from its start."""
+"""The table of the change log: append and read entries, and remove expired entries."""
 
 import json
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from fleet.model.values import in_utc
 from fleet.state.database import ABOUT, LOG, reading_rows
 
 _ENDS_KEY = "log"
-"""Key of the anchor and the head of the chain, as JSON."""
-# It waits for the transaction of any other writer, so that the chain stays complete.
+"""Key of the first and last position of the chain, as JSON."""
+# This update waits for the transactions of other writers, so that the chain stays complete.
 _WAIT_FOR_WRITERS = sa.text(
     "INSERT INTO fleet_about (key, value) VALUES ('log', '') ON CONFLICT DO NOTHING"
 )
@@ -20,7 +20,7 @@ _IS_ENDS_KEY = ABOUT.c.key == _ENDS_KEY
 
 
 def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Mark:
-    """Append entries and remove expired ones; return the place of the last entry."""
+    """Append entries and remove expired ones; return the position of the last entry."""
     anchor, head = lock_log(connection)
     head = _skip_foreign_rows(connection, head)
     for entry in entries:
@@ -35,7 +35,7 @@ def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Ma
 
 
 def lock_log(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Wait for other writers; return the anchor and head, which are then locked.
+    """Wait for other writers; return the positions before the first and of the last entry, locked.
 
     Later reads in this transaction include the entries of those writers.
     """
@@ -44,7 +44,7 @@ def lock_log(connection: sa.Connection) -> tuple[Mark, Mark]:
 
 
 def _skip_foreign_rows(connection: sa.Connection, head: Mark) -> Mark:
-    """Return the head, moved past rows of other programs; `verify` reports such rows."""
+    """Return the position after rows that other programs added; `verify` reports these rows."""
     query = sa.select(LOG.c.place, LOG.c.digest).order_by(LOG.c.place.desc()).limit(1)
     last = connection.execute(query).first()
     if last is None or last.place <= head.number:
@@ -53,7 +53,7 @@ def _skip_foreign_rows(connection: sa.Connection, head: Mark) -> Mark:
 
 
 def _trim(connection: sa.Connection, anchor: Mark) -> Mark:
-    """Remove expired entries from the start; return the last removed entry."""
+    """Remove expired entries at the start of the log; return the position of the last one."""
     place, at = LOG.c.place, LOG.c.at
     latest = connection.execute(sa.select(at).order_by(place.desc()).limit(2)).scalars().all()
     first = connection.execute(sa.select(at).order_by(place).limit(_MAX_TRIMMED)).scalars().all()
@@ -69,11 +69,11 @@ def _trim(connection: sa.Connection, anchor: Mark) -> Mark:
 
 
 _MAX_TRIMMED = 1000
-"""Maximum entries that one append removes."""
+"""Maximum number of entries that one append removes."""
 
 
 def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[LogEntry, ...]:
-    """Return the entries since a time."""
+    """Return the entries since a time; None: all entries."""
     query = sa.select(LOG.c.at, LOG.c.entry).order_by(LOG.c.place)
     if since is not None:
         query = query.where(LOG.c.at >= since.isoformat())
@@ -85,7 +85,7 @@ def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[Log
 
 
 def read_chain(connection: sa.Connection) -> Chain:
-    """Return the stored log."""
+    """Return the log with its digests, in the form that is stored."""
     anchor, head = _read_ends(connection)
     columns = (LOG.c.place, LOG.c.at, LOG.c.entry, LOG.c.digest)
     rows = connection.execute(sa.select(*columns).order_by(LOG.c.place))
@@ -93,7 +93,7 @@ def read_chain(connection: sa.Connection) -> Chain:
 
 
 def _read_ends(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Return the anchor and the head, locked until this transaction ends."""
+    """Return the positions before the first and of the last entry, locked for this transaction."""
     query = sa.select(ABOUT.c.value).where(_IS_ENDS_KEY)
     if connection.dialect.name == "postgresql":
         query = query.with_for_update()

@@ -1,7 +1,7 @@
-"""The complete observation of each run, as chains of compressed worlds in the store.
+"""Store the complete observation of each run, in chains of compressed worlds.
 
-The first world of a chain is compressed alone. Each later one uses the world before it as zstd's
-dictionary, which takes a twentieth of the space. A chain is read from its first world on.
+The first world of a chain is compressed alone. Each later world is compressed with the one before
+it as zstd's dictionary, which saves 95 % of the space. A chain is always read from its start.
 """
 
 import base64
@@ -19,18 +19,18 @@ from fleet.state.zstd import zstd
 
 _LEVEL = 9
 _MIN_DICTIONARY_BYTES = 8
-"""Minimum bytes of a dictionary."""
+"""Minimum length of a dictionary in bytes."""
 _MAX_CHAIN_LENGTH = 64
-"""Maximum moments per chain; longer chains save little, and each moment takes time to unpack."""
+"""Maximum number of moments in a chain: longer chains save little and take long to unpack."""
 _MAX_CHAIN_SPAN = timedelta(days=1)
-"""Maximum time span of a chain, since a chain expires as a whole."""
+"""Maximum duration of a chain, because a chain expires as a whole."""
 _first, _at = MOMENTS.c.first, MOMENTS.c.at
 
 
 def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
-    """Store a world, and remove chains whose moments have all expired.
+    """Store a world, and remove each chain whose last moment has expired.
 
-    For one time, the first world is kept.
+    If a world of the same time is stored, that world is kept.
     """
     at = observed.at.isoformat()
     if observed.keep and not connection.execute(sa.select(_at).where(_at == at)).first():
@@ -43,19 +43,19 @@ def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
 
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
-    """Return the chains with moments in a time span, oldest first."""
+    """Return the times that identify the chains with a moment in this period, oldest first."""
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
     return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
 
 
 def unpack_first(connection: sa.Connection, first: str) -> bytes:
-    """Return the first world of a chain as JSON; empty if the chain was removed meanwhile."""
+    """Return the first world of a chain as JSON; empty if another run removed the chain."""
     row = connection.execute(sa.select(MOMENTS).where(_at == first)).mappings().first()
     return _unpack(row, b"") if row else b""
 
 
 def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]:
-    """Return the worlds of a chain by time, oldest first, as JSON."""
+    """Return a map of time to world of one chain, as JSON, oldest first."""
     query = sa.select(MOMENTS).where(_first == first).order_by(_at)
     found, world = {}, b""
     for row in connection.execute(query).mappings():
@@ -66,7 +66,7 @@ def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]
 
 
 def _pack_after(connection: sa.Connection, observed: RunObservation, at: str) -> tuple[bytes, str]:
-    """Return a packed world and the first moment of its chain, which may be its own."""
+    """Return a compressed world and the time that identifies its chain, `at` for a new chain."""
     world = observed.world.encode()
     last = connection.execute(sa.select(_at, _first).order_by(_at.desc()).limit(1)).first()
     begun = (observed.at - _MAX_CHAIN_SPAN).isoformat()

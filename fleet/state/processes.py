@@ -1,6 +1,6 @@
-"""Run other programs: a command with limits, or a process that outlives fleet.
+"""Run other programs: a command with limits, or a process that runs on after fleet ends.
 
-A process is identified by its id, start time and boot id, so a reused id is not mistaken for it.
+A process is identified by its id, start time and boot id, so that a reused id does not match.
 """
 
 import base64
@@ -24,12 +24,12 @@ from fleet.schema.units import write_duration
 
 _MASK = "***"
 _MIN_SECRET_LENGTH = 4
-"""Minimum characters of a secret; masking a shorter value would garble messages."""
+"""Minimum length of a masked secret; masking shorter values would garble messages."""
 _LONG_WORD = r"[^\s\"']{16,}"
 
 
 def mask(text: str, secrets: Collection[str]) -> str:
-    """Mask secrets in a text: in clear, URL-encoded, or in base64."""
+    """Replace each secret in a text, whether it is plain, URL-encoded or in base64."""
     forms = {
         form
         for secret in secrets
@@ -45,7 +45,7 @@ def _encodings(secret: str) -> Iterator[str]:
     yield secret
     yield quote(secret, safe="")
     data = secret.encode()
-    # The base64 form depends on the offset of the secret in the encoded text.
+    # The base64 form of a secret depends on its offset in the encoded text.
     for before, first in enumerate((0, 2, 3)):
         encoded = base64.b64encode(bytes(before) + data).decode()
         core = encoded[first : (before + len(data)) * 8 // 6]
@@ -55,19 +55,19 @@ def _encodings(secret: str) -> Iterator[str]:
 
 
 def find_tokens(text: str) -> frozenset[str]:
-    """Return the words of a text that are long enough to be tokens."""
+    """Return the words of a text that are long enough to be secret tokens."""
     return frozenset(re.findall(_LONG_WORD, text))
 
 
 @contextmanager
 def later_interrupts() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM until the block ends.
+    """Delay SIGINT and SIGTERM until the block ends.
 
-    An interrupt in a database's own code, or while a process starts, would leave a connection or a
-    process behind.
+    Without the delay, an interrupt in a database driver, or while a process starts, would leave a
+    connection or process behind.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread only
+        yield  # only the main thread gets signals
         return
     waiting: list[int] = []
     handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
@@ -87,12 +87,12 @@ def later_interrupts() -> Iterator[None]:
 RECORD = "process"
 LOG = "log"
 GRACE = 5.0
-"""Seconds for a process to end after SIGTERM; an idle worker needs less than one."""
+"""Seconds that a process gets to end after SIGTERM; an idle worker needs less than one."""
 _MAX_KILL_ROUNDS = 100
 _KILL_SECONDS = 0.05
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-# The process records itself before it releases the lock, its standard input. So the next holder of
-# the lock finds either a recorded process or no process, even if fleet is killed meanwhile.
+# The process records itself before it releases the lock, its standard input. So the next holder
+# of the lock finds a recorded process or no process, even if fleet is killed in between.
 _START_SCRIPT = """
 set -e
 umask 077
@@ -109,7 +109,7 @@ exec "$@"
 
 
 class Process(NamedTuple):
-    """A process, identified by its id, start time (clock ticks) and boot id."""
+    """A process by id, start time (in clock ticks) and boot id."""
 
     pid: int
     began: int
@@ -124,7 +124,7 @@ class _Stat(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A command to start, with its folders, environment and delay in seconds."""
+    """A command to start, with its folders, its environment, and a delay in seconds."""
 
     folder: Path
     home: Path
@@ -134,9 +134,9 @@ class Launch(NamedTuple):
 
 
 def start(launch: Launch, lock: IO[str]) -> None:
-    """Start a command in its own session; raises OSError if it cannot be started.
+    """Start a command in a session of its own; raises OSError if it cannot be started.
 
-    The caller holds the lock. Once it is free again, the process is recorded in the folder.
+    The caller holds the lock. Before the lock is released, the process is recorded in the folder.
     """
     record, delay = str(launch.folder / RECORD), str(launch.delay)
     with (launch.folder / LOG).open("ab") as log:
@@ -152,7 +152,7 @@ def start(launch: Launch, lock: IO[str]) -> None:
 
 
 def find(folder: Path) -> Process | None:
-    """Return the process that was started in a folder; None if no process was."""
+    """Return the recorded process that was started in a folder; None if there is no record."""
     try:
         boot, stat = (folder / RECORD).read_text(encoding="utf-8").splitlines()
         return Process(int(stat.split()[0]), _parse_stat(stat).began, boot)
@@ -161,22 +161,22 @@ def find(folder: Path) -> Process | None:
 
 
 def identify(pid: int) -> Process | None:
-    """Return the running process with this id; None if it has ended."""
+    """Return the running process with this id; None if no process has it."""
     stat = _read_stat(pid)
     return Process(pid, stat.began, _read_boot_id()) if stat else None
 
 
 def is_alive(process: Process) -> bool:
-    """Return whether a process still runs; a reused id does not count."""
+    """Return whether a process still runs; another process with the same id does not count."""
     stat = _read_stat(process.pid)
     return stat is not None and (stat.began, _read_boot_id()) == (process.began, process.boot)
 
 
 def end(process: Process, grace: float = GRACE) -> None:
-    """Terminate a process and all its descendants, then kill the remaining ones."""
+    """Send SIGTERM to a process and its descendants, and after `grace` seconds SIGKILL."""
     known = _descendants(process)
     _signal(known, signal.SIGTERM, grace)
-    # A process may start others while it terminates.
+    # A process may start another one while it terminates.
     for _ in range(2):
         known = _still_running(known) | _descendants(process)
         if not known:
@@ -188,19 +188,19 @@ def end(process: Process, grace: float = GRACE) -> None:
 
 
 def marked(mark: str) -> list[int]:
-    """Return the ids of processes with a text in their environment."""
+    """Return the ids of all processes whose environment contains this text."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it ended meanwhile, or belongs to another user
+        with suppress(OSError):  # it has ended, or belongs to another user
             if mark.encode() in path.read_bytes():
                 found.append(int(path.parent.name))
     return found
 
 
 def kill_by_environment(mark: str) -> None:
-    """Kill all processes with a text in their environment, except one that survives SIGKILL."""
+    """Kill all processes whose environment contains this text, unless they survive SIGKILL."""
     pause = threading.Event()
-    # Repeat, since a new process may have been started meanwhile.
+    # A killed process may have started another one meanwhile.
     for _ in range(_MAX_KILL_ROUNDS):
         pids = marked(mark)
         for pid in pids:
@@ -212,7 +212,7 @@ def kill_by_environment(mark: str) -> None:
 
 
 def _still_running(processes: Mapping[int, int]) -> dict[int, int]:
-    """Return the processes that still run, as process id to start time."""
+    """Return the processes that still run, as a map of process id to start time."""
     return {
         pid: began
         for pid, began in processes.items()
@@ -221,14 +221,14 @@ def _still_running(processes: Mapping[int, int]) -> dict[int, int]:
 
 
 def _descendants(process: Process) -> dict[int, int]:
-    """Return a process and its running descendants, as process id to start time.
+    """Return a process and its running descendants, as a map of process id to start time.
 
-    Children may have their own session, and children of an ended process another parent.
+    A child may have its own session; the child of an ended process has another parent.
     """
     stats = _read_all_stats() if process.boot == _read_boot_id() else {}
     leader = stats.get(process.pid)
     if leader is not None and leader.began != process.began:
-        return {}  # the id was reused, which the kernel does only after its session is empty
+        return {}  # another process reuses the id, so the kernel knows that the session is empty
     family = {pid for pid, stat in stats.items() if stat.session == process.pid}
     children: dict[int, set[int]] = {}
     for pid, stat in stats.items():
@@ -241,7 +241,7 @@ def _descendants(process: Process) -> dict[int, int]:
 
 
 def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float) -> None:
-    """Signal the processes that still run, and wait for them up to a time limit."""
+    """Send a signal to the processes that still run, and wait at most `seconds` for their end."""
     with ExitStack() as stack:
         poll = select.poll()
         waiting = set()
@@ -251,7 +251,7 @@ def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float
             except ProcessLookupError:
                 continue
             stack.callback(os.close, handle)
-            # The handle fixes the process: compare its start time after opening it.
+            # The handle fixes the process: compare its start time only after opening the handle.
             if (stat := _read_stat(pid)) is None or stat.began != began:
                 continue
             with suppress(ProcessLookupError):
@@ -271,7 +271,7 @@ def _read_all_stats() -> dict[int, _Stat]:
 
 
 def _read_stat(pid: int) -> _Stat | None:
-    """Return the kernel's status of a process; None if it has ended."""
+    """Return the status of a process in /proc; None if it has ended."""
     try:
         stat = _parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
@@ -280,7 +280,7 @@ def _read_stat(pid: int) -> _Stat | None:
 
 
 def _parse_stat(line: str) -> _Stat:
-    # The program's name, in brackets, may contain any character.
+    # The program's name, in brackets, may contain brackets and spaces.
     fields = line.rpartition(")")[2].split()
     return _Stat(fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
@@ -290,21 +290,22 @@ def _read_boot_id() -> str:
 
 
 COMMAND_GRACE = 1.0
-"""Seconds for a command to clean up after its time-out."""
+"""Seconds that a command gets to clean up after its time-out."""
 _MAX_STDERR_BYTES = 4096
 _CHUNK_BYTES = 65536
 _PIPE_BYTES = 1 << 20
-"""Maximum bytes in a pipe on Linux."""
+"""Maximum number of bytes in a pipe on Linux."""
 _STDERR_LINES = 3
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """A command with its folder, environment and limits: it may hang, flood, or print secrets.
+    """A command with its folder, environment and limits.
 
-    It gets only this environment, and limited time and memory. Any exit status but 0 is a failure;
-    the message has the last lines of standard error, masked.
+    The command may hang, print too much, or print secrets. Its environment, time and memory are
+    limited. An exit status other than 0 is a failure; the error message has the last lines of
+    standard error, with secrets masked.
     """
 
     what: str
@@ -314,24 +315,24 @@ class Invocation:
     environment: Mapping[str, str]
     timeout: float
     secrets: Collection[str] = field(default=(), repr=False)
-    """Values that are masked in messages, in any form."""
+    """Values that messages mask in any encoding."""
     stdin: str = field(default="", repr=False)
     most: int = _CHUNK_BYTES
-    """Maximum bytes of standard output."""
+    """Maximum length of standard output in bytes."""
     advice: str = ""
-    """End of the message about a time-out."""
+    """Text at the end of the message about a time-out."""
     shows: bool = True
     """Whether messages include the last lines of standard error."""
     keeps: tuple[int, ...] = ()
-    """File descriptors that the command inherits."""
+    """File descriptors that the command inherits from fleet."""
     hears: Callable[[str, bytes], None] = field(default=lambda _stream, _data: None, repr=False)
-    """Called with each part of `stdout` and `stderr`, which may contain secrets."""
+    """Called with the name of a stream and each part of its output, which may contain secrets."""
     is_cut: Callable[[], bool] = field(default=lambda: False, repr=False)
-    """Whether to stop the command; called repeatedly while it runs."""
+    """Called repeatedly while the command runs; if it returns True, the command is stopped."""
 
 
 class CommandFailed(SourceUnreachable):
-    """A command failed."""
+    """A command failed or could not be run."""
 
     def __init__(
         self,
@@ -344,18 +345,17 @@ class CommandFailed(SourceUnreachable):
     ) -> None:
         super().__init__(message)
         self.started = started
-        """False: it did not run, so it had no effect."""
+        """False: the command did not run, so it had no effect."""
         self.in_time = in_time
-        """False: it was stopped before it finished, so its provider may still act."""
+        """False: the command was stopped early, so a provider may still carry out its request."""
         self.prints = prints
-        """If it exited: whether it wrote to standard output, and to standard error."""
+        """Whether a command that exited wrote to standard output, and to standard error."""
         self.first_line = first_line
-        """The first line that it printed; it may hold secrets, so compare it but do not show
-        it."""
+        """First line of the output. It may contain secrets: compare it, but do not show it."""
 
 
 def run(call: Invocation) -> str:
-    """Return a command's standard output; raises CommandFailed if it failed."""
+    """Return the standard output of a command; raises CommandFailed if it failed."""
     if call.is_cut():
         raise CommandFailed(f"{call.what} is not started: fleet is stopping", started=False)
     said = _Output(call)
@@ -397,7 +397,7 @@ def _start_process(call: Invocation) -> subprocess.Popen[bytes]:
         )
     except (OSError, ValueError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else "not a command"
-        # An unreadable folder of PATH gives the same error as a missing program.
+        # An unreadable folder in PATH causes the same error as a missing program.
         lacks = isinstance(error, FileNotFoundError | PermissionError)
         reason += "; is it installed, executable and on PATH?" * lacks
         raise CommandFailed(
@@ -412,7 +412,7 @@ def _end_process(process: subprocess.Popen[bytes], known: Process | None) -> Non
 
 
 class _Output:
-    """The output of a command so far: all of stdout, the end of stderr."""
+    """The output of a running command: all of stdout, the end of stderr."""
 
     def __init__(self, call: Invocation) -> None:
         self._call = call
@@ -421,7 +421,7 @@ class _Output:
         self._is_cut = False
 
     def hear(self, stream: str, data: bytes) -> None:
-        """Add a part of the output; raises CommandFailed if it is too long."""
+        """Add a part of the output; raises CommandFailed if the output is too long."""
         self._call.hears(stream, data)
         if stream == "stdout":
             self.out += data
@@ -442,10 +442,10 @@ class _Output:
         return bool(self.out.strip()), bool(self._error.strip())
 
     def last(self) -> str:
-        """Return the last lines of standard error, secrets masked."""
+        """Return the last lines of standard error, with secrets masked."""
         error = bytes(self._error) if self._call.shows else b""
         if self._is_cut:
-            # A truncated secret would not be masked.
+            # A secret that was cut off would not be masked: drop the first line.
             error = error.partition(b"\n")[2]
         text = mask(error.decode(errors="replace"), self._call.secrets)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -453,7 +453,7 @@ class _Output:
 
 
 def _communicate(process: subprocess.Popen[bytes], call: Invocation, said: _Output) -> None:
-    """Write a command's input and read its output until it ends."""
+    """Write the input of a command and read its output until the command ends."""
     until = time.monotonic() + call.timeout
     with ExitStack() as stack:
         ending = os.pidfd_open(process.pid)
@@ -475,7 +475,7 @@ def _communicate(process: subprocess.Popen[bytes], call: Invocation, said: _Outp
                 elif key.data != "end":
                     _read_pipe(selector, key, said)
                 else:
-                    # A child may hold the output open: read only the bytes already in the pipe.
+                    # A child may keep the pipe open: read only the bytes that are already in it.
                     pipes = [*selector.get_map().values()]
                     for each in [pipe for pipe in pipes if pipe.data in ("stdout", "stderr")]:
                         _drain(selector, each, said)
@@ -498,7 +498,7 @@ def _register(
 def _write_pipe(
     selector: selectors.BaseSelector, pipe: IO[bytes] | None, left: memoryview
 ) -> memoryview:
-    """Write as much as the pipe takes and return the rest; the reader may have stopped."""
+    """Write as much as the pipe accepts; return the rest, empty if the reader has closed it."""
     if pipe is None:
         return left
     try:
@@ -517,7 +517,7 @@ def _write_pipe(
 def _read_pipe(
     selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Output
 ) -> bool:
-    """Read from a pipe; False if it is empty or closed."""
+    """Read from a pipe once; return False if it is empty or closed."""
     try:
         data = os.read(key.fd, _CHUNK_BYTES)
     except BlockingIOError:
@@ -530,7 +530,7 @@ def _read_pipe(
 
 
 def _drain(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Output) -> None:
-    """Read the rest of a pipe, up to its capacity, though a process may still write into it."""
+    """Read the bytes already in a pipe, at most its capacity; a process may still write."""
     for _ in range(_PIPE_BYTES // _CHUNK_BYTES):
         if not _read_pipe(selector, key, said):
             return

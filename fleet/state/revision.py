@@ -1,6 +1,6 @@
 """Read fleet.yaml and its included files from a git revision.
 
-Git runs before the process is confined, since a confined process starts no program.
+Git runs before the process is confined, because a confined process must not start programs.
 """
 
 import os
@@ -18,11 +18,11 @@ _BLOB = "blob"
 _LINK = "120000"
 _GIT_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 _GIT_TIMEOUT_SECONDS = 60
-"""Time limit of a git command."""
+"""Time limit of one git command in seconds."""
 
 
 class _Entry(NamedTuple):
-    """A file of the revision."""
+    """A file in the revision."""
 
     mode: str
     digest: str
@@ -30,7 +30,7 @@ class _Entry(NamedTuple):
 
 
 class Revision:
-    """The files of a folder in a git revision; a file that was read once is cached."""
+    """The files of a folder in a git revision; each file is read once and cached."""
 
     def __init__(self, revision: str, folder: str) -> None:
         self._revision = revision
@@ -68,11 +68,11 @@ class Revision:
         return dict(_parse_entries(listed))
 
     def _git(self, *words: str) -> bytes:
-        """Return the output of git; raises FileUnreadable with its error message."""
+        """Return the output of a git command; raises FileUnreadable with git's error message."""
         asked = f"{self._revision} is no .yaml file, and"
         try:
             done = subprocess.run(  # noqa: S603 - git, in the folder of fleet.yaml
-                # Files of a branch may look like a repository, with programs to run.
+                # A branch may contain files that look like a git repository with programs to run.
                 ("git", "-c", "safe.bareRepository=explicit", "-C", self._folder, *words),  # noqa: S607 - as it is on PATH
                 check=False,
                 capture_output=True,
@@ -102,17 +102,17 @@ class Revision:
 
 
 def is_file_name(base: str) -> bool:
-    """Return whether the text names a file and not a revision, by its suffix alone.
+    """Return whether a text is the name of a file, not a revision, judged only by its suffix.
 
-    A merge request may add any file, even `origin/main`.
+    A merge request may add a file of any name, even `origin/main`.
     """
     return base.endswith((".yaml", ".yml"))
 
 
 def read_revision(revision: str, name: str) -> Revision:
-    """Return the files of a revision, with fleet.yaml and its included files read.
+    """Return the files of a revision, with fleet.yaml and its included files already read.
 
-    Raises FileUnreadable if git or the revision is missing.
+    Raises FileUnreadable if git is not installed or the revision does not exist.
     """
     files = Revision(revision, dirname(name))
     files.read(name, LIMIT)
@@ -129,7 +129,7 @@ def _parse_entries(listed: str) -> Iterator[tuple[str, _Entry]]:
 
 
 def _matches(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Return whether each part of a path matches; as in a shell, `*` matches no hidden name."""
+    """Return whether each part of a path matches its pattern; `*` matches no hidden name."""
     return len(parts) == len(wanted) and all(
         fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
         for part, each in zip(parts, wanted, strict=True)

@@ -1,7 +1,7 @@
-"""S3 by boto3: sessions, and a prefix of a bucket.
+"""Access S3 with boto3: sessions, and the objects below a prefix of a bucket.
 
-URLs are those of Pulumi, `s3://BUCKET/PREFIX?region=…&endpoint=…`. Credentials come from AWS's
-default chain; no message shows them.
+URLs have the form of Pulumi's, `s3://BUCKET/PREFIX?region=…&endpoint=…`. Credentials come from the
+default chain of AWS; no message shows credentials.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, urlsplit
 from fleet.errors import FleetError, needing
 
 
-def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
-    """Return a new session; `options` are boto3's: `region_name`, `profile_name`."""
-    # boto3 is slow to load, and most commands do not use AWS.
+def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 creates classes at run time
+    """Return a new boto3 session; `options` are boto3's: `region_name`, `profile_name`."""
+    # boto3 loads slowly, and most commands do not use AWS.
     import boto3
     from botocore.session import get_session
 
@@ -23,14 +23,14 @@ def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 makes its
     tables = _service_data()
     session.register_component("data_loader", tables)
     made = boto3.Session(**options, botocore_session=session)
-    # Each boto3 session appends its own folder again.
+    # Each boto3 session would add its own data folder again.
     tables.search_paths[:] = dict.fromkeys(tables.search_paths)
     return made
 
 
 @cache
 def _service_data() -> Any:  # noqa: ANN401 - botocore has no types
-    """Return botocore's service data: large, so loaded once for all sessions."""
+    """Return botocore's service data, loaded once for all sessions because it is large."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -41,9 +41,9 @@ _TRUE_VALUES = frozenset({"true", "1", "t"})
 
 
 class S3Prefix:
-    """Objects by their keys below the prefix; failures raise `failed` with a reason.
+    """The objects below a prefix of a bucket; on errors, methods raise the class `failed`.
 
-    `config` has botocore's options: time-outs and retries.
+    `config` has options of botocore: time-outs and retries.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class S3Prefix:
         self._config = config
 
     def at(self, key: str) -> dict[str, str]:
-        """Return the bucket and key of an object, as arguments of boto3."""
+        """Return the bucket and full key of an object, as arguments for boto3."""
         return {"Bucket": self.bucket, "Key": self.before + key}
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return all keys with this prefix, sorted."""
+        """Return all keys that start with this prefix, sorted."""
         with self.asked():
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket, Prefix=self.before + prefix
@@ -72,19 +72,19 @@ class S3Prefix:
             found = [each["Key"] for page in pages for each in page.get("Contents", ())]
         return tuple(sorted(str(key).removeprefix(self.before) for key in found))
 
-    def get(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
-        """Return an object's content as a stream; None if it is missing."""
+    def get(self, key: str) -> Any:  # noqa: ANN401 - boto3 has no types
+        """Return the content of an object as a stream; None if the object is missing."""
         with self.asked(absent_is_fine=True):
             return self.client.get_object(**self.at(key))["Body"]
         return None
 
     def remove(self, key: str) -> None:
-        """Remove an object."""
+        """Delete an object."""
         with self.asked():
             self.client.delete_object(**self.at(key))
 
     @cached_property
-    def client(self) -> Any:  # noqa: ANN401 - boto3 ships no types
+    def client(self) -> Any:  # noqa: ANN401 - boto3 has no types
         """Return boto3's client, which is slow to load."""
         with needing("s3", self.address, self._failed):
             from botocore.config import Config
@@ -101,7 +101,7 @@ class S3Prefix:
 
     @contextmanager
     def asked(self, *, absent_is_fine: bool = False) -> Iterator[type[Any]]:
-        """Turn boto3's errors into `failed`; yield the class of the server's errors."""
+        """Raise boto3's errors as `failed` in a block; yield the class of the server's errors."""
         with needing("s3", self.address, self._failed):
             from botocore import exceptions
 
@@ -123,7 +123,7 @@ class S3Prefix:
             raise self._failed(f"{self.address} cannot be asked: {error}") from error
 
     def _endpoint(self) -> str | None:
-        """Return the server's URL, with the scheme that older URLs omit."""
+        """Return the URL of the server, with the scheme that older URLs leave out."""
         endpoint = self._options.get("endpoint")
         if not endpoint or "://" in endpoint:
             return endpoint

@@ -1,6 +1,6 @@
-"""Read secrets by their reference: an environment variable, a file, a command.
+"""Read a secret from the environment variable, file or command that fleet.yaml names.
 
-Messages name the reference and never the secret.
+Messages show this reference, never the secret.
 """
 
 import os
@@ -16,11 +16,11 @@ from fleet.state.processes import CommandFailed, Invocation, run
 
 _MAX_BYTES = 64 * 1024
 PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
-"""Environment variables that every command gets; all others may hold secrets."""
+"""Environment variables that every command gets; all others may contain secrets."""
 
 
 class HostSecrets:
-    """Secrets of the computer that runs fleet; `base` is the folder of fleet.yaml."""
+    """The secrets on the computer that runs fleet; `base` is the folder of fleet.yaml."""
 
     def __init__(
         self, environment: Mapping[str, str], base: Path, *, timeout_seconds: float = 30
@@ -31,11 +31,11 @@ class HostSecrets:
 
     @classmethod
     def beside(cls, file: str) -> Self:
-        """Return the secrets that this fleet.yaml may name."""
+        """Return the secrets that this fleet.yaml may refer to."""
         return cls(os.environ, Path(file).resolve().parent)
 
     def read(self, reference: object) -> str:
-        """Return the secret without surrounding white space; raises SecretMissing."""
+        """Return the secret without surrounding white space; raises SecretMissing without one."""
         match reference:
             case EnvSecret(env=name):
                 return self._read_environment(name)
@@ -47,7 +47,7 @@ class HostSecrets:
                 raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return a file's excess permissions and the command to remove them; None if fine."""
+        """Return the excess permissions of a file and the command to remove them; None if fine."""
         if not isinstance(reference, FileSecret):
             return None
         path = self._base / Path(reference.file).expanduser()
@@ -55,7 +55,7 @@ class HostSecrets:
             status = path.stat()
         except (OSError, ValueError):
             return None
-        # The group of another user's file may be fleet's only access to it.
+        # If another user owns the file, its group may be fleet's only access.
         whom = "go" if status.st_uid == os.getuid() else "o"
         if not status.st_mode & (stat.S_IRWXO | (stat.S_IRWXG if whom == "go" else 0)):
             return None
@@ -121,7 +121,7 @@ def _decode(content: bytes, what: str) -> str:
     try:
         secret = content.decode().strip()
     except UnicodeDecodeError:
-        # The cause would contain the bytes.
+        # A chained exception would contain the bytes of the secret.
         raise SecretMissing(f"{what} is not UTF-8 text") from None
     if not secret:
         raise SecretMissing(f"{what} is empty")

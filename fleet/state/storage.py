@@ -1,4 +1,4 @@
-"""Locations of a fleet's stacks and store, from `state` in fleet.yaml."""
+"""Locations of a fleet's stacks and store, as `state` in fleet.yaml sets them."""
 
 import os
 import shlex
@@ -12,37 +12,37 @@ from fleet.schema.model import Fleet
 
 _SQLITE = "sqlite:///"
 _OTHER_STATE = ("embedded.db", ".pulumi")
-"""Other state in the folder of a store."""
+"""Other state that older versions had in the folder of the store."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Locations of one fleet's state; `folder` is its local part."""
+    """The locations of one fleet's state; `folder` is the local folder for state."""
 
     folder: Path
     store: str
-    """SQLAlchemy URL."""
+    """SQLAlchemy URL of the store."""
     backend: str
-    """Pulumi backend URL; special characters of a folder are percent-encoded."""
+    """URL of Pulumi's backend; special characters of a folder are percent-encoded."""
     uses_folder: bool
-    """Whether the folder has state: a file backend, or embedded stacks."""
+    """Whether `folder` contains stacks: of a file backend, or of the embedded engine."""
     images: Path
-    """The folder of the images built on this computer."""
+    """Folder of the images that this computer builds."""
 
     @property
     def embedded(self) -> Path:
-        """Return the SQLite file of the embedded engine's stacks."""
+        """Return the SQLite file with the stacks of the embedded engine."""
         return self.folder / "embedded.db"
 
     def local(self) -> tuple[Path, ...]:
-        """Return the local files and folders that state depends on."""
+        """Return all local files and folders that contain state."""
         path = self.store.removeprefix(_SQLITE)
         in_file = () if path == self.store else (Path(unquote(path)),)
         return (*in_file, self.folder) if self.uses_folder else in_file
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder that ships with fleet: from the wheel, else from the checkout."""
+    """Return a folder that is part of fleet: in the installed wheel, else in the checkout."""
     package = Path(__file__).parents[1]
     for folder in (package / "_shipped" / name, package.parent / name):
         if folder.is_dir():
@@ -56,17 +56,17 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     try:
         return Path(base).expanduser() / "fleet"
     except RuntimeError:
-        # No HOME and no entry for the user, as in some containers: do not cache.
+        # In some containers, HOME is unset and the user is unknown: do not cache.
         return Path(os.devnull) / "fleet"
 
 
 def sqlite_url(path: Path) -> str:
-    """Return SQLAlchemy's URL of a file, with special characters escaped."""
+    """Return the SQLAlchemy URL of an SQLite file, with special characters escaped."""
     return f"{_SQLITE}{_quote_path(path)}"
 
 
 def _quote_path(path: Path) -> str:
-    """Return a path as a part of a URL; raises FileUnreadable if its name is not UTF-8."""
+    """Return a path, percent-encoded for a URL; raises FileUnreadable if it is not UTF-8."""
     try:
         return quote(str(path))
     except UnicodeEncodeError as error:
@@ -78,9 +78,10 @@ def _quote_path(path: Path) -> str:
 
 
 def older_store(path: Path) -> tuple[Path, str] | None:
-    """Return an older fleet's file for this path, and commands to move it; None if missing.
+    """Return the file that an older version used for this path, and the commands that move it.
 
-    Older fleets parsed the path as a part of a URL: they decoded `%XX` and cut it at a `?`.
+    None if there is no such file. Older versions used the path as part of a URL: they decoded
+    `%XX` and cut the path at a `?`.
     """
     older = Path(unquote(str(path).split("?")[0]))
     if older == path or not older.is_file():
@@ -92,7 +93,7 @@ def older_store(path: Path) -> tuple[Path, str] | None:
 
 
 def find_storage(fleet: Fleet, config: str) -> Storage:
-    """Return the locations of state; relative paths start at fleet.yaml's folder."""
+    """Return the locations of the fleet's state; relative paths start in fleet.yaml's folder."""
     base = Path(config).resolve().parent
     backend, store = fleet.state.backend, fleet.state.store
     folder = base / ".fleet"

@@ -1,7 +1,8 @@
 """The store: all state of a fleet in one database.
 
-SQLite by default, PostgreSQL for a team. Only `init` creates it: a missing store raises
-StoreMissing. The first command on a store of an older fleet adds missing tables and columns.
+The database is SQLite by default, and PostgreSQL for a team. Only `init` creates the store; other
+commands raise StoreMissing if it is missing. The first command that uses a store of an older
+version adds tables and columns.
 """
 
 import json
@@ -80,17 +81,17 @@ from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_m
 from fleet.state.storage import find_storage
 
 _MAX_RUNS = 10_000
-"""Maximum runs in the journal: a week of a loop that runs every minute."""
+"""Maximum number of runs in the journal: one week of a run per minute."""
 _ATTEMPT_RETENTION = timedelta(days=30)
-"""Retention of attempts to create a machine."""
+"""Time for which attempts to create machines are kept."""
 _SAMPLE_RETENTION = timedelta(days=35)
 _FULL_SAMPLE_RETENTION = timedelta(days=2)
-"""Retention of every sample; older ones are thinned to the first in ten minutes."""
+"""Time for which all samples are kept; of older ones, one per ten minutes is kept."""
 _TEN_MINUTE_PREFIX = len("2026-11-21T08:0")
 _MAX_CLOCK_LEAD = timedelta(days=31)
-"""Maximum lead of the last run's clock over that of an order."""
+"""Assumed limit of the error of the last run's clock, when expired orders are removed."""
 _MONEY_DECIMALS = 9
-"""Decimal places of stored money: billionths."""
+"""Decimal places of stored money, which is in billionths."""
 # Keys of the table `about`.
 _CHARGED = "charged_until"
 _WAITING = "waiting"
@@ -102,22 +103,22 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class Notes(Generic[Content]):
-    """Values of one kind by name, each as text under a key of the table `about`."""
+    """Values of one kind by name, each stored as text under a key of the table `about`."""
 
     begin: Begin
     prefix: str
-    """Start of the key, before the name."""
+    """Prefix of the keys, before the name."""
     parse: Callable[[str], Content]
     render: Callable[[Content], str]
 
     def read(self) -> dict[str, Content]:
-        """Return all values, sorted by name."""
+        """Return a map of name to value, sorted by name."""
         with self.begin() as connection, reading_rows(ABOUT):
             found = read_about(connection, self.prefix)
         return {name: self._parse(name, found[name]) for name in sorted(found)}
 
     def find(self, name: str) -> Content | None:
-        """Return the value of a name; None if it is missing."""
+        """Return the value of a name; None if the name is missing."""
         with self.begin() as connection, reading_rows(ABOUT):
             text = read_value(connection, self.prefix + name)
         return None if text is None else self._parse(name, text)
@@ -127,7 +128,7 @@ class Notes(Generic[Content]):
             return self.parse(text)
 
     def write(self, values: Mapping[str, Content], gone: Collection[str] = ()) -> None:
-        """Replace the values of these names, and remove the names in `gone`."""
+        """Set the values of these names, and remove the names in `gone`."""
         if values or gone:
             rows = {self.prefix + name: self.render(value) for name, value in values.items()}
             with self.begin() as connection:
@@ -135,7 +136,7 @@ class Notes(Generic[Content]):
 
 
 class StoredSightings:
-    """The sightings of one provider's machines, stored as text under a key."""
+    """Text on the last sightings of one provider's machines, stored under a key."""
 
     def __init__(self, begin: Begin, key: str) -> None:
         self._begin = begin
@@ -145,7 +146,7 @@ class StoredSightings:
         return f"the store, key {self._key!r}"
 
     def read(self) -> str | None:
-        """Return the stored text; None if it or the store is missing."""
+        """Return the stored text; None if the text or the whole store is missing."""
         with suppress(StoreMissing), self._begin() as connection:
             return read_value(connection, self._key)
         return None
@@ -157,29 +158,29 @@ class StoredSightings:
 
 
 class Store(Database):
-    """The store of one fleet, behind one SQLAlchemy URL."""
+    """The store of one fleet in the database at one SQLAlchemy URL."""
 
     def __init__(self, url: str, fleet: str, *, journal: int = _MAX_RUNS) -> None:
         super().__init__(url, fleet)
         self._journal = journal
         self.rules = Notes(self.begin, "rules ", _split_dated, _join_dated)
-        """The last seen digest of the rules and its time, by queue and place."""
+        """Last seen digest of rules and its time, by queue and part of the queue."""
         self.notices = Notes(self.begin, "notice ", _split_dated, _join_dated)
-        """`sent` or `failed`, and the time of the last try, by channel and notice."""
+        """`sent` or `failed`, and the time of the last attempt, by channel and notice."""
         self.departures = Notes(
             self.begin, "departure ", Departure.model_validate_json, Departure.model_dump_json
         )
-        """The reasons of drained or disabled workers, by worker and registry."""
+        """Reasons of drained or disabled workers, by worker and registry."""
         self.prices = Notes(
             self.begin, "prices ", PriceList.model_validate_json, PriceList.model_dump_json
         )
-        """The last kept price list of each provider."""
+        """Last recorded price list of each provider."""
 
     def init(self, now: datetime | None = None) -> bool:
-        """Create the store; False if this fleet has one already.
+        """Create the store; return False if this fleet already has one.
 
-        `now`: the store has no knowledge of earlier times, and its ticket ids start after those of
-        any lost store; None: it cannot replace a lost store.
+        `now`: the store may replace a lost one, so its ticket ids start above all ids of the lost
+        one; None: the store replaces no other.
         """
         about = (
             {CREATED_KEY: now.isoformat(), TICKETS_AFTER_KEY: str(first_id(now))} if now else {}
@@ -187,29 +188,29 @@ class Store(Database):
         return self._create({"about": [{"key": key, "value": about[key]} for key in about]})
 
     def number_tickets_after(self, highest: int) -> None:
-        """Reserve ticket ids up to this one, which a lost store may have used."""
+        """Reserve all ticket ids up to this one, because a lost store may have used them."""
         with self.begin() as connection:
             known = read_number(connection, TICKETS_AFTER_KEY)
             write_about(connection, {TICKETS_AFTER_KEY: str(max(known, highest))})
 
     def dump(self) -> Rows:
-        """Return all rows, without the lock."""
+        """Return the rows of all tables except the lock."""
         with self.begin() as connection:
             return read_rows(connection)
 
     def fill(self, rows: Rows) -> bool:
-        """Create the store with these rows, or insert them into an empty store, atomically.
+        """Create the store with these rows, or insert the rows into an empty store, atomically.
 
-        Returns False if the store has rows already.
+        Return False if the store is not empty.
         """
         if self._create(rows):
             return True
         with self.begin() as connection:
-            # A store with any of these rows has all of them.
+            # Rows are inserted atomically, so any row means all rows.
             if any(read_rows(connection).values()):
                 return False
             write_rows(connection, rows)
-            # The store now has the knowledge of the one that the rows come from.
+            # The store now has all rows of the dumped store, so it replaces no lost store.
             write_about(connection, {}, drop=(CREATED_KEY,))
         return True
 
@@ -225,18 +226,18 @@ class Store(Database):
         try:
             with self._transaction() as connection:
                 METADATA.create_all(connection)
-                # A run that started at the same time and is later fails here.
+                # If another run created the store at the same time, this insert fails.
                 add_about(connection, {**ABOUT_FORMAT, **ABOUT_COLUMNS, "fleet": self._fleet})
                 write_rows(connection, rows)
         except StoreFailed:
-            # Another run that started at the same time may have created it.
+            # Another run may have created the store at the same time.
             with suppress(StoreMissing), self.begin():
                 return False
             raise
         return True
 
     def migration(self) -> str:
-        """Return the change of `migrate`; empty for a store of the latest format."""
+        """Return a sentence on the change that `migrate` makes; empty for the latest format."""
         with self.begin() as connection:
             form = read_value(connection, "format")
         needs = ABOUT_FORMAT["needs"]
@@ -244,7 +245,7 @@ class Store(Database):
         return "" if form == FORMAT else change
 
     def migrate(self) -> None:
-        """Change the format; older fleets then refuse the store."""
+        """Change the store to the latest format, which older versions of fleet refuse."""
         with self.begin() as connection:
             write_about(connection, ABOUT_FORMAT)
 
@@ -256,9 +257,9 @@ class Store(Database):
             return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
-        """Record a stack, and rename its pool in earlier records.
+        """Record a stack; if the name of its pool changed, rename the pool in earlier records.
 
-        Raises EngineMismatch if the stack belongs to another engine.
+        Raises EngineMismatch if another engine created the stack.
         """
         same = STACKS.c.name == record.name
         with self.begin() as connection:
@@ -275,18 +276,18 @@ class Store(Database):
             replace_rows(connection, STACKS, [record.model_dump()])
 
     def forget_stack(self, name: str) -> None:
-        """Remove a stack that is empty and whose pool is gone."""
+        """Remove the record of a stack that is empty and has no pool in fleet.yaml."""
         with self._transaction() as connection:
             connection.execute(sa.delete(STACKS).where(STACKS.c.name == name))
 
     def begin_run(self, *, started: datetime) -> None:
-        """Append a run without an end to the journal, so that a run that dies is visible."""
+        """Append a run without an end to the journal, so that a run that is killed is visible."""
         row = {"started": started.isoformat(), "ended": "", "plan": "", "outcome": ""}
         with self._transaction() as connection:
             connection.execute(sa.insert(RUNS), [row])
 
     def record_step(self, *, started: datetime, step: str) -> None:
-        """Append a line to the outcome of the run that started then."""
+        """Append a line to the outcome of the run that started at this time."""
         runs = RUNS.c
         begun = (runs.started == started.isoformat(), runs.ended == "")
         with self._transaction() as connection:
@@ -302,10 +303,10 @@ class Store(Database):
         outcome: str,
         noted: RunRecords | None = None,
     ) -> None:
-        """End the run that started then, or append it; `outcome` is JSON.
+        """Record the end of the run that started at this time; append the run if it is missing.
 
-        Log entries and the tallies of the month are added in the same transaction. The oldest runs
-        are removed, so that an endless loop does not fill the disk.
+        `outcome` is JSON. The same transaction adds log entries and the counts of the month, and
+        removes the oldest runs, so that the journal has a limited size.
         """
         row = {"ended": ended.isoformat(), "plan": plan, "outcome": outcome}
         begun = (RUNS.c.started == started.isoformat(), RUNS.c.ended == "")
@@ -324,9 +325,9 @@ class Store(Database):
                 write_about(connection, {_WAITING: json.dumps(since)})
 
     def last_runs(self, count: int, *, ended: bool = False) -> tuple[Mapping[str, str], ...]:
-        """Return the latest runs, newest first: started, ended, plan, outcome.
+        """Return the latest runs, newest first, with the keys started, ended, plan, outcome.
 
-        `ended`: only runs that completed a plan.
+        `ended`: only runs that executed a plan to the end.
         """
         columns = (RUNS.c.started, RUNS.c.ended, RUNS.c.plan, RUNS.c.outcome)
         where = (RUNS.c.ended != "", RUNS.c.plan != "") if ended else ()
@@ -343,7 +344,7 @@ class Store(Database):
         return found
 
     def record_sample(self, sample: RunSample, observed: RunObservation | None = None) -> None:
-        """Record a run's observation; it replaces a sample of the same time."""
+        """Record the sample of a run, and its observed world; replace a sample of equal time."""
         at = SAMPLES.c.at
         row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
         is_older = at < (sample.at - _FULL_SAMPLE_RETENTION).isoformat()
@@ -370,7 +371,7 @@ class Store(Database):
             )
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
-        """Yield the observed worlds between two times, oldest first."""
+        """Yield the worlds observed between two times as JSON, oldest first."""
         with self.begin() as connection:
             chains = list_chains(connection, since, until)
         last = None
@@ -383,7 +384,7 @@ class Store(Database):
                     yield world
 
     def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
-        """Yield at most `most` evenly spaced worlds between two times."""
+        """Yield at most `most` evenly spaced worlds between two times, as JSON."""
         with self.begin() as connection:
             firsts = [*list_chains(connection, since, until)]
             with reading_rows(MOMENTS):
@@ -397,24 +398,24 @@ class Store(Database):
                     yield world
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
-        """Append entries atomically; return the place of the last one."""
+        """Append entries to the log atomically; return the position of the last entry."""
         with self.begin() as connection:
             return append_entries(connection, entries)
 
     def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
-        """Return the log entries since a time, in the order of writing."""
+        """Return the log entries since a time, in the order in which they were written."""
         with self.begin() as connection:
             return read_entries(connection, since)
 
     def log_chain(self) -> Chain:
-        """Return the stored log with its digests, for verification."""
+        """Return the stored log with its digests, so that it can be verified."""
         with self.begin() as connection:
             return read_chain(connection)
 
     def charge(self, charging: Charging) -> bool:
-        """Add to the ledger atomically; False if another run charged the same time.
+        """Add charges to the ledger atomically; return False if another run charged this time.
 
-        If the time moves back, the charges of later hours are removed.
+        If the clock was set back, the charges of later hours are removed.
         """
         until, since = charging.until.isoformat(), charging.since
         with self.begin() as connection:
@@ -441,14 +442,14 @@ class Store(Database):
             return True
 
     def note_payers(self, payers: Sequence[MachinePayer]) -> None:
-        """Record the payers of planned machines; other machines keep theirs."""
+        """Record the payers of planned machines; the payers of other machines stay recorded."""
         with self.begin() as connection:
             replace_rows(connection, PAYERS, map(_payer_row, payers))
 
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return the charges of the current hour, day and month, by payer.
 
-        Charges of later hours, by a run whose clock was ahead, do not count.
+        Charges of later hours, from a run whose clock was ahead, are left out.
         """
         hour = LEDGER.c.hour
         sums = [
@@ -474,14 +475,14 @@ class Store(Database):
             )
 
     def charged_since(self) -> datetime | None:
-        """Return the first hour with a charge; None if there is no charge."""
+        """Return the first hour that has a charge; None if the ledger has no charge."""
         query = sa.select(sa.func.min(LEDGER.c.hour))
         with self.begin() as connection, reading_rows(LEDGER):
             first = connection.execute(query).scalar()
             return in_utc(datetime.fromisoformat(first)) if first else None
 
     def tallies(self, month: str) -> tuple[Tally, ...]:
-        """Return the tallies of a month, sorted by kind and name."""
+        """Return the counts of a month, sorted by kind and name."""
         of_it = sa.select(MONTHS).where(MONTHS.c.month == month)
         query = of_it.order_by(MONTHS.c.kind, MONTHS.c.name)
         with self.begin() as connection, reading_rows(MONTHS):
@@ -489,23 +490,23 @@ class Store(Database):
             return tuple(Tally.model_validate(dict(row)) for row in rows)
 
     def absences(self) -> tuple[Absence, ...]:
-        """Return the machines that were missing from listings in the last run."""
+        """Return the machines that were missing from their providers' listings in the last run."""
         with self.begin() as connection, reading_rows(ABOUT):
             return _ABSENCES.validate_json(read_value(connection, _ABSENT) or "[]")
 
     def record_absences(self, absences: Sequence[Absence]) -> None:
-        """Replace the record of missing machines with those of this run."""
+        """Replace the record of missing machines by those of this run."""
         with self.begin() as connection:
             write_about(connection, {_ABSENT: _ABSENCES.dump_json(tuple(absences)).decode()})
 
     def waited(self) -> Mapping[str, datetime]:
-        """Return the requests that waited in the last counted run, and since when."""
+        """Return request to the start of its wait, for requests that waited in the last run."""
         with self.begin() as connection, reading_rows(ABOUT):
             since = json.loads(read_value(connection, _WAITING) or "{}")
             return {key: in_utc(datetime.fromisoformat(at)) for key, at in since.items()}
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
-        """Record attempts to create machines; a known attempt gets its new result."""
+        """Record attempts to create machines; a recorded attempt gets the new result."""
         with self.begin() as connection:
             if attempts:
                 rows = [
@@ -516,14 +517,14 @@ class Store(Database):
                 connection.execute(sa.delete(ATTEMPTS).where(ATTEMPTS.c.at < oldest.isoformat()))
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
-        """Return the latest attempts of each pool, machine type and market, oldest first."""
+        """Return `latest` attempts of each pool, machine type and market, oldest first."""
         columns = ATTEMPTS.c
         place = sa.func.row_number().over(
             partition_by=(columns.pool, columns.type, columns.market),
             order_by=(columns.at.desc(), columns.worker),
         )
         numbered = sa.select(ATTEMPTS, place.label("place")).subquery()
-        # Return all unfinished attempts too: they name created machines.
+        # All unfinished attempts are returned too, because each names a created machine.
         query = (
             sa.select(*(numbered.c[column.name] for column in columns))
             .where((numbered.c.place <= latest) | (numbered.c.result == "starting"))
@@ -534,7 +535,7 @@ class Store(Database):
             return tuple(Attempt.model_validate(dict(row)) for row in rows)
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the digest of each used approval, to the machines it was used for."""
+        """Return a map of used approval, by digest, to the machines it was used for."""
         query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
         found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         with self.begin() as connection:
@@ -543,28 +544,28 @@ class Store(Database):
         return dict(found)
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
-        """Use an approval for these machines; a machine counts once."""
+        """Record the use of an approval for these machines; each machine counts once."""
         rows = [{"approval": approval, "machine": name} for name in machines]
         with self.begin() as connection:
             replace_rows(connection, SPENT, rows)
 
     def refund(self, approval: str, machines: Collection[str]) -> None:
-        """Remove uses of an approval whose actions were not carried out."""
+        """Remove the uses of an approval for machines whose actions were not carried out."""
         ours = (SPENT.c.approval == approval, SPENT.c.machine.in_(machines))
         with self._transaction() as connection:
             connection.execute(sa.delete(SPENT).where(*ours))
 
     def orders(self, now: datetime) -> tuple[Order, ...]:
-        """Return the active orders of operators, sorted by key."""
+        """Return the orders of operators that are active at this time, sorted by key."""
         with self.begin() as connection:
             rows = _read_orders(connection)
         with reading_rows(ORDERS):
             return tuple(_parse_order(row) for row in rows if not _is_over(row, now))
 
     def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
-        """Write an order and its log entry, both or neither; it replaces an order of the same key.
+        """Write an order and its log entry atomically; replace an order with the same key.
 
-        It needs no lock of the fleet. Long expired orders are removed.
+        Needs no lock of the fleet; removes orders that expired long ago.
         """
         row = {"key": order.key, "until": order.until.isoformat(), "console": console}
         with self.begin() as connection:
@@ -575,10 +576,10 @@ class Store(Database):
             connection.execute(sa.delete(ORDERS).where(ORDERS.c.key.in_(expired)))
 
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
-        """Remove orders by key and append their log entries; return the removed keys."""
+        """Remove these orders, by key, and append their log entries; return the removed keys."""
         ours = ORDERS.c.key.in_(orders.keys())
         with self.begin() as connection:
-            # If two commands end the same order, the second finds no order.
+            # If two commands remove an order at the same time, the second finds no order.
             lock_log(connection)
             delete = sa.delete(ORDERS).where(ours).returning(ORDERS.c.key)
             dropped = frozenset(connection.execute(delete).scalars())
@@ -587,23 +588,23 @@ class Store(Database):
             return dropped
 
     def console(self, order: str) -> str:
-        """Return the console output that was stored with a hold, or an empty text."""
+        """Return the console output that was stored with a hold; empty without output."""
         query = sa.select(ORDERS.c.console).where(ORDERS.c.key == order)
         with self.begin() as connection:
             return str(connection.execute(query).scalar() or "")
 
     def image_versions(self) -> tuple[Version, ...]:
-        """Return all recorded versions, by image, oldest first."""
+        """Return the records of all image versions, by image, oldest first."""
         query = sa.select(IMAGES.c.record).order_by(IMAGES.c.image, IMAGES.c.version)
         with self.begin() as connection:
             return tuple(map(_parse_version, connection.execute(query).scalars()))
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
-        """Replace the record of a version; raises VersionMoved if it is no longer `was`."""
+        """Replace the record of a version; raises VersionMoved if the record is not `was`."""
         self.move_image_versions([Move(was, version)])
 
     def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
-        """Replace the records of several versions atomically."""
+        """Replace the records of several versions, and append log entries, atomically."""
         with self.begin() as connection:
             for move in moves:
                 _move_version(connection, move)
@@ -611,30 +612,30 @@ class Store(Database):
                 append_entries(connection, log)
 
     def forget_image_version(self, image: str, version: str) -> None:
-        """Remove the record of a version and its manifest, if they exist."""
+        """Remove the record of a version and its manifest, if there are any."""
         with self.begin() as connection:
             for table in (IMAGES, MANIFESTS):
                 connection.execute(sa.delete(table).where(*_is_version(table, image, version)))
 
     def save_manifest(self, manifest: Manifest) -> None:
-        """Record the content of a published version; it replaces an earlier record."""
+        """Store the manifest of a published version; replace an earlier manifest."""
         key = {"image": manifest.image, "version": manifest.version}
         with self.begin() as connection:
             replace_rows(connection, MANIFESTS, [key | {"manifest": manifest.model_dump_json()}])
 
     def manifest(self, image: str, version: str) -> Manifest | None:
-        """Return the content of a published version; None if it is not recorded."""
+        """Return the manifest of a published version; None if it is not stored."""
         query = sa.select(MANIFESTS.c.manifest).where(*_is_version(MANIFESTS, image, version))
         with self.begin() as connection, reading_rows(MANIFESTS):
             text = connection.execute(query).scalar()
             return None if text is None else Manifest.model_validate_json(text)
 
     def looks(self, provider: str) -> StoredSightings:
-        """Return the stored sightings of a provider's machines."""
+        """Return the stored text on the sightings of a provider's machines."""
         return StoredSightings(self.begin, f"looks {provider}")
 
     def server_time(self) -> datetime | None:
-        """Return the time of PostgreSQL's clock; None for SQLite."""
+        """Return the time by the clock of PostgreSQL; None for SQLite."""
         if self._file:
             return None
         with self.begin() as connection:
@@ -643,9 +644,9 @@ class Store(Database):
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
-        """Hold the fleet's lock; yield the owner that died with it. Raises Locked if held.
+        """Hold the fleet's lock; yield the owner that died with it, if any; raises Locked if held.
 
-        Within it, every transaction raises Locked once another run has acquired the lock.
+        In the block, each transaction raises Locked if another run has acquired the lock.
         """
         with self.begin():
             pass
@@ -658,13 +659,13 @@ class Store(Database):
                 self._remove_owner(owner)
 
     def lock_holder(self) -> tuple[str, str] | None:
-        """Return the owner of the lock and the time since it is held."""
+        """Return the owner of the lock and the start time; None if the lock has no owner."""
         with self._transaction() as connection:
             row = connection.execute(sa.select(LOCK.c.owner, LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
     def is_held(self) -> bool:
-        """Return whether a live run holds the lock."""
+        """Return whether a run that is alive holds the lock."""
         try:
             with self._hold_liveness_lock():
                 return False
@@ -672,13 +673,13 @@ class Store(Database):
             return True
 
     def unlock(self, owner: str) -> None:
-        """Release the lock of a run that died; raises Locked if any run lives."""
+        """Release the lock of a run that died; raises Locked if a run that is alive holds it."""
         with self._hold_liveness_lock():
             self._remove_owner(owner)
 
     @contextmanager
     def _hold_liveness_lock(self) -> Iterator[None]:
-        """Hold a lock that the kernel, or PostgreSQL, releases when the process dies."""
+        """Hold a lock in a block that the kernel or PostgreSQL releases when the process dies."""
         path = self._file
         lock = hold_lock_file(f"{path}.lock") if path else hold_server_lock(self.url, self._fleet)
         with self._translating_errors(), lock as is_held:
@@ -692,7 +693,7 @@ class Store(Database):
         """Record the owner; return the owner that died with the lock, and the new lock number."""
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         with self._transaction() as connection:
-            # A live owner would have made `_hold_liveness_lock` fail.
+            # If the recorded owner were alive, `_hold_liveness_lock` would have failed.
             died = connection.execute(sa.select(LOCK.c.owner)).scalar()
             connection.execute(sa.delete(LOCK))
             connection.execute(sa.insert(LOCK), [row])
@@ -711,13 +712,13 @@ class Store(Database):
 
 
 def _rename_in_column(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its attempts, and in its machines' payers."""
+    """Rename a pool in its attempts to create machines, and in the payers of its machines."""
     for table in (ATTEMPTS, PAYERS):
         connection.execute(sa.update(table).where(table.c.pool == old).values(pool=new))
 
 
 def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its charges."""
+    """Rename a pool in its charges in the ledger."""
     for row in connection.execute(sa.select(LEDGER)).all():
         payer = json.loads(row.payer)
         if payer["pool"] == old:
@@ -742,7 +743,7 @@ def _read_payers(connection: sa.Connection) -> tuple[MachinePayer, ...]:
 
 
 def _rename_in_samples(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its samples."""
+    """Rename a pool in the stored samples."""
     with reading_rows(SAMPLES):
         for row in connection.execute(sa.select(SAMPLES)).all():
             kept = json.loads(row.sample)
@@ -760,7 +761,7 @@ def _add_to_ledger(
 
 
 def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
-    """Add to the tallies of each month."""
+    """Add counts to those of their months."""
     for tally in tallies:
         row = tally.model_dump()
         amounts = {name: row.pop(name) for name in ("count", "seconds", "nanos")}
@@ -770,7 +771,7 @@ def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
 def _add(
     connection: sa.Connection, table: sa.Table, key: Mapping[str, str], amounts: Mapping[str, int]
 ) -> None:
-    """Add amounts to the row of a key; insert the row if it is missing."""
+    """Add amounts to the row with this key; insert the row if it is missing."""
     same = [table.c[name] == value for name, value in key.items()]
     added = {name: table.c[name] + amount for name, amount in amounts.items()}
     if not connection.execute(sa.update(table).where(*same).values(added)).rowcount:
@@ -784,7 +785,7 @@ def _charged_until(connection: sa.Connection) -> datetime | None:
 
 
 def _refuse_other_currencies(recorded: Collection[str], currency: str) -> None:
-    """Raise StoreFailed if the month has charges in another currency."""
+    """Raise StoreFailed if the month has charges in another currency than `currency`."""
     others = sorted({*recorded} - {currency})
     if not others:
         return
@@ -812,7 +813,7 @@ def _read_orders(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
 
 
 def _parse_order(row: sa.Row[Any]) -> Order:
-    """Return the order of a row; raises ValueError if the row contradicts itself."""
+    """Parse the order in a row; raises ValueError if its columns contradict each other."""
     order = _ORDER.validate_json(row.order)
     if (row.key, in_utc(datetime.fromisoformat(row.until))) != (order.key, order.until):
         raise ValueError(f"{row.key} until {row.until} is also {order.key} until {order.until}")
@@ -820,21 +821,21 @@ def _parse_order(row: sa.Row[Any]) -> Order:
 
 
 def _is_over(row: sa.Row[Any], now: datetime) -> bool:
-    """Return whether an order has expired by both recorded ends; an unreadable end has not."""
+    """Return whether an order has expired by both recorded end times; False if malformed."""
     try:
         until = in_utc(datetime.fromisoformat(row.until))
     except ValueError:
         return False
-    with suppress(ValidationError):  # another release of fleet may have written it
+    with suppress(ValidationError):  # another version of fleet may have written it
         until = max(until, _ORDER.validate_json(row.order).until)
     return until <= now
 
 
 def _find_expired(connection: sa.Connection, now: datetime) -> Iterator[str]:
-    """Yield the keys of orders that have expired by every clock.
+    """Yield the keys of orders that have expired even if clocks are wrong.
 
-    An operator's clock may be ahead by any time; the last run's clock by at most
-    `_MAX_CLOCK_LEAD`.
+    The clock of an operator may be ahead by any time; the clock of the last run may be ahead by at
+    most `_MAX_CLOCK_LEAD`.
     """
     started = connection.execute(sa.select(sa.func.max(RUNS.c.started))).scalar()
     if started is not None:
@@ -849,7 +850,7 @@ def _is_version(table: sa.Table, image: str, version: str) -> tuple[sa.ColumnEle
 
 
 def _move_version(connection: sa.Connection, move: Move) -> None:
-    """Replace the record of a version; `was` None: it must be new."""
+    """Replace the record of a version; raises VersionMoved if the record is not `move.was`."""
     key = {"image": move.now.image, "version": move.now.version}
     ours = _is_version(IMAGES, **key)
     row = {"record": move.now.model_dump_json()}
@@ -857,7 +858,7 @@ def _move_version(connection: sa.Connection, move: Move) -> None:
     if (known and _parse_version(known)) != move.was:
         raise _moved_error(move.now)
     if known is not None:
-        # A concurrent run that changed the version has changed its text.
+        # A concurrent run that moved the version has changed the text of its record.
         changed = sa.update(IMAGES).where(*ours, IMAGES.c.record == known).values(row)
         if not connection.execute(changed).rowcount:
             raise _moved_error(move.now)
@@ -881,7 +882,7 @@ def _parse_version(record: str) -> Version:
 
 
 def _split_dated(text: str) -> tuple[str, datetime]:
-    """Return a word and the time after it."""
+    """Split a text into its first word and the time after it."""
     word, at = text.split(" ", 1)
     return word, in_utc(datetime.fromisoformat(at))
 

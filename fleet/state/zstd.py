@@ -1,4 +1,4 @@
-"""Zstandard: from Python's standard library since 3.14, else from its backport."""
+"""Import Zstandard: from the standard library since Python 3.14, else from its backport."""
 
 import sys
 
