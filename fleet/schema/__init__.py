@@ -1,5 +1,4 @@
 """The schema of fleet.yaml: `model.Fleet` and its sections; `load` reads a file.
 
-Start reading with `model.py` for the keys, or with `load.py` for the conversion of text to a Fleet
-and findings.
+Start with `model.py` for the keys, or with `load.py`, which turns text into a Fleet and findings.
 """

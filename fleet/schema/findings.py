@@ -1,4 +1,4 @@
-"""Findings: errors and warnings in a fleet.yaml, with places and advice."""
+"""Findings: errors and warnings about a fleet.yaml, with their positions and hints."""
 
 import re
 from bisect import bisect_left
@@ -12,13 +12,13 @@ Severity = Literal["error", "warning"]
 At = Literal["value", "key"]
 
 IN_POOL = " (in pool "
-"""Introduces the pool in a message about a template."""
+"""Text before the name of the pool in a message about a template."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 @dataclass(frozen=True)
 class Span:
-    """Characters of one file, counted from 1; the end is the first character after it."""
+    """A range of characters in one file, counted from 1; the end is after the last character."""
 
     file: str
     line: int = 1
@@ -27,15 +27,15 @@ class Span:
     end_column: int = 1
 
     def __str__(self) -> str:
-        """Return FILE:LINE:COLUMN, to which editors and terminals can jump."""
+        """Return FILE:LINE:COLUMN, a form that editors and terminals can open."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake and its hint; `span` is None until a document adds it.
+    """One mistake and a hint; `span` is None until a document sets it.
 
-    `part` are the characters of the value that it is about, counted from 0; None means all.
+    `part` is the start and end of the wrong characters in the value, counted from 0; None: all.
     """
 
     rule: str
@@ -50,18 +50,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The JSON form of findings."""
+    """The findings in the form that is written as JSON."""
 
     findings: tuple[Finding, ...]
     format: Literal["fleet-findings-1"] = "fleet-findings-1"
 
 
 YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
-"""Words, in lower case, that YAML does not read as text."""
+"""Words, in lower case, that a YAML parser does not read as text without quotes."""
 
 
 def yaml_key(path: Sequence[str | int]) -> str:
-    """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
+    """Return a key of fleet.yaml as a dotted path; parts with special characters are in quotes."""
     text = "".join(
         f"[{part}]"
         if isinstance(part, int)
@@ -74,7 +74,7 @@ def yaml_key(path: Sequence[str | int]) -> str:
 
 
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
-    """Return findings without duplicates, sorted by place, the main file first."""
+    """Return findings without duplicates, sorted by position, the main file first."""
 
     def position(finding: Finding) -> tuple[object, ...]:
         span = finding.span or Span(main)
@@ -85,7 +85,7 @@ def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
 
 
 def _remove_duplicates(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield one finding per place and message; aliases and templates cause duplicates."""
+    """Yield one finding per position and message; aliases and templates cause duplicates."""
     alike: dict[object, list[Finding]] = {}
     for finding in findings:
         message = finding.message.partition(IN_POOL)[0]
@@ -98,12 +98,12 @@ def _remove_duplicates(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return whether any finding is an error."""
+    """Return whether one of the findings is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the most similar known word; "" if no word is similar."""
+    """Return the known word that is most similar to a word; empty if no word is similar."""
     import difflib
 
     word = word.lower()[:100]
@@ -111,7 +111,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
     if not close:
         return ""
-    # Prefer the longest common prefix among equally similar words.
+    # Among equally similar words, prefer the longest common prefix.
     best = max(
         sorted(close),
         key=lambda each: (
@@ -123,17 +123,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 _MAX_COMPARED = 50
-"""Limit of known words to compare with a word: thousands of typos must not take minutes."""
+"""Maximum number of known words that are compared with one word, so that checks stay fast."""
 
 
 @lru_cache(maxsize=8)
 def _index_lower_case(known: tuple[str, ...]) -> dict[str, str]:
-    """Return lower case to known word, sorted; cached, as many words share the known words."""
+    """Return lower-case to known word, sorted; cached, as many words are compared with these."""
     return dict(sorted({each.lower(): each for each in sorted(known)}.items()))
 
 
 def _find_neighbours(word: str, candidates: dict[str, str]) -> dict[str, str]:
-    """Return the candidates next to a word in the alphabet, or all if there are few."""
+    """Return the candidates next to a word in alphabetical order; all if there are few."""
     if len(candidates) <= _MAX_COMPARED:
         return candidates
     words = [*candidates]
@@ -149,7 +149,7 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the most similar known word, or all of them."""
+    """Return a hint with the most similar known word; without a similar word, with all of them."""
     names = sorted(known)
     close = nearest(word, names)
     if close:
@@ -158,16 +158,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 MAX_LISTED = 20
-"""Limit of names of one list in a sentence; real requests have fewer tags."""
+"""Maximum length of a list of names in a sentence; real requests have fewer tags."""
 
 
 def some_of(
     names: Sequence[str], *, total: int | None = None, shown: int = 3, between: str = ", "
 ) -> str:
-    """Return the first few names and the number of the others."""
+    """Format the first `shown` names, and the number of the others."""
     count = max(len(names), total or 0)
     if len(names) == count == shown + 1:
-        shown = count  # the last name is no longer than "and 1 more"
+        shown = count  # the last name is not longer than "and 1 more"
     first = between.join(names[:shown])
     rest = count - min(len(names), shown)
     if not first:
@@ -176,20 +176,20 @@ def some_of(
 
 
 def listed(names: Sequence[str], *, between: str = ", ") -> str:
-    """Return all names of a list; for a long list, the first and the number of the others."""
+    """Format all names of a list; of a long list, the first names and the number of the others."""
     return some_of(names, shown=MAX_LISTED, between=between)
 
 
 def quoted(value: object) -> str:
-    """Format a value for messages: short, on one line, without control characters."""
+    """Format a value for a message: short, on one line, without control characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
     text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else text[:57] + "…" + text[-1]  # noqa: PLR2004 - fits a line
+    return text if len(text) <= 60 else text[:57] + "…" + text[-1]  # noqa: PLR2004 - fits on a line
 
 
 def as_written(pattern: str) -> str:
-    """Format a pattern for messages: short, without doubled backslashes."""
+    """Format a pattern for a message: short, without doubled backslashes."""
     return quoted(pattern).replace("\\\\", "\\")

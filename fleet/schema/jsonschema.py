@@ -1,4 +1,4 @@
-"""JSON Schemas of fleet.yaml and of the documents that fleet writes, made from the models."""
+"""Generate the JSON Schemas of fleet.yaml and of the documents that fleet writes."""
 
 import re
 from typing import Any, Literal
@@ -33,7 +33,7 @@ def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> d
 
 
 def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add `templates` and `extends` to the schema of a Fleet; its reader merges them."""
+    """Add `templates` and `extends` to the schema of a Fleet, in which they are already merged."""
     parts = schema["$defs"]
     pools = schema["properties"]["pools"]
     names = {"items": {"pattern": NAME_PATTERN, "type": "string"}, "type": "array"}
@@ -65,7 +65,7 @@ def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a part of a schema without `required` in its mappings."""
+    """Return a copy of a part of a schema in which no key is required."""
     if "anyOf" in part:
         return part | {"anyOf": [_partial(each, parts) for each in part["anyOf"]]}
     found = parts.get(part.get("$ref", "").rpartition("/")[2], {})
@@ -76,10 +76,10 @@ def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSO
 
 
 class _Generator(GenerateJsonSchema):
-    """pydantic's generator, with strict keys, and defaults as in fleet.yaml."""
+    """pydantic's generator, with restricted map keys, and defaults in the syntax of fleet.yaml."""
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """Constrain every key: patternProperties would allow other keys."""
+        """Restrict each key of a map; `patternProperties` would permit other keys."""
         found = super().dict_schema(schema)
         for pattern, values in found.pop("patternProperties", {}).items():
             found["additionalProperties"] = values
@@ -90,7 +90,7 @@ class _Generator(GenerateJsonSchema):
         return found
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Write defaults of seconds or MiB with their unit."""
+        """Write defaults that are in seconds or MiB with their unit."""
         found = super().default_schema(schema)
         if isinstance(found.get("default"), int):
             for form in (found, *found.get("anyOf", ())):
@@ -100,19 +100,19 @@ class _Generator(GenerateJsonSchema):
         return found
 
     def handle_ref_overrides(self, json_schema: JsonSchemaValue) -> JsonSchemaValue:
-        """Keep the attributes of a key next to its model's reference, even if they are equal.
+        """Keep the attributes of a key next to the reference to its model, even if they are equal.
 
-        pydantic removes equal attributes only if it generated the model's schema first. That
-        depends on earlier validations of the process.
+        pydantic removes equal attributes only if it generated the schema of the model first, which
+        depends on earlier validations in this process.
         """
         return json_schema
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
-        """Leave out titles, which would repeat the key."""
+        """Leave out titles, because they would only repeat the key."""
         return False
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Sort keys and put each description on one line, so that the text is stable."""
+        """Sort keys, and write each description on one line, so that the output is stable."""
         found = super().sort(value, parent_key)
         _one_line(found)
         return found

@@ -1,4 +1,4 @@
-"""Sections for the limits of a run: budgets, guards and approvals."""
+"""Sections of fleet.yaml that limit a run: budgets, guards and approvals."""
 
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ from fleet.schema.units import (
 
 
 class Team(ConfigSection):
-    """The members of a team, as queues name them."""
+    """The members of a team, by the names that queues report."""
 
     users: list[Text] = Field([], description="User names.")
     groups: list[Text] = Field([], description="Group names, as in `members`.")
@@ -28,17 +28,17 @@ class Team(ConfigSection):
     scopes: list[Text] = Field([], description="Scope names.")
 
     def of(self, kind: str) -> list[str]:
-        """Return the members under one of the keys."""
+        """Return the members under one key of the team."""
         found: list[str] = getattr(self, kind)
         return found
 
 
 TEAM_MEMBERS = ("users", "groups", "owners", "workspaces", "scopes")
-"""The keys of a team, in order of precedence between several teams."""
+"""The keys of a team in order of precedence: the first key that matches decides the team."""
 
 
 class Budget(ConfigSection):
-    """A hard limit on money or machine time across pools."""
+    """A hard limit on money or machine time of several pools."""
 
     scope: Text | None = Field(None, description="Only work of this scope.")
     team: Text | None = Field(None, description="Only work of this team.")
@@ -57,19 +57,19 @@ class Budget(ConfigSection):
 
     @property
     def is_filtered(self) -> bool:
-        """Return whether the budget counts only part of the work."""
+        """Return whether the budget counts only some pools, tags or payers."""
         return bool(self.scope or self.team or self.owner or self.tags)
 
 
 class RefuseDelete(ConfigSection):
-    """Refuse deletions that demand did not cause above either limit."""
+    """Refuse the deletion of more machines than these limits allow, unless demand causes it."""
 
     share: Percent = Field(30, description="Share of the machines of a pool or of the fleet.")
     count: Count = Field(10, description="Machines of a pool or of the fleet.")
 
 
 class Refuse(ConfigSection):
-    """Changes that an edit, a new image or lost knowledge may not cause."""
+    """Limits on changes that an edit of fleet.yaml, a new image or lost facts cause."""
 
     delete: RefuseDelete = Field(
         default_factory=RefuseDelete.model_construct, description="Deletions above either limit."
@@ -80,13 +80,13 @@ class Refuse(ConfigSection):
 
 
 class ThrottleDelete(ConfigSection):
-    """How many machines one run may delete because of demand."""
+    """Maximum number of machines that one run may delete because of demand."""
 
     count: Count = Field(20, description="Machines of a pool or of the fleet.")
 
 
 class ThrottleCreate(ConfigSection):
-    """How many machines one run may create because of demand."""
+    """Maximum number of machines that one run may create because of demand."""
 
     share: Percent = Field(100, description="Share of the machines that exist.")
     free_below: Count = Field(10, description="`share` is of at least this many machines.")
@@ -94,7 +94,7 @@ class ThrottleCreate(ConfigSection):
 
 
 class Throttle(ConfigSection):
-    """Limits on changes that demand causes; the rest follows in the next run."""
+    """Limits on changes that demand causes; later runs make the other changes."""
 
     delete: ThrottleDelete = Field(
         default_factory=ThrottleDelete.model_construct, description="Deletions in one run."
@@ -108,7 +108,7 @@ Boots = Annotated[int, Field(ge=1, le=50)]
 
 
 class BootFailures(ConfigSection):
-    """When a pool stops creating machines because they fail to boot."""
+    """Number of failed boots after which a pool creates no machines."""
 
     stop_after: Boots = Field(
         3, description="Failed boots after which a pool stops using an image version."
@@ -121,7 +121,7 @@ class BootFailures(ConfigSection):
 
 
 class Guards(ConfigSection):
-    """Limits on what one run may do, per pool and for the whole fleet."""
+    """Limits on the changes of one run, per pool and for the whole fleet."""
 
     refuse: Refuse = Field(
         default_factory=Refuse.model_construct,
@@ -139,7 +139,7 @@ class Guards(ConfigSection):
 
 
 class Approval(ConfigSection):
-    """Permission to pass a guard: reviewed, limited in number and time."""
+    """Permission to exceed a guard, for a number of machines and a limited time."""
 
     guard: Literal["delete", "cost_increase", "rival"] = Field(
         description="The guard to pass; `rival`: machines for a queue that also creates its own."

@@ -1,7 +1,7 @@
-"""Load a fleet.yaml: read its files, validate them, and turn pydantic's errors into findings.
+"""Load a fleet.yaml: read its files, validate them, and turn errors of pydantic into findings.
 
-pydantic puts the tag of a union's branch into the place of an error; `follow` walks the models to
-tell it apart from a key of the file.
+pydantic adds the name of a union's branch to the path of an error; `follow` removes this name by
+walking through the models.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ from fleet.schema.units import (
 
 
 class Written(NamedTuple):
-    """A place in fleet.yaml, without tags of branches; `model` is the section there."""
+    """A path in fleet.yaml, and the section at that path (None: the value is no section)."""
 
     path: Path
     model: type[ConfigSection] | None
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 
 def follow(model: object, place: Path) -> Written:
-    """Return the place in a file of a model for the place in an error of pydantic."""
+    """Return the path in a file for the path in an error of pydantic; `model`: the file's type."""
     annotation: Any = model
     path: list[str | int] = []
     section: type[ConfigSection] | None = annotation if _is_section(annotation) else None
@@ -67,7 +67,7 @@ def follow(model: object, place: Path) -> Written:
 
 
 def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotation of a field
-    """Return the branches of a union by their tags."""
+    """Return a map of tag to branch of a union."""
     found: dict[str, Any] = {}
     for each in get_args(_strip_annotation(annotation)):
         bare = _strip_annotation(each)
@@ -79,7 +79,7 @@ def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotatio
 
 
 def fields_of(model: type[ConfigSection]) -> dict[str, FieldInfo]:
-    """Return a section's fields by their keys in fleet.yaml."""
+    """Return a map of key in fleet.yaml to field of a section."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -92,13 +92,13 @@ def _below(annotation: Any, step: str | int) -> Any:  # noqa: ANN401 - any annot
 
 
 def _strip_annotation(annotation: Any) -> Any:  # noqa: ANN401 - any annotation of a field
-    """Return an annotation without its metadata and without `| None`."""
+    """Return a type without its metadata and without `| None`."""
     while True:
         origin = get_origin(annotation)
         if origin is Annotated:
             annotation = get_args(annotation)[0]
         elif origin in (Union, UnionType) and NoneType in get_args(annotation):
-            # No union of fleet has both None and several branches without a tag.
+            # No union in fleet has None and several branches without tags.
             (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
         else:
             return annotation
@@ -138,7 +138,7 @@ _PATTERNS = {
 _POOLS = (Pool, HooksPool, StaticPool)
 _BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _MAX_COMPARED_KEYS = 200
-"""Limit of unknown keys up to which similar keys are searched; more would take minutes."""
+"""Maximum number of unknown keys for which similar keys are searched; more would take minutes."""
 
 
 def _explain(errors: list[Any], model: object) -> Iterator[Finding]:
@@ -183,11 +183,11 @@ def _unknown_key(path: Path, section: type[ConfigSection] | None, *, guess: bool
 
 
 _OTHER_NAMES = {"user": "submitter", "requester": "submitter"}
-"""Names that other systems have for a key, which no spelling leads to."""
+"""A key of another system to fleet's key, because their spellings are not similar."""
 
 
 def _known_keys(section: type[ConfigSection]) -> set[str]:
-    """Return the keys that a section may have, `templates` and `extends` included."""
+    """Return the keys that are valid in a section, with `templates` and `extends`."""
     more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
     return {*fields_of(section), *more}
 
@@ -195,7 +195,7 @@ def _known_keys(section: type[ConfigSection]) -> set[str]:
 def _is_misspelt(
     key: str, section: type[ConfigSection] | None, near: list[str], *, guess: bool
 ) -> bool:
-    """Return whether a missing key is present but misspelt, which is a separate finding."""
+    """Return whether a missing key is present but misspelt, which another finding reports."""
     if section in (EnvSecret, FileSecret, CommandSecret):
         return True
     if section is None or not guess:
@@ -225,7 +225,7 @@ def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
 
 
 def _parse_choices(expected: str) -> list[str]:
-    """Return the words in pydantic's "a, b or c"."""
+    """Return the words in a text of pydantic like "a, b or c"."""
     return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
 
 
@@ -276,7 +276,7 @@ def _hint(error: Mapping[str, Any], place: Written) -> str:
         return f"write {value} without quotes" if is_quoted else "use digits, for example 3"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'quote it: "{quoted(value)}"'
-    if kind == "list_type" and isinstance(value, str) and len(value) < 40 and value:  # noqa: PLR2004 - fits a line
+    if kind == "list_type" and isinstance(value, str) and len(value) < 40 and value:  # noqa: PLR2004 - fits on a line
         return f"write [{value}]" if not holds_secret(value) else ""
     if kind == "bool_type" and str(value).lower() in _BOOLEANS:
         return f"write {_BOOLEANS[str(value).lower()]}"
@@ -303,14 +303,14 @@ def _show(value: object) -> str:
 
 
 def _is_odd(part: str) -> bool:
-    return holds_secret(part) or not part.isprintable() or len(part) > 60  # noqa: PLR2004 - fits
+    return holds_secret(part) or not part.isprintable() or len(part) > 60  # noqa: PLR2004 - fits on a line
 
 
 _ATTEMPTS = 10
 
 
 def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None:
-    """Return the fleet without its wrong parts; None if too little is left."""
+    """Return the fleet without its invalid parts; None if the other parts are no valid fleet."""
     rest: Any = deepcopy(dict(value))
     for _ in range(_ATTEMPTS):
         for mistake in error.errors(include_url=False, include_context=False, include_input=False):
@@ -321,11 +321,11 @@ def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None
             return Fleet.model_validate(rest)
         except ValidationError as again:
             error = again
-    return None  # pragma: no cover - every attempt removes something
+    return None  # pragma: no cover - each attempt removes a part
 
 
 def _remove_part(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
-    """Remove a part; for an item of a list, the whole list, so that other positions are stable."""
+    """Remove the part at a path; for an item, the whole list, so that other indices stay valid."""
     whole = next((n for n, step in enumerate(path) if isinstance(step, int)), len(path))
     if whole == 0:
         return
@@ -336,7 +336,7 @@ def _remove_part(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
 
 
 class Loaded(NamedTuple):
-    """A loaded fleet.yaml: None if it has errors; `rest` is the fleet without the wrong parts."""
+    """A loaded fleet.yaml: `fleet` is None if it has errors; `rest` has only the valid parts."""
 
     fleet: Fleet | None
     rest: Fleet | None
@@ -345,9 +345,10 @@ class Loaded(NamedTuple):
 
 
 def load(name: str, files: Files, changes: str = "") -> Loaded:
-    """Return the fleet of a file and its included files.
+    """Load a file and the files that it includes.
 
-    `changes` are lines KEY: VALUE, as `pools.builders.workers.max: 4`, that override the files.
+    `changes` has lines KEY: VALUE, for example `pools.builders.workers.max: 4`, which replace
+    values.
     """
     document = read_document(name, files, changes)
     rest = None
@@ -363,11 +364,11 @@ def load(name: str, files: Files, changes: str = "") -> Loaded:
 
 
 def explain(error: ValidationError, document: Document, model: object) -> Iterator[Finding]:
-    """Yield one finding per mistake in a document of a model, without its secrets."""
+    """Yield one finding per mistake in a document; no finding contains a secret."""
     errors: list[Any] = error.errors(include_url=False)
     for finding in _explain(errors, model):
         is_pools = finding.path[:1] == ("pools",) and finding.rule == "missing-key"
         if is_pools and document.partial.intersection(finding.path[1:2]):
-            continue  # the key may be in the unreadable template
+            continue  # a template that could not be read may have the key
         if finding.at == "key" or not document.is_secret(finding.path):
             yield finding

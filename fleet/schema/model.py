@@ -1,8 +1,7 @@
-"""The model of fleet.yaml: `Fleet`, and all its sections for import.
+"""The model of fleet.yaml: `Fleet`; this module exports all its sections.
 
 The sections are in sources.py (providers, queues), rules.py (tags, allow-list), pools.py (images,
-pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is generated from the
-descriptions.
+pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is generated from them.
 """
 
 from collections.abc import Collection, Iterator
@@ -105,7 +104,7 @@ from fleet.schema.units import (
 
 
 class StateSettings(ConfigSection):
-    """Where state is stored."""
+    """Locations of the state."""
 
     backend: Text = Field(
         "file",
@@ -127,7 +126,7 @@ class StateSettings(ConfigSection):
 
 
 class HistorySettings(ConfigSection):
-    """Retention of observations in the store."""
+    """Time for which observations are kept in the store."""
 
     keep: Seconds | None = Field(
         3_024_000,
@@ -137,7 +136,7 @@ class HistorySettings(ConfigSection):
 
 
 class ExchangeRate(ConfigSection):
-    """The exchange rate of a foreign currency."""
+    """The exchange rate between a foreign currency and the currency of the file."""
 
     rate: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
         description="Price of one unit, in `money.currency`."
@@ -146,7 +145,7 @@ class ExchangeRate(ConfigSection):
 
 
 class MoneySettings(ConfigSection):
-    """Currency and calendar of all amounts of money."""
+    """Currency and calendar for all amounts of money."""
 
     currency: CurrencyCode = Field("EUR", description="Currency of all totals, an ISO 4217 code.")
     exchange: dict[CurrencyCode, ExchangeRate] = Field(
@@ -156,7 +155,7 @@ class MoneySettings(ConfigSection):
 
 
 class Members(ConfigSection):
-    """The members of groups."""
+    """The source of the members of groups."""
 
     file: Text = Field(
         description="A YAML or JSON file, relative to this one: group to list of user names."
@@ -164,7 +163,7 @@ class Members(ConfigSection):
 
 
 class Fleet(ConfigSection):
-    """A fleet.yaml, with included files and templates merged."""
+    """A fleet.yaml after its included files and templates are merged."""
 
     include: list[Text] = Field(
         [],
@@ -238,22 +237,22 @@ class Fleet(ConfigSection):
 
     @property
     def dynamic_pools(self) -> dict[str, Pool]:
-        """Return the pools whose machines fleet creates, by name."""
+        """Return name to pool, for the pools whose machines fleet creates."""
         return {name: pool for name, pool in self.pools.items() if isinstance(pool, Pool)}
 
     @property
     def baked(self) -> dict[str, Recipe]:
-        """Return the images that fleet builds, by name."""
+        """Return name to recipe, for the images that fleet builds."""
         return {n: image for n, image in self.images.items() if isinstance(image, Recipe)}
 
     @property
     def recipes(self) -> dict[str, ImageRecipe]:
-        """Return the images of Debian that fleet builds with its own role, by name."""
+        """Return name to recipe, for the images of Debian that fleet builds with its own role."""
         return {n: image for n, image in self.images.items() if isinstance(image, ImageRecipe)}
 
     @model_validator(mode="after")
     def _unfold(self) -> Self:
-        """Replace each pool with commands by a pool with a generated provider and image."""
+        """Replace each pool that has commands by a pool with a generated provider and image."""
         for name, pool in self.pools.items():
             if isinstance(pool, HooksPool):
                 own = _free_name(name, self.providers)
@@ -266,53 +265,53 @@ class Fleet(ConfigSection):
                         {"existing"}, existing={own: name}
                     )
                 self.pools[name] = _set_provider(pool, own, image)
-                # Mark them as set, so that a dump includes them.
+                # Mark these fields as set, so that a dump includes them.
                 self.model_fields_set.update(("providers", "images"))
         return self
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return a pool's name, with a number if it is taken."""
+    """Return a pool's name; if it is taken, with a number at the end."""
     numbered = (f"{name[:28]}-{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if each not in taken)
 
 
 def _set_provider(pool: HooksPool, provider: str, image: str) -> Pool:
-    """Return a pool with a provider and image in place of its commands."""
+    """Return a pool with this provider and image instead of its commands."""
     kept = {key: getattr(pool, key) for key in Pool.model_fields}
     written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
     return Pool.model_construct(written, **{**kept, "provider": provider, "image": image})
 
 
 def beginning_of(fleet: Fleet, pool: str) -> str:
-    """Return the prefix of the names of a pool's machines, before their number.
+    """Return the prefix that the names of a pool's machines have before their number.
 
-    Commands written for Resalloc expect names that begin with the pool's name; the `f`
-    distinguishes them from Resalloc's own, such as POOL_00010001_20261122_181715.
+    Commands written for Resalloc expect names that start with the pool's name; `_f` distinguishes
+    these names from Resalloc's, for example POOL_00010001_20261122_181715.
     """
     return f"{pool}_f" if speaks_resalloc(fleet, pool) else f"{fleet.fleet}-{pool}-"
 
 
 def is_named_by_fleet(fleet: str, pool: str, name: str) -> bool:
-    """Return whether a name has the current or former form of fleet's names in this pool."""
+    """Return whether a name has a current or older form of the names of machines in this pool."""
     begins = (each for each in (f"{fleet}-{pool}-", f"{pool}_f") if name.startswith(each))
     return any(name.removeprefix(each).isdecimal() for each in begins)
 
 
 def speaks_resalloc(fleet: Fleet, pool: str) -> bool:
-    """Return whether a pool's commands were written for Resalloc."""
+    """Return whether the commands of a pool are written for Resalloc."""
     declared = fleet.pools.get(pool)
     provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
     return isinstance(provider, HooksProvider) and provider.interface == "resalloc"
 
 
 def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
-    """Return whether a pool's workers register at this queue."""
+    """Return whether the workers of a pool register at this queue."""
     return pool.serves is None or queue in pool.serves
 
 
 def debusine_queues(fleet: Fleet, image: str) -> list[str]:
-    """Return the Debusine queues at which machines with an image register, as in fleet.yaml."""
+    """Return the Debusine queues where machines with this image register, in file order."""
     pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
     return [
         name
@@ -322,13 +321,13 @@ def debusine_queues(fleet: Fleet, image: str) -> list[str]:
 
 
 def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
-    """Return whether a pool's machines are cloud servers, which tickets reach by address."""
+    """Return whether the machines of a pool are cloud servers, whose address tickets contain."""
     provider = fleet.providers.get(pool.provider)
     return provider is not None and provider.is_cloud
 
 
 def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
-    """Return whether a pool has cloud machines that none of its queues can use."""
+    """Return whether a pool has cloud machines, but no queue that can use them."""
     if not isinstance(pool, Pool):
         return False
     kinds = DebusineQueue | TicketQueue
@@ -339,7 +338,7 @@ def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
 
 
 def static_names(fleet: Fleet) -> frozenset[str]:
-    """Return the names of the workers of static pools."""
+    """Return the names of the workers in static pools."""
     pools = fleet.pools.values()
     return frozenset(n for pool in pools if isinstance(pool, StaticPool) for n in pool.static)
 
@@ -348,7 +347,7 @@ Secret = EnvSecret | FileSecret | CommandSecret
 
 
 def programs_and_secrets(fleet: Fleet) -> Iterator[tuple[Path, list[str] | Secret]]:
-    """Yield every program to run and every reference to a secret, with the path of its key."""
+    """Yield the path of each key that is a program to run or refers to a secret, and its value."""
     for path, value, field in _keys_in(fleet):
         if isinstance(value, Secret) or (
             field is not None and isinstance(value, list) and _is_run(field)
@@ -357,24 +356,24 @@ def programs_and_secrets(fleet: Fleet) -> Iterator[tuple[Path, list[str] | Secre
 
 
 def commands_in(fleet: Fleet) -> Iterator[str]:
-    """Yield the path of every key whose value is a program to run."""
+    """Yield the path of each key that is a program to run."""
     found = programs_and_secrets(fleet)
     return (yaml_key(path) for path, value in found if isinstance(value, list))
 
 
 def secrets_in(fleet: Fleet) -> Iterator[tuple[str, Secret]]:
-    """Yield every reference to a secret, with the path of its key."""
+    """Yield the path of each key that refers to a secret, and the reference."""
     found = programs_and_secrets(fleet)
     return ((yaml_key(path), value) for path, value in found if isinstance(value, Secret))
 
 
 def money_in(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
-    """Yield every amount of money, with the path of its key."""
+    """Yield the path of each key that is an amount of money, and the amount."""
     return ((path, value) for path, value, _ in _keys_in(fleet) if isinstance(value, Money))
 
 
 def connections_in(fleet: Fleet) -> Iterator[str]:
-    """Yield the path of every key that names a server: of a queue, a provider or notices."""
+    """Yield the path of each key that names a server of a queue, a provider or notices."""
     for path, value, _ in _keys_in(fleet):
         match value:
             case DebusineQueue() | CoprQueue() | CoprRulesUrl():
@@ -388,14 +387,14 @@ def _is_run(field: FieldInfo) -> bool:
 
 
 def _can_run_program(annotation: object) -> bool:
-    """Return whether the values of a key may be programs."""
+    """Return whether the values of a type can contain programs to run."""
     return RUNS in getattr(annotation, "__metadata__", ()) or any(
         map(_can_run_program, get_args(annotation))
     )
 
 
 def _keys_in(value: object, path: Path = ()) -> Iterator[tuple[Path, object, FieldInfo | None]]:
-    """Yield path, value and field of every key; the field of a name is None."""
+    """Yield path, value and field of every key; the field is None for keys that a user names."""
     parts: list[tuple[str | int, object, FieldInfo | None]] = []
     match value:
         case ConfigSection():

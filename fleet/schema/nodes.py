@@ -1,7 +1,7 @@
-"""Parse the text of one file into nodes with their places.
+"""Parse the text of a file into nodes with positions.
 
-No function recurses over the input. Depth and size, including expanded aliases, are checked before
-nodes are built.
+No function is recursive in the input. Depth and size, with aliases expanded, are limited before
+nodes are created.
 """
 
 import re
@@ -16,7 +16,7 @@ from fleet.schema.findings import Finding, Span
 MAX_DEPTH = 50
 MAX_NODES = 200_000
 
-# Stricter than YAML 1.1 on purpose: no yes/no/on/off, dates, octal or sexagesimal numbers.
+# Stricter than YAML 1.1: no yes/no/on/off, dates, octal or sexagesimal numbers.
 _WORDS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -26,9 +26,9 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
 _NON_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
 NUMBERS = (_INTEGER, _DECIMAL, _NON_FINITE)
-"""Patterns of unquoted values that are not text."""
+"""Patterns of unquoted values that are numbers."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# Reuse PyYAML's compiled pattern: compiling such a wide class takes 3 ms.
+# Reuse PyYAML's compiled pattern, because compiling such a large class takes 3 ms.
 _NOT_PRINTABLE = yaml.reader.Reader.NON_PRINTABLE
 _BYTE_ORDER_MARK = "\ufeff"
 _TOO_DEEP = ("too-complex", f"nested more than {MAX_DEPTH} levels deep")
@@ -44,9 +44,9 @@ Kind = Literal["scalar", "mapping", "list"]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value with its place; lines and columns count from 0.
+    """A value with its position; lines and columns count from 0.
 
-    `dropped` are invalid entries. They are kept only to mask the secrets in them.
+    `dropped` has invalid entries, which are kept only so that secrets in them are masked.
     """
 
     kind: Kind
@@ -63,27 +63,27 @@ class Node:
 
     @property
     def span(self) -> Span:
-        """Return the place of its characters."""
+        """Return the position of the node, counted from 1."""
         return Span(
             self.file, self.start[0] + 1, self.start[1] + 1, self.end[0] + 1, self.end[1] + 1
         )
 
     def plain(self) -> object:
-        """Return the value without its places."""
+        """Return the value without positions."""
         if self.kind == "mapping":
             return {key.value: value.plain() for key, value in self.entries}
         return [item.plain() for item in self.items] if self.kind == "list" else self.value
 
 
 class Parsed(NamedTuple):
-    """A file's nodes, if it has any, and the findings about its text."""
+    """The root node of a file, None if it is unreadable, and findings about its text."""
 
     root: Node | None
     findings: tuple[Finding, ...]
 
 
 def parse(text: str, file: str) -> Parsed:
-    """Return the nodes of a file's text."""
+    """Parse the text of a file into nodes."""
     strange = _NOT_PRINTABLE.search(text)
     at = strange.start() if strange else text.find(_BYTE_ORDER_MARK)
     if at >= 0:
@@ -101,12 +101,12 @@ def parse(text: str, file: str) -> Parsed:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text as YAML counts them."""
+    """Return the lines of a text; YAML defines the line breaks."""
     return _LINE_BREAK.split(text)
 
 
 def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:
-    """Return the place of characters within one line of a text."""
+    """Return the position of characters that are on one line of a text."""
     before = lines_of(text[:offset])
     line, column = len(before), len(before[-1]) + 1
     return Span(file, line, column, line, column + length)
@@ -124,7 +124,7 @@ def _not_text(text: str, index: int, file: str) -> Finding:
 def decoded(
     content: bytes, file: str, hint: str = "check that this is a YAML file in UTF-8"
 ) -> str | Finding:
-    """Return the text of a file, or a finding."""
+    """Return the text of a file, or a finding if it is not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,7 +139,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     lines = lines_of(text)
     character = lines[line - 1][column - 1 : column] if line <= len(lines) else ""
     while character != "\t" and line > 1 and (line > len(lines) or not lines[line - 1].strip()):
-        # The parser reports the end of the file; the cause is in the last line with text.
+        # The parser reports the end of the file, but the cause is in the last line with text.
         line, column = line - 1, len(lines[line - 2].rstrip()) + 1
     message, hint = _explain_error(error, character)
     return Finding(
@@ -151,7 +151,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
 
 
 def _explain_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
-    """Return a message and a hint, plainer than the parser's for common mistakes."""
+    """Return a message and a hint; for common mistakes they are plainer than the parser's."""
     problem = error.problem or "this is not YAML"
     if character == "\t":
         return "YAML does not allow a tab here", "indent with spaces"
@@ -168,7 +168,7 @@ def _explain_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, st
 
 
 def _events(text: str) -> Iterator[Any]:
-    # Without libyaml, the equivalent loader in Python is ten times slower.
+    # Without libyaml, use the equivalent loader in Python, which is ten times slower.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         while (event := loader.get_event()) is not None:
@@ -178,7 +178,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 class _Refused(Exception):
-    """The rest of the text cannot be read."""
+    """Stops the parser, because the remaining text cannot be read."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -186,7 +186,7 @@ class _Refused(Exception):
 
 
 class _Builder:
-    """Builder of nodes from events, with its own stack of open collections."""
+    """Builds nodes from events of the parser, with an explicit stack of open collections."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -197,8 +197,8 @@ class _Builder:
         self._written: list[dict[str, Node]] = []
         self._anchors: dict[str, Node] = {}
 
-    def take(self, event: Any) -> None:  # noqa: ANN401 - PyYAML's events are not typed
-        """Take the next event of the stream."""
+    def take(self, event: Any) -> None:  # noqa: ANN401 - PyYAML has no types for events
+        """Process the next event of the parser."""
         match event:
             case yaml.ScalarEvent():
                 self._add(self._scalar(event), event.anchor)
@@ -234,15 +234,15 @@ class _Builder:
             return int(text)
         if _DECIMAL.match(text):
             number = float(text)
-            if abs(number) < 1e15:  # noqa: PLR2004 - so far floats hold every whole number
-                # As in JSON Schema, 20.0 is the whole number 20.
+            if abs(number) < 1e15:  # noqa: PLR2004 - floats below this limit represent all integers
+                # As in JSON Schema, 20.0 is the integer 20.
                 return int(number) if number.is_integer() else number
         elif not _NON_FINITE.match(text):
             return text
         self._report(node, "this is not a finite number", "write a number, or quote the text")
         return None
 
-    def _start(self, event: Any) -> None:  # noqa: ANN401 - PyYAML's events are not typed
+    def _start(self, event: Any) -> None:  # noqa: ANN401 - PyYAML has no types for events
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         node = self._node("mapping" if is_mapping else "list", event)
         node.block = not event.flow_style
@@ -251,21 +251,21 @@ class _Builder:
         if len(self._open) >= MAX_DEPTH:
             self._refuse(event, _TOO_DEEP)
         if event.anchor:
-            # An alias inside its own anchor must not find it: it is complete only at its end.
+            # An alias inside its own anchor is an error, because the anchor is not complete yet.
             self._anchors.pop(event.anchor, None)
         self._open.append(node)
         self._keys.append(None)
         self._written.append({})
         node.value = event.anchor
 
-    def _close(self, event: Any) -> None:  # noqa: ANN401 - PyYAML's events are not typed
+    def _close(self, event: Any) -> None:  # noqa: ANN401 - PyYAML has no types for events
         node = self._open.pop()
         self._keys.pop()
         self._written.pop()
         node.end = (event.end_mark.line, event.end_mark.column)
         last = node.items[-1] if node.items else node.entries[-1][1] if node.entries else None
         if node.block and last:
-            # libyaml ends a block at the start of the next token, which may be lines later.
+            # libyaml reports the end of a block at the start of the next token, maybe lines later.
             node.end = last.end
         anchor, node.value = node.value, None
         self._add(node, anchor)
@@ -316,7 +316,7 @@ class _Builder:
             self._written[-1][key.value] = key
             parent.entries.append((key, value))
 
-    def _node(self, kind: Kind, event: Any) -> Node:  # noqa: ANN401 - PyYAML's events are not typed
+    def _node(self, kind: Kind, event: Any) -> Node:  # noqa: ANN401 - PyYAML has no types for events
         start, end = event.start_mark, event.end_mark
         return Node(kind, self.file, (start.line, start.column), (end.line, end.column))
 
@@ -339,7 +339,7 @@ _ESCAPED = re.compile(r"\\(?:x..|u....|U........|.)")
 
 
 def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
-    """Return the place of some characters of a node's text, or of all of it if unclear."""
+    """Return the position of some characters of a node; if it is unclear, of the whole node."""
     columns = _find_columns(node, lines[node.start[0]])
     first, last = part
     if isinstance(node.value, str) and _LITERAL.match(lines[node.start[0]], node.start[1]):
@@ -354,7 +354,7 @@ def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
 def _narrowed_literal(
     node: Node, text: str, lines: Sequence[str], part: tuple[int, int]
 ) -> Span | None:
-    """Return the place within a literal text (`|`), whose lines are those of the file."""
+    """Return the position in a literal text (`|`); None if it is unclear."""
     first, last = part
     before = text.rfind("\n", 0, first) + 1
     kept = text[before:].partition("\n")[0]
@@ -367,7 +367,7 @@ def _narrowed_literal(
 
 
 def _find_columns(node: Node, line: str) -> list[int] | None:
-    """Return the column of each character of a text on one line, and of its end."""
+    """Return the columns of the characters of a one-line text, and of its end; None if unclear."""
     if node.start[0] != node.end[0] or not isinstance(node.value, str):
         return None
     anchor = _ANCHOR.match(line, node.start[1])

@@ -1,4 +1,4 @@
-"""Section for the recipients of notices."""
+"""Section of fleet.yaml on the recipients of notices."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ WebhookUrl = Annotated[
 
 
 class Webhook(ConfigSection):
-    """A server that takes notices as JSON."""
+    """A server that receives notices as JSON."""
 
     url: WebhookUrl = Field(
         description="Where to POST them; a reference to a secret where the URL itself is one."
@@ -28,7 +28,7 @@ class Webhook(ConfigSection):
 
 
 class Notify(ConfigSection):
-    """Receivers of notices about objects that expire soon or are too old; each is sent once."""
+    """The recipients of notices on objects that expire soon or are outdated, each sent once."""
 
     webhook: Webhook | None = Field(None, description="A server to tell.")
     command: Command | None = Field(

@@ -1,4 +1,4 @@
-"""Sections for machines: images and pools."""
+"""Sections of fleet.yaml on machines: images and pools."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ WINDOW_PATTERN = (
     r"( [A-Za-z][A-Za-z0-9_+/-]{0,60})?$"
 )
 
-# Debian policy 5.6.1 for names of packages, 5.6.12 for versions.
+# Debian policy 5.6.1 defines names of packages, 5.6.12 defines versions.
 PACKAGE_PATTERN = r"^[a-z0-9][a-z0-9+.-]+$"
 VERSION_PATTERN = r"^[0-9][A-Za-z0-9.+:~-]*$"
 SERVER_PATTERN = r"^https?://[^/?#@\x00-\x20]+(/[^?#@\x00-\x20]*)?$"
@@ -56,7 +56,7 @@ class Rebuild(ConfigSection):
 
 
 class Promote(ConfigSection):
-    """How a version that passed its test is rolled out."""
+    """The steps in which machines get a version that passed its tests."""
 
     candidate: SomeShare = Field(
         20, description="Maximum share of each pool's workers that boot it first."
@@ -85,7 +85,7 @@ _PIN = "The version that machines boot, for example 20261121T203000Z; default: t
 
 
 class ImageRecipe(ConfigSection):
-    """An image that fleet builds."""
+    """An image that fleet builds from Debian packages."""
 
     suite: Text = Field(description="Debian suite, for example trixie.")
     architecture: Text = Field(description="Debian architecture, for example amd64.")
@@ -132,12 +132,12 @@ class ImageRecipe(ConfigSection):
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how its versions are promoted, with the default."""
+        """Return how versions are promoted; if it is not set, the default."""
         return self.promote or Promote()
 
 
 class PlaybookRecipe(ConfigSection):
-    """An image that fleet bakes from an existing one, with a playbook of your own."""
+    """An image that fleet bakes from an existing image with your Ansible playbook."""
 
     kind: Literal["playbook"] = Field(description="Your own Ansible playbook.")
     provider: Name = Field(
@@ -161,12 +161,12 @@ class PlaybookRecipe(ConfigSection):
 
     @property
     def publish(self) -> list[str]:
-        """Return the place of versions: a snapshot is only at the provider that created it."""
+        """Return the provider: a snapshot exists only at the provider that created it."""
         return [self.provider]
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how its versions are promoted, with the default."""
+        """Return how versions are promoted; if it is not set, the default."""
         return self.promote or Promote()
 
 
@@ -175,7 +175,7 @@ Recipe = ImageRecipe | PlaybookRecipe
 
 
 class ExistingImage(ConfigSection):
-    """An image that was built elsewhere."""
+    """An image that another program built."""
 
     existing: Annotated[dict[Name, Text], Field(min_length=1)] = Field(
         description="Provider to the provider's image id."
@@ -214,7 +214,7 @@ Types = Annotated[
 
 
 class MachineSettings(ConfigSection):
-    """A pool's machines; figures override the catalogue's."""
+    """The machines of a pool; figures here override the figures of the machine type."""
 
     type: Types | None = Field(
         None, description="The provider's name of the machine type, or a list of alternatives."
@@ -233,7 +233,7 @@ class MachineSettings(ConfigSection):
 
 
 class Workers(ConfigSection):
-    """How many workers a pool may have."""
+    """Limits on the number of workers in a pool."""
 
     max: Count = Field(description="Maximum number of workers.")
     min: Count = Field(0, description="Minimum number of workers.")
@@ -245,7 +245,7 @@ class Workers(ConfigSection):
 
 
 class BootFailure(ConfigSection):
-    """Machines that fail to boot and are held for debugging, and their stored output."""
+    """Keep machines that fail to boot for inspection, and store their console output."""
 
     hold: Annotated[int, Field(ge=0, le=10)] = Field(
         1, description="Maximum number to hold for a day (`fleet hold`); others are deleted."
@@ -256,7 +256,7 @@ class BootFailure(ConfigSection):
 
 
 class Boot(ConfigSection):
-    """How long a machine takes from its creation to its worker."""
+    """Time from the creation of a machine to the registration of its worker."""
 
     expected: Seconds = Field(90, description="Usual boot time, for estimates.")
     deadline: Seconds = Field(600, description="Time after which the boot has failed.")
@@ -266,7 +266,7 @@ class Boot(ConfigSection):
 
 
 class Ready(ConfigSection):
-    """When a cloud machine may be given to a ticket: its port answers."""
+    """Condition under which a ticket may get a cloud machine: its port accepts connections."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = Field(
         22, description="TCP port that must answer at the machine's address."
@@ -283,7 +283,7 @@ class Ready(ConfigSection):
 
 
 class Retire(ConfigSection):
-    """When a healthy worker is deleted or replaced."""
+    """Conditions under which a healthy worker is deleted or replaced."""
 
     idle_after: Seconds = Field(900, description="Idle time after which it is deleted.")
     at: Literal["paid-end", "once"] | None = Field(
@@ -303,7 +303,7 @@ class Retire(ConfigSection):
 
 
 class Reuse(ConfigSection):
-    """How long a released machine may be reused by tickets of the same sandbox."""
+    """Time for which tickets of the same sandbox may reuse a machine."""
 
     opportunity: Seconds = Field(
         description="How long to keep it after its release, and at least to the paid hour's end."
@@ -315,7 +315,7 @@ class Reuse(ConfigSection):
 
 
 class PoolBudget(ConfigSection):
-    """A hard limit on money of one pool."""
+    """A hard limit on the cost of one pool."""
 
     per_hour: Amount | None = Field(None, description="Money per hour.")
     per_day: Amount | None = Field(None, description="Money per calendar day.")
@@ -323,7 +323,7 @@ class PoolBudget(ConfigSection):
 
 
 class Replace(ConfigSection):
-    """How outdated or expired workers are replaced, never before their work ends."""
+    """Pace at which outdated or expired workers are replaced, never before their work ends."""
 
     at_a_time: Percent = Field(
         10,
@@ -349,7 +349,7 @@ Mode = Literal["apply", "observe", "drain", "pause"]
 
 
 class Pool(ConfigSection):
-    """Machines of one kind."""
+    """A pool of equal machines."""
 
     provider: Name = Field(description="Where its machines are created; a name of `providers`.")
     machine: TypeOrMachine = Field(description="A machine type, or its figures.")
@@ -403,12 +403,12 @@ class Pool(ConfigSection):
 
     @property
     def swap(self) -> int:
-        """Swap in MiB that each machine creates at its first boot."""
+        """Swap in MiB that a machine creates at its first boot."""
         return (self.machine.swap or 0) if isinstance(self.machine, MachineSettings) else 0
 
 
 class HooksPool(Pool):
-    """Machines that the pool's own commands create, list and delete."""
+    """A pool of machines that its own commands create, list and delete."""
 
     provider: Literal["hooks"] = Field(description="The word `hooks`.")
     hooks: Hooks = Field(description="The commands, as for a provider of kind `hooks`.")
@@ -422,7 +422,7 @@ class HooksPool(Pool):
 
 
 class StaticPool(ConfigSection):
-    """Existing machines: counted as capacity, never changed."""
+    """A pool of existing machines, which fleet counts as capacity and never changes."""
 
     static: Annotated[list[Text], Field(min_length=1)] = Field(description="Names of the workers.")
     provides: list[WorkerTag] = Field([], description="Tags that its workers provide.")

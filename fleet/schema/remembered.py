@@ -1,8 +1,8 @@
-"""Cache results of pure functions per Fleet, for the lifetime of the Fleet.
+"""Cache results of pure functions per Fleet, as long as the Fleet exists.
 
 Loops and simulations call the same functions with the same Fleet in each run. A Fleet is
-immutable, so the results stay valid. Only the latest result per function and name is kept, which
-bounds the memory of a loop.
+immutable, so that results stay valid. Only the latest result per function and name is kept, so
+that the memory of a loop is limited.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,15 @@ from fleet.schema.model import Fleet
 
 Answer = TypeVar("Answer")
 _known: dict[int, dict[object, tuple[tuple[object, ...], object]]] = {}
-"""Id of a Fleet to function and name to the inputs and the result."""
+"""Id of a Fleet to the inputs and result of each function and name."""
 
 
 def remembered(
     fleet: Fleet, about: object, parts: tuple[object, ...], find: Callable[[], Answer]
 ) -> Answer:
-    """Return the cached result about a fleet; compute it again if its inputs are other objects.
+    """Return the cached result; compute it again if one of `parts` is another object.
 
-    `about` is the subject. The result depends only on the subject, and on `parts`, which are
-    compared by identity.
+    `about` names the result. It must depend only on the fleet, on `about`, and on `parts`.
     """
     answers = _known.get(id(fleet))
     if answers is None:

@@ -1,4 +1,4 @@
-"""Sections for the requirements of work: sizes, tags, derived tags and the allow-list."""
+"""Sections of fleet.yaml on the requirements of work: sizes, tags, derived tags, allow-list."""
 
 from typing import Annotated, Literal
 
@@ -24,7 +24,7 @@ from fleet.schema.units import (
 
 
 class Size(ConfigSection):
-    """A size class; a machine provides every class that it reaches."""
+    """A size class; a machine belongs to each class whose minimums it reaches."""
 
     cores: Cores = Field(description="Minimum processor cores.")
     memory: Mebibytes = Field(description="Minimum main memory.")
@@ -33,7 +33,7 @@ class Size(ConfigSection):
 
 
 class Duration(ConfigSection):
-    """How long a task runs for some packages, and the machine on which it was measured."""
+    """The duration of a task for some packages, and the machine on which it was measured."""
 
     match: LongText | None = Field(
         None,
@@ -65,7 +65,7 @@ Durations = Annotated[
 
 
 class Askers(ConfigSection):
-    """Permitted requesters of a tag, by name."""
+    """Names of users and groups that may require a tag."""
 
     users: list[Text] = Field([], description="User names.")
     groups: list[Text] = Field([], description="Group names.")
@@ -93,7 +93,7 @@ class Limits(ConfigSection):
 
 
 class Otherwise(ConfigSection):
-    """Handling of a request whose on-demand tag is not available."""
+    """Alternative for a request that requires an on-demand tag while no machine provides it."""
 
     after: Seconds = Field(description="How long it waits.")
     drop: Literal[True] = Field(description="Then it runs without the tag.")
@@ -123,7 +123,7 @@ WaitOrDrop = Annotated[
 
 
 class TagRule(ConfigSection):
-    """Properties of a tag: who may ask for it, what may provide it, its limits."""
+    """Properties of a tag: who may require it, what may provide it, and its limits."""
 
     kind: Literal["plain", "number"] = Field(
         "plain", description="`number`: requests ask for a minimum, for example memory_gib>=64."
@@ -153,7 +153,7 @@ class TagRule(ConfigSection):
 
 
 class HistoryMinimum(ConfigSection):
-    """A minimum from the usage of earlier runs of the same task and package."""
+    """A minimum that follows from the usage of earlier runs of the same task and package."""
 
     of: Literal["memory", "disk"] = Field(description="Peak main memory, or peak disk space.")
     quantile: SomeShare = Field(95, description="Share of the runs that needed no more.")
@@ -164,7 +164,7 @@ class HistoryMinimum(ConfigSection):
 
 
 class DeriveRule(ConfigSection):
-    """A tag that requests get from their task data, tags or history."""
+    """A tag that a request gets because of its task data, tags or history."""
 
     task: Text | None = Field(None, description="Only for this task; default: every task.")
     from_: Text | None = Field(None, alias="from", description="A dotted path in the task data.")
@@ -192,17 +192,17 @@ class DeriveRule(ConfigSection):
 
 
 SOURCE_CHROOT = "srpm-builds"
-"""The chroot in the name of a Copr source build (Copr's own name of its results directory)."""
+"""Chroot in the name of a source build in Copr, which is Copr's name of the results directory."""
 BUILD_TASK = "build"
-"""The task of every build of a Copr that is not a source build: only these have tags there."""
+"""Task of each build in Copr except source builds; only these builds have tags."""
 SOURCE_TASK = "source"
-"""The task of a Copr source build."""
+"""Task of a source build in Copr."""
 MOST_RULES = 2000
-"""How many rules the allow-list may have."""
+"""Maximum number of rules in the allow-list."""
 
 
 class PowerfulRule(ConfigSection):
-    """A rule of the allow-list: builds that get powerful machines."""
+    """A rule of the allow-list, which gives tags of powerful machines to some builds."""
 
     match: Text = Field(
         description="RE2 pattern of the whole name: owner/project[:dir]/chroot/package (Copr) or "
@@ -230,7 +230,7 @@ class PowerfulRule(ConfigSection):
 
 
 def default_sizes() -> dict[str, Size]:
-    """Return the default size classes."""
+    """Return the size classes of a fleet.yaml that sets none itself."""
     gib = 1024
     return {
         "small": Size.model_construct(cores=2, memory=4 * gib, disk=40 * gib, swap=None),
@@ -265,7 +265,7 @@ class DebusineRules(ConfigSection):
 
 
 class CoprRulesFile(ConfigSection):
-    """A file with Copr's allow-list."""
+    """A file that contains Copr's allow-list."""
 
     file: Text = Field(
         description="Configuration of Copr's frontend that sets EXTRA_BUILDCHROOT_TAGS, relative "
@@ -274,7 +274,7 @@ class CoprRulesFile(ConfigSection):
 
 
 class CoprRulesUrl(ConfigSection):
-    """A URL of Copr's allow-list."""
+    """A URL from which Copr's allow-list can be read."""
 
     url: Url = Field(description="URL of that file, read without credentials.")
 

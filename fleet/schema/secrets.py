@@ -1,4 +1,4 @@
-"""Find secrets in text, so that no message and no file repeats them."""
+"""Find secrets in text, so that messages and files do not repeat them."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from fleet.schema.findings import At, Path, nearest
 from fleet.schema.nodes import Node
 from fleet.schema.units import ENV_PATTERN
 
-# Compiled at their first use, which most runs never see.
+# The patterns are compiled at first use, which most runs never reach.
 _CREDENTIAL = r"""(?ix)
     [a-z][a-z0-9+.-]{0,30}://[^/\s:@]{0,200}:(?P<url>[^/\s@]{1,500})@
     | (?:password|passwd|passphrase|secret|token|api[_-]?key)=(?P<pair>[^\s&$"'{]{1,500})
@@ -22,23 +22,23 @@ _REFERENCE = r"\s*(\{\s*(env|file|command)\s*:|$)"
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether a text has a credential: in a URL, a DSN, or by its known shape."""
+    """Return whether a text contains a credential: in a URL or DSN, or by a known form."""
     lower = text.lower()
     return any(mark in lower for mark in _HALLMARKS) and bool(re.search(_CREDENTIAL, text))
 
 
 def names_secret(key: str) -> bool:
-    """Return whether the value of a key with this name is a secret."""
+    """Return whether a key with this name has a secret as its value."""
     return re.search(_SECRET_KEY, key) is not None
 
 
 def masked(text: str) -> str:
-    """Return a line with every credential in it replaced, character by character."""
+    """Return a text in which each character of a credential is a star."""
     return re.sub(_CREDENTIAL, _stars, text)
 
 
 def masked_source(lines: list[str], number: int) -> str:
-    """Return a line of an unparsable file, with everything masked that may be secret."""
+    """Return a line of a file that cannot be parsed; all that may be secret is masked."""
     line = lines[number]
     if found := re.search(_SECRET_LINE, line):
         if not re.match(_REFERENCE, found["value"]):
@@ -50,7 +50,7 @@ def masked_source(lines: list[str], number: int) -> str:
 
 
 def _continues_secret(lines: list[str], number: int) -> bool:
-    """Return whether a line continues a secret from an earlier line."""
+    """Return whether a line continues a secret that starts on an earlier line."""
     depth = _indent(lines[number])
     for earlier in reversed(lines[max(0, number - 200) : number]):
         if earlier.strip() and (_indent(earlier) < depth or depth == 0):
@@ -74,7 +74,7 @@ _REFERENCE_KEYS = ("env", "file", "command", "environment")
 
 
 class InlineSecret(NamedTuple):
-    """A value, or a key, that must not be repeated."""
+    """A value or key that must not be repeated."""
 
     path: Path
     node: Node
@@ -82,7 +82,7 @@ class InlineSecret(NamedTuple):
 
 
 def find_secrets(node: Node, path: Path = (), *, secret: bool = False) -> Iterator[InlineSecret]:
-    """Yield every secret below a node; `secret`: the whole node is one."""
+    """Yield each secret in a node; with `secret`, the whole node is a secret."""
     if node.kind == "mapping":
         for key, value in (*node.entries, *node.dropped):
             yield from _find_in_entry(key, value, path, secret=secret)
@@ -114,7 +114,7 @@ def _is_credential(node: Node) -> bool:
 
 
 def _refers(key: str, value: Node) -> bool:
-    """Return whether a value refers to a secret instead of containing it."""
+    """Return whether a value only refers to a secret, for example by the name of a file."""
     if key == "command":
         return value.kind == "list"
     if key == "environment":

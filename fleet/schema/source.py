@@ -1,6 +1,6 @@
-"""Read fleet.yaml and its includes as plain data, with the place of each part.
+"""Read fleet.yaml and its included files as plain data, with the position of each part.
 
-Messages contain no value of a secret.
+No message contains a secret.
 """
 
 import fnmatch
@@ -19,11 +19,11 @@ from fleet.schema.units import NAME_PATTERN, follows
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 CHANGES = "--set"
-"""File name in findings about values of the command line."""
+"""Name of the file in findings about values of `--set` on the command line."""
 
 
 class Document:
-    """Plain data from fleet.yaml and its included files, with the place of each part."""
+    """The data of fleet.yaml and its included files, with the position of each part."""
 
     def __init__(  # noqa: PLR0913 - everything that reading found
         self,
@@ -42,22 +42,22 @@ class Document:
         self._texts = texts
         self._lines: dict[str, list[str]] = {}
         self._shown: dict[tuple[str, int], str] = {}
-        """Lines with their secrets masked: many findings may be about one long line."""
+        """Lines with masked secrets, cached because many findings may be about one long line."""
         self._values: dict[Path, Node] = {}
         self._keys: dict[Path, Node] = {}
         self._parsed = {each.file for each in roots}
-        # The merged document first, since its paths are valid; then its dropped entries.
+        # The merged document comes first, because its paths are valid; dropped entries come last.
         found = (secret for each in roots for secret in find_secrets(each))
         self._secrets = {id(secret.node): secret for secret in reversed([*found])}
         self.value: object = None if root is None else self._build(root, ())
         self.findings: tuple[Finding, ...] = (*findings, *self._inline_secrets())
 
     def place(self, path: Path, at: At = "value") -> str:
-        """Return the place of a path, as fleet.yaml:12:3, or of its nearest parent in the file."""
+        """Return FILE:LINE:COLUMN of a path; if it is not in the file, of its nearest parent."""
         return str(self.span(path, at))
 
     def span(self, path: Path, at: At = "value") -> Span:
-        """Return the characters of a path, or of its nearest parent in the file."""
+        """Return the characters of a path; if it is not in the file, of its nearest parent."""
         if path in self._values:
             node, key = self._values[path], self._keys.get(path)
             if key is not None and (at == "key" or (node.block and node.kind != "scalar")):
@@ -66,7 +66,7 @@ class Document:
         return self.span(path[:-1]) if path else Span(self.name)
 
     def locate(self, finding: Finding) -> Finding:
-        """Return a finding with its place."""
+        """Return a finding with its position."""
         path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)
         span = finding.span or self._part(finding) or self.span(finding.path, finding.at)
         message = finding.message
@@ -75,7 +75,7 @@ class Document:
         return replace(finding, span=span, path=path, message=message)
 
     def _is_from_template(self, pool: Path, span: Span) -> bool:
-        """Return whether a place is outside of its pool, in a template."""
+        """Return whether a position is in a template instead of the pool itself."""
         node, key = self._values.get(pool), self._keys.get(pool)
         if node is None or key is None or pool[0] != "pools" or span == key.span:
             return False
@@ -83,14 +83,14 @@ class Document:
         return span.file != node.file or not start <= place <= end
 
     def _part(self, finding: Finding) -> Span | None:
-        """Return the place of `finding.part`, if the finding has one."""
+        """Return the position of the part that a finding is about; None without a part."""
         node = self._values.get(finding.path)
         if node is None or finding.part is None:
             return None
         return narrowed(node, self._lines_of(node.file), finding.part)
 
     def line(self, file: str, number: int) -> str | None:
-        """Return a line of a file, counted from 1, with every secret in it masked."""
+        """Return a line, counted from 1, with masked secrets; None if there is no such line."""
         if file not in self._texts:
             return None
         lines = self._lines_of(file)
@@ -107,7 +107,7 @@ class Document:
 
     @cached_property
     def _secrets_by_line(self) -> dict[tuple[str, int], list[Node]]:
-        """The secrets on each line of each file, whose lines count from 0 here."""
+        """The secrets by file and line; lines count from 0 here."""
         found: dict[tuple[str, int], list[Node]] = {}
         for secret in self._secrets.values():
             for number in range(secret.node.start[0], secret.node.end[0] + 1):
@@ -120,7 +120,7 @@ class Document:
         return self._lines[file]
 
     def is_secret(self, path: Path) -> bool:
-        """Return whether a value must not be shown."""
+        """Return whether the value at a path must not be shown."""
         within = (path[:length] for length in range(len(path) + 1))
         return any(id(self._values.get(each)) in self._secrets for each in within)
 
@@ -150,7 +150,7 @@ class Document:
 
 
 def _mask(line: str, nodes: Iterable[Node], number: int) -> str:
-    """Return a line with the characters of nodes replaced by stars, one for one."""
+    """Return a line in which each character of these nodes is a star."""
     shown = [*line]
     for node in nodes:
         start = node.start[1] if number == node.start[0] else 0
@@ -161,16 +161,16 @@ def _mask(line: str, nodes: Iterable[Node], number: int) -> str:
 
 MAX_CHAIN = 20
 MAX_MERGED = 500_000
-"""Limit of values of all pools together, after merging templates."""
+"""Maximum number of values in all pools together, after templates are merged."""
 _MOST_SHOWN = 10
 
 
 class TooManyValues(Exception):
-    """Templates expand to too many values."""
+    """Templates expand to more values than permitted."""
 
 
 def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
-    """Merge templates into pools; return the pools that extend unknown templates.
+    """Merge templates into pools; return the names of pools that extend unknown templates.
 
     Raises TooManyValues.
     """
@@ -191,7 +191,7 @@ def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
 
 
 class _Templates:
-    """The templates of a file, each merged with its parents on first use."""
+    """The templates of a file; at first use, each is merged with the templates it extends."""
 
     def __init__(self, section: Node | None, findings: list[Finding]) -> None:
         self._findings = findings
@@ -212,7 +212,7 @@ class _Templates:
                 self._found[key.value] = (_part(value), False)
 
     def extended(self, node: Node, within: tuple[str, ...] = ()) -> tuple[Node, bool]:
-        """Return a pool or template merged with its parents, and whether all parents exist."""
+        """Return a pool or template merged with those it extends, and whether all exist."""
         entry = next((each for each in node.entries if each[0].value == "extends"), None)
         if entry is None:
             return node, True
@@ -233,7 +233,7 @@ class _Templates:
         return self._merge_mappings(self._bases[key], own), True
 
     def report_unused(self) -> None:
-        """Warn of templates that no pool extends, and check their parents."""
+        """Add a warning for each template that no pool extends, and check it."""
         unused = [key for name, (key, _) in self._written.items() if name not in self._found]
         for key in unused:
             message = f"no pool extends template '{key.value}', so it is not checked"
@@ -277,7 +277,7 @@ class _Templates:
         self._report(name, "unknown-template", message, hint)
 
     def _merge_mappings(self, base: Node, over: Node) -> Node:
-        """Return a mapping with the entries of `over` merged in, at the place of `over`."""
+        """Return `base` with the entries of `over`, which win, at the position of `over`."""
         entries = {key.value: (key, value) for key, value in base.entries}
         for key, value in over.entries:
             _, there = entries.get(key.value, (key, value))
@@ -300,7 +300,7 @@ def _show(name: str) -> str:
 def _part(
     at: Node, entries: Iterable[tuple[Node, Node]] = (), dropped: Iterable[tuple[Node, Node]] = ()
 ) -> Node:
-    """Return a mapping of these entries at the place of another node."""
+    """Return a mapping with these entries at the position of another node."""
     kept = [*entries]
     size = 1 + sum(key.size + value.size for key, value in kept)
     return Node(
@@ -316,13 +316,13 @@ def _part(
 
 
 LIMIT = 5_000_000
-"""Limit of bytes of fleet.yaml and its included files together."""
+"""Maximum size in bytes of fleet.yaml and its included files together."""
 
 
 def check_size(name: str, size: int, limit: int) -> None:
-    """Raise FileUnreadable for a file that exceeds the limit."""
+    """Raise FileUnreadable if a file exceeds the limit in bytes."""
     if size > limit:
-        most = f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB
+        most = f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - 1 MB
         raise FileUnreadable(f"{name}: larger than {most}")
 
 
@@ -330,17 +330,17 @@ _ONLY_MAIN = ("include", "fleet", "state")
 
 
 class Files(Protocol):
-    """Reader of fleet.yaml and its included files; its contract: tests/ports/test_files.py."""
+    """Reads fleet.yaml and its included files; tests/ports/test_files.py tests implementations."""
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes; raises FileUnreadable if unreadable or longer than limit."""
+        """Return the content of a file; raises FileUnreadable, also if longer than `limit`."""
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the names that match, sorted."""
+        """Return the names of the files that match a pattern, sorted."""
 
 
 def read_document(name: str, files: Files, changes: str = "") -> Document:
-    """Return a file and its included files as one document; for `changes` see `load`."""
+    """Read a file and the files it includes as one document; `load` describes `changes`."""
     reader = _IncludeReader(name, files)
     root = reader.read(name)
     if root is not None and root.kind != "mapping":
@@ -368,7 +368,7 @@ def read_document(name: str, files: Files, changes: str = "") -> Document:
 
 
 class _IncludeReader:
-    """Reader of the main file that merges the included files into it."""
+    """Reads the main file and merges the included files into it."""
 
     def __init__(self, main: str, files: Files) -> None:
         self.main = main
@@ -380,7 +380,7 @@ class _IncludeReader:
         self._size = 0
 
     def read(self, name: str) -> Node | None:
-        """Return a file's nodes, and report errors in its text."""
+        """Return the root node of a file, None if unreadable, and report errors in its text."""
         try:
             content = self._files.read(name, self._left)
         except FileUnreadable as error:
@@ -413,7 +413,7 @@ class _IncludeReader:
         return root
 
     def include(self, root: Node) -> None:
-        """Merge every included file into the nodes of the main one."""
+        """Merge each included file into the root node of the main file."""
         patterns = next((value for key, value in root.entries if key.value == "include"), None)
         done = {self.main}
         written: dict[object, Node] = {}
@@ -427,7 +427,7 @@ class _IncludeReader:
                     self._merge(root, self.read(name))
 
     def change(self, root: Node, changes: str) -> Node:
-        """Return the nodes with changed values; `changes` has one KEY: VALUE per line."""
+        """Return the root node with changed values; `changes` has one KEY: VALUE per line."""
         self.texts[CHANGES] = changes
         parsed = parse(changes, CHANGES)
         self.findings += parsed.findings
@@ -445,7 +445,7 @@ class _IncludeReader:
         return root
 
     def _replace_value(self, node: Node, key: Node, path: Sequence[str], value: Node) -> Node:
-        """Return a mapping with another value at a path; pools share the nodes of templates."""
+        """Return a copy of a mapping with another value at a path; templates share their nodes."""
         step, *rest = path
         entries = {each.value: (each, there) for each, there in node.entries}
         _, there = entries.get(step, (key, _part(key)))
@@ -468,7 +468,7 @@ class _IncludeReader:
     def _matching(self, item: Node) -> Sequence[str]:
         pattern = item.value
         if not isinstance(pattern, str) or not pattern:
-            return ()  # the schema says so
+            return ()  # the schema reports this
         full = normpath(join(dirname(self.main), pattern))
         if pattern.startswith("/") or ".." in pattern.split("/"):
             message = "included files must be in this folder or below it"

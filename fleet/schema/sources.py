@@ -1,4 +1,4 @@
-"""Sections for providers, where machines come from, and queues, where work waits."""
+"""Sections of fleet.yaml on providers of machines, and on queues of work."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self, get_args
@@ -29,7 +29,7 @@ SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
 CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
 Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
 Engine = Literal["embedded", "pulumi"]
-"""The engine that changes a provider's stacks."""
+"""The engine that creates and deletes a provider's machines."""
 ADDRESSES_PATTERN = r"^[0-9a-fA-F.:]{2,39}/\d{1,3}$"
 PORT_PATTERN = r"^(any|\d{1,5}(-\d{1,5})?)$"
 ANSWER_PATTERN = r"^([^{}]|\{(name|host|port|pool|data)\})*$"
@@ -39,14 +39,14 @@ Addresses = Annotated[str, Field(pattern=ADDRESSES_PATTERN)]
 
 
 class HcloudNetwork(ConfigSection):
-    """A private network of all new servers, in addition to their public address."""
+    """A private network that all new servers have in addition to their public address."""
 
     ip_range: Cidr = Field(description="Its addresses, for example 10.20.0.0/16.")
     zone: Text = Field(description="Network zone of `location`, for example eu-central.")
 
 
 class FirewallRule(ConfigSection):
-    """Traffic that a firewall allows; it blocks everything else of a direction with rules."""
+    """Traffic that a firewall permits; a direction with rules permits no other traffic."""
 
     direction: Literal["in", "out"] = Field("in", description="Direction, from the server.")
     protocol: Literal["tcp", "udp", "icmp", "esp", "gre"] = Field(description="Protocol.")
@@ -59,7 +59,7 @@ class FirewallRule(ConfigSection):
 
 
 class Gone(ConfigSection):
-    """When a machine that its provider no longer lists is gone."""
+    """Conditions under which a machine that its provider no longer lists counts as deleted."""
 
     lists: Annotated[int, Field(ge=1, le=1000)] = Field(
         3, description="Complete lists without it in a row, at least."
@@ -68,24 +68,24 @@ class Gone(ConfigSection):
 
 
 class ProviderSection(ConfigSection):
-    """Base of provider sections: the properties for planning, with defaults for most kinds."""
+    """Base class of the sections of providers, with the properties that planning needs."""
 
     extra: ClassVar[str] = "pulumi"
-    """The extra of fleet with the Pulumi packages for its stacks."""
+    """Optional extra of fleet that installs the Pulumi packages for this provider."""
     is_cloud: ClassVar[bool] = False
-    """Whether machines are cloud servers, which tickets reach by their address."""
+    """Whether machines are cloud servers, whose address tickets contain."""
     has_images: ClassVar[bool] = False
-    """Whether machines boot images by the provider's ids; else by names in fleet.yaml."""
+    """Whether machines boot images by the provider's ids; if not, by names in fleet.yaml."""
     bakes_images: ClassVar[bool] = False
-    """Whether fleet can bake an image on a rented machine there."""
+    """Whether fleet can bake an image on a machine rented from this provider."""
     has_spot: ClassVar[bool] = False
-    """Whether the provider has a spot market."""
+    """Whether the provider sells machines on a spot market."""
     listed_types: ClassVar[str] = ""
-    """Form of type names in the price list that each run reads; empty without such a list."""
+    """Form of machine types in the price list that each run reads; empty without such a list."""
     has_fixed_disks: ClassVar[bool] = False
     """Whether the machine type fixes the size of the disk."""
     is_free: ClassVar[bool] = False
-    """Whether machines cost nothing."""
+    """Whether machines cost no money."""
     gone: Gone = Field(
         default_factory=Gone.model_construct,
         description="When a machine of a stack that the provider no longer lists is gone: its "
@@ -95,42 +95,42 @@ class ProviderSection(ConfigSection):
 
     @property
     def listed(self) -> object:
-        """The provider's own price list, which is not in fleet.yaml; None: unknown."""
+        """The price list that the provider reported, which is not in fleet.yaml; None: unknown."""
         return self._listed
 
     def with_list(self, listed: object) -> Self:
-        """Return a copy with the provider's own price list."""
+        """Return a copy of the section with a price list that the provider reported."""
         copied = self.model_copy()
-        copied._listed = listed  # noqa: SLF001 - a copy of its own
+        copied._listed = listed  # noqa: SLF001 - the copy is not shared
         return copied
 
     @property
     def price_location(self) -> str:
-        """The location whose prices apply in the kind's table; empty without a table."""
+        """The location whose prices apply in the shipped table; empty without a table."""
         return ""
 
     @property
     def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
-        """Machine types that fleet.yaml itself declares, by name."""
+        """Name to machine type, for the types that fleet.yaml declares."""
         return {}
 
     @property
     def own_billing(self) -> "SimBilling | None":
-        """The billing rules in fleet.yaml; None: the rules of the kind."""
+        """The billing rules in fleet.yaml; None: the rules of this kind of provider."""
         return None
 
     @property
     def given_variables(self) -> Sequence[str]:
-        """Variables of fleet's environment that the provider's own commands get."""
+        """Environment variables of fleet that the commands of the provider receive."""
         return ()
 
     def blocked_by(self, port: int) -> str:  # noqa: ARG002 - for kinds with a firewall
-        """Return the key that blocks a port of machines for all addresses; empty if open."""
+        """Return the key that blocks a port from all addresses; empty if the port may be open."""
         return ""
 
 
 class HcloudProvider(ProviderSection):
-    """A Hetzner Cloud project."""
+    """A project in Hetzner Cloud."""
 
     engine: ClassVar[Engine] = "pulumi"
     extra = "hcloud"
@@ -158,11 +158,11 @@ class HcloudProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The location."""
+        """The location in fleet.yaml."""
         return self.location
 
     def blocked_by(self, port: int) -> str:
-        """Return `firewall` if its rules do not open the port."""
+        """Return `firewall` if its rules do not open the port, else an empty text."""
         is_open = self.firewall is None or any(
             rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or "any", port)
             for rule in self.firewall
@@ -181,7 +181,7 @@ _SSH = 22
 
 
 class AwsNetwork(ConfigSection):
-    """The network of machines at AWS."""
+    """The network of the machines at AWS."""
 
     vpc: Annotated[str, Field(pattern=VPC_PATTERN)] = Field(description="Id of the VPC.")
     subnet: Annotated[str, Field(pattern=SUBNET_PATTERN)] = Field(
@@ -190,7 +190,7 @@ class AwsNetwork(ConfigSection):
 
 
 class AwsProvider(ProviderSection):
-    """An AWS account in one region; credentials come from the usual AWS chain."""
+    """An AWS account in one region; credentials come from AWS's default chain."""
 
     engine: ClassVar[Engine] = "pulumi"
     extra = "aws"
@@ -211,11 +211,11 @@ class AwsProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The region."""
+        """The region in fleet.yaml."""
         return self.region
 
     def blocked_by(self, port: int) -> str:
-        """Return `ssh_from` if it does not open the port."""
+        """Return `ssh_from` if it does not open the port, else an empty text."""
         return "" if port == _SSH and self.ssh_from else "ssh_from"
 
 
@@ -241,7 +241,7 @@ class SimMachineType(ConfigSection):
 
 
 class Faults(ConfigSection):
-    """Simulated failures, for trials."""
+    """Simulated failures for trials."""
 
     create: Literal["out-of-stock", "quota", "error"] | None = Field(
         None, description="How every creation fails."
@@ -253,7 +253,7 @@ class Faults(ConfigSection):
 
 
 class SimBilling(ConfigSection):
-    """How the simulated provider bills."""
+    """Billing rules of the simulated provider."""
 
     increment: Seconds = Field(1, description="Billing step, from a machine's creation.")
     minimum: Seconds | None = Field(
@@ -273,7 +273,7 @@ class SimBilling(ConfigSection):
 
 
 class SimProvider(ProviderSection):
-    """Simulated machines, for trials, demos and tests; plans count with made-up prices."""
+    """Simulated machines with invented prices, for trials, demos and tests."""
 
     has_spot = True
     kind: Literal["sim"] = Field(description="Simulated machines, kept in a file.")
@@ -297,22 +297,22 @@ class SimProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The only location in its table."""
+        """The only location in the shipped table."""
         return "sim"
 
     @property
     def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
-        """The types of this provider."""
+        """The machine types in fleet.yaml."""
         return self.types
 
     @property
     def own_billing(self) -> SimBilling:
-        """The rules of `billing`."""
+        """The billing rules in fleet.yaml."""
         return self.billing
 
 
 class LocalMachineType(ConfigSection):
-    """A machine type of a local provider, for planning only; processes are not limited to it."""
+    """A machine type of a local provider, only for planning: processes may exceed its size."""
 
     price: ClassVar[None] = None
     spot: ClassVar[None] = None
@@ -324,7 +324,7 @@ class LocalMachineType(ConfigSection):
 
 
 class LocalProvider(ProviderSection):
-    """Machines that are processes on this computer, for trials and tests; they cost nothing."""
+    """Machines that are processes on this computer, without cost, for trials and tests."""
 
     engine: ClassVar[Engine] = "embedded"
     is_free = True
@@ -345,12 +345,12 @@ class LocalProvider(ProviderSection):
 
     @property
     def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
-        """The types of this provider."""
+        """The machine types in fleet.yaml."""
         return self.types
 
 
 class HookTimeouts(ConfigSection):
-    """How long each command may take before fleet kills it and its child processes."""
+    """Time limits of commands; then fleet kills a command and its child processes."""
 
     new: Seconds = Field(1800, description="Time to create a machine.")
     delete: Seconds = Field(
@@ -426,7 +426,7 @@ class HooksProvider(Hooks, ProviderSection):
 
     @property
     def given_variables(self) -> Sequence[str]:
-        """The names in `environment`."""
+        """The variables that `environment` lists."""
         return self.environment
 
 
@@ -442,12 +442,12 @@ PROVIDERS: Mapping[str, type[ProviderSection]] = {
 
 
 def extra_of(kind: str) -> str:
-    """Return the extra of fleet with the Pulumi packages for the stacks of a kind."""
+    """Return the optional extra of fleet that installs the Pulumi packages of a kind."""
     return PROVIDERS.get(kind, ProviderSection).extra
 
 
 class AdminDsn(ConfigSection):
-    """Write access to a queue's workers by SQL."""
+    """Write access by SQL to the table of a queue's workers."""
 
     dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write.")
 
@@ -465,7 +465,7 @@ UnknownEnvironment = Literal["wait", "any"]
 
 
 class DebusineQueue(ConfigSection):
-    """A Debusine server: where work waits and workers register."""
+    """A Debusine server, which has waiting work and registers workers."""
 
     kind: Literal["debusine"] = Field(description="Debusine.")
     url: Url = Field(description="Base URL of the server, without credentials.")
@@ -501,12 +501,12 @@ class DebusineQueue(ConfigSection):
 
     @property
     def any_environment(self) -> bool:
-        """Return whether a request with unknown environment may run on any architecture."""
+        """Return whether a request with an unknown environment may run on any architecture."""
         return self.unknown_environment == "any"
 
 
 class CoprQueue(ConfigSection):
-    """A Copr build system; its builds get machines by tickets."""
+    """A Copr build system, whose builds get machines by tickets."""
 
     kind: Literal["copr"] = Field(description="Copr.")
     url: Url = Field(
@@ -536,7 +536,7 @@ class CoprQueue(ConfigSection):
 
 
 class TicketQueue(ConfigSection):
-    """A queue of tickets, served by fleet itself."""
+    """A queue of tickets that fleet itself serves."""
 
     kind: Literal["tickets"] = Field(description="Tickets, served by fleet itself.")
     limits: Limits = Field(
@@ -588,7 +588,7 @@ class TicketQueue(ConfigSection):
 
 
 class WorldQueue(ConfigSection):
-    """A queue recorded by `fleet observe`."""
+    """A queue that `fleet observe` recorded."""
 
     kind: Literal["world"] = Field(description="A recording made by `fleet observe`.")
     path: Text = Field(description="Path of the recording, relative to this file.")
@@ -606,7 +606,7 @@ class WorldQueue(ConfigSection):
 
     @property
     def any_environment(self) -> bool:
-        """Return whether a request with unknown environment may run on any architecture."""
+        """Return whether a request with an unknown environment may run on any architecture."""
         return self.unknown_environment == "any"
 
 

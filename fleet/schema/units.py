@@ -1,4 +1,4 @@
-"""Base types of fleet.yaml: units, strict sections, common types, secrets."""
+"""Base types of fleet.yaml: units, strict sections, common types, references to secrets."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Money(BaseModel):
-    """An amount of one currency, for instance `6 EUR`."""
+    """An amount in one currency, for example `6 EUR`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,11 +55,11 @@ class Money(BaseModel):
 
 
 AS_WRITTEN = {"units": "as written"}
-"""Context of a dump that writes values with a unit in the syntax of fleet.yaml."""
+"""Context of a dump that writes values with units in the syntax of fleet.yaml."""
 
 
 def written(value: object, pattern: str) -> str:
-    """Return a value with a unit in the syntax of fleet.yaml."""
+    """Return a value with its unit in the syntax of fleet.yaml; `pattern` selects the unit."""
     if not isinstance(value, int):
         return f"{value}/h" if pattern == PRICE_PATTERN else str(value)
     if pattern in PERCENT_PATTERNS:
@@ -70,12 +70,12 @@ def written(value: object, pattern: str) -> str:
 
 
 def follows(pattern: str, text: str) -> bool:
-    """Return whether a whole text matches; `$` alone would allow a trailing line break."""
+    """Return whether the whole text matches; `$` alone would permit a trailing line break."""
     return re.match(pattern.removesuffix("$") + r"\Z", text) is not None
 
 
 class WrongText(ValueError):
-    """A value in the wrong syntax for its key; `meant` is the probable intention."""
+    """A value that has the wrong syntax; `meant` is the value that the user probably intended."""
 
     def __init__(self, expected: str, meant: str) -> None:
         super().__init__(f"expected {expected}")
@@ -83,15 +83,14 @@ class WrongText(ValueError):
 
 
 _UNITS = {DURATION_PATTERN: "s", **dict.fromkeys(PERCENT_PATTERNS, "%")}
-"""Pattern to the probable unit of a number without a unit."""
+"""Pattern of a value to the unit that a number without a unit probably has."""
 
 
 @dataclass(frozen=True)
 class _Text:
-    """Validator that converts text of one pattern to a value, and accepts converted values.
+    """A validator that converts text of one pattern to a value and accepts converted values.
 
-    This is a core schema instead of pydantic's BeforeValidator, which inspects the signature of
-    the function again per field.
+    It is a core schema, because pydantic's BeforeValidator inspects the function for each field.
     """
 
     pattern: str
@@ -122,7 +121,7 @@ class _Text:
         return found
 
     def read(self, value: object) -> object:
-        """Return the value of a text; a converted value is returned unchanged."""
+        """Return the value of a text; return a converted value unchanged."""
         if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
@@ -133,7 +132,7 @@ class _Text:
 
     def write(
         self,
-        value: Any,  # noqa: ANN401 - what `parse` returns
+        value: Any,  # noqa: ANN401 - any result of `parse`
         handler: SerializerFunctionWrapHandler,
         info: SerializationInfo,
     ) -> object:
@@ -141,7 +140,7 @@ class _Text:
         return written(value, self.pattern) if info.context == AS_WRITTEN else handler(value)
 
     def _is_zero(self, value: object) -> bool:
-        """Return whether a text has a unit of this pattern and the amount zero."""
+        """Return whether a text is the amount zero with a unit of this pattern."""
         zero = re.fullmatch(r"0+([A-Za-z]+)", value) if isinstance(value, str) else None
         return zero is not None and re.match(self.pattern, "1" + zero[1]) is not None
 
@@ -215,17 +214,17 @@ FleetName = Annotated[str, _Text(FLEET_NAME_PATTERN, f"{_NAME} 20 long", str)]
 
 
 def write_count(count: int, noun: str) -> str:
-    """Format a count with its noun in singular or plural, thousands grouped."""
+    """Format a count and its noun in singular or plural, with thousands separators."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def read_duration(text: str) -> int | None:
-    """Return the seconds of a duration in the syntax of fleet.yaml; None if invalid."""
+    """Return the seconds of a duration in the syntax of fleet.yaml; None if it is invalid."""
     return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
 
 
 def write_time(moment: datetime) -> str:
-    """Format a time to the minute, in UTC."""
+    """Format a time in UTC, without seconds."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
@@ -233,7 +232,7 @@ _LONGEST_FIRST = sorted(_SECONDS.items(), key=lambda entry: -entry[1])
 
 
 def write_duration(span: int | timedelta) -> str:
-    """Format a duration with two units; a number is in seconds: 90 is `1m 30s`."""
+    """Format a duration with at most two units, for example `1m 30s`; a number is in seconds."""
     parts = []
     left = span if isinstance(span, int) else int(span.total_seconds())
     for unit, length in _LONGEST_FIRST:
@@ -244,7 +243,7 @@ def write_duration(span: int | timedelta) -> str:
 
 
 ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
-# White space is listed, because dialects of regular expressions differ in the meaning of \s.
+# White space is listed, because \s differs between dialects of regular expressions.
 TAG_PATTERN = r"^[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$"
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 URL_PATTERN = r"^https?://[!-?A-~]+$"
@@ -255,7 +254,7 @@ WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTE
 EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
 EnvNames = list[EnvName]
 LONGEST_WORD = 65_536
-"""Limit of characters of one argument of a command; long ones are scripts for `sh -c`."""
+"""Maximum length of one argument of a command in characters; scripts for `sh -c` are long."""
 RUNS = "a program and its arguments"
 """Marks a key whose value is a program to run."""
 Command = Annotated[
@@ -271,11 +270,11 @@ CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
 Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
 
 EXPECTED = "expected"
-"""Error type of a value that fits no branch of a union; its message has the expected forms."""
+"""Error type of a value that fits no branch of a union; the message lists the valid forms."""
 
 
 class ConfigSection(BaseModel):
-    """A part of fleet.yaml: no extra keys, no conversions, immutable."""
+    """A section of fleet.yaml: immutable, without unknown keys, and without type conversions."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, defer_build=True, validate_default=False
@@ -287,7 +286,7 @@ class ConfigSection(BaseModel):
 
 
 Written = PlainSerializer(ConfigSection.as_written)
-"""Serializer of a section in a stored model: writes the syntax of fleet.yaml."""
+"""Serializer of a section in a stored model, which writes the syntax of fleet.yaml."""
 
 
 def branch(
@@ -295,10 +294,10 @@ def branch(
     expected: str,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Discriminator:
-    """Return a discriminator that reports only errors of the intended branch.
+    """Return a discriminator by which only errors of the intended branch are reported.
 
-    The intended branch is the first in `forms` (tag to form) that fits the value. For a mapping,
-    it is the first branch in `keys` whose key the mapping has.
+    For a mapping, `keys` maps a key to the branch that has it. Otherwise the intended branch is
+    the first in `forms` (branch to type) whose type the value has.
     """
 
     def choose(value: object) -> str | None:
@@ -312,13 +311,13 @@ def branch(
 
 
 class EnvSecret(ConfigSection):
-    """A secret read from an environment variable."""
+    """A secret in an environment variable."""
 
     env: EnvName = Field(description="Name of the environment variable.")
 
 
 class FileSecret(ConfigSection):
-    """A secret read from a file."""
+    """A secret in a file."""
 
     file: Text = Field(description="Path of the file; surrounding white space is removed.")
 
