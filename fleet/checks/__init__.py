@@ -1,6 +1,6 @@
-"""The rules of `fleet validate`: one function per rule, each with its page and cases.
+"""The rules of `fleet validate`: one function per rule, each with a page and test cases.
 
-Start with the table of rules, `CHECKS`; each file is a theme.
+Start with `CHECKS`, the table of rules; each file has the rules of one theme.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,20 +70,20 @@ CHECKS = (
     machines.wrong_source,
 )
 DATED_CHECKS = (limits.expired, limits.expires_soon, machines.old_prices)
-"""Checks that depend on the date."""
+"""Checks whose result depends on the date."""
 RECORDED_CHECKS = (powerful.pattern_matches_much, powerful.pattern_matches_nothing)
-"""Checks of the waiting requests in a recorded queue, if one is given."""
+"""Checks of the waiting requests in a recorded queue, which run only if a recording is given."""
 
 
 def rule_of(check: Callable[..., Iterator[Finding]]) -> str:
-    """Return the id of a rule, derived from the name of its function."""
+    """Return the id of a rule, which is the name of its function with dashes."""
     return check.__name__.replace("_", "-")
 
 
 def check_all(
     fleet: Fleet, today: date, recorded: "RecordedNames | None" = None
 ) -> Iterator[Finding]:
-    """Yield the findings of every rule; `today` only ever causes warnings."""
+    """Yield the findings of all rules; the date of `today` causes only warnings, no errors."""
     for check in CHECKS:
         yield from _add_rule_id(check, check(fleet))
     for dated in DATED_CHECKS:

@@ -1,4 +1,4 @@
-"""Findings of a rule; `check_all` adds the rule's id."""
+"""Create the findings of a rule; `check_all` adds the id of the rule."""
 
 from fleet.schema.findings import At, Finding, Path
 
@@ -8,12 +8,12 @@ Part = tuple[int, int]
 def wrong(
     message: str, path: Path, *, hint: str = "", at: At = "value", part: Part | None = None
 ) -> Finding:
-    """Return an error."""
+    """Return a finding that is an error."""
     return Finding("", message, path, at=at, hint=hint, part=part)
 
 
 def unwise(
     message: str, path: Path, *, hint: str = "", at: At = "value", part: Part | None = None
 ) -> Finding:
-    """Return a warning."""
+    """Return a finding that is a warning."""
     return Finding("", message, path, "warning", at, hint, part=part)

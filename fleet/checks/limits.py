@@ -1,4 +1,4 @@
-"""Checks of budgets, state, and expiry dates."""
+"""Checks of budgets, of state settings, and of expiry dates."""
 
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -18,7 +18,7 @@ _ZERO = Decimal(0)
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a scope that no queue has, and of a tag that is neither provided nor required."""
+    """Warn about a budget with the scope of no queue, or with a tag that no pool or request has."""
     if not fleet.budgets:
         return
     scopes = _scopes(fleet)
@@ -50,7 +50,7 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _scopes(fleet: Fleet) -> frozenset[str]:
-    """Return every scope that a queue has; empty if the scopes of one are unknown."""
+    """Return the scopes of all queues; empty if the scopes of a queue are not known."""
     queues = [queue for queue in fleet.queues.values() if isinstance(queue, DebusineQueue)]
     if len(queues) < len(fleet.queues):
         return frozenset()
@@ -62,7 +62,7 @@ _FLEET_KEYS = "per_hour, per_day, per_month or machine_hours_per_day"
 
 
 def budget_without_limit(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of each budget, of a pool or under `budgets`, that sets no limit."""
+    """Warn about each budget, of a pool or under `budgets`, that sets no limit."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.budget is not None:
             yield from _check_budget(pool.budget, ("pools", name, "budget"), _POOL_KEYS)
@@ -78,11 +78,11 @@ def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterato
 
 
 _HOURS = {"per_hour": 1, "per_day": 24, "per_month": 28 * 24}
-"""Minimum hours of each period; a month has at least 28 days."""
+"""Minimum number of hours in each period; a month has at least 28 days."""
 
 
 def min_above_budget(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of `workers.min` and `workers.spare` that cost more than a budget that covers them."""
+    """Warn if the machines of `workers.min` or `workers.spare` cost more than their budget."""
     warm = {
         name: max(pool.workers.min, pool.workers.spare)
         for name, pool in fleet.dynamic_pools.items()
@@ -100,7 +100,7 @@ def min_above_budget(fleet: Fleet) -> Iterator[Finding]:
 def _check_warm(
     fleet: Fleet, warm: Mapping[str, int], budget: Budget | PoolBudget, path: Path
 ) -> Iterator[Finding]:
-    """Yield a warning for each limit of a budget that these machines alone exceed."""
+    """Yield a warning for each limit of a budget that the permanent machines alone exceed."""
     machines = sum(warm.values())
     noun = "machine" if machines == 1 else "machines"
     whose = f"pool {next(iter(warm))} keeps" if len(warm) == 1 else f"{len(warm)} pools keep"
@@ -127,7 +127,7 @@ def _check_warm(
 
 
 def _least_cost(fleet: Fleet, name: str, hours: int) -> Decimal:
-    """Return the cost of a machine of a pool in this time, of its cheapest type; 0: unknown."""
+    """Return the cost of a machine of the pool's cheapest type for these hours; 0 if unknown."""
     pool = fleet.dynamic_pools[name]
     tariffs = [
         tariff_of(fleet, pool, each.name, market)
@@ -138,7 +138,7 @@ def _least_cost(fleet: Fleet, name: str, hours: int) -> Decimal:
 
 
 def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a provider whose engine needs a passphrase that is not configured."""
+    """Warn about a provider whose engine needs a passphrase that is not configured."""
     if fleet.state.passphrase is not None:
         return
     used = {pool.provider for pool in fleet.dynamic_pools.values()}
@@ -154,7 +154,7 @@ def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
 
 
 class Dated(NamedTuple):
-    """An object with a last day, and the advice after it, in its last week and before."""
+    """An object that expires, and the advice after its last day, in its last week, and before."""
 
     path: Path
     what: str
@@ -162,11 +162,11 @@ class Dated(NamedTuple):
     afterwards: str
     last_week: str
     before: str = ""
-    """Empty for an approval, which is meant to be short."""
+    """Advice before the last week; empty for an approval, which is always for a short time."""
 
 
 def expired(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Warn of rules and approvals whose last day has passed."""
+    """Warn about rules and approvals whose last day is over."""
     for each in dated(fleet):
         if each.day < today:
             message = f"{each.what} expired on {each.day} and has no effect"
@@ -202,7 +202,7 @@ _VERY_SOON = 7
 
 
 def expires_soon(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Warn 30 and 7 days before a rule expires, 7 days before an approval does."""
+    """Warn 30 and 7 days before a rule expires, and 7 days before an approval expires."""
     for each in dated(fleet):
         left = (each.day - today).days
         if 0 <= left <= _VERY_SOON:

@@ -1,4 +1,4 @@
-"""Checks of providers, machine types and recipes of images."""
+"""Checks of providers, of machine types, and of recipes of images."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from fleet.schema.model import (
 
 
 def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
-    """Require a machine type of the catalogue, or its cores and memory."""
+    """Require that a pool's machine type is in the price list, or that the pool states sizes."""
     for name, pool in fleet.dynamic_pools.items():
         provider = fleet.providers.get(pool.provider)
         if provider is None:
@@ -67,7 +67,7 @@ def _check_durations(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _place(pool: Pool, number: int) -> Path:
-    """Return the path of a machine type below a pool's `machine` key."""
+    """Return the path of one machine type below the key `machine` of a pool."""
     if isinstance(pool.machine, str):
         return ()
     return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
@@ -78,7 +78,7 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     close = _most_similar(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
     known = f"known: {_families(sold)}; or state" if sold else "state"
     message = f"the catalogue has no machine type '{wanted}' for provider '{pool.provider}'"
-    # A provider's own price list may have types that are newer than the catalogue.
+    # A provider's own price list may have types that the shipped table does not have yet.
     may_be_new = re.fullmatch(fleet.providers[pool.provider].listed_types, wanted)
     return (unwise if may_be_new else wrong)(
         f"{message}; the pool creates none unless the provider's price list has it"
@@ -93,7 +93,7 @@ _MAX_SHOWN_TYPES = 40
 
 
 def _families(sold: Sequence[str]) -> str:
-    """Format types as text; for many, such as the hundreds of EC2, only their families."""
+    """Format machine types as text; if there are many, as at EC2, only their families."""
     shown = (
         {re.sub(r"\..*", ".*", each) for each in sold} if len(sold) > _MAX_SHOWN_TYPES else sold
     )
@@ -104,10 +104,10 @@ _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<si
 
 
 def _most_similar(wanted: str, types: Mapping[str, MachineType]) -> str:
-    """Return the type most similar to one that is not sold; "" without a similar one.
+    """Return the type that is most similar to a type that is not sold; else an empty text.
 
-    It has the same line (cx and ccx are lines of Hetzner, c and m of EC2) and architecture; then
-    the same size, then the nearest number counts.
+    A similar type has the same line (cx and ccx at Hetzner, c and m at EC2) and architecture. The
+    same size is preferred, then the nearest number.
     """
     asked = _NAME.fullmatch(wanted.lower())
     if asked is None:
@@ -115,7 +115,7 @@ def _most_similar(wanted: str, types: Mapping[str, MachineType]) -> str:
     near = []
     for name, known in types.items():
         other = _NAME.fullmatch(name)
-        # EC2 marks machines with ARM processors by a g after the number.
+        # At EC2, a g after the number marks machines with ARM processors.
         arm = "g" in asked["kind"] if asked["size"] else known.architecture == "arm64"
         if other is None or other["line"] != asked["line"]:
             continue
@@ -131,7 +131,7 @@ def _most_similar(wanted: str, types: Mapping[str, MachineType]) -> str:
 
 
 def missing_price(fleet: Fleet) -> Iterator[Finding]:
-    """Require a price for the types of a pool: the catalogue's, or the pool's own."""
+    """Require a price for each machine type of a pool, in the price list or in the pool."""
     for name, pool in fleet.dynamic_pools.items():
         provider = fleet.providers.get(pool.provider)
         if provider is None or "on-demand" not in markets_of(pool) or pool.mode == "observe":
@@ -140,7 +140,7 @@ def missing_price(fleet: Fleet) -> Iterator[Finding]:
         unpriced = [each for each in types if each.price is None]
         if unpriced:
             alone = len(unpriced) == len(types)
-            # A cloud has prices for the types it sells.
+            # A cloud has a price for each type that it sells.
             known = table_of(provider).types
             listed = bool(provider.listed_types and type_names(pool))
             sold = listed or all(each.name in known for each in unpriced)
@@ -174,7 +174,7 @@ def _describe_unpriced(provider: Provider, unpriced: list[MachineType], *, named
 
 
 def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Warn of providers whose effective prices are more than 90 days old."""
+    """Warn about providers whose prices in use are more than 90 days old."""
     for name, provider in fleet.providers.items():
         as_of = table_of(provider).as_of
         if not source_of(provider.kind) or not as_of:
@@ -190,7 +190,7 @@ def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
 
 
 def _counts_with_table(fleet: Fleet, provider: str) -> bool:
-    """Return whether a pool of a provider buys a machine type at the price of its table."""
+    """Return whether a pool of a provider has a machine type priced by the shipped table."""
     return any(
         pool.provider == provider
         and pool.mode != "observe"
@@ -201,7 +201,7 @@ def _counts_with_table(fleet: Fleet, provider: str) -> bool:
 
 
 def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
-    """Require that machines can be bought on each market that their pool names."""
+    """Require that the machine types of a pool are sold on each market that the pool names."""
     for name, pool in fleet.dynamic_pools.items():
         if "spot" not in markets_of(pool):
             continue
@@ -217,7 +217,7 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     else:
         message = f"provider '{pool.provider}' has no spot price for {', '.join(unsold)}"
     number = markets_of(pool).index("spot")
-    # If prices come from a table, a later table may have a spot price.
+    # If the prices come from the shipped table, a later table may have a spot price.
     stays = provider is not None and not (provider.has_spot and source_of(provider.kind))
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
     return (wrong if alone and stays else unwise)(
@@ -228,7 +228,7 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
 
 
 def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the disk of each type of a pool is as large as the pool's disk and swap."""
+    """Require that the disk of each machine type is as large as the pool's disk and swap."""
     for name, pool in fleet.dynamic_pools.items():
         if not isinstance(pool.machine, MachineSettings):
             continue
@@ -253,7 +253,7 @@ def _gib(mebibytes: int) -> str:
 
 
 def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
-    """Require an exchange rate for each foreign currency."""
+    """Require an exchange rate for each currency other than the file's."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
             yield wrong(
@@ -265,7 +265,7 @@ def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
 
 def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for path, money in money_in(fleet):
-        # The price of a pool's machine is one of its types below.
+        # The check of machine types below includes the price of a pool's machine.
         if path[:1] != ("pools",) or path[2:3] != ("machine",):
             yield path, money.currency
     for name, pool in fleet.dynamic_pools.items():
@@ -275,7 +275,7 @@ def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
 
 
 def unknown_image(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the image of a pool is declared under `images`."""
+    """Require that `images` declares the image of a pool."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.image in fleet.images:
             continue
@@ -288,13 +288,13 @@ def unknown_image(fleet: Fleet) -> Iterator[Finding]:
 
 
 SUITES = ("bookworm", "trixie", "sid")
-"""Debian releases on which the role was tested."""
+"""Debian releases on which the Ansible role is tested."""
 
 _OTHER_NAMES = {"oldstable": "bookworm", "stable": "trixie", "unstable": "sid"}
 
 
 def unknown_suite(fleet: Fleet) -> Iterator[Finding]:
-    """Require that fleet knows the suite of an image, by its code name."""
+    """Require that the suite of an image is the code name of a release that fleet supports."""
     for name, image in fleet.recipes.items():
         if image.suite not in SUITES:
             meant = _OTHER_NAMES.get(image.suite)
@@ -309,7 +309,7 @@ _WITHOUT = {"bookworm": "bookworm-backports"}
 
 
 def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
-    """Require an APT source for an image whose suite has no worker package."""
+    """Require an APT source for an image if its suite has no package of the worker."""
     for name, image in fleet.recipes.items():
         if image.source is None and image.suite in _WITHOUT:
             yield wrong(
@@ -320,14 +320,14 @@ def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
 
 
 _WORKERS = {"bookworm": "0.11.3", "trixie": "0.11.3"}
-"""The worker that apt installs from a release or its backports if no version is named.
+"""The version that apt installs from a release or its backports if the image names no version.
 
-apt installs a package of backports by itself only if the release has no such package.
+apt installs a package from backports only if the release itself has no such package.
 """
 
 
 def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a worker that reports no tags, if a pool with it serves a Debusine queue."""
+    """Warn about a worker that is too old to report tags, if its pool serves a Debusine queue."""
     for name, image in fleet.recipes.items():
         version = image.worker_version or _find_installed_worker(image)
         queue = min(debusine_queues(fleet, name), default="")
@@ -344,14 +344,14 @@ def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _find_installed_worker(image: ImageRecipe) -> str:
-    """Return the worker that apt installs by itself; empty if unknown."""
+    """Return the version of the worker that apt installs; empty if it is unknown."""
     suites = {suite for _, suite in archives(image.source)} if image.source else set()
     unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]
     return "" if unknown else _WORKERS.get(image.suite, "")
 
 
 def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a tag in `provides` of a recipe whose executor or task the recipe leaves out."""
+    """Warn about a tag in `provides` of a recipe that does not enable its executor or task."""
     for name, image in fleet.recipes.items():
         enabled = {f"executor:{each}" for each in executors_of(image.enable_backends)}
         enabled |= {f"task:{each}" for each in image.enable_tasks}
@@ -373,12 +373,12 @@ def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:
 
 
 def source_without_key(fleet: Fleet) -> Iterator[Finding]:
-    """Require that every source names the public key that signs it."""
+    """Require that each source names the public key that signs it."""
     return _source_problems(fleet, keyless=True)
 
 
 def wrong_source(fleet: Fleet) -> Iterator[Finding]:
-    """Require that every source is in deb822 form, with all fields that apt needs."""
+    """Require that each source is in deb822 form and has all fields that apt needs."""
     return _source_problems(fleet, keyless=False)
 
 

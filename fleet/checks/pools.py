@@ -26,7 +26,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 
 def min_above_max(fleet: Fleet) -> Iterator[Finding]:
-    """Require workers.min, spare and max_starting up to max, and stop_after up to of_last."""
+    """Require min, spare and max_starting to be at most max, and stop_after at most of_last."""
     boots = fleet.guards.boot_failures
     if boots.stop_after > boots.of_last:
         yield wrong(
@@ -46,14 +46,14 @@ def min_above_max(fleet: Fleet) -> Iterator[Finding]:
 
 
 LONGEST = 50
-"""Maximum characters of a name in Debusine's table of workers; a host name may have 63."""
+"""Maximum length of a worker's name in Debusine; a host name may have 63 characters."""
 
 
 def name_too_long(fleet: Fleet) -> Iterator[Finding]:
-    """Require that names of workers, FLEET-POOL-NUMBER, have at most 50 characters."""
+    """Require that the names of workers, FLEET-POOL-NUMBER, have at most 50 characters."""
     for name, pool in fleet.dynamic_pools.items():
         if speaks_resalloc(fleet, name):
-            continue  # no queue of workers registers them
+            continue  # no queue registers the workers of this pool
         longest = f"{beginning_of(fleet, name)}{max(1, pool.workers.max):04}"
         if len(longest) > LONGEST:
             yield wrong(
@@ -66,7 +66,7 @@ def name_too_long(fleet: Fleet) -> Iterator[Finding]:
 
 
 def pool_name(fleet: Fleet) -> Iterator[Finding]:
-    """Require a valid host name for each pool, except for commands written for Resalloc."""
+    """Require that a pool's name is a valid host name, unless its commands are for Resalloc."""
     for name in fleet.pools:
         if not (re.fullmatch(NAME_PATTERN, name) or speaks_resalloc(fleet, name)):
             yield wrong(
@@ -79,7 +79,7 @@ def pool_name(fleet: Fleet) -> Iterator[Finding]:
 
 
 def never_ready(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a pool's machines can get work, and that the port of `ready` is open."""
+    """Require that a queue can use the pool's machines, and that the port of `ready` is open."""
     for name, pool in fleet.dynamic_pools.items():
         if has_no_usable_queue(fleet, pool):
             yield unwise(
@@ -123,7 +123,7 @@ def _check_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[
 
 
 def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse `min` and `spare` in a pool that provides an on-demand tag."""
+    """Forbid `min` and `spare` in a pool that provides an on-demand tag."""
     if not any(rule.on_demand for rule in fleet.tags.values()):
         return
     vocabulary = Vocabulary(fleet)
@@ -142,7 +142,7 @@ def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
 
 
 def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
-    """Require that `previously` names a removed pool, and that no two pools name the same."""
+    """Require that `previously` names a removed pool, and that no two pools name the same one."""
     successors: dict[str, str] = {}
     for name, pool in fleet.dynamic_pools.items():
         old = pool.previously
@@ -165,7 +165,7 @@ def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
 
 
 def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
-    """Warn if `target_wait` is not longer than `boot.expected`."""
+    """Warn if `target_wait` is not longer than the boot time `boot.expected`."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.target_wait is not None and pool.target_wait <= pool.boot.expected:
             boots = write_duration(pool.boot.expected)
@@ -179,7 +179,7 @@ def target_wait_below_boot(fleet: Fleet) -> Iterator[Finding]:
 
 
 def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
-    """Require that every time zone is a name of the IANA database."""
+    """Require that each time zone is in the IANA database."""
     for path, name in _time_zones(fleet):
         if name != "UTC" and not _exists(name):
             close = nearest(name, available_timezones())
@@ -195,7 +195,7 @@ def _time_zones(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for name, pool in fleet.dynamic_pools.items():
         for number, window in enumerate(pool.replace.windows):
             words = window.split(" ")
-            if len(words) > 2:  # noqa: PLR2004 - days, hours and then the zone
+            if len(words) > 2:  # noqa: PLR2004 - days, hours and the zone
                 yield ("pools", name, "replace", "windows", number), words[2]
 
 
@@ -203,17 +203,17 @@ def _exists(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        # Without the database no zone is known, so none can be called wrong.
+        # Without the database, no time zone can be reported as unknown.
         return not available_timezones()
     return True
 
 
 _RUNS = 3
-"""Number of runs that may fail before machines expire."""
+"""Number of runs in a row that may fail before machines expire."""
 
 
 def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of times shorter than `cadence`, and of `expire_after` shorter than three runs."""
+    """Warn about times shorter than `cadence`, and an `expire_after` shorter than three runs."""
     if fleet.expire_after < _RUNS * fleet.cadence:
         is_own = "expire_after" in fleet.model_fields_set
         path: Path = ("expire_after",) if is_own else ("cadence",)
@@ -237,9 +237,9 @@ def _too_short(fleet: Fleet, path: Path, key: str, seconds: int, least: int) -> 
 
 
 def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
-    """Require that each approval names a pool that creates or deletes machines.
+    """Require that each approval names a pool whose machines fleet creates or deletes.
 
-    An approval to delete may name a removed pool, whose machines still have to be deleted.
+    An approval to delete may name a removed pool, because its machines are not deleted yet.
     """
     pools = sorted(fleet.dynamic_pools)
     for number, approval in enumerate(fleet.approvals):
@@ -261,7 +261,7 @@ def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
 
 
 def unknown_provider(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a provider named by a pool or an image is declared under `providers`."""
+    """Require that `providers` declares each provider that a pool or image names."""
     for path, name, at_key in _named_providers(fleet):
         if name not in fleet.providers:
             yield wrong(
@@ -274,7 +274,7 @@ def unknown_provider(fleet: Fleet) -> Iterator[Finding]:
 
 
 def provider_without_baking(fleet: Fleet) -> Iterator[Finding]:
-    """Require that an image by a playbook is baked where fleet can rent a machine for it."""
+    """Require that fleet can rent a machine from the provider of an image made by a playbook."""
     able = ", ".join(kind for kind, each in PROVIDERS.items() if each.bakes_images)
     for name, image in fleet.images.items():
         if not isinstance(image, PlaybookRecipe) or image.provider not in fleet.providers:

@@ -1,4 +1,4 @@
-"""Checks of the allow-list, `powerful`."""
+"""Checks of the allow-list (`powerful`)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _WORDS = {
 
 
 def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
-    """Require that every pattern is valid RE2."""
+    """Require that each pattern is valid in RE2."""
     for pattern, path in _patterns(fleet):
         try:
             allow.compile_pattern(pattern)
@@ -55,7 +55,7 @@ def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
-    """Yield every pattern of the allow-list and of `durations`, with its path."""
+    """Yield each pattern in the allow-list and in `durations`, with its path."""
     for number, rule in enumerate(fleet.powerful):
         yield rule.match, ("powerful", number, "match")
     for task, stated in fleet.durations.items():
@@ -80,13 +80,13 @@ def _explain(error: allow.BadPattern) -> tuple[str, str]:
 
 
 def _named_reference(pattern: str) -> allow.BadPattern | None:
-    """Return the error for a named back-reference, which RE2 reports only as a bad `(?P`."""
+    """Return the error for a named back-reference, for which RE2 only reports a bad `(?P`."""
     found = "(?P=" in _without_classes(pattern, "")
     return allow.BadPattern("invalid perl operator", "(?P=") if found else None
 
 
 def _part(pattern: str, error: allow.BadPattern) -> tuple[int, int] | None:
-    """Return the position of the characters that RE2 names in its error."""
+    """Return start and end of the characters that RE2's error is about; None if unknown."""
     match error.reason:
         case "missing )":
             return _find_unpaired(pattern, "(")
@@ -106,7 +106,7 @@ def _character_range(start: int, length: int) -> tuple[int, int]:
 
 
 def _find_unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
-    """Return the first `)` without a `(`, or the last `(` without a `)`."""
+    """Return the position of the first `)` without `(`, or else of the last `(` without `)`."""
     opened: list[int] = []
     for place, character in enumerate(_without_classes(pattern, "")):
         if character == "(":
@@ -119,7 +119,7 @@ def _find_unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
 
 
 def _without_classes(pattern: str, sought: str) -> str:
-    """Return a pattern with classes and escaped characters replaced by spaces."""
+    """Return a pattern in which spaces replace character classes and escaped characters."""
 
     def blank(found: re.Match[str]) -> str:
         kept = bool(sought) and found[0].startswith("\\") and sought.startswith(found[0])
@@ -129,9 +129,9 @@ def _without_classes(pattern: str, sought: str) -> str:
 
 
 def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a rule if another gives the same builds the same tags, for at least as long."""
+    """Warn about a rule if another gives the same tags to its builds for as long or longer."""
     if not fleet.powerful:
-        return  # without patterns, RE2 is not loaded
+        return  # without patterns, do not load RE2
     covering = dict(_covering(fleet))
     for number, others in covering.items():
         wider = next(
@@ -154,7 +154,7 @@ def _adds_nothing(fleet: Fleet, number: int, other: int, covering: Mapping[int, 
     rule, wider = fleet.powerful[number], fleet.powerful[other]
     if not _does_more(wider, rule):
         return False
-    # Of two rules that do the same, the first stays.
+    # If two rules are equal, only the second is reported.
     return other < number or not (number in covering[other] and _does_more(rule, wider))
 
 
@@ -165,7 +165,7 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
-    """Yield each rule with those whose pattern certainly matches all that its own matches."""
+    """Yield each rule's index, and the rules that certainly match all names that it matches."""
     valid = {
         number: rule.match for number, rule in enumerate(fleet.powerful) if allow.is_valid(rule)
     }
@@ -191,7 +191,7 @@ _NOT_CLASS = re.compile(r"\[!.+\]")
 
 
 def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of `texlive*`, `fedora-{41,42}` and `[!a]`, which mean something else in RE2."""
+    """Warn about `texlive*`, `fedora-{41,42}` and `[!a]`, which have another meaning in RE2."""
     for number, rule in enumerate(fleet.powerful):
         for piece, meaning, instead in _globs(rule):
             better = rule.match[: piece.start] + instead + rule.match[piece.end :]
@@ -219,7 +219,7 @@ def _globs(rule: PowerfulRule) -> Iterator[tuple[allow.Piece, str, str]]:
 
 
 def pattern_with_white_space(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of white space in a pattern, as `match: |` writes a line break: no name has any."""
+    """Warn about white space in a pattern (`match: |` ends in a line break): no name has any."""
     for pattern, path in _patterns(fleet):
         if any(piece.isspace() for piece in allow.pieces(pattern)):
             written = "a line break" if "\n" in pattern else "white space"
@@ -235,7 +235,7 @@ _SHOWN = 3
 
 
 def pattern_matches_much(fleet: Fleet, recorded: RecordedNames, today: date) -> Iterator[Finding]:
-    """Warn of a rule that matches more names than `at_most`, or without it more than half."""
+    """Warn about a rule that matches more names than `at_most`; by default, more than half."""
     if not fleet.powerful:
         return
     total = len(recorded.names)
@@ -257,13 +257,13 @@ def _join(names: Sequence[str]) -> str:
 
 
 _COMPARED = 200
-"""Maximum names that are searched for a similar one."""
+"""Maximum number of names among which a similar one is searched."""
 
 
 def pattern_matches_nothing(
     fleet: Fleet, recorded: RecordedNames, today: date
 ) -> Iterator[Finding]:
-    """Warn of an active rule that matches no name of a queue that was read in full."""
+    """Warn about an active rule that matches no recorded name, if the recording is complete."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
     found = allow.AllowList(fleet, today).count_names(recorded.tasks)
@@ -302,7 +302,7 @@ def _hint(rule: PowerfulRule, recorded: RecordedNames) -> str:
 
 
 def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a Copr rule without `dirs` that cannot match owner/project:pr:7/…."""
+    """Warn about a Copr rule without `dirs` that cannot match names like owner/project:pr:7/…."""
     for number, rule in enumerate(fleet.powerful):
         if "dirs" not in rule.model_fields_set:
             project = _project_without_dirs(fleet, rule)
@@ -315,7 +315,7 @@ def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _project_without_dirs(fleet: Fleet, rule: PowerfulRule) -> str:
-    """Return owner/project if the pattern spells both out, and they are Copr's."""
+    """Return OWNER/PROJECT if the pattern contains both literally and is for Copr; else empty."""
     parts = allow.segments((allow.is_valid(rule) and allow.read_pattern(rule.match)) or ())
     if len(parts) < 3 or not (allow.is_word(parts[0]) and allow.is_word(parts[1])):  # noqa: PLR2004 - owner, project, rest
         return ""
@@ -331,11 +331,11 @@ def _is_copr(fleet: Fleet, owner: str) -> bool:
 
 
 _BUILD = "[^/]+/[^/]+/[^/]+"
-"""A project's, a chroot's and a package's name, of any owner."""
+"""Sample name of any project, chroot and package, as a pattern."""
 
 
 def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a pattern that matches every build of an owner (or scope), or any owner's."""
+    """Warn about a pattern that matches all builds of an owner or scope, or of all owners."""
     for number, rule in enumerate(fleet.powerful):
         builds = _too_many_builds(rule)
         if builds:
@@ -348,7 +348,7 @@ def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _too_many_builds(rule: PowerfulRule) -> str:
-    """Describe the builds that a pattern matches if they are too many; else ""."""
+    """Return a phrase on the builds that a pattern matches, if they are too many; else empty."""
     pieces = allow.read_pattern(rule.match) if allow.is_valid(rule) else None
     return _describe_builds(rule.match, pieces) if pieces else ""
 
@@ -371,7 +371,7 @@ def _describe_builds(pattern: str, pieces: Sequence[allow.Piece]) -> str:
 
 
 def powerful_case_fails(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a rule matches the names under `matches`, and none under `rejects`."""
+    """Require that a rule matches all names in `matches` and no name in `rejects`."""
     for number, rule in enumerate(fleet.powerful):
         if allow.is_valid(rule):
             yield from _cases(("powerful", number), rule)

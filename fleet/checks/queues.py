@@ -13,7 +13,7 @@ from fleet.tagrules.vocabulary import mentions
 
 
 def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the queues that pools and Coprs name are declared under `queues`."""
+    """Require that `queues` declares each queue that a pool or a Copr names."""
     for name, pool in fleet.pools.items():
         for number, queue in enumerate(pool.serves or ()):
             if queue not in fleet.queues:
@@ -35,7 +35,7 @@ def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
 
 
 def admin_without_read(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a queue that fleet can change but not read: it would never delete a machine."""
+    """Warn about a queue that fleet can change but not read: it would never delete a machine."""
     for name, queue in fleet.queues.items():
         if isinstance(queue, DebusineQueue) and queue.admin and not queue.read:
             yield unwise(
@@ -70,12 +70,12 @@ _TASKS = frozenset(
         SOURCE_TASK,
     }
 )
-"""Tasks of Debusine's workers, of Copr's builds, and `any`; a queue may have more."""
+"""Known tasks of Debusine's workers and of Copr, and `any`; a queue may have others."""
 _TAG = "worker:task:worker:"
 
 
 def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
-    """Yield unknown tasks whose name is close to a known one, or two words; rules for `any`."""
+    """Warn about unknown tasks that resemble a known one or are two words, and rules for `any`."""
     of_rules = [(rule.task, number) for number, rule in enumerate(fleet.powerful) if rule.task]
     if not fleet.durations and not of_rules:
         return
@@ -107,13 +107,13 @@ def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _nearest_task(task: str, tasks: Collection[str]) -> str:
-    """Return the known task most similar to an unknown one; empty without a similar task."""
+    """Return the known task that is most similar to an unknown one; else an empty text."""
     close = get_close_matches(task, tasks, n=1, cutoff=_MIN_SIMILARITY)
     return close[0] if task not in tasks and close else ""
 
 
 def _named_tasks(fleet: Fleet) -> Iterator[str]:
-    """Yield the tasks that fleet.yaml names elsewhere."""
+    """Yield the tasks that other parts of fleet.yaml name."""
     yield from (rule.task for rule in fleet.derive if rule.task is not None)
     for mention in mentions(fleet):
         if mention.tag.startswith(_TAG):
@@ -124,7 +124,7 @@ _IN_CLEAR = re.compile(r"http://(\[[^]]+\]|[^/:?#]+)")
 
 
 def token_in_clear(fleet: Fleet) -> Iterator[Finding]:
-    """Require https for servers that receive tokens, except on this computer."""
+    """Require https for servers that receive tokens, unless they are on this computer."""
     for path, url in _servers_with_tokens(fleet):
         found = _IN_CLEAR.match(url)
         host = found[1].strip("[]") if found else ""
@@ -156,7 +156,7 @@ def _is_local(host: str) -> bool:
 
 
 def two_queues_give_work(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse pools that serve tickets and a Debusine: both would use the same machine."""
+    """Forbid a pool that serves both tickets and Debusine, which would use the same machine."""
     kinds = {name: type(queue) for name, queue in fleet.queues.items()}
     for name, pool in fleet.pools.items():
         served = sorted(queue for queue in kinds if serves_queue(pool, queue))

@@ -1,4 +1,4 @@
-"""Checks of resources that the machines of a provider share: networks, firewalls, ssh keys."""
+"""Checks of resources that a provider's machines share: networks, firewalls, SSH keys."""
 
 import base64
 import struct
@@ -21,11 +21,11 @@ _ZONES = {
 """Location of Hetzner to its network zone."""
 _LAST_PORT = 65535
 _MAX_SPREAD = 10
-"""Maximum servers of a placement group of Hetzner."""
+"""Maximum number of servers in a placement group of Hetzner."""
 
 
 def unusable_shared_part(fleet: Fleet) -> Iterator[Finding]:
-    """Require networks, firewall rules and ssh keys that Hetzner accepts."""
+    """Require that Hetzner accepts the networks, firewall rules and SSH keys."""
     for name, provider in fleet.providers.items():
         if isinstance(provider, HcloudProvider):
             path: Path = ("providers", name)
@@ -35,7 +35,7 @@ def unusable_shared_part(fleet: Fleet) -> Iterator[Finding]:
                 yield from _check_rule(rule, (*path, "firewall", number))
             for who, text in provider.ssh_keys.items():
                 if _parse_key(text) is None:
-                    # The text is not shown: it may be the private key.
+                    # The message omits the text, because it may be a private key.
                     yield wrong(
                         "this is no public key of ssh",
                         (*path, "ssh_keys", who),
@@ -81,7 +81,7 @@ def _check_rule(rule: FirewallRule, path: Path) -> Iterator[Finding]:
 
 
 def _check_range(text: str, path: Path, *, strict: bool) -> Iterator[Finding]:
-    """Require a range of addresses; if `strict`, one that is written by its first address."""
+    """Require a valid range of addresses; with `strict`, it must start at its first address."""
     try:
         begins = ip_network(text, strict=False)
     except ValueError:
@@ -111,7 +111,7 @@ def _check_spread(fleet: Fleet, name: str) -> Iterator[Finding]:
 
 
 def _check_keys_once(fleet: Fleet) -> Iterator[Finding]:
-    """Yield keys that a project has already: Hetzner accepts each only once, by any name."""
+    """Yield a finding for each key that its project already has: Hetzner refuses a second copy."""
     seen: dict[tuple[str, bytes], tuple[str, str]] = {}
     given = (
         (name, who, str(provider.token), _parse_key(text))
@@ -139,7 +139,7 @@ def _check_keys_once(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _parse_key(text: str) -> bytes | None:
-    """Return the key in a line of a .pub file; None if the line is no key."""
+    """Return the bytes of the key in a line of a .pub file; None if it is no public key."""
     kind, _, rest = text.strip().partition(" ")
     try:
         name, key = kind.encode(), base64.b64decode(rest.split()[0], validate=True)

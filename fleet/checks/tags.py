@@ -1,4 +1,4 @@
-"""Checks of tags and of the rules that derive them."""
+"""Checks of tags, and of the rules that derive tags."""
 
 import re
 from collections import defaultdict
@@ -47,7 +47,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a tag that no pool or request provides, or that is similar to another one."""
+    """Warn about a tag that no pool or request provides, or that is nearly a known tag."""
     if not fleet.pools:
         return
     missing = tuple(_check_required(fleet))
@@ -75,7 +75,7 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_required(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a tag that a pool requires and that no request of its queues can provide."""
+    """Warn about a tag that a pool requires and that no request of the pool's queues can have."""
     for name, pool in fleet.dynamic_pools.items():
         served = [queue for key, queue in fleet.queues.items() if serves_queue(pool, key)]
         if not served or not all(isinstance(each, TicketQueue | CoprQueue) for each in served):
@@ -90,7 +90,7 @@ def _check_required(fleet: Fleet) -> Iterator[Finding]:
 def _check_unprovided(
     mentioned: Iterable[Mention], provided: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn of a requested tag that no pool provides."""
+    """Warn about a required tag that no pool provides."""
     for mention in mentioned:
         name = tag_name(mention.tag)
         if mention.role == "asked" and name not in provided:
@@ -102,9 +102,9 @@ def _check_unprovided(
 def _check_unasked(
     mentioned: Iterable[Mention], known: Collection[str], lacking: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn of a provided or required tag that is similar to a known one.
+    """Warn about a tag, provided or required by a pool, that is nearly a known tag.
 
-    If no pool provides the known tag (`lacking`), that has its own finding.
+    If no pool provides the known tag (`lacking`), another finding reports that.
     """
     for mention in mentioned:
         name = tag_name(mention.tag)
@@ -119,12 +119,12 @@ def _check_unasked(
 def _check_declared(
     fleet: Fleet, name: str, provided: Collection[str], written: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn of a rule under `tags` for a tag that no pool provides: it protects nothing."""
+    """Warn about a rule under `tags` without effect, because no pool provides its tag."""
     rule, vocabulary, start = fleet.tags[name], Vocabulary(fleet), name.removesuffix("*")
     found = any(
         map(start.__eq__ if start == name else methodcaller("startswith", start), provided)
     )
-    # Only a worker knows whether it has such a tag; and each machine has every number.
+    # Only a running worker reports such a tag, and each machine has a value of every number.
     reported = "worker" in (vocabulary.provided_by(start)[0] or ())
     if found or reported or rule.kind == "number":
         return
@@ -142,13 +142,13 @@ def _check_declared(
 
 
 def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
-    """Yield the keys that affect requests for a tag, including those of a prefix."""
+    """Yield the keys that affect requests for a tag, also those of a rule for a prefix."""
     rule = vocabulary.fleet.tags[name]
     inherited = {
         "on_demand": vocabulary.is_on_demand(name),
         "exclusive": vocabulary.is_exclusive(name),
     }
-    # A tag of the queue's own work requests no machine: forbidding it to users is no typo.
+    # `asked_by: [system]` forbids a tag to users. That is no typo, even if no pool provides it.
     is_own = rule.asked_by == ["system"]
     for key in ("on_demand", "exclusive", "asked_by", "limits", "priority", "otherwise"):
         if is_own and key == "asked_by":
@@ -158,7 +158,7 @@ def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
 
 
 def _check_preferred(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of priorities of a pool for tags that it does not provide."""
+    """Warn about `priorities` of a pool for tags that the pool does not provide."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.priorities:
             own = {tag_name(each.tag) for each in pool_sources(fleet, name, ())}
@@ -169,11 +169,11 @@ def _check_preferred(fleet: Fleet) -> Iterator[Finding]:
 
 
 _MAX_HINTS = 5
-"""Maximum provided tags in a hint."""
+"""Maximum number of tags in a hint."""
 
 
 def _provided_hint(tag: str, written: Collection[str]) -> str:
-    """Return the tag that was probably meant, or else the tags that pools and images provide."""
+    """Return a hint: the tag that the user probably meant, else the tags that are provided."""
     shape = _DIGITS.sub("0", tag)
     close = nearest(tag, [each for each in written if _DIGITS.sub("0", each) != shape])
     if close:
@@ -186,7 +186,7 @@ def _provided_hint(tag: str, written: Collection[str]) -> str:
 def _check_derived(
     number: int, rule: DeriveRule, provided: Collection[str], known: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn of a derived tag that no pool provides, and of a condition that is nearly a tag."""
+    """Warn about a derived tag that no pool provides, and a condition that is nearly a tag."""
     start, brace, _ = rule.ask.partition("{")
     name = tag_name(start)
     if brace and name and not any(each.startswith(name) for each in provided):
@@ -200,13 +200,13 @@ def _check_derived(
 
 
 def _similar(tag: str, known: Collection[str]) -> str:
-    """Return a hint if a tag is similar to a known one."""
+    """Return a hint if a tag is nearly a known tag; else an empty text."""
     near = _nearest(tag, known)
     return f"did you mean '{near}'?" if near else ""
 
 
 def _nearest(tag: str, known: Collection[str]) -> str:
-    """Return the known tag that is most similar, not counting different digits; empty if none."""
+    """Return the most similar known tag that differs in more than digits; else an empty text."""
     if not known:
         return ""
     shape = _DIGITS.sub("0", tag)
@@ -215,7 +215,7 @@ def _nearest(tag: str, known: Collection[str]) -> str:
 
 
 def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Require that `asked_by` and `provided_by` allow the tags of rules and sources."""
+    """Require that `asked_by` and `provided_by` permit the tags of rules and of pools."""
     if all(rule.asked_by is None and rule.provided_by is None for rule in fleet.tags.values()):
         return
     vocabulary = Vocabulary(fleet)
@@ -224,7 +224,7 @@ def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:
             yield from _check_asked(vocabulary, mention)
     for name in fleet.pools:
         for doubt in find_doubts(fleet, name, ()):
-            # A machine's own tags are not written in any file.
+            # No file contains the tags that follow from a machine's type.
             if doubt.kind == "not-permitted" and doubt.path[-1:] != ("machine",):
                 hint = "remove it here, or add this source to provided_by"
                 yield wrong(doubt.because, doubt.path, hint=hint)
@@ -247,7 +247,7 @@ def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
 
 
 def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
-    """Refuse keys of plain tags for tags of kind number, which every machine provides."""
+    """Forbid keys for plain tags on a tag of kind number, which every machine provides."""
     for name, rule in fleet.tags.items():
         if rule.kind != "number":
             continue
@@ -268,7 +268,7 @@ def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
 
 
 def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Require that only tags of kind number have minimums."""
+    """Forbid minimums of tags that are not of kind number."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
         name = tag_name(mention.tag)
@@ -285,8 +285,8 @@ def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
-    """Require that image, pool and machine agree on architecture, class and numbers."""
-    # Many pools are equal: those that agree with one already checked are skipped.
+    """Require that image, pool and machine agree on architecture, size class and numbers."""
+    # Many pools are equal: skip a pool that is equal to one already checked.
     agreeing: set[object] = set()
     for name, pool in fleet.pools.items():
         alike = None
@@ -329,7 +329,7 @@ def _check_architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding
 
 
 def _architectures(fleet: Fleet) -> list[str]:
-    """Return the architectures of the machine types of all providers, sorted."""
+    """Return the architectures of all providers' machine types, sorted."""
 
     def find() -> list[str]:
         sold = (each for name in fleet.providers for each in sold_types(fleet, name))
@@ -339,7 +339,7 @@ def _architectures(fleet: Fleet) -> list[str]:
 
 
 def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
-    """Require that no rule derives, through others, its own condition."""
+    """Forbid rules that derive the tag of their own condition, directly or by other rules."""
     if not any(rule.tag for rule in fleet.derive):
         return
     cycle = find_cycle(fleet.derive)
@@ -353,7 +353,7 @@ def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
 
 
 def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a rule has one source for its value, and that its table is declared."""
+    """Require that a rule has one source of its value, and that its look-up table is declared."""
     for number, rule in enumerate(fleet.derive):
         yield from _check_value(number, rule)
         yield from _check_history(fleet, number, rule)
@@ -371,7 +371,7 @@ def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_rows(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a misspelt key in the rows of look-ups: the rule finds no value there."""
+    """Warn about a misspelt key in a look-up table, because rules find no value in that row."""
     read: defaultdict[str, set[str]] = defaultdict(set)
     for rule in fleet.derive:
         if rule.lookup is not None:
@@ -387,13 +387,13 @@ def _check_rows(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _tables(fleet: Fleet) -> tuple[str, ...]:
-    """Return the tables of the file, and the one that a queue may provide."""
+    """Return the names of the look-up tables in the file, and of the one that a queue provides."""
     has_own = any(isinstance(q, DebusineQueue | WorldQueue) for q in fleet.queues.values())
     return (*fleet.lookups, *((ENVIRONMENTS,) if has_own else ()))
 
 
 def _check_history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Finding]:
-    """Require that a rule with `history` requires a minimum of a number, and has one value."""
+    """Require that a rule with `history` has one value and requires a minimum of a number."""
     if rule.history is None:
         return
     if rule.from_ is not None or rule.tag is not None:
@@ -431,7 +431,7 @@ _RANGE = "use a number from 0 to below 10^12 with at most six decimal places"
 
 
 def wrong_number(fleet: Fleet) -> Iterator[Finding]:
-    """Require numbers within range: `name>=64` if requested, `name=128` if provided."""
+    """Require that a number in a tag is valid: `name>=64` in requests, `name=128` in pools."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
         name = tag_name(mention.tag)
@@ -461,7 +461,7 @@ def _check_number(mention: Mention, name: str) -> Iterator[Finding]:
 
 
 def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of `requires` that lists only tags that a workspace owner can provide."""
+    """Warn about `requires` with only tags that the owner of a workspace can give requests."""
     servers = {name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)}
     for name, pool in fleet.dynamic_pools.items():
         if not servers & set(pool.serves or servers):
@@ -477,7 +477,7 @@ def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a permission, exclusivity or limit that the queue does not enforce."""
+    """Warn about a permission, exclusivity or limit that the queue itself does not enforce."""
     for each in enforcement_of(fleet):
         if each.claim != "tag" and each.by == "capacity":
             yield unwise(

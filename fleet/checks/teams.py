@@ -1,4 +1,4 @@
-"""Findings about teams, and about budgets and limits that name them."""
+"""Checks of teams, and of the budgets and limits that name a team."""
 
 from collections.abc import Collection, Iterator
 
@@ -13,22 +13,22 @@ _REPORTED = {
     "tickets": ("users", "owners"),
     "world": TEAM_MEMBERS,
 }
-"""Kind of queue to the keys of a team whose members it reports."""
+"""Kind of queue to those keys of a team whose members the queue reports."""
 
 
 def unknown_team(fleet: Fleet) -> Iterator[Finding]:
-    """Warn of a team or member that no queue can report, and of a repeated member."""
+    """Warn about a team or member that no queue can report, and about a repeated member."""
     if not fleet.queues:
         return
     known = set[str]()
     yield from _check_members(fleet, known)
     if any(isinstance(queue, TicketQueue | WorldQueue) for queue in fleet.queues.values()):
-        return  # these report any team
+        return  # these queues report any team
     yield from _check_names(fleet, known)
 
 
 def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
-    """Warn of unreportable members; add teams with a reportable one to `known`."""
+    """Warn about members that no queue reports; add all teams with another member to `known`."""
     kinds = {kind for queue in fleet.queues.values() for kind in _REPORTED[queue.kind]}
     kinds |= {"groups"} if fleet.members and "users" in kinds else set()
     first: dict[tuple[str, str], str] = {}
@@ -55,7 +55,7 @@ def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
 
 
 def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
-    """Return whether a queue may have a member's scope; True for members without one."""
+    """Return whether a queue may have the scope of a member; True if it has no scope."""
     scope, is_within, _ = member.partition("/")
     names_scope = kind == "scopes" or (kind == "workspaces" and is_within)
     if not names_scope or any(isinstance(each, WorldQueue) for each in fleet.queues.values()):
@@ -65,7 +65,7 @@ def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
 
 
 def _check_names(fleet: Fleet, known: Collection[str]) -> Iterator[Finding]:
-    """Warn of budgets and limits of teams that no queue can report."""
+    """Warn about budgets and limits for teams that no queue reports."""
     for name, budget in fleet.budgets.items():
         if budget.team is not None and budget.team not in known:
             meant = nearest(budget.team, sorted(known))
