@@ -1,5 +1,5 @@
-"""Matching of workers and requests. Start with `offers.py`, the specification of matching.
+"""Match workers and requests. Start with `offers.py`, which specifies matching.
 
-`requests.py` determines the tags that a request requires, `sources.py` those that a pool's workers
-provide.
+`requests.py` finds the tags that a request requires, `sources.py` the tags that the workers of a
+pool provide.
 """

@@ -1,10 +1,11 @@
-"""Match requests with the allow-list, the rules of `powerful`.
+"""Match requests with the allow-list, which is the list of rules under `powerful`.
 
-Patterns are RE2, so that none can hang fleet, and match whole names. Every rule that matches
-applies to requests of its task, in the order of the file, until its last day is over.
+Patterns are RE2, so that matching always takes linear time, and they match whole names. All rules
+that match apply to the requests of their task, in the order of the file, until their last day is
+over.
 
-For exports and checks, patterns are split into parts. A part that is neither a word nor a wildcard
-is `other`; an unreadable pattern has no parts.
+For exports and checks, a pattern is split into pieces. A piece that is neither a word nor a
+wildcard is `other`; a pattern that cannot be split has no pieces.
 """
 
 import re
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
     from fleet.model.facts import Request
 
 PATTERN_MEMORY = 256 << 10
-"""Maximum bytes of a compiled pattern; a larger one is refused."""
+"""Maximum size of a compiled pattern in bytes; a larger pattern is refused."""
 _SET_MEMORY = 64 << 20
 _CACHED = 8192
 
 
 @dataclass(frozen=True)
 class RuleMatch:
-    """A rule of the allow-list, its index in `powerful`, and the name that it matches."""
+    """A rule of the allow-list that matches, its index in `powerful`, and the matched name."""
 
     index: int
     rule: PowerfulRule
@@ -43,17 +44,17 @@ class Pattern:
         self._compiled = compiled
 
     def takes(self, name: str) -> bool:
-        """Return whether the pattern matches a whole name."""
+        """Return whether the pattern matches the whole name."""
         return self._compiled.fullmatch(_encode(name)) is not None
 
     def takes_beginning(self, name: str) -> str:
-        """Return the start of a name that matches; empty if none does."""
+        """Return the start of a name that the pattern matches; empty if it matches no start."""
         found = self._compiled.match(_encode(name))
         return "" if found is None else str(found.group(), "utf-8", "replace")
 
 
 class BadPattern(Exception):
-    """A text that is not an RE2 pattern: RE2's message, and the part that it is about."""
+    """A text is not a valid RE2 pattern; has RE2's message and the invalid part."""
 
     def __init__(self, reason: str, part: str) -> None:
         super().__init__(reason)
@@ -63,7 +64,7 @@ class BadPattern(Exception):
 
 @lru_cache(maxsize=_CACHED)
 def compile_pattern(text: str) -> Pattern:
-    """Return a pattern ready to use; raises BadPattern."""
+    """Return the compiled pattern, cached; raises BadPattern."""
     import re2
 
     try:
@@ -76,7 +77,7 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def is_valid(rule: PowerfulRule) -> bool:
-    """Return whether the pattern of a rule is valid RE2."""
+    """Return whether the pattern of a rule is valid in RE2."""
     try:
         compile_pattern(rule.match)
     except BadPattern:
@@ -85,26 +86,26 @@ def is_valid(rule: PowerfulRule) -> bool:
 
 
 def matches_name(rule: PowerfulRule, name: str) -> bool:
-    """Return whether a rule matches a name, even if it expired; raises BadPattern."""
+    """Return whether a rule, even if it is expired, matches a name; raises BadPattern."""
     pattern = compile_pattern(rule.match)
     plain = without_directory(name) if rule.dirs else name
     return pattern.takes(name) or (plain != name and pattern.takes(plain))
 
 
 def is_for_task(rule: PowerfulRule, task: str | None) -> bool:
-    """Return whether a rule applies to requests of a task; None: any task."""
+    """Return whether a rule applies to requests of a task; for None, True."""
     return task is None or rule.task in (None, task)
 
 
 def is_expired(rule: PowerfulRule, today: date) -> bool:
-    """Return whether a rule's last day is over."""
+    """Return whether the last day of a rule is over."""
     return rule.expires is not None and rule.expires < today
 
 
 def rules_for_name(
     fleet: Fleet, name: str, today: date, task: str | None = None
 ) -> tuple[RuleMatch, ...]:
-    """Return every rule that applies to a name today: the specification of AllowList."""
+    """Return all rules that apply to a name today; AllowList returns the same, but faster."""
     return tuple(
         RuleMatch(index, rule, name)
         for index, rule in enumerate(fleet.powerful)
@@ -116,9 +117,9 @@ def rules_for_name(
 
 
 class PatternSet:
-    """Valid patterns that are matched together, as one automaton.
+    """Valid patterns that are matched at the same time, by one automaton.
 
-    If that takes too much memory, each pattern is matched alone, with the same result.
+    If the automaton needs too much memory, each pattern is matched alone; the result is equal.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -126,7 +127,7 @@ class PatternSet:
         self._together = _compile_set(patterns)
 
     def takers(self, name: str) -> list[int]:
-        """Return the sorted indices of the patterns that match a name."""
+        """Return the indices of the patterns that match a name, sorted."""
         found = self._together.Match(_encode(name)) if self._together else None
         if found and len(self._patterns) in found:
             return sorted(found)[:-1]
@@ -135,7 +136,7 @@ class PatternSet:
 
 
 class AllowList:
-    """The rules that have not expired on a day, compiled once for many names."""
+    """The rules that are not expired on a day, compiled once for many names."""
 
     def __init__(self, fleet: Fleet, today: date) -> None:
         self._rules = [
@@ -146,19 +147,19 @@ class AllowList:
         self._patterns = PatternSet([rule.match for _, rule in self._rules])
 
     def rules_for(self, request: "Request") -> tuple[RuleMatch, ...]:
-        """Return every rule that applies to a request, in the order of the file."""
+        """Return all rules that apply to a request, in the order of the file."""
         named = [(name, request.task) for name in names_of(request)]
         found = [match for each in named for match in self.rules_for_name(*each)]
         return tuple(sorted(found, key=lambda match: match.index))
 
     def rules_for_name(self, name: str, task: str | None = None) -> tuple[RuleMatch, ...]:
-        """Return every rule that applies to a name, in the order of the file."""
+        """Return all rules that apply to a name, in the order of the file."""
         return tuple(RuleMatch(*self._rules[place], name) for place in self._places(name, task))
 
     def count_names(self, tasks: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
-        """Map each rule's index in `powerful` to the names that it applies to.
+        """Return a map of index in `powerful` to the names that the rule applies to.
 
-        `tasks` has for each name the tasks of its requests.
+        `tasks` maps each name to the tasks of its requests.
         """
         found: dict[int, list[str]] = {index: [] for index, _ in self._rules}
         for name, of_name in tasks.items():
@@ -177,9 +178,10 @@ class AllowList:
 
 
 def _compile_set(patterns: Sequence[str]) -> Any | None:  # noqa: ANN401 - RE2 has no types
-    """Return all patterns as one set, with a last one that matches everything.
+    """Return all patterns as one set, followed by a pattern that matches all names.
 
-    RE2 reports no error if it runs out of memory while matching; the last one is missing then.
+    If RE2 runs out of memory in a match, it reports no error, but the last pattern does not match.
+    None: the set cannot be compiled.
     """
     import re2
 
@@ -207,7 +209,7 @@ def _encode(text: str) -> bytes:
 
 
 ANYTHING = (".*", ".+", "[^/]*", "[^/]+")
-"""Patterns that match any one part of a name."""
+"""Patterns that match any text as one part of a name."""
 
 _UP_TO = re.compile(r"\{,[0-9]*\}")
 _MAX_ALTERNATIVES = 100
@@ -216,11 +218,11 @@ _SPECIAL = frozenset("\\.[]()*+?{}|^$")
 
 
 class NotFinite(Exception):
-    """A pattern that does not match a short list of words."""
+    """A pattern does not match a short list of words."""
 
 
 def split_top(pattern: str, separator: str) -> list[str]:
-    """Return a pattern's parts, split at separators outside groups and classes."""
+    """Split a pattern at each separator that is not in a group or class."""
     parts = [""]
     depth = 0
     for piece in pieces(pattern):
@@ -233,7 +235,7 @@ def split_top(pattern: str, separator: str) -> list[str]:
 
 
 def pieces(pattern: str) -> Iterator[str]:
-    """Yield the pieces of a pattern: an escape, a class, or one character each."""
+    """Yield the pieces of a pattern: escapes, classes, and single characters."""
     at = 0
     while at < len(pattern):
         end = end_of_piece(pattern, at)
@@ -242,7 +244,7 @@ def pieces(pattern: str) -> Iterator[str]:
 
 
 def end_of_piece(pattern: str, at: int) -> int:
-    """Return the end of the piece that starts at an index."""
+    """Return the index after the piece that starts at this index."""
     if pattern[at] == "\\":
         return min(len(pattern), at + 2)
     if pattern[at] != "[":
@@ -255,7 +257,7 @@ def end_of_piece(pattern: str, at: int) -> int:
 
 
 def with_brace(pattern: str, brace: str) -> str:
-    """Return a pattern with another `{` in `{,9}`: up to 9 in Python, plain text in RE2."""
+    """Return a pattern with another `{` in `{,9}`, which is text in RE2 but 0 to 9 in Python."""
     found, at = "", 0
     for piece in pieces(pattern):
         found += brace if _UP_TO.match(pattern, at) and piece == "{" else piece
@@ -264,19 +266,19 @@ def with_brace(pattern: str, brace: str) -> str:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the top-level alternatives of a pattern, without an outermost group."""
+    """Return the alternatives of a pattern, without a group around the whole pattern."""
     if pattern.startswith("(?:") and _group_close(pattern) == len(pattern) - 1:
         return alternatives(pattern[3:-1])
     return split_top(pattern, "|")
 
 
 def words(pattern: str) -> list[str]:
-    """Return the words that a pattern matches, sorted; raises NotFinite."""
+    """Return the words that a pattern matches, sorted; raises NotFinite if it matches others."""
     return sorted(set(_words(pattern, 0)))
 
 
 def never_takes(pattern: str, characters: str) -> bool:
-    """Return whether a pattern certainly matches no text with one of these characters."""
+    """Return whether a pattern certainly matches no text that has one of these characters."""
     for piece in pieces(pattern):
         if piece == "." or piece.startswith("[^") or "[:" in piece or piece.isspace():
             return False
@@ -297,7 +299,7 @@ def _is_in_class(piece: str, characters: str) -> bool:
 
 
 def _group_close(pattern: str) -> int:
-    """Return the end of the group at the start of the pattern."""
+    """Return the index of the `)` that closes the group at the start; -1 if it is not closed."""
     depth = at = 0
     for piece in pieces(pattern):
         depth += (piece == "(") - (piece == ")")
@@ -334,7 +336,7 @@ def _words_of_atom(atom: str, depth: int) -> list[str]:
 
 
 def _atoms(pattern: str) -> Iterator[str]:
-    """Yield the atoms that a quantifier may follow, each with its `?`."""
+    """Yield each character, class or group of a pattern, with the `?` that follows it."""
     atom, depth = "", 0
     for piece in pieces(pattern):
         if depth == 0 and piece == "?" and atom:
@@ -357,7 +359,7 @@ Kind = Literal["word", "any", "part", "other"]
 _QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 _ANYTHING = "\ue000"
 _NO_SLASH = "\ue001"
-"""Samples for the matches of an `any` and a `part`; no name and no word of a pattern has them."""
+"""Sample text for wildcards: `any` and `part`. No name or pattern contains these characters."""
 _MOST_CHOICES = 6
 _STRANGE = re.compile("[\ue000\ue001]")
 _FLAG = re.compile(r"\(\?[a-zA-Z-]+\)")
@@ -365,10 +367,10 @@ _PUNCTUATION = re.compile(r"[!-.:-@\[-`{-~]")
 
 
 class Piece(NamedTuple):
-    """A piece of a pattern: its place, and its text if it is a word.
+    """A piece of a pattern: its position, and its text if it is a word.
 
-    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is any other piece; `least` is 1
-    if at least one character is needed.
+    `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is any other piece. `least` is 1
+    if the piece matches no empty text.
     """
 
     kind: Kind
@@ -379,7 +381,7 @@ class Piece(NamedTuple):
 
 
 def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
-    """Return the pieces of a valid pattern; None if it cannot be split."""
+    """Split a valid pattern into pieces; None if it cannot be split."""
     if _STRANGE.search(pattern) or r"\Q" in pattern:
         return None
     pieces = tuple(_pieces(pattern))
@@ -387,17 +389,17 @@ def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
 
 
 def is_word(pieces: Sequence[Piece]) -> bool:
-    """Return whether a pattern matches exactly one text."""
+    """Return whether a pattern matches only one text."""
     return all(piece.kind == "word" for piece in pieces)
 
 
 def word_of(pieces: Sequence[Piece]) -> str:
-    """Return the text that a pattern of words matches."""
+    """Return the text that a pattern without wildcards matches."""
     return "".join(piece.text for piece in pieces)
 
 
 def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
-    """Return whether `wide` certainly matches everything that `narrow` matches."""
+    """Return whether `wide` certainly matches all texts that `narrow` matches."""
     simple, samples = simplified(wide), samples_of(narrow)
     if simple is None or not samples:
         return False
@@ -406,17 +408,17 @@ def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
 
 
 def simplified(wide: Sequence[Piece] | None) -> str | None:
-    """Return a pattern to match with `samples_of` others; None if it has `other` pieces."""
+    """Return a pattern to match with texts of `samples_of`; None if it has `other` pieces."""
     if wide is None or any(piece.kind == "other" for piece in wide):
         return None
     return "(?s)" + "".join(map(_sample_pattern, wide))
 
 
 def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
-    """Return texts such that a pattern that matches them all matches all that `narrow` matches.
+    """Return sample texts of a pattern: a pattern that matches all samples matches all its texts.
 
-    Every wildcard becomes one character that only a wildcard can match, or is removed if it may be
-    empty. Returns no texts if there would be too many, or if the pattern cannot be read.
+    A sample replaces each wildcard by one character that only a wildcard matches, or by no
+    character if the wildcard may be empty. Empty if there are too many samples or no pieces.
     """
     if narrow is None:
         return ()
@@ -427,7 +429,7 @@ def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
 
 
 def segments(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Return pieces split at slashes."""
+    """Split pieces at slashes."""
     found: list[list[Piece]] = [[]]
     for piece in pieces:
         if piece.kind == "word" and piece.text == "/":
@@ -445,7 +447,7 @@ def _samples(piece: Piece) -> tuple[str, ...]:
 
 
 def _changes_others(piece: Piece) -> bool:
-    """Return whether a piece affects other pieces: an alternative, or a flag like (?i)."""
+    """Return whether a piece affects other pieces, for example an alternative or a flag (?i)."""
     return piece.kind == "other" and (piece.text == "|" or bool(_FLAG.match(piece.text)))
 
 
@@ -460,7 +462,7 @@ def _pieces(pattern: str) -> Iterator[Piece]:
     at = 0
     while at < len(pattern):
         if _is_anchor(pattern, at):
-            at += 1  # whole names are matched anyway
+            at += 1  # patterns match whole names, so anchors have no effect
             continue
         end, word = _atom(pattern, at)
         quantifier = _QUANTIFIED.match(pattern, end)
@@ -482,7 +484,7 @@ def _is_anchor(pattern: str, at: int) -> bool:
 
 
 def _repeat_piece(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
-    """Return a repeated piece; `.*?` equals `.*`, because whole names are matched."""
+    """Return a piece with its quantifier; `.*?` equals `.*`, as patterns match whole names."""
     start, end = place
     sign = quantifier.removesuffix("?")
     if written in (".", "[^/]") and sign in ("*", "+"):
@@ -492,7 +494,7 @@ def _repeat_piece(written: str, quantifier: str, place: tuple[int, int]) -> Piec
 
 
 def _atom(pattern: str, at: int) -> tuple[int, str | None]:
-    """Return the end of a piece, and its text if it is a plain character."""
+    """Return the index after a piece, and the character that it matches; None for other pieces."""
     first = pattern[at]
     if first == "\\" and at + 1 < len(pattern):
         following = pattern[at + 1]

@@ -1,4 +1,4 @@
-"""Facts of a queue that apply to all of its requests."""
+"""Facts from one reading of a queue that apply to all requests of the queue."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -9,31 +9,31 @@ from fleet.schema.model import DebusineQueue, Fleet, WorldQueue
 from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
-    # Checks of fleet.yaml need this package and no facts.
+    # Checks of fleet.yaml import this package without facts.
     from fleet.model.facts import Demand, TaskHistory
 
 ENVIRONMENTS = "environments"
-"""The table of `lookups` that a queue may provide itself."""
+"""Name of the table of `lookups` that a queue itself may provide."""
 
 
 @dataclass(frozen=True, eq=False)
 class QueueContext:
-    """Facts from one reading of a queue, in addition to its requests."""
+    """Facts from one reading of a queue that are not in its requests."""
 
     stored: bool = False
-    """The queue stored the tags when a request became pending; they take precedence."""
+    """The queue stored tags when requests became pending; the stored tags take precedence."""
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     history: "Mapping[tuple[str, str], tuple[TaskHistory, ...]]" = field(default_factory=dict)
-    """By task and package."""
+    """Task and package to the resources that earlier runs used."""
     any_environment: bool = False
-    """A request may run on any architecture while no look-up knows its environment."""
+    """A request whose environment is in no look-up table may run on any architecture."""
 
 
 NOTHING = QueueContext()
 
 
 def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueContext:
-    """Return the context of a reading's requests."""
+    """Return the facts that apply to the requests of a reading."""
     history: defaultdict[tuple[str, str], list[TaskHistory]] = defaultdict(list)
     for each in demand.history:
         history[each.task, each.package].append(each)
@@ -42,7 +42,7 @@ def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueCo
 
 
 def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
-    """Return the cached context if a reading has the same objects, as in a simulation."""
+    """Return the facts that apply to the requests of a reading, cached for the same objects."""
     rests_on = (demand.stored, demand.environments, demand.history)
     declared = fleet.queues.get(queue)
     is_any = isinstance(declared, DebusineQueue | WorldQueue) and declared.any_environment
@@ -55,7 +55,7 @@ def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
 
 
 def find_differing_records(fleet: Fleet, context: QueueContext) -> Iterator[str]:
-    """Yield the differences between the file's table of environments and the queue's."""
+    """Yield each difference between the environments in fleet.yaml and those of the queue."""
     if not any(rule.lookup == ENVIRONMENTS for rule in fleet.derive):
         return
     own = fleet.lookups.get(ENVIRONMENTS, {})

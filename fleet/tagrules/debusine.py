@@ -1,12 +1,12 @@
-"""The valid tags of a worker at Debusine, and numbers as class tags.
+"""The valid tags of a worker in Debusine, and numbers in the form of class tags.
 
-In Debusine 0.16 a worker's tags are those it reports (except classes and types), those its
-administrator set (except types), and one for its type. Only the administrator can set its
-requirements on requests.
+In Debusine 0.16, a worker has the tags that it reports (except classes and types), the tags that
+its administrator set (except types), and a tag for its type. Only the administrator can set the
+tags that it requires of requests.
 
-Debusine has no numbers, so a worker provides a class tag for each rung that it reaches, and a
-request requires the lowest rung that is not below its minimum. A minimum between two rungs is
-rounded up.
+Debusine has no numbers. A worker therefore provides a class tag for each step of a ladder up to
+its number, and a request requires the tag of the lowest step that is not below its minimum. A
+minimum between two steps is rounded up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ TYPE_PREFIX = "worker:type:"
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """The fields of a worker in Debusine's database that decide its assignments."""
+    """The columns of a worker in Debusine's database that decide which work it gets."""
 
     worker_type: str
     static_metadata: Mapping[str, Any]
@@ -32,7 +32,7 @@ class WorkerRow:
 
     @property
     def provides(self) -> frozenset[str]:
-        """Return the tags that the worker provides, according to Debusine."""
+        """Return the tags that the worker provides by Debusine's rules."""
         reported = tags_in(self.dynamic_metadata, "provided_tags")
         written = tags_in(self.static_metadata, "provided_tags")
         return frozenset(
@@ -43,33 +43,33 @@ class WorkerRow:
 
     @property
     def requires(self) -> frozenset[str]:
-        """Return the tags that a request must provide to run on the worker."""
+        """Return the tags that a request must have so that it can run on the worker."""
         return frozenset(tags_in(self.static_metadata, "required_tags"))
 
 
 def tags_in(metadata: object, key: str) -> list[str]:
-    """Return the tags under a key of a worker's metadata, which users may edit too."""
+    """Return the tags under one key of a worker's metadata; users may have edited the metadata."""
     found = metadata.get(key) if isinstance(metadata, Mapping) else None
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 
 RUNGS: tuple[Decimal, ...] = (Decimal(0), *(Decimal(2**power) for power in range(41)))
-"""0 and the powers of two beyond the highest number that a tag may state."""
+"""Steps of the ladder: 0 and the powers of two up to the highest number in a tag."""
 
 
 def ladder(name: str, number: Decimal, rungs: Iterable[Decimal] = RUNGS) -> tuple[str, ...]:
-    """Return the tags that a worker with this number provides, lowest first."""
+    """Return the class tags of a worker that has this number, the lowest first."""
     return tuple(_tag(name, rung) for rung in sorted(set(rungs)) if rung <= number)
 
 
 def rung_of_minimum(name: str, minimum: Decimal, rungs: Iterable[Decimal] = RUNGS) -> str | None:
-    """Return the tag for a minimum; None if it is above the highest rung."""
+    """Return the class tag for a minimum; None if the minimum is above the highest step."""
     above = [rung for rung in rungs if rung >= minimum]
     return _tag(name, min(above)) if above else None
 
 
 def rungs_for(minimums: Iterable[Numbers]) -> tuple[Decimal, ...]:
-    """Return the usual rungs and these minimums, so that each of them is exact."""
+    """Return the usual steps and these minimums, so that no minimum is rounded."""
     asked = {number for numbers in minimums for _, number in numbers}
     return tuple(sorted({*RUNGS, *asked}))
 
@@ -79,13 +79,13 @@ def _tag(name: str, rung: Decimal) -> str:
 
 
 def rungs_of(fleet: Fleet) -> tuple[Decimal, ...]:
-    """Return the rungs for a fleet.yaml, with the minimums that it requires."""
+    """Return the steps for a fleet, which include the minimums that fleet.yaml requires."""
     asked = [rule.ask for rule in fleet.powerful] + [[rule.ask] for rule in fleet.derive]
     return rungs_for(ask_of_tags(fleet, tags).minimums for tags in asked)
 
 
 def static_tags(fleet: Fleet, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the tags that a pool's workers provide and require, by Debusine's keys."""
+    """Return the tags that the workers of a pool provide and require, by Debusine's keys."""
     pool = fleet.pools[name]
     offer = offer_of_pool(fleet, name, ())
     classes = sorted(tag for tag in offer.provides if tag.startswith(CLASS))

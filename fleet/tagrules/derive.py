@@ -1,8 +1,8 @@
-"""Derive tags from a request's task data, its tags and its history, by the rules of `derive`.
+"""Derive tags from a request's task data, tags and history, by the rules under `derive`.
 
-Rules are applied until they add nothing, because a rule may build on what another derived (`tag`);
-their order does not matter, and a cycle is a finding. Rules with `history` come last: they give a
-minimum only if the request has none of that number.
+A rule may depend on a tag that another rule derived, so rules are applied until they add no tag.
+The order of rules does not matter; a cycle is a finding. Rules with `history` are applied last:
+they add a minimum only if the request has no minimum of that number.
 """
 
 import json
@@ -31,7 +31,7 @@ _PERCENT = 100
 
 
 def number_of(template: str) -> str | None:
-    """Return the name of the number whose minimum a template requires; None for other tags."""
+    """Return the name of the number whose minimum a template requires; None for a plain tag."""
     match = _MINIMUM.fullmatch(template)
     return match["name"] if match else None
 
@@ -39,7 +39,7 @@ def number_of(template: str) -> str | None:
 def needed_by_history(
     rule: DeriveRule, request: "Request", context: QueueContext, known: Iterable[str]
 ) -> tuple[int, str] | None:
-    """Return the GiB that a request needs by its history, with the reason; None if unknown."""
+    """Return the GiB that a request needs by its history, and the reason; None if unknown."""
     wanted = rule.history
     own = any(">=" in tag and tag_name(tag) == number_of(rule.ask) for tag in known)
     if wanted is None or request.package is None or own:
@@ -63,26 +63,26 @@ _PLACEHOLDER = re.compile(r"\{value(?:\.([^{}]+))?\}")
 _TAG = re.compile(TAG_PATTERN)
 _MAX_TAG_LENGTH = 200
 _MAX_KEY = 1000
-"""Maximum characters of a key of `lookups` (`Text`)."""
+"""Maximum length of a key in `lookups` in characters (`Text`)."""
 _MAX_SHOWN = 60
-"""Maximum characters of a value in a sentence."""
+"""Maximum length of a value in a sentence in characters."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A tag that a rule of `derive` adds to a request, with the reason."""
+    """A tag that a rule of `derive` adds to a request, and the reason."""
 
     tag: str
     index: int
     because: str
     value: str = ""
-    """The value of the request that gives the tag; empty if the rule gives it to all requests."""
+    """Value in the request that causes the tag; empty if all requests get the tag."""
 
 
 def derive(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> tuple[Derived, ...]:
-    """Return the tags that the rules add to a request that requires `tags`, in rule order."""
+    """Return the tags that rules add to a request with the tags `tags`, in the order of rules."""
     given = frozenset(tags)
     numbered = list(enumerate(fleet.derive))
     plain = [(index, rule) for index, rule in numbered if rule.history is None]
@@ -99,7 +99,7 @@ def derive(
         return frozenset(new)
 
     def follow(new: frozenset[str]) -> None:
-        # Without a cycle, each round applies at least one further rule.
+        # Without a cycle, each round applies at least one new rule.
         for _ in plain:
             if not new:
                 return
@@ -112,7 +112,7 @@ def derive(
 
 
 class _Input(NamedTuple):
-    """The values that rules of `derive` read."""
+    """The data that a rule of `derive` reads."""
 
     fleet: Fleet
     request: "Request"
@@ -122,15 +122,15 @@ class _Input(NamedTuple):
 
 @dataclass(frozen=True)
 class UnknownTag:
-    """A tag of a rule of `derive` that does not follow from a value found."""
+    """A tag that a rule of `derive` should add, but that is unknown for a value."""
 
     index: int
     """Index of the rule in `derive`."""
     because: str
     value: str
-    """The value that gives no tag."""
+    """The value for which the tag is unknown."""
     entry: tuple[str, ...] = ()
-    """The missing key of fleet.yaml that would determine the tag: a look-up's row and its part."""
+    """Path of the missing key in fleet.yaml that would define the tag: look-up, row and part."""
 
 
 _ARCHITECTURE = "{value.architecture}"
@@ -138,7 +138,7 @@ ENVIRONMENT_KEYS = frozenset({"environment", "environment_id"})
 
 
 def is_about_environments(rule: DeriveRule) -> bool:
-    """Return whether a rule turns the environment of a request into a tag."""
+    """Return whether a rule derives a tag from the environment of a request."""
     if rule.from_ is None or "{" not in rule.ask:
         return False
     if rule.from_.rpartition(".")[2] not in ENVIRONMENT_KEYS:
@@ -149,10 +149,10 @@ def is_about_environments(rule: DeriveRule) -> bool:
 def find_unknown_tags(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> Iterator[UnknownTag]:
-    """Yield the rules whose tag is unknown although task data or a tag have a value for it.
+    """Yield an UnknownTag for each rule that has a value in the request, but no tag for it.
 
-    `tags` are those of the request, including derived ones. Either no look-up has an environment,
-    or the environment has no architecture; any other value is no text or number that fits the tag.
+    `tags` are the tags of the request, including derived ones. Either the environment is in no
+    look-up table or has no architecture there, or the value cannot be part of a tag.
     """
     to = _Input(fleet, request, context, frozenset(tags))
     for index, rule in enumerate(fleet.derive):
@@ -172,9 +172,9 @@ def find_unknown_tags(
 def _unknown_environments(
     to: _Input, rule: DeriveRule, values: Sequence[object]
 ) -> Iterator[object]:
-    """Yield the unknown environments, unless another tag of the same kind is known.
+    """Yield the unknown environments, unless the request has another tag of the same kind.
 
-    A `worker:build-arch:arm64` that the queue stored needs no look-up.
+    For example, the queue stored `worker:build-arch:arm64`, so that no look-up is needed.
     """
     kind = rule.ask.partition("{")[0]
     if not (kind and any(tag.startswith(kind) for tag in to.known)):
@@ -182,7 +182,7 @@ def _unknown_environments(
 
 
 def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
-    """Return the key of fleet.yaml that would make an environment known; () if impossible."""
+    """Return the path of the missing key in fleet.yaml; empty if no key can define the tag."""
     parts, written = parts_of(rule.ask), _write(value)
     if rule.lookup is None or not parts or not 1 <= len(written) <= _MAX_KEY:
         return ()
@@ -195,7 +195,7 @@ def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ..
 def _unusable_values(
     to: _Input, rule: DeriveRule, values: Sequence[object]
 ) -> Iterator[tuple[str, str]]:
-    """Yield why values do not become the tag of a rule, with each value."""
+    """Yield the reason why a value cannot be part of the rule's tag, and the value."""
     needed = f"a text or number, in a tag of at most {_MAX_TAG_LENGTH} characters"
     if _is_number(to.fleet, rule):
         needed = "a number from 0 to 999999999999"
@@ -209,7 +209,7 @@ def _unusable_values(
 
 
 def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
-    """Return why the tag of an environment is unknown; "" if it is known."""
+    """Return the reason why the tag of an environment is unknown; empty if it is known."""
     records = list(_lookup_records(to, rule, value))
     table = f"lookups.{rule.lookup} lacks it" if rule.lookup else "the rule has no `lookup`"
     if rule.lookup == ENVIRONMENTS:
@@ -227,7 +227,7 @@ def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
 
 
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
-    """Return the indices of rules that form a cycle; empty without a cycle."""
+    """Return the indices of rules that form a cycle; empty if there is no cycle."""
     consumers = _Consumers(enumerate(rules))
     done: set[int] = set()
     for start in range(len(rules)):
@@ -248,7 +248,7 @@ def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
 
 
 class _Consumers:
-    """The rules that build on a tag."""
+    """Finds the rules that depend on a tag."""
 
     def __init__(self, rules: Iterable[tuple[int, DeriveRule]]) -> None:
         self._by_tag: dict[str, list[int]] = {}
@@ -256,16 +256,16 @@ class _Consumers:
             if rule.tag is not None:
                 self._by_tag.setdefault(rule.tag, []).append(index)
         self._sorted = sorted(self._by_tag)
-        # A request's tag may be much longer than any pattern.
+        # A request's tag may be much longer than the longest pattern.
         self._longest = max(map(len, self._by_tag), default=0)
 
     def by_tags(self, tags: Iterable[str]) -> list[int]:
-        """Return the indices of the rules that build on one of these tags."""
+        """Return the indices of the rules that depend on one of these tags."""
         patterns = {pattern for tag in tags for pattern in (tag, *self._prefixes(tag))}
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def by_rule(self, rule: DeriveRule) -> list[int]:
-        """Return the indices of the rules that may build on the tag of this one."""
+        """Return the indices of the rules that may depend on a tag of this rule."""
         before, found, _ = rule.ask.partition("{")
         if not found:
             return self.by_tags([rule.ask])
@@ -275,27 +275,27 @@ class _Consumers:
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def _prefixes(self, tag: str) -> Iterator[str]:
-        """Yield every pattern with a `*` that a tag matches, if it may be one of these rules."""
+        """Yield the patterns with `*` that match a tag and are no longer than the longest one."""
         return (f"{tag[:length]}*" for length in range(min(len(tag), self._longest) + 1))
 
 
 def placeholders(template: str) -> tuple[str, ...]:
-    """Return the placeholders in a template, invalid ones included."""
+    """Return the placeholders in a template, with invalid ones."""
     return tuple(match.group() for match in re.finditer(r"\{[^{}]*\}|[{}]", template))
 
 
 def parts_of(template: str) -> tuple[str, ...]:
-    """Return the parts of a record that a template needs: `architecture` of a look-up's row."""
+    """Return the parts of a look-up's row that a template needs, for example `architecture`."""
     return tuple(match[1] for match in _PLACEHOLDER.finditer(template) if match[1])
 
 
 def is_placeholder(text: str) -> bool:
-    """Return whether a placeholder is valid."""
+    """Return whether a placeholder has a valid form."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def _applies(to: _Input, rule: DeriveRule) -> bool:
-    """Return whether a rule is for requests of this task and kind."""
+    """Return whether a rule applies to this request's task and kind of build."""
     if rule.task is not None and rule.task != to.request.task:
         return False
     return rule.source_build is None or rule.source_build == is_source_build(to.request)
@@ -311,7 +311,7 @@ def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
 
 
 def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
-    """Yield each value of `{value}`, its source in words, and the value that decides."""
+    """Yield a value for `{value}`, its origin as text, and the value in the request."""
     if rule.history is not None:
         found = needed_by_history(rule, to.request, to.context, to.known)
         if found is not None:
@@ -330,7 +330,7 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
 
 
 def _match_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each tag that a pattern matches, and the part that its `*` matches."""
+    """Yield each tag that matches a pattern, and the part of the tag that matches `*`."""
     prefix = pattern.removesuffix("*")
     for tag in sorted(known):
         if tag == pattern or (pattern.endswith("*") and tag.startswith(prefix)):
@@ -338,7 +338,7 @@ def _match_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]
 
 
 def at_path(data: object, path: str) -> object:
-    """Return the value at a dotted path; None if absent."""
+    """Return the value at a dotted path; None if it is missing."""
     for step in path.split("."):
         if isinstance(data, dict):
             data = data.get(step)
@@ -359,9 +359,9 @@ def _members(value: object) -> Iterator[object]:
 
 
 def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
-    """Yield the records of a value: its rows in the tables, else those of its look-up string.
+    """Yield the rows of a value in the look-up tables; without rows, its look-up string as a row.
 
-    The file and the queue may each have a row; if they differ, the request gets the tags of both.
+    The tables of file and queue may both have a row; if the rows differ, both give tags.
     """
     tables: list[Mapping[str, Mapping[str, str]]] = []
     tables += [to.fleet.lookups.get(rule.lookup, {})] if rule.lookup else []
@@ -379,12 +379,12 @@ def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[obj
 
 
 def _row_names(value: object) -> set[str]:
-    """Return the names that the row of a value may have in a look-up."""
+    """Return the possible names of a value's row in a look-up table."""
     return {str(value), _write(value)} if isinstance(value, str | int | float) else set()
 
 
 def _read_lookup(value: object) -> dict[str, str] | None:
-    """Read Debusine's look-up strings, as in debian/match:codename=trixie:architecture=arm64."""
+    """Parse a look-up string of Debusine, like debian/match:codename=trixie:architecture=arm64."""
     if not isinstance(value, str) or "/match:" not in value:
         return None
     collection, _, conditions = value.partition("/match:")
@@ -393,11 +393,11 @@ def _read_lookup(value: object) -> dict[str, str] | None:
 
 
 _UNUSABLE = ""
-"""No tag: a value exists but does not fit into it."""
+"""Result for a value that exists but cannot be part of a tag."""
 
 
 def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
-    """Return the tag of a rule for a value; None if a placeholder has no value, else _UNUSABLE."""
+    """Return the tag of a rule for a value, or _UNUSABLE; None without a value for its `{…}`."""
     parts = []
     for match in _PLACEHOLDER.finditer(rule.ask):
         if match[1] and not isinstance(value, dict | list):
@@ -414,12 +414,12 @@ def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
         return tag
     if _is_number(fleet, rule) and not read_minimums([tag], [tag_name(tag)])[1]:
         return _UNUSABLE
-    # A tag without `*` has an empty value.
+    # For a tag without `*`, the value is empty.
     return tag if rule.from_ is None or all(parts) else _UNUSABLE
 
 
 def is_tag(text: str) -> bool:
-    """Return whether fleet.yaml could name a tag: a queue's may be longer."""
+    """Return whether a text is a valid tag in fleet.yaml; tags of a queue may be longer."""
     return len(text) <= _MAX_TAG_LENGTH and _TAG.match(text) is not None
 
 
@@ -430,7 +430,7 @@ def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:
 
 
 def value_for(rule: DeriveRule, tag: str) -> str:
-    """Return the value of the only placeholder with which a rule gives a tag; "" if impossible."""
+    """Return the value for which a rule adds this tag; empty if the tag does not fit the rule."""
     if len(placeholders(rule.ask)) != 1:
         return ""
     before, _, rest = rule.ask.partition("{")
@@ -440,7 +440,7 @@ def value_for(rule: DeriveRule, tag: str) -> str:
 
 
 def _write(value: object) -> str:
-    """Return a text without blanks around it, or a number without needless decimal places."""
+    """Return a text without surrounding blanks, or a number without trailing zeros."""
     if isinstance(value, float) and isfinite(value):
         value = int(value) if value.is_integer() else f"{Decimal(repr(value)):f}"
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -449,7 +449,7 @@ def _write(value: object) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a value of task data as JSON, cut if long."""
+    """Return a value of task data as JSON, cut to a maximum length."""
     text = value if isinstance(value, str) and value.strip() == value != "" else repr(value)
     if isinstance(value, bool | dict | list):
         text = json.dumps(value, default=str)

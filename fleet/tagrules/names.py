@@ -1,7 +1,7 @@
-"""The names of requests that the allow-list matches.
+"""The names of requests, with which the patterns of the allow-list are compared.
 
 Copr: `owner/project[:directory]/chroot/package`; Debusine: `scope/workspace/architecture/source`.
-A request with a slash within a part has no name, because it could pass for another one.
+A request has no name if a part contains a slash, because it could pass for another request.
 """
 
 from collections import defaultdict
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.schema.rules import SOURCE_CHROOT
 
 if TYPE_CHECKING:
-    # Checks of fleet.yaml need the words below and no facts.
+    # Checks of fleet.yaml import the words below without facts.
     from fleet.model.facts import Request, World
 
 SOURCE_ARCHITECTURE = "source"
-"""The architecture in the name of a Debusine request that builds source packages only."""
+"""Architecture in the name of a Debusine request that only builds a source package."""
 ANY_ARCHITECTURE = "any"
-"""The architecture in the name of a Debusine request that any worker may run."""
+"""Architecture in the name of a Debusine request that can run on any worker."""
 PARTS = 4
-"""Number of parts of every name."""
+"""Number of parts in each name."""
 
 _BUILD_ARCH = "worker:build-arch:"
 _SOURCE_PACKAGE = "task:source-package:"
@@ -28,20 +28,20 @@ _ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 
 
 class RecordedNames(NamedTuple):
-    """The names of a recorded world; not complete if a queue was unknown or only sampled."""
+    """The names in a recorded world; incomplete if a queue was not read, or only in part."""
 
     tasks: Mapping[str, Collection[str]]
-    """Each name, sorted, to the tasks of its requests."""
+    """Name to the tasks of its requests, sorted by name."""
     complete: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names, sorted."""
+        """Return all names, sorted."""
         return tuple(self.tasks)
 
 
 def names_of(request: "Request") -> tuple[str, ...]:
-    """Return the names that patterns are matched with; none if a part is unknown."""
+    """Return the names of a request; empty if a part of the name is unknown."""
     found = (*_copr_names(request), *_debusine_names(request))
     return tuple(
         dict.fromkeys("/".join(parts) for parts in found if not any("/" in part for part in parts))
@@ -49,13 +49,13 @@ def names_of(request: "Request") -> tuple[str, ...]:
 
 
 def package_of(request: "Request") -> str:
-    """Return the source package of a request; empty if unknown."""
+    """Return the source package of a request; empty if it is unknown."""
     tagged = (tag for tag in request.provided if tag.startswith(_SOURCE_PACKAGE))
     return request.package or next(tagged, "").removeprefix(_SOURCE_PACKAGE)
 
 
 def is_source_build(request: "Request") -> bool:
-    """Return whether a request builds source packages only."""
+    """Return whether a request builds only a source package."""
     if request.project is not None:
         return request.chroot in (None, SOURCE_CHROOT)
     components = request.task_data.get("build_components")
@@ -65,8 +65,7 @@ def is_source_build(request: "Request") -> bool:
 def without_directory(name: str) -> str:
     """Return a name without the directory of its project: a/b:pr:7/c/d becomes a/b/c/d.
 
-    The directory is the first colon of the second part and the text after it, up to the next
-    slash.
+    The directory is the text from the first colon in the second part up to the next slash.
     """
     owner, slash, rest = name.partition("/")
     project, more, tail = rest.partition("/")
@@ -90,7 +89,7 @@ def recorded_names(world: "World") -> RecordedNames:
 
 
 def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return each name, sorted, with the tasks of its requests."""
+    """Return a map of name to the tasks of its requests, sorted by name."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for name, task in named:
         found[name].add(task)
@@ -98,7 +97,7 @@ def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]
 
 
 def _copr_names(request: "Request") -> Iterator[tuple[str, ...]]:
-    # The package of an uploaded source build is unknown until it was built.
+    # The package of an uploaded source build is unknown until the build has finished.
     if request.owner and request.project and (request.package or is_source_build(request)):
         chroot = request.chroot or SOURCE_CHROOT
         yield (request.owner, request.project, chroot, request.package or "")

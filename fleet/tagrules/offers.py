@@ -1,11 +1,11 @@
-"""The specification of matching: one request against one worker.
+"""The specification of matching: whether one worker may run one request.
 
 A worker may run a request if `request.required <= worker.provides` and `worker.requires <=
-request.provided` (Debusine's rule), every minimum is reached, and the request requires every
-exclusive tag that the worker provides. Every faster form has to agree with this one.
+request.provided` (Debusine's rule), each minimum is reached, and the request requires every
+exclusive tag that the worker provides. All faster implementations must give the same result.
 
-Many requests are matched together with bits of an integer: a request costs one `&` for each tag
-that it requires, independent of the number of offers.
+For many requests, the workers that provide a tag are bits of an integer. A request costs one `&`
+per required tag, however many workers there are.
 """
 
 from bisect import bisect_left
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 class Offer(NamedTuple):
-    """The tags that the workers of one pool provide and require."""
+    """The tags and numbers that a pool's workers provide, and the tags that they require."""
 
     provides: frozenset[str]
     requires: frozenset[str] = frozenset()
     exclusive: frozenset[str] = frozenset()
     on_demand: frozenset[str] = frozenset()
     numbers: Numbers = ()
-    """The worker's value of each numeric tag, sorted by name."""
+    """Name of each number to the worker's value, sorted by name."""
 
 
 class Ask(NamedTuple):
-    """The requirements of a request on a worker, and the tags that it provides."""
+    """The tags and minimums that a request requires, and the tags that it provides."""
 
     required: frozenset[str]
     provided: frozenset[str] = frozenset()
     minimums: Numbers = ()
-    """The minimum of each numeric tag, sorted by name."""
+    """Name of each number to the required minimum, sorted by name."""
 
 
 class Mismatch(NamedTuple):
-    """Reasons why a worker may not run a request; empty if it may."""
+    """The reasons why a worker may not run a request; all empty if the worker may."""
 
     missing: tuple[str, ...] = ()
     not_brought: tuple[str, ...] = ()
@@ -54,12 +54,12 @@ class Mismatch(NamedTuple):
     too_small: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is any mismatch."""
+        """Return whether there is a reason."""
         return bool(self.missing or self.not_brought or self.not_asked or self.too_small)
 
 
 def satisfies(ask: Ask, offer: Offer) -> bool:
-    """Return whether a worker with this offer may run a request with these requirements."""
+    """Return whether a worker with this offer may run a request with this ask."""
     return (
         ask.required <= offer.provides
         and offer.requires <= ask.provided
@@ -69,7 +69,7 @@ def satisfies(ask: Ask, offer: Offer) -> bool:
 
 
 def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
-    """Return every tag and number that keeps a request from a worker, sorted."""
+    """Return the tags and numbers that prevent the worker from running the request, sorted."""
     return Mismatch(
         missing=tuple(sorted(ask.required - offer.provides)),
         not_brought=tuple(sorted(offer.requires - ask.provided)),
@@ -79,9 +79,9 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
 
 
 def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
-    """Return the tags that a request must also require for a new worker with this offer.
+    """Return the tags that a request must also require, so that a new worker may serve it.
 
-    None: it does not fit, whatever other tags it requires.
+    None: the offer does not fit, even with further required tags.
     """
     mismatch = find_mismatch(ask, offer)
     if mismatch.missing or mismatch.not_brought or mismatch.too_small:
@@ -93,16 +93,16 @@ def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
 
 
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
-    """Return the ask of a request that requires these tags, including minimums."""
+    """Return the ask of a request with these required tags (also minimums) and provided tags."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)
     return Ask(required=plain, provided=frozenset(provided), minimums=minimums)
 
 
 def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
-    """Return the offer of a pool's workers, even if no worker has ever booted.
+    """Return the offer of a pool's workers, which is known before a worker has ever booted.
 
-    It combines the image's boot test (before it, the image's `provides`), the machine's figures in
-    the catalogue, and the pool's `provides`.
+    It combines the tags that the image's test proved (before the test, `provides` of the image),
+    the sizes of the machine type, and `provides` of the pool.
     """
     known = tuple(images)
     return remembered(fleet, ("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
@@ -122,7 +122,7 @@ def _weigh_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> 
 def offer_of_worker(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker"
 ) -> Offer:
-    """Return the offer of a pool's worker that has reported its tags."""
+    """Return the offer of a worker by the tags that it reported."""
     provided = worker_sources(pool_sources(fleet, name, images), worker.provides)
     return _offer(fleet, weigh(fleet, name, provided), worker.requires)
 
@@ -130,7 +130,7 @@ def offer_of_worker(
 def find_doubts(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker | None" = None
 ) -> tuple[Doubt, ...]:
-    """Return the tags of a pool, or of a worker in it, that do not count, with reasons."""
+    """Return the tags of a pool, or of one of its workers, that have no effect, with reasons."""
     known = tuple(images)
     if worker is None:
         return _weigh_pool(fleet, name, known).doubts
@@ -139,7 +139,7 @@ def find_doubts(
 
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
-    """Return the offer of a worker with these tags, unchecked."""
+    """Return the offer of a worker with these tags, without checks."""
     tags, numbers = read_numbers(provides, Vocabulary(fleet).numeric)
     return _offer(fleet, Weighed(tags, numbers, ()), requires)
 
@@ -159,7 +159,7 @@ _NO_SHORTFALL = Decimal(0)
 
 
 class Nearness:
-    """Counts how far each offer is from matching a request, with tags as bits of an integer."""
+    """Counts the mismatches between a request and each offer; tags are bits of an integer."""
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self.offers = offers
@@ -191,7 +191,7 @@ class Nearness:
 
 
 def _relative_shortfall(minimums: Numbers, numbers: Numbers) -> Decimal:
-    """Return the sum of the relative shortfalls of numbers below minimums."""
+    """Return the sum of the relative differences between minimums and lower numbers."""
     have = dict(numbers)
     short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
     return sum(
@@ -200,12 +200,12 @@ def _relative_shortfall(minimums: Numbers, numbers: Numbers) -> Decimal:
     )
 
 
-_ABSENT = Decimal(-1)  # the worker does not state the number, as in `unmet`
+_ABSENT = Decimal(-1)  # the worker has no such number, as in `unmet`
 _DIGITS = bytes(byte == ord("1") for byte in range(256))
 
 
 class Matcher:
-    """Finds the offers that fit an ask."""
+    """Finds all offers that fit a request."""
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self._keys = tuple(sorted(offers))
@@ -232,17 +232,17 @@ class Matcher:
         self._by_bits: dict[int, tuple[str, ...]] = {}
 
     def fitting(self, ask: Ask) -> tuple[str, ...]:
-        """Return the sorted keys of the offers that fit this ask."""
+        """Return the keys of the offers that fit this ask, sorted."""
         bits = self._providing_all(ask.required)
         if bits and self._requiring:
-            # Offers require few of its provided tags, and almost never its package.
+            # Offers require few tags of a request, and almost never the tag of its package.
             bits &= self._requiring_only(ask.provided & self._required)
         if bits and ask.minimums:
             bits &= self._reaching(ask.minimums)
         return self._keys_of(bits)
 
     def _providing_all(self, required: frozenset[str]) -> int:
-        """Return the offers, as bits, that provide all these tags and no other exclusive tag."""
+        """Return the offers, as bits, with all required tags and without other exclusive tags."""
         known = self._by_required.get(required)
         if known is None:
             known = self._everyone
@@ -287,7 +287,7 @@ class Matcher:
 
 
 class _Ranked:
-    """One numeric tag of every offer, in the order of the numbers."""
+    """One number of all offers, sorted by value."""
 
     def __init__(self, numbers: list[Decimal]) -> None:
         together: defaultdict[Decimal, int] = defaultdict(int)
@@ -302,11 +302,11 @@ class _Ranked:
         self._bits = [*reversed(bits), 0]
 
     def at_least(self, least: Decimal) -> int:
-        """Return the offers with at least this number."""
+        """Return the offers, as bits, whose number is at least this value."""
         return self._bits[bisect_left(self._levels, least)]
 
 
 def match(asks: Iterable[Ask], offers: Mapping[str, Offer]) -> dict[Ask, tuple[str, ...]]:
-    """Map each distinct ask to the sorted keys of the fitting offers."""
+    """Return a map of each different ask to the keys of the offers that fit, sorted."""
     matcher = Matcher(offers)
     return {ask: matcher.fitting(ask) for ask in dict.fromkeys(asks)}

@@ -1,8 +1,8 @@
-"""The tags that a request requires: the source of each, and the refused ones.
+"""The tags that a request requires, with the source of each, and the refused tags.
 
-Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag
-required without permission does not count and is a `TagRefusal`. Tags that the queue stored with a
-request take precedence; one that a newer rule would add is an `AddedTag`.
+Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag that
+its source may not require has no effect and becomes a `TagRefusal`. If the queue stored tags with
+a request, only these count; a further tag by a newer rule becomes an `AddedTag`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,15 +23,15 @@ from fleet.tagrules.offers import Ask
 from fleet.tagrules.vocabulary import Vocabulary, read_minimums, tag_name
 
 if TYPE_CHECKING:
-    # Checks of fleet.yaml need this package and no facts.
+    # Checks of fleet.yaml import this package without facts.
     from fleet.model.facts import Request, Unknown
 
 Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
-"""Group to its users; Unknown if they could not be read."""
+"""Group to its users; Unknown if the groups could not be read."""
 Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
 
 _MAX_CACHED = 10_000
-"""Maximum kinds of requests that a judge reuses from an earlier one of its fleet."""
+"""Maximum number of different requests whose results a later Judge of the fleet can use."""
 _WORDS: Mapping[Source, str] = {
     "user": "user",
     "task": "task",
@@ -40,84 +40,83 @@ _WORDS: Mapping[Source, str] = {
     "system": "system",
     "rule": "rules",
 }
-"""The word of `asked_by` that allows each source."""
+"""Source of a tag to its word in `asked_by`."""
 
 
 @dataclass(frozen=True)
 class TagOrigin:
-    """A tag that counts, and its source; `path` is the key of fleet.yaml, if any."""
+    """A tag that has effect, and its source; `path` is the key of fleet.yaml, if any."""
 
     tag: str
     source: Source
     because: str
     path: Path = ()
     value: str = ""
-    """The value of the request that gives a derived tag."""
+    """The value in the request from which the tag was derived."""
 
 
 @dataclass(frozen=True)
 class TagRefusal:
-    """A tag that does not count: its asker, and the key of fleet.yaml that forbids it."""
+    """A tag without effect: its source, and the key of fleet.yaml that forbids it."""
 
     tag: str
     who: str
     because: str
     path: Path
     is_sure: bool = True
-    """False if it may be allowed after all, because groups cannot be read."""
+    """False: the tag may be permitted, but groups could not be read."""
     is_unknown: bool = False
-    """The tag itself is unknown: it does not follow from an environment or another value."""
+    """The tag itself is unknown, because a value of the request defines no tag."""
     value: str = ""
-    """That value; empty if the tag is known."""
+    """The value that defines no tag; empty if the tag is known."""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return the data that `because` puts into words."""
+        """Return the data from which the text `because` is made."""
         return self.tag, self.who, self.path, self.is_sure, self.value
 
 
 @dataclass(frozen=True)
 class AddedTag:
-    """A tag that a rule adds today, and that the queue did not store with the request."""
+    """A tag that today's rules add, but that the queue did not store with the request."""
 
     tag: str
     because: str
     path: Path
     value: str = ""
-    """The value of the request that gives the tag."""
+    """The value in the request from which the tag was derived."""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return the data that `because` puts into words."""
+        """Return the data from which the text `because` is made."""
         return self.tag, self.path, self.value
 
 
 @dataclass(frozen=True)
 class TagRequirements:
-    """The requirements of a request, with their sources."""
+    """The tags and minimums that a request requires, with their sources."""
 
     ask: Ask
     origins: tuple[TagOrigin, ...] = ()
     refused: tuple[TagRefusal, ...] = ()
     differences: tuple[AddedTag, ...] = ()
     held: bool = False
-    """No machine may serve it: a tag without permission is stored by the queue or needed by a
-    ticket, it is unknown whether the tag is allowed, or the tag itself is unknown."""
+    """No machine may serve the request, because a tag it must have is forbidden or unknown."""
 
 
 @dataclass
 class Judge:
-    """Determines the requirements of requests, once for all equal requests."""
+    """Finds the requirements of requests; equal requests are processed only once."""
 
     fleet: Fleet
     memberships: Memberships
     today: date
     with_provided: bool = True
-    """Whether any worker requires tags of requests."""
+    """Whether a worker requires tags that requests provide."""
 
     def __post_init__(self) -> None:
-        """Compile the parts that do not depend on a request."""
-        # The day decides which rules match, and these are part of each key.
+        """Compile the rules, which do not depend on a request."""
+        # The day decides which rules match, and each key contains the rules.
         about = ("askings", self.with_provided)
         self._known: WeakKeyDictionary[QueueContext, dict[object, TagRequirements]]
         self._known = remembered(self.fleet, about, (self.memberships,), WeakKeyDictionary)
@@ -137,7 +136,7 @@ class Judge:
     def ask_of_alike(self, request: "Request", context: QueueContext) -> TagRequirements:
         """Return the requirements, computed once for all requests that fleet.yaml treats equally.
 
-        Its origins do not contain the text that a pattern matches, which differs.
+        The origins do not have the text that a pattern matched, because this text differs.
         """
         rules = self._rules_for(request)
         provided, key = self._provided_by(request), self._key(request, rules)
@@ -146,7 +145,7 @@ class Judge:
             known = self._alike[context] = self._cached_askings(context)
         found = known.get((provided, key))
         if found is None:
-            # The rest is independent of the provided tags, which often name its package.
+            # All else is independent of the provided tags, which often contain the package's name.
             nameless = [replace(rule, name="") for rule in rules]
             bare = known.get(((), key)) or self._judge(request, nameless, context)
             known[(), key] = bare
@@ -157,7 +156,7 @@ class Judge:
         return request.provided if self.with_provided else ()
 
     def _cached_askings(self, context: QueueContext) -> dict[object, TagRequirements]:
-        """Return the cached results of earlier judges in this context, if not too many."""
+        """Return the cached results of earlier judges in this context; too many are discarded."""
         known = self._known.get(context)
         if known is None or len(known) >= _MAX_CACHED:
             known = self._known[context] = {}
@@ -167,7 +166,7 @@ class Judge:
         return self._allowed.rules_for(request) if self._allowed else ()
 
     def _key(self, request: "Request", rules: "Sequence[RuleMatch]") -> object:
-        """Return the fields of a request that this fleet.yaml uses, except its provided tags."""
+        """Return the fields of a request that this fleet.yaml uses, without its provided tags."""
         key: list[object] = [request.required, tuple([rule.index for rule in rules])]
         if self._permissions and request.asked:
             key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
@@ -219,7 +218,7 @@ class Judge:
     def _refuse_unknown(
         self, request: "Request", tags: Collection[str], context: QueueContext
     ) -> Iterator[TagRefusal]:
-        """Yield the tags that the request may need and that its values do not give."""
+        """Yield the tags that the request may need, but that its values do not define."""
         for each in find_unknown_tags(self.fleet, request, tags, context):
             path: Path = ("derive", each.index)
             rule = self.fleet.derive[each.index]
@@ -227,13 +226,13 @@ class Judge:
             yield TagRefusal(rule.ask, who, each.because, path, is_unknown=True, value=each.value)
 
     def _needs(self, request: "Request", tag: str) -> bool:
-        """Return whether a ticket requires a tag and cannot drop it."""
+        """Return whether a ticket requires a tag and may not run without the tag."""
         names = self._vocabulary.names_of(tag)
         drops = any(isinstance(self.fleet.tags[name].otherwise, Otherwise) for name in names)
         return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> TagRefusal | None:
-        """Return why a tag does not count; None if it does, or if its asker is unknown."""
+        """Return the refusal of a tag; None if the tag has effect, or if its source is unknown."""
         allowed, path = self._vocabulary.asked_by(origin.tag)
         if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
             return None

@@ -1,11 +1,11 @@
-"""The tags that a pool's workers provide, by source, and the valid ones.
+"""The tags that the workers of a pool provide, the source of each tag, and the valid tags.
 
-Sources are the machine (catalogue, and figures in the pool), the image's manifest, the pool's
-`provides` and the worker's own report. A tag that its source may not provide, or that the machine
-contradicts, does not count and is a `Doubt`.
+Sources are the machine (its type, and sizes in the pool), the manifest of the image, `provides` of
+the pool, and the report of the worker. A tag has no effect and becomes a `Doubt` if its source may
+not provide it, or if the machine contradicts it.
 
-Sizes are nominal: a machine reaches a size if it has up to `TOLERANCE` less, because a kernel
-reports a little less than 64 GiB.
+Sizes are nominal: a machine may have up to `TOLERANCE` less than a size, because the kernel of a
+machine with 64 GiB reports a little less.
 """
 
 import re
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 
 TOLERANCE = Decimal("0.05")
 CLASS = "worker:class:"
-"""Prefix of tags that only Debusine's administrators may provide."""
+"""Prefix of tags that only an administrator of Debusine can provide."""
 BUILD_ARCH = "worker:build-arch:"
 EXTERNAL_WORKER = "worker:type:external"
-"""The type of every worker on a machine of a pool."""
+"""Type of all workers on machines of pools."""
 INTERNAL_WORKER = "worker:type:celery"
-"""The type of workers inside the server, for server tasks."""
+"""Type of the workers inside the Debusine server, for server tasks."""
 
 _NATIVE: Mapping[str, tuple[str, ...]] = MappingProxyType({"amd64": ("amd64", "i386")})
-"""Debian architectures that every machine of an architecture runs without emulation.
+"""Architecture of a machine to the Debian architectures that it runs without emulation.
 
-Source: `system:architectures` as reported by real workers of Debusine 0.16.2 on such machines.
+Source: `system:architectures` as real workers of Debusine 0.16.2 report it on such machines.
 """
 _ARMHF_PREFIXES = ("cax", "c7g.")
-"""Types of arm64 machines that run armhf as well: processors with AArch32 at EL0.
+"""Prefixes of arm64 machine types that also run armhf: their processors have AArch32 at EL0.
 
-Source: Arm's technical reference manuals of Neoverse N1 (Hetzner's cax) and V1 (AWS's c7g).
-Other arm64 processors, such as Neoverse V2, do not.
+Source: Arm's technical reference manuals of Neoverse N1 (cax at Hetzner) and V1 (c7g at AWS).
+Other arm64 processors, such as Neoverse V2, cannot run armhf.
 """
 
 _MIB_PER_GIB = 1024
@@ -67,7 +67,7 @@ _PLACES = Decimal("0.000001")
 
 
 def native_architectures(types: Iterable[MachineType]) -> tuple[str, ...]:
-    """Return the architectures that each of these types runs without emulation, in order."""
+    """Return the architectures that all of these types run without emulation, in order."""
     natives = [_native(each) for each in types]
     return tuple(a for a in natives[0] if all(a in each for each in natives)) if natives else ()
 
@@ -79,12 +79,12 @@ def _native(machine: MachineType) -> tuple[str, ...]:
 
 
 def names_of(types: Iterable[MachineType]) -> str:
-    """Return the names of a pool's machine types as text."""
+    """Return the names of machine types as text."""
     return " or ".join(each.name for each in types)
 
 
 def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
-    """Return the known figures of a pool's machines, by numeric tag: the minimum of its types."""
+    """Return numeric tag to the minimum of the pool's machine types, for known figures."""
     types = find_types(fleet, pool)
     if not types:
         return {}
@@ -100,14 +100,14 @@ def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
 
 
 def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Return the tags of every size class that these figures reach, sorted."""
+    """Return the tags of all size classes that a machine with these figures reaches, sorted."""
     return tuple(
         sorted(CLASS + name for name, size in fleet.sizes.items() if _reaches(size, figures))
     )
 
 
 def is_about(number: Decimal, nominal: Decimal) -> bool:
-    """Return whether two values of one figure agree within the tolerance."""
+    """Return whether two values of a figure are equal within the tolerance."""
     return abs(number - nominal) <= TOLERANCE * max(number, nominal)
 
 
@@ -128,7 +128,7 @@ def _minimum_figures(size: Size) -> Iterator[tuple[str, Decimal]]:
 def newest_first(
     images: Iterable["ImageVersion"], image: str, provider: str
 ) -> list["ImageVersion"]:
-    """Return the versions of an image that are published at a provider."""
+    """Return the versions of an image that are published at a provider, the newest first."""
     published = [each for each in images if each.image == image and provider in each.ids]
     return sorted(published, key=lambda each: _natural_key(each.version), reverse=True)
 
@@ -136,12 +136,12 @@ def newest_first(
 def newest_version(
     images: Iterable["ImageVersion"], image: str, provider: str
 ) -> "ImageVersion | None":
-    """Return the latest version of an image that is published at a provider."""
+    """Return the newest version of an image published at a provider; None without a version."""
     return next(iter(newest_first(images, image, provider)), None)
 
 
 def _natural_key(version: str) -> tuple[tuple[int, str], ...]:
-    """Return a sorting key in which numbers count as numbers: 2026.10 is newer than 2026.9."""
+    """Return a sort key that compares digits as numbers: 2026.10 is newer than 2026.9."""
     parts = re.findall(r"[0-9]+|[^0-9]+", version)
     stripped = [(part, part.lstrip("0")) for part in parts]
     return tuple(
@@ -150,7 +150,7 @@ def _natural_key(version: str) -> tuple[tuple[int, str], ...]:
 
 
 class Provided(NamedTuple):
-    """A tag that workers provide, its source, and its key in fleet.yaml."""
+    """A tag that workers provide, its source, and the key of fleet.yaml."""
 
     tag: str
     source: ProvidedBy
@@ -158,7 +158,7 @@ class Provided(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A provided tag without effect, with the reason."""
+    """A provided tag that has no effect, and the reason."""
 
     kind: Literal["contradiction", "not-permitted"]
     tag: str
@@ -167,7 +167,7 @@ class Doubt(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """The tags and numbers that count, and those that do not."""
+    """The tags and numbers with effect, and the doubts about the others."""
 
     tags: frozenset[str]
     numbers: Numbers
@@ -177,7 +177,7 @@ class Weighed(NamedTuple):
 def pool_sources(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"]
 ) -> tuple[Provided, ...]:
-    """Return every tag that a pool's workers provide, with its source."""
+    """Return all tags that the workers of a pool provide, with their sources."""
     known = tuple(images)
     return remembered(fleet, ("sources", name), known, lambda: _pool_sources(fleet, name, known))
 
@@ -197,10 +197,10 @@ def _pool_sources(
 
 
 def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[Provided, ...]:
-    """Return the tags that a worker reports, the same tags of its pool, and the machine's numbers.
+    """Return the tags that a worker reports, each also with its pool's source, and the numbers.
 
-    The queue assigns by the reported tags, so a plain tag that the worker does not report does not
-    count.
+    The queue assigns work by the reported tags, so another plain tag of the pool has no effect.
+    Numbers come from the machine.
     """
     reported = frozenset(provides)
     from_pool = [p for p in pool if p.tag in reported or (p.source == "machine" and "=" in p.tag)]
@@ -208,7 +208,7 @@ def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[P
 
 
 def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
-    """Return which of the tags provided by a pool's workers count."""
+    """Return which of the provided tags have effect, and doubts about the others."""
     vocabulary = Vocabulary(fleet)
     pool = fleet.pools[name]
     types: tuple[MachineType, ...] = ()
@@ -230,9 +230,9 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
 
 
 def claimed_tags(image: Image | None, version: "ImageVersion") -> tuple[str, ...]:
-    """Return the tags that count only by a recipe's claim, in addition to those of a version.
+    """Return the tags that have effect only because the recipe lists them.
 
-    For a version with tested jobs, these are the tags that no job could test.
+    If test jobs ran, these are the tags that no job can test.
     """
     if image is None:
         return ()
@@ -292,7 +292,7 @@ def _not_permitted(vocabulary: Vocabulary, each: Provided) -> Doubt | None:
 def _contradiction(
     fleet: Fleet, each: Provided, types: tuple[MachineType, ...], classes: tuple[str, ...]
 ) -> Doubt | None:
-    """Return a doubt if the machine contradicts a tag."""
+    """Return a doubt if the machine contradicts the tag, else None."""
     if not types:
         return None
     because, name = "", names_of(types)
@@ -315,9 +315,9 @@ def _contradiction(
 def _weigh_numbers(
     vocabulary: Vocabulary, counted: Iterable[Provided]
 ) -> tuple[frozenset[str], Numbers, tuple[Doubt, ...]]:
-    """Return plain tags, one number for each name, and a doubt for each number that differs.
+    """Return the plain tags, one value for each number, and a doubt for each number that differs.
 
-    If the numbers agree, the machine's nominal one counts; else the lowest.
+    If the values of a number agree, the nominal one of the machine is used, else the lowest.
     """
     plain: set[str] = set()
     stated: defaultdict[str, list[tuple[Decimal, Provided]]] = defaultdict(list)
@@ -348,13 +348,13 @@ Enforcer = Literal["report", "capacity", "scheduler"]
 Claim = Literal["tag", "asked_by", "exclusive", "limits"]
 
 SYSTEM_ONLY = ("task:group:", "task:scope:", "task:source-package:", "task:workspace:")
-"""Prefixes of the tags that only Debusine itself adds to the provided tags of a request."""
+"""Prefixes of tags that only Debusine itself adds to the tags that a request provides."""
 
 _STRENGTH: tuple[Enforcer, ...] = ("report", "capacity", "scheduler")
 
 
 class Enforcement(NamedTuple):
-    """The enforcer of one claim of fleet.yaml at one queue."""
+    """The part of the system that enforces one rule of a tag at one queue."""
 
     tag: str
     claim: Claim
@@ -367,7 +367,7 @@ class Enforcement(NamedTuple):
 
 
 def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
-    """Return every tag, permission, exclusivity and limit, sorted, queue by queue."""
+    """Return the enforcer of each tag, permission, exclusivity and limit, per queue, sorted."""
     providing = pools_providing(fleet)
     found = (
         each
@@ -379,7 +379,7 @@ def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
 
 
 def known_tags(fleet: Fleet) -> tuple[str, ...]:
-    """Return the tags that fleet.yaml declares, provides or requires, sorted."""
+    """Return all tags that fleet.yaml declares, provides or requires, sorted."""
     provided = (tag for pool in fleet.pools.values() for tag in pool.provides)
     asked = (tag for rule in fleet.powerful for tag in rule.ask)
     plain = (tag for tag in (*provided, *asked) if "=" not in tag)
@@ -387,7 +387,7 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
 
 
 def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
-    """Map known tags (`*` for any ending) to the pools that provide them by fleet.yaml."""
+    """Return a map of known tag (`*`: any ending) to the pools that provide it by fleet.yaml."""
     known = known_tags(fleet)
     provided = {
         name: _Provided(each.tag for each in pool_sources(fleet, name, ()))
@@ -400,14 +400,14 @@ def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
 
 
 class _Provided:
-    """The tags that a pool provides, for repeated look-ups."""
+    """The tags that one pool provides, indexed for many look-ups."""
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._sorted = sorted({*tags})
         self._names = frozenset(map(tag_name, self._sorted))
 
     def has_any_of(self, name: str) -> bool:
-        """Return whether a name under `tags` matches one of them."""
+        """Return whether one of the tags matches a name under `tags`."""
         if name in self._names or not name.endswith("*"):
             return name in self._names
         begin = name.removesuffix("*")
@@ -416,12 +416,12 @@ class _Provided:
 
 
 def is_workspace_tag(tag: str) -> bool:
-    """Return whether the owner of a Debusine workspace can have its requests provide a tag."""
+    """Return whether the owner of a Debusine workspace can add this tag to its requests."""
     return not tag.startswith(SYSTEM_ONLY)
 
 
 def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
-    """Return the weakest enforcer; None without any."""
+    """Return the weakest enforcer; None if there is no enforcer."""
     return min(enforcers, key=_STRENGTH.index, default=None)
 
 
@@ -447,7 +447,7 @@ def _tag_claims(
 
 
 def limits_of(rule: TagRule) -> dict[str, int]:
-    """Return the limits of a rule, by their counted unit."""
+    """Return a map of counted unit, for example user, to the limit."""
     named = {f"per {key}": value for key, value in rule.limits.per.model_dump().items()}
     return {k: v for k, v in {**named, "total": rule.limits.total}.items() if v is not None}
 
@@ -494,7 +494,7 @@ def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
 
 
 def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforcer, str]:
-    """Return the enforcer of `asked_by` of a tag at the workers that provide it."""
+    """Return the enforcer of `asked_by` of a tag at the workers that provide it, and why."""
     admitted = _provided_only_by(rule.asked_by or ())
     keys = [admitted & set(pool.requires) if isinstance(pool, Pool) else set() for pool in pools]
     if all(keys):
@@ -504,7 +504,7 @@ def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforc
 
 
 def _provided_only_by(askers: Sequence[Asker]) -> set[str]:
-    """Return tags that only requests of these scopes and groups provide; none for other words."""
+    """Return tags that only requests of these scopes and groups provide; empty for other words."""
     named = [asker for asker in askers if isinstance(asker, Askers) and not asker.users]
     if len(named) < len(askers):
         return set()

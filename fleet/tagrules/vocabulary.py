@@ -1,11 +1,11 @@
-"""The declarations of tags in fleet.yaml: each key from the best rule under `tags` that has it.
+"""The rules for tags in fleet.yaml; each key comes from the best rule that sets it.
 
-A name that ends in `*` declares every tag with that prefix. An exact name takes precedence over a
-prefix, a longer prefix over a shorter one. A key that the best rule leaves out comes from the
-next, so that a special rule does not silently allow what a general one forbids.
+A name under `tags` that ends in `*` is a rule for all tags with that prefix. An exact name takes
+precedence over a prefix, and a longer prefix over a shorter one. If the best rule does not set a
+key, the next rule applies: a special rule does not permit what a general rule forbids.
 
-A worker states `memory_gib=128`, a request requires `memory_gib>=64`. A number is from 0 to below
-10**12, with at most six decimal places.
+A worker states `memory_gib=128`, a request requires `memory_gib>=64`. A number is at least 0,
+below 10**12, and has at most six decimal places.
 """
 
 import re
@@ -21,7 +21,7 @@ from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, ProvidedBy
 
 Numbers = tuple[tuple[str, Decimal], ...]
-"""Names of numeric tags and a number for each, sorted by name."""
+"""Pairs of numeric tag and number, sorted by tag."""
 
 _WRITTEN = re.compile(
     r"(?P<name>[^\s<>=]+)(?P<sign>>=|=)(?P<number>[0-9]{1,12}(\.[0-9]{1,6})?)", re.ASCII
@@ -32,8 +32,8 @@ _NAMED = re.compile(r"(?P<name>[^\s<>=]+)(>=|=)", re.ASCII)
 
 
 def tag_name(tag: str) -> str:
-    """Return the name in `name>=64` and `name=128`; a plain tag is its own name."""
-    match = _NAMED.match(tag) if "=" in tag else None  # almost every tag is plain
+    """Return the name in `name>=64` or `name=128`; return a plain tag unchanged."""
+    match = _NAMED.match(tag) if "=" in tag else None  # almost all tags are plain
     return match["name"] if match else tag
 
 
@@ -43,18 +43,18 @@ def read_minimums(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[
 
 
 def read_numbers(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[str], Numbers]:
-    """Return the plain tags, and the highest number stated of each numeric tag in `names`."""
+    """Return the plain tags, and the highest stated value of each numeric tag in `names`."""
     return _read(tags, frozenset(names), "=")
 
 
 def unmet(minimums: Numbers, numbers: Numbers) -> tuple[str, ...]:
-    """Return the minimums that are not reached, as tags, sorted."""
+    """Return the minimums that the numbers do not reach, as tags, sorted."""
     have = dict(numbers)
     return tuple(f"{name}>={least:f}" for name, least in minimums if have.get(name, -1) < least)
 
 
 def write_minimums(minimums: Numbers) -> tuple[str, ...]:
-    """Return minimums as tags."""
+    """Return minimums in the form of tags."""
     return tuple(f"{name}>={least:f}" for name, least in minimums)
 
 
@@ -75,22 +75,22 @@ Key = Literal["kind", "on_demand", "exclusive", "asked_by", "provided_by"]
 
 
 _MAX_CACHED = 10_000
-"""Maximum tags cached for the next vocabulary of a fleet."""
+"""Maximum number of tags that are cached for later vocabularies of the same fleet."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tags of one fleet.yaml."""
+    """The rules for tags in one fleet.yaml."""
 
     fleet: Fleet
 
     @cached_property
     def numeric(self) -> frozenset[str]:
-        """Return the names of the numeric tags."""
+        """Return the names of the tags of kind number."""
         return frozenset(name for name, rule in self.fleet.tags.items() if rule.kind == "number")
 
     def names_of(self, tag: str) -> tuple[str, ...]:
-        """Return the names under `tags` that declare a tag or its minimum, best first."""
+        """Return the names under `tags` that apply to a tag, the best rule first."""
         found = self._get_cache.get(tag)
         if found is None:
             found = self._get_cache[tag] = self._find_names(tag)
@@ -98,14 +98,14 @@ class Vocabulary:
 
     @cached_property
     def _get_cache(self) -> dict[str, tuple[str, ...]]:
-        """Return the cache of `names_of`."""
+        """Return the cache of `names_of`, a map of tag to names."""
         known: dict[str, tuple[str, ...]] = remembered(self.fleet, "names of tags", (), dict)
         return known if len(known) < _MAX_CACHED else {}
 
     def _find_names(self, tag: str) -> tuple[str, ...]:
         name = tag_name(tag) if tag_name(tag) in self.numeric else tag
         exact = (name,) if name in self.fleet.tags else ()
-        # A request's tag may be much longer than any pattern.
+        # A request's tag may be much longer than the longest name.
         longest = min(len(name), self._longest)
         prefixes = (f"{name[:length]}*" for length in range(longest, -1, -1))
         return (*exact, *(p for p in prefixes if p != name and p in self.fleet.tags))
@@ -116,26 +116,26 @@ class Vocabulary:
         return max(map(len, self.fleet.tags), default=0)
 
     def is_on_demand(self, tag: str) -> bool:
-        """Return whether pools keep no machine for this tag without a request for it."""
+        """Return whether pools create machines for this tag only while a request requires it."""
         rule, _ = self._deciding_rule(tag, "on_demand")
         return rule is not None and rule.on_demand
 
     def on_demand_at(self, tag: str) -> Path:
-        """Return the key that decides whether a tag is on demand."""
+        """Return the path of the key that decides whether a tag is on demand."""
         return self._deciding_rule(tag, "on_demand")[1]
 
     def is_exclusive(self, tag: str) -> bool:
-        """Return whether a worker with this tag runs only requests that require it."""
+        """Return whether a worker with this tag runs only requests that require the tag."""
         rule, _ = self._deciding_rule(tag, "exclusive")
         return rule is not None and rule.exclusive
 
     def asked_by(self, tag: str) -> tuple[Sequence[Asker] | None, Path]:
-        """Return the permitted askers of a tag (None: anyone), and the key that decides it."""
+        """Return the sources that may require a tag (None: all), and the path of the key."""
         rule, path = self._deciding_rule(tag, "asked_by")
         return (rule.asked_by if rule else None), path
 
     def provided_by(self, tag: str) -> tuple[Sequence[ProvidedBy] | None, Path]:
-        """Return the permitted sources of a tag (None: any), and the key that decides it."""
+        """Return the sources that may provide a tag (None: all), and the path of the key."""
         rule, path = self._deciding_rule(tag, "provided_by")
         return (rule.provided_by if rule else None), path
 
@@ -148,7 +148,7 @@ class Vocabulary:
 
 
 class Mention(NamedTuple):
-    """A tag somewhere in fleet.yaml: requested, provided, or required of requests."""
+    """A tag in fleet.yaml, and its role: required, provided, or required of requests."""
 
     tag: str
     role: Literal["asked", "provided", "required"]
@@ -156,7 +156,7 @@ class Mention(NamedTuple):
 
 
 def mentions(fleet: Fleet) -> Iterator[Mention]:
-    """Yield every tag in fleet.yaml, except templates of `derive`."""
+    """Yield all tags in fleet.yaml, except templates under `derive`."""
     for number, rule in enumerate(fleet.powerful):
         for place, tag in enumerate(rule.ask):
             yield Mention(tag, "asked", ("powerful", number, "ask", place))
