@@ -4,17 +4,17 @@ from datetime import UTC, datetime
 
 FIRST_YEAR = 1970
 LAST_YEAR = 2200
-"""Moments that fleet stores and reads are between these years."""
+"""Last year of the times that fleet stores and reads."""
 
 
 def utc_now() -> datetime:
-    """Return the present moment, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 class SystemClock:
-    """The computer's clock: Clock."""
+    """The clock of this computer, as an implementation of the port `Clock`."""
 
     def now(self) -> datetime:
-        """Return the present moment, in UTC."""
+        """Return the current time in UTC."""
         return utc_now()

@@ -1,4 +1,4 @@
-"""Exceptions, one for each kind of reaction of a caller."""
+"""The exceptions of fleet; a caller handles each class differently."""
 
 import shlex
 import sys
@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 
 class FleetError(Exception):
-    """An error for the user; its text is shown without a traceback."""
+    """An error with a message for the user, which is printed without a traceback."""
 
     exit_code = 1
     page = ""
-    """Page of the documentation; every refusal has one."""
+    """Page of the documentation about this refusal; empty for other errors."""
 
 
 class ConfigInvalid(FleetError):
@@ -21,7 +21,7 @@ class ConfigInvalid(FleetError):
 
 
 class WrongUsage(FleetError):
-    """Incompatible arguments of a command."""
+    """The arguments of a command are invalid or contradict each other."""
 
     exit_code = 2
 
@@ -31,21 +31,21 @@ class FileUnreadable(FleetError):
 
 
 class AlreadyThere(FleetError):
-    """The object to create exists already and is not replaced."""
+    """An object to create already exists, and it is not replaced."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-there-already"
 
 
 class Confined(FleetError):
-    """A confined command tried another operation than reading its folder."""
+    """A confined command tried to start a program, open a connection or open another file."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-merge-request-may-not-do-that"
 
 
 class SourceUnreachable(FleetError):
-    """A queue or a provider gave no usable response."""
+    """A queue or provider did not respond, or its response is unusable."""
 
 
 class CreationRefused(FleetError):
@@ -53,15 +53,15 @@ class CreationRefused(FleetError):
 
 
 class DeletionPending(FleetError):
-    """A provider accepted the deletion of a machine but still lists it."""
+    """A provider accepted the deletion of a machine, but it still lists the machine."""
 
 
 class SecretMissing(FleetError):
-    """A reference to a secret has no value."""
+    """A secret that fleet.yaml refers to is missing or unreadable."""
 
 
 class StoreMissing(FleetError):
-    """The store or a stack is missing although one is expected."""
+    """The store or a stack is missing, although it must exist."""
 
     exit_code = 4
     page = "docs/how-to/restore-lost-state.md"
@@ -72,11 +72,11 @@ class StoreFailed(FleetError):
 
 
 class Locked(FleetError):
-    """Another apply holds the lock."""
+    """Another run holds the fleet's lock."""
 
 
 class EngineMismatch(FleetError):
-    """Another engine owns this stack."""
+    """Another engine created this stack and owns it."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-missing-or-unknown"
@@ -87,26 +87,26 @@ class EngineAbsent(FleetError):
 
 
 class PlanRefused(FleetError):
-    """The engine's preview has a change that the plan does not have."""
+    """The engine would make a change that is not in the plan."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md"
 
 
 def refusal(because: str) -> PlanRefused:
-    """Return the refusal of a command before any change."""
+    """Return the error of a command that refused before it changed anything."""
     return PlanRefused(f"refused, nothing was changed: {because}")
 
 
 class PlanOutdated(FleetError):
-    """A saved plan differs from the current plan."""
+    """A saved plan is not equal to the current plan."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-saved-plan-is-outdated"
 
 
 class StackFailed(FleetError):
-    """Some of a stack's operations failed; what succeeded is recorded."""
+    """Some operations of a stack failed; successful operations are recorded."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class StackFailed(FleetError):
         super().__init__(message)
         self.done = done
         self.failed = dict(failed)
-        """Worker to the error of its provider."""
+        """Name of a worker to the provider's error."""
 
 
 class PromotionRefused(FleetError):
@@ -129,39 +129,39 @@ class PromotionRefused(FleetError):
 
 
 class VersionMoved(FleetError):
-    """Another process changed a version in the meantime."""
+    """Another process changed the record of an image version at the same time."""
 
 
 class BuildFailed(FleetError):
-    """An image build failed; only its log is kept."""
+    """The build of an image failed; only its log is kept."""
 
 
 class WorkerBusy(FleetError):
-    """A worker that was to be disabled is busy."""
+    """A worker cannot be disabled, because it runs work."""
 
 
 class PublicationRefused(FleetError):
-    """A version cannot be published there; a retry does not help."""
+    """A version cannot be published at this provider or store, even if the upload is retried."""
 
 
 class TicketRefused(FleetError):
-    """A ticket is not opened, unknown, or belongs to another client."""
+    """A ticket cannot be opened, does not exist, or belongs to another client."""
 
 
 def add_extra(extra: str) -> str:
-    """Return the command that installs an extra of fleet."""
+    """Return the command that installs an optional extra of fleet."""
     wanted = f"'fleet-reconciler[{extra}]'"
     if "pipx" in sys.prefix.split("/"):
         return f"run `pipx runpip fleet-reconciler install {wanted}`"
     python = shlex.quote(sys.executable)
-    if find_spec("pip") is None:  # as in the environments that uv makes
+    if find_spec("pip") is None:  # for example in environments that uv creates
         return f"run `uv pip install --python {python} {wanted}`"
     return f"run `{python} -m pip install {wanted}`"
 
 
 @contextmanager
 def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
-    """Turn an ImportError into an error with the feature that needs the library, and advice."""
+    """Turn an ImportError into `failed`, with the feature `what` and the command to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -172,7 +172,7 @@ def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
 
 @contextmanager
 def touching(place: object, failed: type[FleetError]) -> Iterator[None]:
-    """Turn an OSError into an error with the place and the reason."""
+    """Turn an OSError in a block into `failed`, with `place` and the reason."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""State of one observation: its deadline, failing servers, and remarks of edges.
+"""The state that all reads of one observation share: deadline, failed servers, and remarks.
 
 `fleet.queues.http.Reader` uses the current observation, also in the threads of
-`fleet.apply.observe.Concurrently`. A request outside of an observation has only its own limits.
+`fleet.apply.observe.Concurrently`. Without an observation, a request has only its own limits.
 """
 
 import time
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 OBSERVATION_SECONDS = 600
-"""Limit for all sources of one observation; a long Debusine list over REST takes 300 s."""
+"""Time limit in seconds for all sources together; a long Debusine list over REST takes 300 s."""
 
 
 class Observation:
-    """The shared state of the requests of one observation."""
+    """The state that the requests of one observation share."""
 
     def __init__(
         self,
@@ -30,33 +30,33 @@ class Observation:
         self._remarks: set[str] = set()
 
     def left(self) -> float:
-        """Return the remaining seconds of the observation."""
+        """Return the seconds until the deadline of the observation."""
         return self._until - self._clock()
 
     def note_answer(self, server: str) -> None:
-        """Record that a server has responded."""
+        """Record that a server responded."""
         self._answered.add(server)
         self._failed.pop(server, None)
 
     def note_failure(self, server: str, because: str) -> None:
-        """Record that a server failed, unless it has responded in this observation."""
+        """Record that a server failed, unless it already responded in this observation."""
         if server not in self._answered:
             self._failed[server] = because
 
     def failure_of(self, server: str) -> str:
-        """Return the reason to skip a server in this observation; "" if it is not skipped."""
+        """Return why requests to a server are skipped in this observation; else an empty text."""
         return self._failed.get(server, "")
 
     def note_repeat(self, server: str, because: str) -> None:
-        """Record that a GET is retried."""
+        """Record that a GET request was repeated, and the reason."""
         self._repeated[server][because] += 1
 
     def add_remark(self, remark: str) -> None:
-        """Record a remark of an edge on its reading."""
+        """Record a remark of a queue or provider on its reading."""
         self._remarks.add(remark)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return each remark once, and one for each server with retried GETs."""
+        """Return the different remarks, and one remark per server with repeated GET requests."""
         repeated = (
             f"{server} was sent {_times(sum(reasons.values()))} again: "
             + ", ".join(f"{because} ({count})" for because, count in sorted(reasons.items()))
@@ -73,12 +73,12 @@ _CURRENT: ContextVar[Observation | None] = ContextVar("observation", default=Non
 
 
 def current_observation() -> Observation | None:
-    """Return the current observation; None outside of an observation."""
+    """Return the observation of this context; None outside of an observation."""
     return _CURRENT.get()
 
 
 def remark(text: str) -> None:
-    """Remark something on a reading: the plan and the status show it, without its own field."""
+    """Add a remark to the current reading, which the plan and the status show as it is."""
     observation = current_observation()
     if observation is not None:
         observation.add_remark(text)
@@ -86,7 +86,7 @@ def remark(text: str) -> None:
 
 @contextmanager
 def observing(observation: Observation) -> Iterator[Observation]:
-    """Make an observation current in this context, and in threads that copy the context."""
+    """Make an observation the current one in a block, also in threads that copy the context."""
     token = _CURRENT.set(observation)
     try:
         yield observation

@@ -1,7 +1,7 @@
-"""The interfaces of apply to the outside, as protocols, and the values that they exchange.
+"""The interfaces of `fleet apply` to the outside, as protocols, and the values they exchange.
 
-Each implementation raises only errors of fleet.errors. Each protocol has a fake and a contract
-suite in tests/ports/.
+An implementation raises only errors of fleet.errors. Each protocol has a fake and a suite of
+contract tests in tests/ports/.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,91 +49,91 @@ Told_co = TypeVar("Told_co", covariant=True)
 
 
 class Clock(Protocol):
-    """The clock."""
+    """A clock."""
 
     def now(self) -> datetime:
         """Return the current time in UTC."""
 
 
 Tell = Callable[[str], None]
-"""Receives progress messages, one line each."""
+"""Receives progress messages; each call is one line."""
 
 
 class Waiter(Protocol):
-    """Waits between two runs."""
+    """Waits between two runs of a loop."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait for these seconds; False if a signal requests the end."""
+        """Wait for this number of seconds; return False if a signal requests the end."""
 
 
 class Queue(Protocol):
-    """A queue of work, and for some queues the registry of its workers."""
+    """A queue of work; some queues also register their workers."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return waiting requests and workers; an unreadable part is Unknown, never empty."""
+        """Return the waiting requests and workers; an unreadable part is Unknown, never empty."""
 
 
 class Server(Protocol):
-    """The status of a queue's server; all methods raise SourceUnreachable on failure."""
+    """The status of a queue's server; each method raises SourceUnreachable on failure."""
 
     def summary(self) -> Summary:
-        """Return the public summary: time, workers and their work."""
+        """Return the public status: the time, the workers and their work."""
 
     def user(self) -> str:
-        """Return the user of the token; empty if the server rejects it."""
+        """Return the user who owns the token; empty if the server rejects the token."""
 
     def counts(self) -> Mapping[str, int]:
-        """Return the pending work for workers by scope, without a token."""
+        """Return a map of scope to number of pending requests for workers; needs no token."""
 
 
 class RuleReader(Protocol):
-    """The rules with which a queue assigns tags to requests."""
+    """Reads the rules by which a queue assigns tags to requests."""
 
     def read(self) -> Mapping[str, HeldRules | Unknown]:
-        """Return the rules of each place in fleet.yaml; unreadable ones are Unknown."""
+        """Return workspace, file or address in fleet.yaml to its rules; Unknown if unreadable."""
 
 
 class WebPage(NamedTuple):
-    """The response for a page."""
+    """A response of the web server."""
 
     content: bytes
     kind: str
-    """Media type."""
+    """Media type, for example text/html."""
     tag: str
-    """Identifier of the content (ETag)."""
+    """ETag, which identifies the content."""
 
 
 @runtime_checkable
 class Registry(Protocol):
-    """The registry of a queue's workers; only some queues have one."""
+    """The register of a queue's workers; some queues have no register."""
 
     def drain(self, worker: str) -> None:
-        """Make the queue give this worker no new work, and verify it."""
+        """Stop the queue from assigning work to a worker, and verify that it has stopped."""
 
     def resume(self, worker: str) -> None:
-        """Revert `drain`: the queue may give the worker new work again."""
+        """Undo `drain`, so that the queue may assign work to the worker again."""
 
     def disable(self, worker: str) -> None:
-        """Disable the worker permanently; raises WorkerBusy while it runs work."""
+        """Disable a worker permanently; raises WorkerBusy if it runs work."""
 
     def revoke(self, worker: str) -> None:
-        """Revoke the token of a worker that never registered, and verify that it did not.
+        """Revoke the token of a worker that never registered, so that it cannot register later.
 
-        Raises WorkerBusy if it has registered meanwhile; after the revocation it cannot.
+        Raises WorkerBusy if the worker has registered meanwhile.
         """
 
     def release(self, worker: str) -> None:
-        """Disable a worker whose machine is gone, and return its work to the queue."""
+        """Disable a worker whose machine no longer exists, and return its work to the queue."""
 
     def confirm(self, tell: Tell) -> None:
-        """Verify that the changes of this run persist, after a delay that the queue needs.
+        """Verify that the changes of this run are permanent, after a delay that the queue needs.
 
-        `tell` receives the duration.
+        `tell` receives a message with the delay.
         """
 
 
 class Enrolment(Value):
-    """A worker before its machine is created, as its queue must register it."""
+    """A worker to register at a queue before its machine is created."""
 
     worker: str = Field(description="Name of the worker and of its machine.")
     fleet: str
@@ -146,64 +146,64 @@ class Enrolment(Value):
 
 
 class Enroller(Protocol):
-    """Registers new workers; for queues whose workers fleet creates."""
+    """Registers new workers at a queue, for machines that fleet creates."""
 
     def enrol(self, enrolment: Enrolment) -> str:
-        """Return the activation token of a new worker, or of an earlier one of its name.
+        """Return an activation token for a new worker, or for a worker with the same name.
 
-        An earlier drain is cleared, and an older token stops working. Raises WorkerBusy if a
-        worker of that name runs work; the token is in no message and no log.
+        Work may be assigned again after an earlier drain, and older tokens become invalid. Raises
+        WorkerBusy if a worker with this name runs work. No message or log contains the token.
         """
 
 
 class Provider(Protocol):
-    """The provider's own listing of machines."""
+    """Lists the machines of a provider."""
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines whose label `fleet` is exactly this name."""
+        """Return the machines that have the label `fleet` with this value."""
 
 
 class Prober(Protocol):
-    """Tries a port of a machine once."""
+    """Tests once whether a machine accepts connections."""
 
     def answers(self, address: str, port: int, banner: str) -> bool:
-        """Return whether the port accepts a connection and sends the banner; any if it is empty.
+        """Return whether the port accepts a connection and sends `banner`; empty: any response.
 
-        Raises SourceUnreachable if no attempt was possible, which says nothing about the machine.
+        Raises SourceUnreachable if no connection could be tried: the machine may still work.
         """
 
 
 @runtime_checkable
 class MachineApi(Protocol):
-    """Changes machines without their stack; only some providers have this."""
+    """Changes machines directly, without their stack; some providers have no such API."""
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines, by provider id, if they exist.
+        """Set the expiry time of machines by their provider ids; missing machines are skipped.
 
-        The expiry is not part of a machine's inputs.
+        The expiry is not an input of the machine.
         """
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine, if it exists."""
+        """Delete a machine by its provider id; a missing machine is not an error."""
 
 
 @runtime_checkable
 class ConsoleReader(Protocol):
-    """A provider that stores the console output of its machines."""
+    """Reads the console output of machines; some providers do not store it."""
 
     def console(self, machine_id: str) -> str:
-        """Return the console output, at least its end; empty if there is no output yet.
+        """Return at least the end of a machine's console output; empty if it has no output yet.
 
-        Raises SourceUnreachable if it is unreadable or the machine is gone.
+        Raises SourceUnreachable if the output is unreadable or the machine no longer exists.
         """
 
 
 @runtime_checkable
 class Adopter(Protocol):
-    """Finds existing machines by a label and marks them; only some providers can."""
+    """Finds existing machines by a label and marks them; some providers have no such API."""
 
     def find(self, key: str, value: str) -> Sequence[FoundMachine]:
-        """Return all machines with exactly this label, created by fleet or not.
+        """Return all machines that have this label and value, even if fleet did not create them.
 
         Raises SourceUnreachable if the list may be incomplete.
         """
@@ -213,16 +213,16 @@ class Adopter(Protocol):
 
 
 class StackStep(Value):
-    """A planned or completed operation on one resource of a stack."""
+    """A planned or executed operation on one resource of a stack."""
 
     worker: str
     operation: Literal["create", "delete", "update", "replace", "same"]
     detail: str = ""
-    """The changed inputs; empty for an update that only clears a failed creation in Pulumi."""
+    """The changed inputs; empty if an update only clears a failed creation in Pulumi."""
 
 
 class StackRef(Value):
-    """The identity of a stack: `project` is stacks/<project>, `name` is unique in its backend."""
+    """The identity of a stack: `project` is stacks/PROJECT, `name` is unique in its backend."""
 
     project: str
     name: str
@@ -236,24 +236,24 @@ NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StackChange:
-    """A prepared change of a stack."""
+    """A change of a stack that is prepared and not yet made."""
 
     steps: tuple[StackStep, ...]
-    """The steps, as `preview` returns them."""
+    """The steps of the change, as `preview` returns them."""
     make: Callable[[Progress, Mapping[str, str]], tuple[StackStep, ...]]
-    """Makes the change, like `up`; call it once."""
+    """Make the change, like `up`; may be called once."""
 
 
 class Engine(Protocol):
-    """Applies the desired workers of a stack."""
+    """An engine that creates and deletes the machines of a pool's stack."""
 
     name: Literal["embedded", "pulumi"]
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the recorded stack; None if it never existed. Starts no operation."""
+        """Return the stack as recorded; None if it never existed. Starts no operation."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name, without `same`."""
+        """Return the steps that `up` would execute, sorted by name, without unchanged machines."""
 
     def up(
         self,
@@ -262,78 +262,79 @@ class Engine(Protocol):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes and return the steps; raises StackFailed if any failed.
+        """Make the stack contain exactly these workers, and return the steps.
 
-        `user_data` has the boot data of new workers by name. It holds secrets: it goes only to the
-        provider, and is never stored in clear. An empty text means that an earlier run created the
-        machine with its own data, so adopt it; if it is gone, raise StackFailed before any change.
+        Raises StackFailed if a step failed. `user_data` maps worker to the data of its first boot,
+        with secrets: only the provider gets it, and it is never stored unencrypted. An empty text
+        means that an earlier run created the machine. The engine adopts that machine; if it no
+        longer exists, `up` raises StackFailed before any change.
         """
 
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[StackChange]:
-        """Hold a change for inspection; leaving the block cancels a change that was not made."""
+        """Prepare a change for inspection in a block; without `make`, the change is cancelled."""
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a worker that is gone from the record, without calling its provider.
+        """Remove a worker whose machine is gone from the record, without a call to the provider.
 
-        Raises PlanRefused if the stack does not contain it.
+        Raises PlanRefused if the stack has no such worker.
         """
 
 
 class SharedStackEngine(Protocol):
-    """Applies the shared parts (base) of one provider's machines; only some providers have one."""
+    """An engine for the resources that machines share; only some providers have such resources."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
-        """Return the recorded base; None if it never existed. Starts no operation."""
+        """Return the recorded shared resources; None if they never existed. Starts no change."""
 
     def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name, without `same`."""
+        """Return the steps that `up` would execute, sorted by name, without unchanged parts."""
 
     def up(
         self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
     ) -> tuple[StackStep, ...]:
-        """Apply the changes and return the steps; raises StackFailed if any failed."""
+        """Execute the steps and return them; raises StackFailed if a step failed."""
 
 
 class PriceReader(Protocol):
-    """Reads a provider's prices at one location; only some providers have a price API."""
+    """Reads the prices of a provider at one location; some providers have no API for prices."""
 
     location: str
 
     def read(self, now: datetime) -> PriceList:
-        """Return the prices; raises SourceUnreachable if any is missing."""
+        """Return the prices; raises SourceUnreachable if a price is missing."""
 
 
 class Secrets(Protocol):
-    """Reads a secret by its reference; the result is never logged or stored."""
+    """Reads secrets that fleet.yaml refers to; results are never logged or stored."""
 
     def read(self, reference: object) -> str:
-        """Return the secret; raises SecretMissing with the reference, never the value."""
+        """Return a secret; raises SecretMissing with the reference, never with the secret."""
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return the file's excess permissions and the command to remove them; None if fine."""
+        """Return the excess permissions of a file and the command to remove them; None if fine."""
 
 
 class SourceReader(Protocol):
-    """Reads several sources; a failed one, or one beyond the common time limit, is Unknown."""
+    """Reads several sources; one that fails or exceeds the common time limit is Unknown."""
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return the result of each source of this kind, by name."""
+        """Return a map of source to its result; `kind` is the kind of the sources for messages."""
 
 
 class MemberReader(Protocol):
-    """The members of groups."""
+    """Reads the members of groups."""
 
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
-        """Return the users of each group; an unreadable list is Unknown, never empty."""
+        """Return a map of group to its users; Unknown if the list is unreadable, never empty."""
 
 
 class Messenger(Protocol):
-    """A channel for notifications."""
+    """A channel through which notices are sent."""
 
     def send(self, subject: str, text: str, body: Mapping[str, object]) -> None:
-        """Send a message, as text and as JSON; raises SourceUnreachable or SecretMissing."""
+        """Send a message as text and as JSON; raises SourceUnreachable or SecretMissing."""
 
 
 class Console(Protocol):
@@ -341,123 +342,123 @@ class Console(Protocol):
 
     colour: bool
     watched: bool
-    """Whether a user sees `progress`; otherwise only lines are shown."""
+    """Whether a user sees `progress`; if not, only lines are printed."""
 
     def columns(self, piped: int | None) -> int | None:
-        """Return the columns of the terminal, in a pipe those of `piped`; None: unlimited."""
+        """Return the width of the terminal in columns, or `piped` in a pipe; None: unlimited."""
 
     def out(self, text: str) -> None:
-        """Write to standard output."""
+        """Write text to standard output."""
 
     def note(self, text: str) -> None:
         """Write a line to standard error."""
 
     @property
     def can_ask(self) -> bool:
-        """Whether a user is present."""
+        """Whether a user can answer questions."""
 
     def ask(self, question: str) -> str:
-        """Return a user's answer; empty if no user is present."""
+        """Return the answer of a user; empty if no user can answer."""
 
     def progress(self, text: str) -> None:
-        """Show the current activity to a user at a terminal; nothing in CI."""
+        """Show the current activity at a terminal; in CI, do nothing."""
 
 
 @runtime_checkable
 class SupportsConcurrency(Protocol):
-    """A provider that creates and deletes several machines at the same time."""
+    """A provider that can create and delete several machines at the same time."""
 
     at_once: int
-    """Maximum concurrent operations."""
+    """Maximum number of operations at the same time."""
 
     def cut_short(self) -> None:
-        """Stop running operations immediately, and start no more."""
+        """Stop all running operations, and start no further ones."""
 
     def go_on(self) -> None:
-        """Permit operations again, after all earlier ones have stopped."""
+        """Permit operations again, once all earlier operations have stopped."""
 
 
 class ImageBuilder(Protocol, Generic[Told_co]):
-    """Bakes images."""
+    """Builds images."""
 
     def build(
         self, order: BuildOrder, tell: Callable[[BuildStep], None]
     ) -> tuple[Manifest, Told_co]:
-        """Bake a version; its folder is complete at the end. `tell` receives the steps.
+        """Build a version of an image, so that its folder is complete, and return its manifest.
 
-        Returns the manifest, and additional results of this builder.
+        Also returns additional results of this builder. `tell` receives each step.
 
-        Raises BuildFailed, or Locked if that image is being built already. Then, and after an
+        Raises BuildFailed, or Locked if another run builds the image. After an error or an
         interrupt, only a log is left: no folder, mount, process or machine.
         """
 
 
 class Publisher(Protocol):
-    """A place that takes the disks of images: a provider or a store.
+    """A provider or store to which the disks of images are published.
 
-    It touches only objects with this fleet's mark, compared exactly.
+    It changes only objects that have exactly this fleet's mark.
     """
 
     @property
     def fleet(self) -> str:
-        """Return the fleet whose mark it reads and writes."""
+        """Return the name of the fleet that is in the mark of its uploads."""
 
     @property
     def kind(self) -> str:
-        """Return the name of the lock that the runs of one computer share."""
+        """Return the name of the lock for runs on the same computer."""
 
     @property
     def place(self) -> str:
-        """Return the name of the place in messages."""
+        """Return the name of the provider or store for messages."""
 
     @property
     def noun(self) -> str:
-        """Return the word for one upload in messages."""
+        """Return the word for one upload in messages, for example `snapshot`."""
 
     def find(self, version: tuple[str, str] | None = None) -> Iterable[Upload]:
-        """Return the uploads with this fleet's mark, optionally of one image and version.
+        """Return the uploads with this fleet's mark; `version`: only of this image and version.
 
         Raises SourceUnreachable if the list may be incomplete.
         """
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
-        """Complete a new or the known upload, and read all of it back.
+        """Upload a disk, or continue the upload `known`, and read the whole upload back.
 
-        Returns it with the rented machine, if any. Raises PublicationRefused if the version
-        exists with other content.
+        Return the upload, and the machine that was rented for it, if any. Raises
+        PublicationRefused if the version exists with other content.
         """
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in an upload's mark; "" without a mark, None if it does not exist."""
+        """Return the fleet in the mark of an upload; empty without mark, None without upload."""
 
     def remove(self, upload_id: str) -> None:
-        """Remove an upload of this fleet, complete or not."""
+        """Remove an upload of this fleet, whether it is complete or not."""
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:
-        """Remove other objects that runs before a time left, and return their names."""
+        """Remove other objects that runs left before this time, and return their names."""
 
 
 class StackRecord(StackRef):
-    """The store's record of a stack, to notice if the stack is missing."""
+    """The record of a stack in the store, by which fleet notices that the stack is missing."""
 
     engine: Literal["embedded", "pulumi"]
     serial: int
 
     @classmethod
     def of(cls, ref: StackRef, engine: Engine, serial: int) -> "StackRecord":
-        """Return the record of an engine's stack."""
+        """Return a record of the stack of an engine."""
         return cls(**dict(ref), engine=engine.name, serial=serial)
 
     @property
     def ref(self) -> StackRef:
-        """Return the stack's reference."""
+        """Return the identity of the stack."""
         return StackRef(**{name: getattr(self, name) for name in StackRef.model_fields})
 
 
 class Charging(Value):
-    """Additions to the ledger for the time between two moments, in one currency.
+    """Amounts to add to the ledger for a period, in one currency.
 
-    If `until` is before `since`, the charges of hours from `until` on are removed.
+    If the clock was set back (`until` is before `since`), charges from `until` on are removed.
     """
 
     since: Moment | None = Field(description="`charged_until` of the ledger before this charge.")
@@ -473,14 +474,14 @@ class Charging(Value):
 
 
 class RunRecords(NamedTuple):
-    """Records of the end of a run, in addition to the journal."""
+    """Records at the end of a run, in addition to the run's entry in the journal."""
 
     log: Sequence[LogEntry] = ()
     counted: Counted | None = None
 
 
 class Since(Value):
-    """Start of the current hour, day and month."""
+    """The start times of the current hour, day and month."""
 
     hour: Moment
     day: Moment
@@ -488,51 +489,51 @@ class Since(Value):
 
 
 class TicketDesk(Protocol):
-    """The tickets of one queue; machines are given out under the fleet's lock."""
+    """The tickets of one queue. A machine is assigned only while the fleet's lock is held."""
 
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Record ended tickets, and return the open ones.
+        """Record which tickets have ended, and return the open tickets.
 
-        Changes by clients since `read` are seen in the next run. Records of machines that are not
-        in `machines` are removed; None: the existing machines are unknown. A ticket whose machine
-        is in `broken` fails.
+        The next run sees the changes that clients make after `read`. Records of machines that are
+        not in `machines` are removed; None: the existing machines are unknown. A ticket whose
+        machine is in `broken` fails.
         """
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines that tickets released and that were not cleaned since."""
+        """Return the machines of ended tickets that were not cleaned afterwards."""
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Record that a machine was cleaned; after a failure it is not reused."""
+        """Record that a machine was cleaned; with `trouble`, no other ticket gets the machine."""
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Give machines to tickets that still wait; return the tickets that got one.
+        """Assign machines to tickets that still wait; return the tickets that got a machine.
 
-        A machine that must not have its ticket is skipped, with a reason.
+        A ticket that must not have its machine is skipped, and the result has the reason.
         """
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record why each ticket waits; clear the reason of other tickets."""
+        """Record the reason why each ticket waits; clear the reasons of all other tickets."""
 
     def known_since(self) -> datetime | None:
-        """Return the time since which tickets are known; None: all are known."""
+        """Return the time since which all tickets are known; None: all tickets ever opened."""
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine, given with its pool, whose ticket is unknown.
+        """Open a ticket for each machine with an unknown ticket; `machines` maps name to pool.
 
-        Returns the ids. A machine with a ticket gets no other.
+        Return a map of machine to ticket id. A machine that has a ticket is skipped.
         """
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
-        """Return the workers that have or had a ticket."""
+        """Return the workers that have a ticket, or had one."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return demand and workers."""
+        """Return the waiting tickets as requests, and the workers."""
 
 
 class Cleaned(NamedTuple):
-    """The result of cleaning a machine; `trouble` is empty on success."""
+    """The result of cleaning a machine; `trouble` is empty if the machine is clean."""
 
     trouble: str = ""
     begun: bool = True
@@ -540,51 +541,52 @@ class Cleaned(NamedTuple):
 
 @runtime_checkable
 class MachineCleaner(Protocol):
-    """A provider that checks its machines, cleans them between tickets, and describes them."""
+    """A provider that tests its machines, and cleans them between tickets."""
 
     def doubted(self) -> Collection[str]:
-        """Return the machines whose latest livecheck failed, as of the last listing."""
+        """Return the names of machines whose last livecheck failed, as of the last listing."""
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Clean a machine that a ticket released; return the result.
+        """Clean a machine whose ticket has ended, and return the result.
 
-        A cleaning that did not start is tried again; until then the machine gets no ticket.
+        If cleaning could not start, a later run tries again; until then no ticket gets the
+        machine.
         """
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return additional facts about a machine for its ticket: `port`, `data`."""
+        """Return facts about a machine for the client of its ticket: `port`, `data`."""
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return whether unlisted machines work, by id; unknown ones are omitted."""
+        """Return a map of id to whether the unlisted machine works; leave out unknown machines."""
 
     def forget(self, name: str) -> None:
-        """Discard the state of a machine that is gone."""
+        """Discard the recorded state of a machine that no longer exists."""
 
 
 class EngineTask(NamedTuple):
-    """Work on one pool, or on one machine."""
+    """An operation on one pool or on one machine."""
 
     what: str
-    """Pool name, or the operation on a machine; at most one task of a name runs at a time."""
+    """Name of the pool, or of the operation on a machine; unique among running tasks."""
     provider: str
     machines: Collection[str]
-    """The machines that it creates, deletes or cleans."""
+    """Names of the machines that the task creates, deletes or cleans."""
     work: Callable[[], StackOutcome | None]
-    """Returns None if no work was started, or there is no result to report."""
+    """Executes the task; returns None if it started no work or has no result to report."""
 
 
 class PoolExecutor(Protocol):
-    """Runs tasks."""
+    """Runs tasks, also beyond the end of a run."""
 
     def run(self, tasks: Sequence[EngineTask]) -> None:
-        """Run tasks; a long one may continue after this returns.
+        """Start tasks; a long task may continue after this method returns.
 
-        A task that is still running is not started again.
+        A task with the name of a running task is not started.
         """
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return the tasks that ran when this run started, or run now, with their machines."""
+        """Return name to machines of the tasks that ran at the start of this run, or run now."""
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return the results of finished tasks, each once; includes tasks of earlier runs."""
+        """Return the result of each finished task once, even if an earlier run started it."""

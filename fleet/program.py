@@ -1,7 +1,6 @@
-"""The program: parse the arguments, run the named command, turn errors into exit codes.
+"""The program: parse the arguments, run the requested command, turn errors into exit codes.
 
-It is outside the core and the satellites, and alone imports both. Only the named command's module
-is imported.
+Only this module imports both the core and the satellites, and only the requested command's.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """A command: its module and its line in `fleet --help`."""
+    """The module of a command, and its line in `fleet --help`."""
 
     module: str
-    """Its name; it has `arguments`, and `run` unless each of its actions has a function."""
+    """Name of a module with `arguments`, and with `run` or one function per action."""
     help: str
 
 
@@ -113,7 +112,7 @@ GROUPS = {
         "prices": Verb("fleet.cli.prices", "compare the prices of plans with those of providers"),
     },
 }
-"""Heading in `fleet --help` to its commands, with their modules and lines."""
+"""Heading in `fleet --help` to its commands."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 REMOVED = {
     "panic": "use `fleet freeze --creates --pool NAME --for 4h --reason TEXT`, then `fleet machine"
@@ -127,13 +126,13 @@ REMOVED = {
     "undo": "use `fleet machine delete --run ID` or `--since TIME`",
     "unfreeze": "use `fleet freeze --end`",
 }
-"""The replacement of each command or option that the next release removes.
+"""Command or option that the next release removes, to its replacement.
 
-The release after that one removes the row.
+The release after the next deletes the entry.
 """
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
-"""Bytes of a name or an argument that are not UTF-8, as Python stores them."""
+"""Bytes of a name or argument that are not UTF-8, in the form that Python stores them."""
 FIRST = """\
 start with `fleet init`; `fleet COMMAND --help` describes a command, and
 `fleet help docs/how-to/begin.md` prints a page that a message names
@@ -162,16 +161,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser(verb, alone=verb in given[:1]).parse_args(given)
         _check_clock()
         command = _command(args.command)
-        # `beside` starts programs that the command needs, before the process is confined.
+        # `beside` starts programs that the command needs before the process is confined.
         with getattr(command, "beside", nullcontext)(args), _confine(args):
-            # A verb with actions has a function for each; any other has one `run`.
+            # A command with actions has a function for each action; any other command has `run`.
             code: int = (getattr(args, "carry_out", None) or command.run)(args, console)
-        # Policies are programs: `fleet check` runs them after all confined reads.
+        # Policies are programs: `fleet check` runs them after all confined reads have ended.
         if after := getattr(command, "after", None):
             code = after(args, console)
     except FleetError as error:
         told = str(error).split("\n")
-        # Following lines are indented, so that no name in them can forge a line of ours.
+        # Later lines are indented, so that no name in a message looks like a line of fleet.
         told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
         told += [f"  see {error.page}"] * bool(error.page)
         console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
@@ -181,24 +180,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: interrupted{begun}")
         return 130
     except BrokenPipeError:
-        # The reader of our output is gone and could not read an error either.
+        # The reader of the output has ended, so it cannot read an error either.
         return 1
     except UnicodeEncodeError as error:
         if not _SURROGATES.search(error.object):
-            raise  # a defect of ours: no name that a person wrote
+            raise  # a bug in fleet: no user wrote this name
         shown = error.object.encode(errors="surrogateescape").decode(errors="backslashreplace")
         console.note(f"fleet: error: a name has bytes that are not UTF-8: {shown[:200]!r}")
         return 1
     except OSError as error:
         if error.filename is None:
-            raise  # a defect of ours: no file that a person could see to
+            raise  # a bug in fleet: no user can correct this file
         console.note(f"fleet: error: {error.filename}: {error.strerror}")
         return 1
     return code
 
 
 def connect_satellites() -> None:
-    """Connect the parts of satellites that the core calls; each is imported at its first call."""
+    """Register the functions of satellites that the core calls; a call imports the satellite."""
     connect(
         Satellites(
             copr_rules=_read_copr_rules,
@@ -268,7 +267,7 @@ def _simulation_report() -> SimulationReport:
 
 
 def _refuse_removed(verb: str, given: Sequence[str]) -> None:
-    """Raise WrongUsage, with the replacement, for a command line of an earlier version."""
+    """Raise WrongUsage, with the replacement, if an argument is of an earlier version."""
     written = [verb, *(f"{verb} {each.partition('=')[0]}" for each in given)]
     for each in written:
         if each in REMOVED:
@@ -276,7 +275,7 @@ def _refuse_removed(verb: str, given: Sequence[str]) -> None:
 
 
 def _check_clock() -> None:
-    """Raise FleetError if the clock's year is impossible."""
+    """Raise FleetError if the year of the computer's clock is impossible."""
     now = utc_now()
     if not FIRST_YEAR <= now.year < LAST_YEAR:
         raise FleetError(
@@ -286,7 +285,7 @@ def _check_clock() -> None:
 
 
 def _confine(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Confine `validate` and `--world` to files, and others in a merge request to this host."""
+    """Confine `validate` and `--world` to files; in a merge request, forbid other connections."""
     from fleet.state.confined import confined, is_untrusted, unconnected
 
     if args.command != "validate" and getattr(args, "world", None) is None:
@@ -303,10 +302,10 @@ def _confine(args: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
-    """Return the parser, with the arguments of one verb or of all.
+    """Return the parser with the arguments of one command; None: of all commands.
 
-    With `alone`, it has no other verb. Most of a parser serves the help of one verb, and building
-    all of them takes longer than reading fleet.yaml.
+    `alone`: the parser has no other command. Most arguments are only for the help of one command,
+    and adding all takes longer than reading fleet.yaml.
     """
     parser = _Program(
         prog="fleet",
@@ -324,7 +323,7 @@ def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
         command = verbs.add_parser(name, help=known.help, description=known.help)
         if verb in (None, name):
             _command(name).arguments(command)
-    # `completion` and `help` need the arguments of other verbs; no command imports this module.
+    # `completion` and `help` need the arguments of all commands; no command imports this module.
     parser.set_defaults(build_parser=build_parser, commands=[*VERBS])
     return parser
 
@@ -334,12 +333,12 @@ def _command(verb: str) -> ModuleType:
 
 
 class _Program(Parser):
-    """Prints commands in groups, and a short usage for errors about a missing or unknown one."""
+    """A parser that prints commands in groups, and a short usage for wrong or missing commands."""
 
     verbs: argparse._SubParsersAction[Parser]
 
     def format_help(self) -> str:
-        """Return the help: usage, the commands of each group, options."""
+        """Return the help: usage, the commands of each group, and options."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
         formatter.add_text(self.description)
@@ -355,17 +354,17 @@ class _Program(Parser):
         return formatter.format_help()
 
     def format_usage(self) -> str:
-        """Return the usage line of errors; the help itself omits it."""
+        """Return the usage line for errors; the help has its own."""
         return f"{super().format_usage().rstrip()}; see fleet --help\n"
 
     def error(self, message: str) -> NoReturn:
-        """Name `fleet init` if no command was given; the list of commands is too long."""
+        """Print an error; without a command, suggest `fleet init` instead of a long list."""
         first = "; begin a fleet with `fleet init`" if message.endswith(": COMMAND") else ""
         super().error(message + first)
 
 
 class _Version(argparse.Action):
-    """Reads the version only if requested, since importlib.metadata is slow to import."""
+    """Prints the version; reads it only if requested, because importlib.metadata loads slowly."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's own name
         super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)

@@ -1,8 +1,8 @@
-"""The decision core: reconcile(fleet, world) -> Plan, total and deterministic.
+"""The decision core: reconcile(fleet, world) -> Plan, which always returns the same plan.
 
-The order of inputs does not matter, and equal inputs give byte-identical plans. The steps are
-those of `begin_pool_plans` (removals independent of demand), then the ones here, in order; each
-adds actions to the plans of pools.
+The order of records does not matter, and equal inputs give byte-identical plans. First,
+`begin_pool_plans` removes machines independent of demand. Then come the steps in this module. Each
+step adds actions to the plans of pools.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ from fleet.schema.model import Fleet
 def reconcile(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
-    """Return the plan for an observed world; `inventories` are those of this world."""
+    """Return the plan for an observed world; `inventories`: the machines of each pool in it."""
     fleet = with_price_lists(fleet, world)
     plan = reconcile_unsealed(fleet, world, inventories)
     known = {"config": config_digest(fleet), "world": world_digest(world)}
@@ -51,10 +51,10 @@ def reconcile_unsealed(
     *,
     explained: bool = True,
 ) -> Plan:
-    """Return the plan without digests, for a simulation, which saves no plan.
+    """Return the plan without digests, for a simulation, which saves no plans.
 
-    Unless it is `explained`, it omits the fields for readers: why requests wait, warnings, and the
-    lower bound. The fleet already contains the price lists of the world.
+    Unless `explained`, fields for readers are left out: reasons to wait, warnings, and the lower
+    bound. The fleet must already have the price lists of the world.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
     demand, layout, allocation, service, _ = _assign_requests(
@@ -74,26 +74,26 @@ def reconcile_unsealed(
 
 
 def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the machines that a plan deletes, or keeps idle, for tickets of higher standing."""
+    """Return the machines that a plan deletes or keeps idle in favour of higher-ranked tickets."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
     return _assign_requests(fleet, world, pool_plans).given_up
 
 
 class _Assigned(NamedTuple):
-    """The requests of a world, and the workers that are assigned or created for them."""
+    """The requests of a world, and the existing and new workers that serve them."""
 
     demand: tuple[Signed, ...]
     layout: Layout
     allocation: Allocation
     service: Service
     given_up: frozenset[str]
-    """Machines that are deleted, or assigned to no ticket, for tickets of other owners."""
+    """Machines that are deleted, or get no ticket, in favour of tickets of other owners."""
 
 
 def _assign_requests(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
 ) -> _Assigned:
-    """Assign requests to workers, and add the creations and deletions that follow."""
+    """Assign requests to workers, and add the creations and deletions that this requires."""
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies, again=again)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)
