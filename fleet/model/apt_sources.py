@@ -192,6 +192,6 @@ def _order(character: str) -> int:
 
 
 def _number_key(digits: str) -> tuple[int, str]:
-    """Return the sort key of digits, which is their numeric order; their number is unlimited."""
+    """Return the sort key of digits, which gives their numeric order at any length."""
     stripped = digits.lstrip("0")
     return len(stripped), stripped

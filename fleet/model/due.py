@@ -53,7 +53,7 @@ class DueImage(Value):
 
     @property
     def is_due(self) -> bool:
-        """Return whether a step is due and does not wait for a time."""
+        """Return whether a step is due now, without waiting for a later time."""
         return bool(self.steps) and not self.waits
 
     @property

@@ -190,7 +190,7 @@ class MissingRule(Value):
 
 
 class RulesVerdict(Value):
-    """Difference between the rules in fleet.yaml and the active rules of one part of a queue."""
+    """Difference between the rules in fleet.yaml and the active rules, at one place of a queue."""
 
     queue: str
     place: str = Field(description="A workspace of Debusine; Copr's file or address.")
@@ -266,7 +266,7 @@ class Reason(Word):
     WAITS_FOR_WINDOW = "waits-for-window"  # outdated; a later run replaces it (`replace`)
     # promote
     NEWER_VERSION = "newer-version"  # tested, published, newer than the version that machines boot
-    CANDIDATE_CAME_UP = "candidate-came-up"  # its candidate machines work since `promote.after`
+    CANDIDATE_CAME_UP = "candidate-came-up"  # its machines have worked for `promote.after`
 
 
 REPLACEMENT_REASONS = frozenset(
@@ -596,7 +596,7 @@ class PoolVerdict(Value):
 
 
 class Estimate(Value):
-    """A queue of which only a part was read; for this queue fleet deletes no idle machines."""
+    """A queue of which only a part was read; its idle machines are not deleted in this run."""
 
     queue: str
     listed: int = Field(description="Pending requests that are known.")

@@ -52,7 +52,7 @@ def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
 
 
 def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
-    """Return the price list of a provider in the world; None if it is of another location."""
+    """Return a provider's price list in the world; None if missing or of another location."""
     read = world.prices.get(name)
     return (
         read if isinstance(read, PriceList) and read.location == declared.price_location else None

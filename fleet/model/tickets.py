@@ -127,7 +127,7 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A machine assigned to a ticket, and the connection data for its client."""
+    """A machine assigned to a ticket, and the connection data for the ticket's client."""
 
     ticket: int
     machine: str
