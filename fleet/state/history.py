@@ -173,7 +173,7 @@ class RecordedFiles(LocalFiles):
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return the path of a history and the requested time; two empty texts for other files."""
+    """Return the path of a history and the requested time; both are empty for other files."""
     path, is_history, moment = name.partition(".zst")
     if not is_history or (moment and not moment.startswith("@")):
         return "", ""

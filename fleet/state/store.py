@@ -164,7 +164,7 @@ class Store(Database):
         super().__init__(url, fleet)
         self._journal = journal
         self.rules = Notes(self.begin, "rules ", _split_dated, _join_dated)
-        """Last seen digest of rules and its time, by queue and part of the queue."""
+        """Last seen digest of rules and its time, by queue and workspace, file or address."""
         self.notices = Notes(self.begin, "notice ", _split_dated, _join_dated)
         """`sent` or `failed`, and the time of the last attempt, by channel and notice."""
         self.departures = Notes(
@@ -712,13 +712,13 @@ class Store(Database):
 
 
 def _rename_in_column(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its attempts to create machines, and in the payers of its machines."""
+    """Rename a pool in the attempts to create its machines, and in the payers of its machines."""
     for table in (ATTEMPTS, PAYERS):
         connection.execute(sa.update(table).where(table.c.pool == old).values(pool=new))
 
 
 def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its charges in the ledger."""
+    """Rename a pool in its charges."""
     for row in connection.execute(sa.select(LEDGER)).all():
         payer = json.loads(row.payer)
         if payer["pool"] == old:
@@ -821,7 +821,7 @@ def _parse_order(row: sa.Row[Any]) -> Order:
 
 
 def _is_over(row: sa.Row[Any], now: datetime) -> bool:
-    """Return whether an order has expired by both recorded end times; False if malformed."""
+    """Return whether both recorded end times of an order have passed; False if unreadable."""
     try:
         until = in_utc(datetime.fromisoformat(row.until))
     except ValueError:
