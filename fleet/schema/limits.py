@@ -57,7 +57,7 @@ class Budget(ConfigSection):
 
     @property
     def is_filtered(self) -> bool:
-        """Return whether the budget counts only some pools, tags or payers."""
+        """Return whether the budget counts only part of the work: a scope, team, owner or tags."""
         return bool(self.scope or self.team or self.owner or self.tags)
 
 

@@ -175,7 +175,7 @@ Recipe = ImageRecipe | PlaybookRecipe
 
 
 class ExistingImage(ConfigSection):
-    """An image that another program built."""
+    """An image that fleet did not build."""
 
     existing: Annotated[dict[Name, Text], Field(min_length=1)] = Field(
         description="Provider to the provider's image id."

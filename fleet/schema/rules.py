@@ -65,7 +65,7 @@ Durations = Annotated[
 
 
 class Askers(ConfigSection):
-    """Names of users and groups that may require a tag."""
+    """Names of users, groups, workspaces and scopes whose requests may have a tag."""
 
     users: list[Text] = Field([], description="User names.")
     groups: list[Text] = Field([], description="Group names.")
