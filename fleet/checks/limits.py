@@ -18,7 +18,7 @@ _ZERO = Decimal(0)
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a budget with the scope of no queue, or with a tag that no pool or request has."""
+    """Warn about a budget with the scope of no queue, or with a tag of no pool and no request."""
     if not fleet.budgets:
         return
     scopes = _scopes(fleet)

@@ -344,7 +344,7 @@ def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _find_installed_worker(image: ImageRecipe) -> str:
-    """Return the version of the worker that apt installs; empty if it is unknown."""
+    """Return the version of the worker that apt installs; empty if another archive may have it."""
     suites = {suite for _, suite in archives(image.source)} if image.source else set()
     unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]
     return "" if unknown else _WORKERS.get(image.suite, "")

@@ -331,7 +331,7 @@ def _is_copr(fleet: Fleet, owner: str) -> bool:
 
 
 _BUILD = "[^/]+/[^/]+/[^/]+"
-"""Sample name of any project, chroot and package, as a pattern."""
+"""Pattern of any project, chroot and package."""
 
 
 def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
