@@ -156,7 +156,7 @@ class Judge:
         return request.provided if self.with_provided else ()
 
     def _cached_askings(self, context: QueueContext) -> dict[object, TagRequirements]:
-        """Return the cached results of earlier judges in this context; too many are discarded."""
+        """Return the cached results of earlier judges in this context; empty if too many."""
         known = self._known.get(context)
         if known is None or len(known) >= _MAX_CACHED:
             known = self._known[context] = {}
