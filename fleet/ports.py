@@ -320,7 +320,7 @@ class SourceReader(Protocol):
     """Reads several sources; one that fails or exceeds the common time limit is Unknown."""
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return a map of source to its result; `kind` is the kind of the sources for messages."""
+        """Return a map of source to its result; `kind` is the kind of source, such as `queue`."""
 
 
 class MemberReader(Protocol):

@@ -1,4 +1,4 @@
-"""The decision core: reconcile(fleet, world) -> Plan, which always returns the same plan.
+"""The decision core: reconcile(fleet, world) -> Plan is total and deterministic.
 
 The order of records does not matter, and equal inputs give byte-identical plans. First,
 `begin_pool_plans` removes machines independent of demand. Then come the steps in this module. Each
