@@ -2,6 +2,6 @@
 
 Start reading with `disk.py` and `bake.py` (build), then `checks.py` and `boot.py` (test),
 `publish.py`, `promote.py`, `prune.py`. `instance.py` bakes on a machine at Hetzner. `places.py`
-opens the places of publication and `pipeline.py` publishes at one. `due.py` finds the images that
-need a build; `folder.py` keeps builds on disk. `commands.py` is `fleet image`.
+opens providers and stores, and `pipeline.py` publishes to one of them. `due.py` finds the images
+that need a build; `folder.py` keeps builds on disk. `commands.py` is `fleet image`.
 """

@@ -1,8 +1,8 @@
 """Bake an image: the program that creates root and disk in the namespaces of a build.
 
-It reads an Order as JSON from standard input. It writes a line of JSON for each step, then one
-with the result or the error. The kernel removes its mounts and processes when it exits or is
-killed.
+It reads `BakeInputs` as JSON from standard input and writes a line of JSON for each step, then a
+line with the result or the error. When it exits or is killed, the kernel removes its mounts and
+child processes.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ from fleet.schema.units import Written
 
 FULL = "No space left on device"
 _MIN_FREE_BYTES = 8 << 30
-"""Minimum free memory for a build in memory: root and disk take 2 GiB, two compared roots 4."""
+"""Minimum free bytes to build in memory: root and disk need 2 GiB, a second root 2 GiB more."""
 _CLONE_NEWNS = 0x00020000
 """Flag of unshare(2) for a new mount namespace."""
 _Done = TypeVar("_Done")
@@ -54,7 +54,7 @@ _Done = TypeVar("_Done")
 def unshare_mounts(log: Path) -> None:
     """Move this process into a new mount namespace; needs root.
 
-    The kernel removes the mounts with the process.
+    The kernel removes the mounts when the process ends.
     """
     library = ctypes.CDLL(None, use_errno=True)  # Python has os.unshare since 3.12.
     if library.unshare(_CLONE_NEWNS):
@@ -65,7 +65,7 @@ def unshare_mounts(log: Path) -> None:
 def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> _Done:
     """Build in memory if enough is free; build on disk if not, or if the memory filled up.
 
-    The caller must have its own mount namespace.
+    The caller must be in a separate mount namespace.
     """
     free = free_memory()
     if free >= _MIN_FREE_BYTES:
@@ -82,7 +82,7 @@ def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> 
 
 
 def free_memory(system: Path = Path("/")) -> int:
-    """Return the available bytes: the minimum of the computer's and of each cgroup limit."""
+    """Return the available bytes: the minimum over the computer and each cgroup limit."""
     lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
     left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -115,11 +115,11 @@ _UNKNOWN = "unknown: check it, because the same recipe should give the same file
 
 
 class FileDifference(BaseModel):
-    """A file that differs between two roots."""
+    """A file that differs between the roots of two builds."""
 
     path: str
     what: str
-    """The differing properties."""
+    """The differing properties, such as mode and content."""
     why: str
 
 
@@ -134,17 +134,17 @@ class Differences(BaseModel):
     """Differences of the finished root, sorted by path."""
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """Return path, differing properties and reason per file."""
+        """Return path, differing properties and probable reason of each differing file."""
         base = ((each.path, f"in the base: {each.what}", each.why) for each in self.base)
         return (*base, *((each.path, each.what, each.why) for each in self.files))
 
 
 Listing = Mapping[str, Mapping[str, str]]
-"""Path to its properties."""
+"""Path of a file to its properties, such as mode and owner."""
 
 
 def contents(archive: Path, *, times: bool) -> Listing:
-    """Return the properties of every file in an archive; `times`: with modification times."""
+    """Return the properties of every file in an archive; modification times only if `times`."""
     with tarfile.open(archive) as tar:
         return {
             each.name.removeprefix("."): {
@@ -159,7 +159,7 @@ def contents(archive: Path, *, times: bool) -> Listing:
 
 
 def compare(first: Listing, second: Listing) -> tuple[FileDifference, ...]:
-    """Return the differing files, sorted by path."""
+    """Return the files that differ between two roots, sorted by path."""
     differences = []
     for path in sorted({*first, *second}):
         here, there = first.get(path), second.get(path)
@@ -179,7 +179,7 @@ def _digest(file: IO[bytes] | None) -> str:
 
 
 class BakeInputs(BaseModel):
-    """The input of this program: the recipe and the folders of one build."""
+    """The standard input of this program: the recipe and the folders of one build."""
 
     image: str
     recipe: Annotated[ImageRecipe, Written]
@@ -187,14 +187,14 @@ class BakeInputs(BaseModel):
     """Output folder of the disk."""
     log: Path
     work: Path
-    """Working folder, deleted after the build."""
+    """Working folder; the program deletes it after the build."""
     cache: Path
     mirror: str | None = None
     snapshot: bool = False
     raw: bool = False
-    """Whether to keep the uncompressed disk as well."""
+    """Whether to keep the uncompressed disk in the output folder."""
     check: bool = False
-    """Whether to build a second root without the cache and compare."""
+    """Whether to build a second root without the cache, and compare both roots."""
 
 
 class Baked(BaseModel):
@@ -203,11 +203,11 @@ class Baked(BaseModel):
     packages: tuple[Package, ...]
     seconds: dict[str, float]
     differences: Differences | None = None
-    """The comparison with a second build, if the order requests one."""
+    """The comparison with a second build; None without `check` in the input."""
 
 
 def main() -> int:
-    """Bake; return 0, or 1 after an error."""
+    """Bake an image; return the exit code: 0, or 1 after an error."""
     os.umask(0o022)  # Else the caller's umask changes the modes of files in the root.
     order = BakeInputs.model_validate_json(sys.stdin.read())
     tempfile.tempdir = str(order.work)  # The next build removes the work folder of a killed one.
@@ -250,7 +250,7 @@ class _Bake:
         return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
     def _make_root(self, base: BaseInputs, root: Path) -> None:
-        """Create the root from the cache, or else on the base; run the role in both cases."""
+        """Unpack the cached root, or create the root from the base; run the role in both cases."""
         key = self._root_key(base)
 
         def make(tar: Path) -> None:
@@ -268,9 +268,9 @@ class _Bake:
         self._run_role(base, root)
 
     def _root_key(self, base: BaseInputs) -> str:
-        """Return the cache key: the digest of base, role, variables, time and source."""
+        """Return the cache key: a digest of base, role, its variables, time and package source."""
         source = self._order.recipe.source
-        # Without a state (only the image can reach the archive), no other build shares the root.
+        # Without a state (only the image reaches the archive), share the root with no other build.
         state = (state_of(source) or self._order.folder.name) if source else ""
         variables, epoch = role_variables(self._order.recipe), base.archive.epoch
         return digest([base.key, role_digest(), variables, epoch, state])
@@ -314,7 +314,7 @@ class _Bake:
         return diskfile.DiskSpec(root, recipe.architecture, name, archive.epoch)
 
     def _compare_with_rebuild(self, base: BaseInputs, root: Path) -> Differences:
-        """Build base and root a second time without the cache, and compare."""
+        """Build base and root a second time without the cache; return the differences."""
         second, tar = self._order.work / "second", self._order.work / "second.tar"
         with self._phase("base again"):
             make_base(base, tar, self._order.work, self._log)
@@ -352,7 +352,7 @@ if __name__ == "__main__":
 def read_messages(
     child: "subprocess.Popen[bytes]", order: BakeInputs, step: Callable[[dict[str, Any]], None]
 ) -> Any:  # noqa: ANN401 - JSON
-    """Send a build its order, pass on each step, return its result; raises BuildFailed."""
+    """Send a build its input, call `step` per message, return the result; raises BuildFailed."""
     if child.stdin is None or child.stdout is None:
         raise TypeError(child)
     with child.stdin, child.stdout:
@@ -374,7 +374,7 @@ def read_messages(
 
 
 def explained(error: str, images: Path) -> str:
-    """Return an error message, with advice if the disk is full."""
+    """Return an error message; if the disk is full, advice is added."""
     if FULL not in error:
         return error
     return (

@@ -1,11 +1,11 @@
 """Test an image: boot it under QEMU until its worker asks the server for work.
 
-The machine stops when this process exits or is killed.
+The kernel kills the machine when this process exits or is killed.
 
 QEMU writes changes to an unnamed file and leaves the disk unchanged. The user data is on a small
-disk in memory, so that no file contains the token.
+disk in memory, so that no file contains the worker's token.
 
-The output of the console is kept for people; the test does not evaluate it.
+The console output is kept for people; the test does not evaluate the output.
 """
 
 import os
@@ -25,7 +25,7 @@ from fleet.model.user_data import write_user_data
 from fleet.ports import Tell
 
 HOST = "10.0.2.2"
-"""The address of this computer in the user network of QEMU."""
+"""The address of this computer in QEMU's user network."""
 Accelerator = Literal["kvm", "tcg"]
 _QEMU = "qemu-system-x86_64"
 _MEMORY_MIB = 2048
@@ -47,7 +47,7 @@ _PROBE_SECONDS = 4
 _PROBE_STATUS = 33
 # mov dx, 0xf4; mov al, 0x10; out dx, al; hlt: QEMU ends with 2 * 0x10 + 1.
 _PROBE = bytes.fromhex("baf400b010eef4").ljust(510, b"\0") + b"\x55\xaa"
-# The parent may exit before --pdeathsig is set, so check it once more.
+# The parent may exit before --pdeathsig is set, so the shell checks that the parent lives.
 _EXEC_IF_PARENT_LIVES = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
 
 
@@ -70,9 +70,9 @@ def choose_accelerator() -> Accelerator:
 def booted(
     disk: Path, console: Path, accelerator: Accelerator, user_data: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a machine for the duration of the context; its `stderr` has the errors of QEMU."""
+    """Run a machine in the context; `stderr` of the yielded process has QEMU's errors."""
     with _seed_disk(user_data) as seed:
-        path = str(disk).replace(",", ",,")  # as QEMU reads one of its options
+        path = str(disk).replace(",", ",,")  # QEMU's escape for a comma within an option
         drive = f"file={path},format={disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
             *("-M", "q35", *_ACCELERATE[accelerator], "-bios", find_firmware()),
@@ -97,7 +97,7 @@ def find_firmware() -> str:
 
 @contextmanager
 def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run QEMU with an open file; kill it at the end."""
+    """Run QEMU with an open file; kill QEMU when the context ends."""
     die_with_us = (need("setpriv"), "--pdeathsig=KILL", "--")
     guarded = ("/bin/sh", "-c", _EXEC_IF_PARENT_LIVES, "sh", str(os.getpid()))
     with subprocess.Popen(  # noqa: S603 - QEMU, with options of this module's own making
@@ -116,7 +116,7 @@ def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[by
 
 @contextmanager
 def _seed_disk(user_data: str) -> Iterator[IO[bytes]]:
-    """Create the disk that cloud-init reads at the first boot, in memory."""
+    """Create in memory the disk that cloud-init reads at the first boot."""
     meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
     with os.fdopen(os.memfd_create("seed"), "r+b") as disk:
         os.ftruncate(disk.fileno(), _SEED_BYTES)
@@ -135,7 +135,7 @@ def _run_checked(file: IO[bytes], text: str, program: str, *args: str) -> None:
 
 CONSOLE = "console.log"
 _POLL_SECONDS = 0.1
-"""Interval of checks that the machine is running."""
+"""Interval of checks whether the machine is still running."""
 _STATUS_SECONDS = 1.0
 """Interval of status lines."""
 _DONE = {
@@ -167,12 +167,12 @@ _MISSED = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A boot test: disk, server, required stage, and limit in seconds."""
+    """A boot test: disk, console log, server, stage to reach, and time limit in seconds."""
 
     disk: Path
     console: Path
     server: WorkerServer
-    """A server that is not started yet."""
+    """The server; the test starts it."""
     goal: Stage
     accelerator: Accelerator
     limit: float
@@ -180,7 +180,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class BootTestResult:
-    """The result of a boot test: seconds per reached stage, worker tags, and problems."""
+    """The result of a boot test: seconds until each reached stage, worker tags, and problems."""
 
     reached: Mapping[Stage, float]
     provides: tuple[str, ...]
@@ -188,7 +188,7 @@ class BootTestResult:
 
 
 def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
-    """Boot a machine until it reaches the goal, then stop it.
+    """Boot a machine until its worker reaches the required stage, then stop the machine.
 
     `tell` gets a line per reached stage, `watch` a status line every second.
     """
@@ -199,7 +199,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
             with booted(trial.disk, trial.console, trial.accelerator, user_data) as process:
                 ended = _wait_for_goal(trial, server, process, tell, watch)
         finally:
-            # Also after an interruption: the token may still be valid.
+            # Redact the token after an interruption too: the token may still be valid.
             leaks = _redact_token(trial)
         reached, provides = server.reached(), server.provides
         refused = server.refusals
@@ -212,7 +212,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
 def _wait_for_goal(
     trial: Trial, server: WorkerServer, process: "subprocess.Popen[bytes]", tell: Tell, watch: Tell
 ) -> list[str]:
-    """Wait for the goal; return the problem if the machine misses it."""
+    """Wait until the worker reaches the required stage; else return the problem, in a list."""
     began = time.monotonic()
     under = trial.accelerator.upper()
     printed_at = -_STATUS_SECONDS
@@ -242,7 +242,7 @@ def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
 
 
 def _redact_token(trial: Trial) -> list[str]:
-    """Redact the token in the console log; return a problem if it was printed."""
+    """Redact the token in the console log; return a problem if the log contained the token."""
     try:
         text = trial.console.read_bytes()
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Check the root file system and the disk of a built image.
 
-Two kinds of problems: files that a worker needs are missing, or all machines would share an
+There are two kinds of problems: a worker's files are missing, or all machines would share an
 identity or secret (name, key, token). The disk is read without mounting it. A qcow2 disk is
 unpacked into an unnamed file, which the kernel removes even if this process is killed.
 """
@@ -34,7 +34,7 @@ _NETWORKS = ("systemd-networkd.service", "networking.service", "NetworkManager.s
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _FOLDER_MODE = 0o755
 _MAX_LINKS = 8
-"""Limit of links in the path of a program."""
+"""Maximum number of links to follow in the path of a program."""
 _QEMU_ARCHITECTURES = {
     "amd64": "x86_64",
     "i386": "i386",
@@ -63,7 +63,7 @@ _REBUILD = "remove it at the end of the build and build again"
 
 @dataclass(frozen=True)
 class FileNode:
-    """A file, folder or link of an image; `target` is the target of a link."""
+    """A file, folder or link of an image; `target` is empty except for a link."""
 
     mode: int
     uid: int
@@ -76,17 +76,17 @@ class Tree(Protocol):
     """The files of an image. Paths are absolute; a link at the end of a path is not followed."""
 
     def node(self, path: str) -> FileNode | None:
-        """Return the node of a path; None if it does not exist."""
+        """Return the file, folder or link at a path; None if the path does not exist."""
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in a folder, sorted; empty if it does not exist."""
+        """Return the names in a folder, sorted; empty if the folder does not exist."""
 
     def text(self, path: str) -> str:
-        """Return the content of a file; empty if it does not exist."""
+        """Return the content of a file; empty if the file does not exist."""
 
 
 def check_image(tree: Tree, recipe: Recipe) -> tuple[str, ...]:
-    """Return the problems of an image of this recipe."""
+    """Return the problems of an image that was built with this recipe."""
     if isinstance(recipe, PlaybookRecipe):
         checks = (_check_identity, _check_leftovers, _check_secrets)
         return tuple(problem for check in checks for problem in check(tree, recipe))
@@ -116,7 +116,7 @@ def _check_network(tree: Tree, _: ImageRecipe) -> Iterator[str]:
 
 
 def _is_wanted(tree: Tree, unit: str) -> bool:
-    """Return whether a boot starts a unit."""
+    """Return whether systemd starts a unit at boot."""
     wants = [each for each in tree.names(_UNITS) if each.endswith((".wants", ".requires"))]
     return any(unit in tree.names(f"{_UNITS}/{each}") for each in wants)
 
@@ -247,7 +247,7 @@ def _check_leftovers(tree: Tree, _: Recipe) -> Iterator[str]:
 
 
 def _find_leftovers(tree: Tree, table: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield a problem for each pattern of a table that matches files."""
+    """Yield a problem for each pattern that matches files; rows are pattern, problem, advice."""
     for pattern, what, do in table:
         found = [
             path for path in _expand(tree, pattern) if basename(path) not in _EMPTY_FOLDER_NAMES
@@ -325,7 +325,7 @@ def _has_program(tree: Tree, program: str) -> bool:
 
 
 def _resolve(tree: Tree, path: str) -> FileNode | None:
-    """Return the node of a path after following links, except a link to /dev/null."""
+    """Return the node at a path after following links, except links to /dev/null; else None."""
     for _ in range(_MAX_LINKS):
         found = tree.node(path)
         if found is None or not found.target or found.target == "/dev/null":
@@ -348,11 +348,11 @@ _NO_LOADER = (
 )
 _SECTOR = 512
 _MIN_SLOW_LINK = 60
-"""Length from which ext4 stores the target of a link outside of its inode."""
+"""Minimum length in bytes of a link target that ext4 stores outside of the inode."""
 _UNPACK_SECONDS = 1800
-"""Limit for unpacking a disk."""
+"""Time limit for unpacking a disk."""
 _MAX_FILE_BYTES = 1 << 20
-"""Limit for reading a file; every checked file is shorter."""
+"""Maximum size of a file to read; every checked file is smaller."""
 
 
 class OpenDiskImage:
@@ -365,7 +365,7 @@ class OpenDiskImage:
 
     @property
     def root(self) -> "Ext4":
-        """Return the root file system; raises FileUnreadable if no partition has one."""
+        """Return the root file system; raises FileUnreadable if no partition has an ext4 root."""
         for start, kind in self._partitions:
             if kind != _ESP:
                 tree = Ext4(self._file, start * _SECTOR)
@@ -398,12 +398,12 @@ class Ext4:
     def __init__(self, file: IO[bytes], offset: int = 0) -> None:
         self._file = file
         self._image = f"{_descriptor(file)}?offset={offset}"
-        # The image does not change, so each folder is listed once.
+        # The image does not change, so list each folder only once.
         self._listed = cache(self._list)
         self.is_ext4 = bool(self._listed("/"))
 
     def node(self, path: str) -> FileNode | None:
-        """Return the node of a path; None if it does not exist."""
+        """Return the file, folder or link at a path; None if the path does not exist."""
         path = normpath(path)
         found = self._listed(dirname(path)).get(basename(path) or ".")
         if found is None:
@@ -413,22 +413,22 @@ class Ext4:
         return FileNode(mode, uid, gid, size, target)
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in a folder, sorted; empty if it does not exist."""
+        """Return the names in a folder, sorted; empty if the folder does not exist."""
         return tuple(sorted(name for name in self._listed(path) if name not in (".", "..")))
 
     def text(self, path: str) -> str:
-        """Return the content of a file; empty if it does not exist."""
+        """Return the content of a file; empty if the file is missing or over 1 MiB."""
         found = self._listed(dirname(path)).get(basename(path))
         if found is None or not stat.S_ISREG(found[1]) or found[-1] > _MAX_FILE_BYTES:
             return ""
         return self._debugfs(f"cat <{found[0]}>").decode(errors="replace")
 
     def copy(self, folder: Path) -> None:
-        """Copy all files into a folder, with owner and mode; needs root."""
+        """Copy all files into a folder, with owners and modes; needs root."""
         dumped = self._run("-R", f'rdump / "{folder}"')
         if dumped.returncode or not (folder / "etc").is_dir():
             raise FileUnreadable(f"{folder}: debugfs copied no root: {last_line(dumped.stderr)}")
-        # debugfs sets the owner after the mode, and chown clears these bits.
+        # debugfs sets the owner after the mode, and chown clears setuid, setgid and sticky bits.
         below = (path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())
         places = [f"/{path.relative_to(folder)}" for path in below]
         asked = "".join(f'ls -p "{place}"\n' for place in ("/", *places) if '"' not in place)
@@ -455,7 +455,7 @@ class Ext4:
 
     @staticmethod
     def _parse_entry(line: str) -> tuple[str, tuple[int, int, int, int, int]] | None:
-        """Parse a line of a listing: /inode/mode/uid/gid/name/size/."""
+        """Parse a line of a listing, /inode/mode/uid/gid/name/size/; None for other lines."""
         fields = line.split("/")
         if len(fields) != len(("", "inode", "mode", "uid", "gid", "name", "size", "")):
             return None
@@ -483,7 +483,7 @@ _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 @contextmanager
 def open_disk(path: Path) -> Iterator[OpenDiskImage]:
-    """Open a disk image, raw or qcow2, for reading."""
+    """Open a raw or qcow2 disk image for reading."""
     if path.suffix != ".qcow2":
         with path.open("rb") as file:
             yield OpenDiskImage(file, str(path))
@@ -494,7 +494,7 @@ def open_disk(path: Path) -> Iterator[OpenDiskImage]:
 
 
 def unpack_disk(path: Path, file: IO[bytes]) -> None:
-    """Convert a qcow2 disk to raw in an open file, sparsely."""
+    """Convert a qcow2 disk to a sparse raw disk in an open file."""
     told = run_on(file, "qemu-img", "info", "--output=json", str(path))
     if told.returncode:
         raise FileUnreadable(f"{path}: {last_line(told.stderr)}")
@@ -510,6 +510,6 @@ def _descriptor(file: IO[bytes]) -> str:
 
 
 def last_line(text: bytes) -> str:
-    """Return the last line of a program's output, for an error message."""
+    """Return the last line of a program's error output, for an error message."""
     lines = text.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no error message"

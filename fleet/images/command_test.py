@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Check an image, boot it if requested, and record the results."""
+    """Check an image, run its jobs, boot it if requested, and record the results."""
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
     if args.queue and not args.boot:
@@ -97,12 +97,12 @@ def _newest(images: Path, image: str) -> str:
 def _jobs(
     folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console
 ) -> tuple[Manifest, Test]:
-    """Run the jobs of an image; return its manifest with their log, and the test."""
+    """Run the jobs of an image; return the test, and the manifest with the jobs' log added."""
     log = folder / LOG
 
     def run() -> Test:
         console.progress(f"running jobs in {folder / QCOW2}")
-        # The signal handler removes the copy of its root when a service manager stops this.
+        # The signal handler removes the copy of the root if a service manager stops this process.
         with Signals().heard():
             return prove(recipe, folder / QCOW2, log, console.note)
 
@@ -112,7 +112,7 @@ def _jobs(
 
 
 def _unproven(image: str, test: Test) -> Iterator[str]:
-    """Yield notes about jobs that this machine could not run."""
+    """Yield notes about jobs that this computer could not run."""
     if test.nothing_run:
         yield (
             f"no job was run: {test.nothing_run}; test it where one can be, or write the tags of "
@@ -125,7 +125,7 @@ def _unproven(image: str, test: Test) -> Iterator[str]:
 
 
 def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
-    """Check the disk to be published, and return the problems."""
+    """Check the disk of a version without booting it; return the test with its problems."""
     if QCOW2 not in manifest.files:
         build = f"fleet image build {manifest.image} --at PROVIDER"
         instead = f"`{build}` builds one and tests it there"
@@ -151,13 +151,13 @@ _NO_TAGS = (
 )
 _MARGIN = timedelta(minutes=5)
 _NOTICED = 60
-"""Seconds within which a server notices that a worker is gone."""
+"""Maximum seconds until a server notices that a worker has disconnected."""
 
 
 def boot(
     fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
 ) -> tuple[Manifest, Test, tuple[str, ...]]:
-    """Boot a version; return its manifest with the console log, the test, and notes."""
+    """Boot a version; return its manifest with the console log added, the test, and notes."""
     limit = read_seconds("--limit", args.limit)
     if manifest.architecture != _BOOTED:
         raise FleetError(
@@ -197,7 +197,7 @@ def boot(
 def _server(
     fleet: Fleet, args: argparse.Namespace, limit: int
 ) -> Iterator[tuple["WorkerServer", "Stage"]]:
-    """Yield the server of the test's worker (local, or a queue's), and the stage to reach."""
+    """Yield a local test server or a proxy to a queue's server, and the stage to reach."""
     from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
 
     if not args.queue:
@@ -214,7 +214,7 @@ def _server(
             f"--queue {args.queue}: not a Debusine queue with `admin`, which creates the "
             f"worker's token; known: {', '.join(able) or 'none'}"
         )
-    # Another name, so that no run of `fleet apply` mistakes the worker for one that lost its
+    # Use another fleet name: else `fleet apply` would take this worker for one that lost its
     # machine.
     name = f"{fleet.fleet}-image-test"
     secret = HostSecrets.beside(args.file)
@@ -233,7 +233,7 @@ def _server(
 
 
 def _release(registry: Registry, name: str) -> None:
-    """Disable a worker whose machine is gone, once its server has noticed that."""
+    """Disable a worker whose machine has stopped; retry until its server has noticed this."""
     until = time.monotonic() + _NOTICED
     while True:
         try:

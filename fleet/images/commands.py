@@ -1,4 +1,4 @@
-"""Build, test, publish, promote and prune images."""
+"""Build, test, publish, promote and prune images: the commands of `fleet image`."""
 
 import argparse
 import importlib
@@ -246,13 +246,13 @@ def _add_image(action: Parser) -> None:
 
 
 def _add_version(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
-    """Add the arguments for an image and, if needed, a version of it."""
+    """Add the arguments for an image and, optionally, a version of the image."""
     _add_image(action)
     action.add_argument("version", nargs="?", metavar="VERSION", help=which)
 
 
 def _own_module(args: argparse.Namespace, console: Console) -> int:
-    """Build or test an image, with a module that only these commands import."""
+    """Build or test an image, in a module that only this command imports."""
     code: int = importlib.import_module(f"fleet.images.command_{args.action}").run(args, console)
     return code
 
@@ -291,12 +291,12 @@ def _list_images(args: argparse.Namespace, console: Console) -> promote.ImageLis
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:
-    """Promote the named version, else the newest promotable one."""
+    """Promote the requested version; by default the newest version that may be promoted."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         wanted = _select_version(args, fleet.images[args.image], known, now)
         moves = promote.promote(known, wanted, now, share=args.candidate)
-        # A user promoted it, so it is not marked as promoted by a rule.
+        # A user requested this promotion, so do not mark the version as promoted by a rule.
         mine = moves[0]._replace(now=moves[0].now.altered(by_rule=False))
         return (mine, *moves[1:])
 
@@ -314,7 +314,7 @@ def _select_version(
 
 
 def _rollback(args: argparse.Namespace, console: Console) -> int:
-    """Retire the candidate, if any, else the current version."""
+    """Retire the candidate; without a candidate, retire the current version."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         image = fleet.images[args.image]
@@ -326,11 +326,11 @@ def _rollback(args: argparse.Namespace, console: Console) -> int:
 
 
 Decide = Callable[[Fleet, Sequence[Version], datetime], tuple[Move, ...]]
-"""Returns the moves of an image's versions; raises PromotionRefused."""
+"""Function that returns the state changes of an image's versions; raises PromotionRefused."""
 
 
 def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -> int:
-    """Move versions unless --dry-run, and print the machines to be replaced because of it."""
+    """Change the states of versions unless --dry-run; print the machines to be replaced."""
     config = load_config(args, console)
     _refuse_pinned(config, args)
     sources = wire(config.fleet, args.file)
@@ -345,7 +345,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
 
 
 def _build_log_entry(args: argparse.Namespace, move: Move) -> LogEntry:
-    """Return the log entry of a version that a user moved."""
+    """Return the log entry of a version whose state a user changed."""
     version = move.now
     details = {
         "image": version.image,
@@ -357,7 +357,7 @@ def _build_log_entry(args: argparse.Namespace, move: Move) -> LogEntry:
 
 
 def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
-    """Raise if fleet.yaml lacks the image, or pins another version than the promoted one."""
+    """Raise if fleet.yaml does not have the image, or pins another version of it."""
     name = args.image
     image = config.fleet.images.get(name)
     if image is None:
@@ -374,7 +374,7 @@ def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
-    """Upload a version to each place, or with --clean only remove leftovers of dead runs."""
+    """Upload a version to each place; with --clean, only remove leftovers of dead runs."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     publishing = _upload(fleet, storage, args, console)
@@ -404,7 +404,7 @@ def _upload(
 
 
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
-    """Return the requested places without duplicates."""
+    """Return the places to publish to, without duplicates."""
     image = promote.recipe_of(fleet, args.image)
     for place in args.to:
         _check_place(place)
@@ -415,7 +415,7 @@ def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
 
 
 def _check_place(place: str) -> None:
-    """Refuse an invalid place; the message omits it, since it may contain credentials."""
+    """Refuse an invalid place; the message omits the place, which may contain credentials."""
     if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
         raise WrongUsage(
             "--to: expected a provider, or a URL without credentials: file:///PATH or "
@@ -424,14 +424,14 @@ def _check_place(place: str) -> None:
 
 
 class _UploadProgress:
-    """Prints each phase of an upload, and its bytes at a terminal."""
+    """Output of an upload: a message per phase, and at a terminal the number of bytes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._phase = ("", "")
 
     def hear(self, place: str, transfer: Transfer) -> None:
-        """Report one step of an upload."""
+        """Show one step of an upload."""
         if self._phase != (place, transfer.phase):
             self._phase = (place, transfer.phase)
             self._console.note(text.phase_to_text(place, transfer))
@@ -439,7 +439,7 @@ class _UploadProgress:
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
-    """Show or delete unreferenced versions, under the lock so that no run uses them meanwhile."""
+    """List or delete unreferenced versions; lock the fleet, so that no run starts to use one."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     lock: AbstractContextManager[object] = nullcontext()
@@ -459,7 +459,7 @@ def _find_and_prune(
         partial(publisher_of, config.fleet, args.file, SystemClock()),
         partial(delete_build, find_storage(config.fleet, args.file).images),
     )
-    # First, so that an unknown id is refused before any deletion.
+    # Check ids first, so that an unknown id is refused before any deletion.
     forgotten, unlisted = _forgotten(args, config, sources, pruner)
     plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
     world = look(config, sources, console)
@@ -483,20 +483,20 @@ def _find_and_prune(
 def _forgotten(
     args: argparse.Namespace, config: Config, sources: Sources, pruner: prune.Pruner
 ) -> tuple[tuple[prune.UntrackedUpload, ...], dict[str, str]]:
-    """Return uploads without a recorded version, as left by a killed build or publish.
+    """Return uploads without a recorded version, such as those of a killed build or publish.
 
-    The second value has the places that could not be listed, with reasons.
+    The second value maps each place that could not be listed to the reason.
     """
     places = prune.places_of(config.fleet, sources.store.image_versions())
     listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
-    # Read after the listing, so that versions published meanwhile are recorded.
+    # Read versions after the listing, so that uploads published in between have a version.
     found = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
     ours = (each for each in found if args.image in (None, each.image))
     return prune.name_forgotten(ours, args.forgotten), unlisted
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:
-    """Print the due builds, and write a GitLab pipeline for them if requested."""
+    """Print the due builds; write a GitLab pipeline for them if requested."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     store = Store(storage.store, fleet.fleet)
@@ -518,7 +518,7 @@ def _due(args: argparse.Namespace, console: Console) -> int:
 
 
 def _gitlab_job(name: str) -> Mapping[str, object]:
-    """Return the keys of a file; raises FileUnreadable."""
+    """Return the GitLab keys in a YAML file; raises FileUnreadable."""
     try:
         found = yaml.safe_load(LocalFiles().read(name, _JOB_BYTES))
     except (yaml.YAMLError, RecursionError) as error:
@@ -529,7 +529,7 @@ def _gitlab_job(name: str) -> Mapping[str, object]:
 
 
 def _manifest(store: Store, storage: Storage, image: str, version: str) -> Manifest:
-    """Return the content of a version: as published, else as built on this computer."""
+    """Return the manifest of a version: the published manifest, else the local build's."""
     published = store.manifest(image, version)
     return published or find_build(storage.images, image, version)[1]
 
@@ -540,7 +540,7 @@ def _news(
     manifest_of: Callable[[str, str], Manifest],
     console: Console,
 ) -> dict[str, News]:
-    """Return the packages of each image's sources that are newer than its latest version."""
+    """Return per image the packages that are newer in its sources than in its latest version."""
     lists: dict[Source, dict[str, str]] = {}
     news: dict[str, News] = {}
     for name in fleet.baked:

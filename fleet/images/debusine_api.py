@@ -1,6 +1,6 @@
 """Client for work requests and artifacts of a Debusine server.
 
-The token is sent to that server only.
+The client sends the token only to that server.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ _AUTH_STATUSES = (401, 403)
 _MIN_ERROR_STATUS = 300
 _ABORTED = "aborted"
 _MAX_PAGES = 20
-"""Limit of pages of the newest requests that are searched for a retry."""
+"""Maximum number of pages, newest requests first, to search for a retry."""
 _MAX_LOG_BYTES = 16 << 20
-"""Limit for downloading a log; a longer one stays at the server."""
+"""Maximum size of a log to download; a larger log is not downloaded."""
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -30,7 +30,7 @@ class _Shape(BaseModel):
 
 
 class WorkRequest(_Shape):
-    """A work request of the server's API."""
+    """A work request, as in the server's API."""
 
     id: int
     status: str
@@ -44,14 +44,14 @@ class WorkRequest(_Shape):
 
 
 class RequestPage(_Shape):
-    """A page of the list of requests, the newest first."""
+    """A page of the list of work requests, the newest first."""
 
     next: str | None = None
     results: tuple[WorkRequest, ...]
 
 
 class ArtifactFile(_Shape):
-    """A file of an artifact."""
+    """A file of an artifact, with its size in bytes."""
 
     size: int
     url: str
@@ -59,7 +59,7 @@ class ArtifactFile(_Shape):
 
 
 class Artifact(_Shape):
-    """A result of a work request."""
+    """An artifact: a result of a work request."""
 
     category: str
     data: dict[str, Any]
@@ -67,14 +67,14 @@ class Artifact(_Shape):
 
 
 class DebusineClient:
-    """A Debusine server; its open HTTP client has the token."""
+    """Client of one Debusine server; the HTTP client sends the token."""
 
     def __init__(self, url: str, client: httpx.Client) -> None:
         self.url = url.rstrip("/")
         self._client = client
 
     def submit(self, body: Mapping[str, object]) -> WorkRequest:
-        """Post a work request."""
+        """Create a work request; raises BuildFailed if the server does not respond."""
         try:
             answer = self._client.post(self._url_of("work-request/"), json=body)
         except httpx.HTTPError as error:
@@ -85,15 +85,15 @@ class DebusineClient:
         return self._parse(WorkRequest, answer)
 
     def request(self, number: int) -> WorkRequest:
-        """Return a work request."""
+        """Return a work request by its number."""
         return self._parse(WorkRequest, self._client.get(self._url_of(f"work-request/{number}/")))
 
     def retried(self, request: WorkRequest) -> WorkRequest | None:
         """Return the server's retry of an aborted request; None without a retry.
 
-        The server retries a request if it lost the worker, but not if a user aborted the request.
-        Its API does not link the retry. The retry is the first newer request with equal fields
-        (`_retry_key`): the task data includes the script, which identifies the build.
+        The server retries a request if it lost the worker, but not if a user aborted the
+        request. Its API does not link the retry: the first newer request with equal fields
+        (`_retry_key`). The task data contains the script, which is unique for each build.
         """
         if request.status != _ABORTED or request.aborted_by is not None:
             return None
@@ -110,7 +110,7 @@ class DebusineClient:
         return found
 
     def abort(self, number: int) -> str:
-        """Abort a work request, if the server still can; return the outcome for the log."""
+        """Abort a work request; return "aborted", or the reason why it was not aborted."""
         try:
             answer = self._client.post(self._url_of(f"work-request/{number}/abort/"))
         except httpx.HTTPError as error:
@@ -127,7 +127,7 @@ class DebusineClient:
         )
 
     def take(self, name: str, file: ArtifactFile, place: Path) -> None:
-        """Download a file and verify its size and checksum."""
+        """Download a file; raises BuildFailed if its size or checksum is wrong."""
         checksum, size = hashlib.sha256(), 0
         with place.open("wb") as written:
             for piece in self._read_chunks(name, file):
@@ -141,7 +141,7 @@ class DebusineClient:
             )
 
     def log(self, name: str, file: ArtifactFile) -> str:
-        """Return the text of a log."""
+        """Return the text of a log; for a large log, a note that it was not downloaded."""
         if file.size > _MAX_LOG_BYTES:
             return f"not downloaded: {file.size} bytes are too many\n"
         return b"".join(self._read_chunks(name, file)).decode(errors="replace")
@@ -157,7 +157,7 @@ class DebusineClient:
         return f"{self.url}/api/1.0/{path}"
 
     def _check(self, answer: httpx.Response) -> None:
-        """Raise BuildFailed for a refusal, in the server's words if it has some."""
+        """Raise BuildFailed for an error status, with the server's message if present."""
         if answer.status_code < _MIN_ERROR_STATUS:
             return
         answer.read()
@@ -186,6 +186,6 @@ def _is_retry(request: WorkRequest, earlier: WorkRequest) -> bool:
 
 
 def _retry_key(request: WorkRequest, retries: int) -> tuple[object, ...]:
-    """Return the fields of a request that a retry keeps, and its retry count plus `retries`."""
+    """Return the fields that a retry keeps, and the retry count plus `retries`."""
     count = int(request.workflow_data.get("retry_count", 0)) + retries
     return (request.created_by, request.workspace, request.task_data, count)

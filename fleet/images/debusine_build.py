@@ -1,6 +1,6 @@
 """Build an image with a work request at a Debusine server.
 
-The work request of an interrupted build is aborted at the server.
+If the build is interrupted, its work request is aborted at the server.
 """
 
 import time
@@ -22,7 +22,7 @@ from fleet.queues.http import trusted
 
 _TIMEOUT = httpx.Timeout(60, connect=10)
 _MAX_FAILURES = 10
-"""Consecutive failed polls after which the build fails."""
+"""Number of consecutive failed polls after which the build fails."""
 _IMAGE_CATEGORY = "debian:system-image"
 _LOG_CATEGORY = "debusine:work-request-debug-logs"
 _FINAL_STATUSES = ("completed", "aborted")
@@ -30,7 +30,7 @@ _FINAL_STATUSES = ("completed", "aborted")
 
 @dataclass(frozen=True)
 class RequestBuilder:
-    """Builder with work requests of a Debusine server; its user must be a contributor there."""
+    """Builder with work requests of a Debusine server; the token's user must be a contributor."""
 
     images: Path
     url: str
@@ -42,7 +42,7 @@ class RequestBuilder:
     every: float = 10
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
-        """Build a version at the server, and download it into its folder."""
+        """Build a version at the server, and download the disk into the version's folder."""
         mirror = self.mirror or order.debian.mirror
         if reason := why_not(order.debian, mirror):
             raise BuildFailed(reason)
@@ -77,7 +77,7 @@ class _ServerBuild:
         self._number = 0
 
     def request(self, data: dict[str, object]) -> tuple[WorkRequest, tuple[Artifact, ...]]:
-        """Post the work request and wait for its end; return it with its artifacts."""
+        """Create the work request and wait until it ends; return the request and its artifacts."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
         with self._draft.phase("submit"):
@@ -92,7 +92,7 @@ class _ServerBuild:
         return request, self._server.artifacts(request.artifacts)
 
     def keep_logs(self, request: WorkRequest, artifacts: tuple[Artifact, ...]) -> None:
-        """Copy the server's logs; raises BuildFailed, with their end, if the request failed."""
+        """Copy the server's logs; raises BuildFailed with the last lines if the request failed."""
         said = ""
         for artifact in artifacts:
             for name, file in artifact.files.items() if artifact.category == _LOG_CATEGORY else ():
@@ -112,7 +112,7 @@ class _ServerBuild:
             )
 
     def take(self, request: WorkRequest, artifacts: tuple[Artifact, ...]) -> Artifact:
-        """Download the disk from the artifacts; raises BuildFailed if it is not the recipe's."""
+        """Download the disk; raises BuildFailed unless suite and architecture match the recipe."""
         images = [
             each for each in artifacts if each.category == _IMAGE_CATEGORY and len(each.files) == 1
         ]
@@ -134,7 +134,7 @@ class _ServerBuild:
         return images[0]
 
     def packages(self, image: Artifact) -> tuple[Package, ...]:
-        """Return the package list of the disk; if unreadable, the names from the server."""
+        """Return the packages of the disk; if the list is unreadable, the server's names."""
         try:
             with open_disk(self._draft.folder / folder.QCOW2) as disk:
                 listed = disk.root.text(LISTED)
@@ -152,7 +152,7 @@ class _ServerBuild:
         )
 
     def _follow(self) -> WorkRequest:
-        """Poll until the request and all its retries have ended; return the last."""
+        """Poll until the request and all its retries have ended; return the last request."""
         status, failures, since = "", 0, time.monotonic()
         seconds = self._draft.seconds
         while status not in _FINAL_STATUSES:

@@ -1,7 +1,7 @@
 """Create the data of the Debusine task that bakes an image.
 
-The task creates a root from packages, runs one script in it and converts it to a disk. The script
-contains the role debusine_worker and runs it, so that all builders use the same role.
+The task creates a root from packages, runs one script in the root and converts the root to a disk.
+The script contains the role debusine_worker and runs it, so that all builders use one role.
 """
 
 import gzip
@@ -26,13 +26,13 @@ _ANSIBLE_PACKAGE = "ansible-core"
 _TASK_PACKAGES = ("ca-certificates", "zstd")
 """Packages that the task itself installs: to reach the archive and to pack the initrd.
 
-The script installs the others. Debusine writes the task's packages into the name of its record of
-the run, which is limited to 255 characters. With all packages it cannot record the end of the
-request, and aborts and retries it although the worker succeeded.
+The script installs all other packages. Debusine writes the task's packages into a name that is
+limited to 255 characters. With all packages in the task, Debusine could not record the end of the
+request: it aborted and retried the request although the worker succeeded.
 """
 _LINE_WIDTH = 76
 _ROOT_GIB = 4
-"""Size of the root, which grows to the machine's disk at the first boot."""
+"""Size of the root; at the first boot, the root grows to the size of the machine's disk."""
 _SCRIPT = """\
 #!/bin/sh
 # Written by fleet: runs the Ansible role debusine_worker in the root of an image.
@@ -64,7 +64,7 @@ mkdir -p {folder}
 cd /
 {forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
-"""List of packages inside the image; the server does not know their origins."""
+"""File with the package list inside the image; the server does not know package origins."""
 
 
 def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
@@ -105,7 +105,7 @@ def customization_script(
 ) -> str:
     """Return the script; `role` is a tar archive of the folder `ansible`.
 
-    `packages` are the packages of every base.
+    `packages` are the packages of every base root.
     """
     encoded = b64encode(role).decode()
     lines = (encoded[at : at + _LINE_WIDTH] + "\n" for at in range(0, len(encoded), _LINE_WIDTH))
@@ -129,13 +129,13 @@ def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
     packages = [each for each in packages_of(architecture) if each != kernel]
     variables = role_variables(order.debian)
     script = customization_script(archive_of_the_role(), variables, packages)
-    # Distinguishes two requests of one recipe, so that neither looks like a retry of the other.
+    # Make the scripts of two builds differ, so that a request never looks like a retry.
     script += f"# Image {order.image}, version {order.version}.\n"
     return task_data(order.debian, mirror, kernel, script)
 
 
 def archive_of_the_role() -> bytes:
-    """Return a reproducible archive of the folder with the role and its play."""
+    """Return a reproducible archive of the folder `ansible`, with the role and its play."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(shipped_folder("ansible"), "ansible", filter=_normalize)
@@ -143,7 +143,7 @@ def archive_of_the_role() -> bytes:
 
 
 def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Remove owner and time of a file, and skip Python's caches."""
+    """Set owner and time of a file to 0; return None, to skip the file, for Python's caches."""
     if "__pycache__" in member.name:
         return None
     member.uid = member.gid = member.mtime = 0
@@ -152,13 +152,13 @@ def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 _FATAL_PREFIX = "fatal: "
-"""Start of Ansible's line with the error of a task."""
+"""Start of the line in which Ansible prints a task's error."""
 _MAX_LINE = 2000
-"""Limit of characters of that line in the error message."""
+"""Maximum characters of Ansible's error line in the error message."""
 
 
 def failure_of(log: str) -> str:
-    """Return the failed task of the role from a log, else the last lines of the log."""
+    """Return the role's failed task and its error from a log; else the last lines of the log."""
     lines = log.splitlines()
     fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)), None)
     if fatal is None:

@@ -3,8 +3,8 @@
 The kernel removes the mounts and processes of a build when the build or this process exits or is
 killed. An ordinary user becomes root in a user namespace and maps other users to subordinate ids.
 
-A version's folder appears complete or not at all. Names of unfinished files start with a dot; the
-next build of the image removes those that a killed build left.
+The folder of a version appears only when it is complete. Names of unfinished files start with a
+dot; the next build of the image removes the unfinished files of a killed build.
 """
 
 import os
@@ -32,7 +32,7 @@ from fleet.model.images import BuildOrder, Manifest, ManifestFile
 
 
 def why_not() -> str:
-    """Return the reason and remedy if this computer cannot create namespaces; else empty."""
+    """Return reason and remedy if this computer cannot create namespaces; else empty."""
     ordinary = os.geteuid() != 0
     if lacking := missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ()))):
         return lacking
@@ -51,7 +51,7 @@ def why_not() -> str:
 
 
 def isolated(*command: str) -> list[str]:
-    """Return a command that runs another in new namespaces."""
+    """Return a command line that runs `command` in new namespaces."""
     mapped = () if os.geteuid() == 0 else ("--user", "--map-root-user", "--map-auto")
     return [
         *(find("setpriv") or "setpriv", "--pdeathsig=KILL", "--"),
@@ -62,7 +62,7 @@ def isolated(*command: str) -> list[str]:
 
 _REQUIRED_PROGRAMS = ("mmdebstrap", "tar")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-"""Machine name of the kernel to architecture name of Debian."""
+"""Machine name of the kernel to Debian's architecture name."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class DiskBuilder:
     raw: bool = False
     check: bool = False
     program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.bake")
-    """Command that reads an Order and bakes."""
+    """Command that reads `BakeInputs` from standard input and bakes."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
-        """Bake a version into its folder; return its manifest and the full result."""
+        """Bake a version into its folder; return the manifest and the full result."""
         if why := self._explain_unsupported(order.debian.architecture):
             raise BuildFailed(why)
         clean = partial(self._remove_leftovers, order.image)
@@ -106,7 +106,7 @@ class DiskBuilder:
         return why_not()
 
     def _bake_in_child(self, draft: Draft) -> Baked:
-        """Bake in a child process; kill it and its descendants at the end."""
+        """Bake in a child process; at the end, kill the child and its descendants."""
         order = draft.order
         wanted = BakeInputs(
             image=order.image,
@@ -142,7 +142,7 @@ class DiskBuilder:
                 child.wait()
 
     def _remove_leftovers(self, image: str) -> None:
-        """Remove files of killed builds of this image, in a namespace that maps their owners."""
+        """Remove files of killed builds of an image, in a namespace that maps their owners."""
         place = self.images / image
         left = [*place.glob(".*.work"), *place.glob(".*.partial")]
         if left:
@@ -153,7 +153,7 @@ class DiskBuilder:
 
 @contextmanager
 def _block_signals() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt the clean-up."""
+    """Block SIGINT and SIGTERM, so that a second Ctrl-C does not interrupt the clean-up."""
     blocked = (signal.SIGINT, signal.SIGTERM)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
@@ -171,7 +171,7 @@ def _can_emulate(architecture: str) -> bool:
 
 
 def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
-    """Return the file name, checksum and size of a version's disk."""
+    """Return name, checksum and size of a version's disk file; may raise PublicationRefused."""
     for name in (QCOW2, RAW):
         if name in manifest.files:
             return name, manifest.files[name]
@@ -188,7 +188,7 @@ def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
         yield folder / RAW
         return
     name, _ = disk_of(manifest)
-    # In the folder of the images, which has space for disks. The file is sparse.
+    # Use the folder of the images, which has space for a disk. The file is sparse.
     with TemporaryFile(dir=folder.parent) as file:
         unpack_disk(folder / name, file)
         yield Path(f"/dev/fd/{file.fileno()}")

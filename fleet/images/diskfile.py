@@ -1,7 +1,7 @@
-"""Create a disk from a root folder with file operations only: no loop device, mount or root.
+"""Create a disk from a root folder with file operations only, without a loop device or a mount.
 
-The disk has a GPT with two partitions: a FAT boot partition, then the ext4 root, which is the
-last so that it can grow at boot. UEFI boots with systemd-boot; on amd64, BIOS boots with syslinux.
+The disk has a GPT with two partitions: a FAT boot partition, then the ext4 root. The root is last
+so that it can grow at boot. UEFI boots with systemd-boot; on amd64, BIOS boots with syslinux.
 """
 
 import os
@@ -15,14 +15,14 @@ from fleet.images.programs import run
 _MIB = 1 << 20
 _SECTOR = 512
 _BOOT_START_MIB = 1
-"""Start of the boot partition; GPT and its boot code precede it."""
+"""Start of the boot partition; GPT and the BIOS boot code are before it."""
 _BOOT_SIZE_MIB = 128
 _FREE_MIB = 768
-"""Free space of the root until it grows to the machine's disk."""
+"""Free space of the root before it grows to the size of the machine's disk."""
 BOOT_CODE = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
 """Boot code for BIOS, from the package syslinux-common."""
 _BOOT_CODE_BYTES = 440
-"""Size of the boot code in the first sector; disk signature and partitions follow."""
+"""Size of the boot code in the first sector, before the disk signature and the partitions."""
 _ROOT_TYPES = {
     "amd64": "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709",
     "arm64": "B921B045-1DF0-41C3-AF44-4C6F280D3FAE",
@@ -46,35 +46,35 @@ class DiskSpec:
     root: Path
     architecture: str
     name: str
-    """Seed of the identifiers, so that they are equal in the next build."""
+    """Seed of the UUIDs, so that the next build of the disk has equal UUIDs."""
     epoch: int
-    """Unix time of all file systems."""
+    """Unix time of all files and file systems on the disk."""
 
     def id(self, part: str) -> uuid.UUID:
-        """Return the UUID of a part of the disk."""
+        """Return the UUID of a part of the disk, such as `root`."""
         return uuid.uuid5(uuid.NAMESPACE_URL, f"fleet:{self.name}:{part}")
 
 
 def programs(architecture: str) -> tuple[str, ...]:
-    """Return the programs that a disk of this architecture needs."""
+    """Return the programs that create a disk of this architecture."""
     bios = ("syslinux",) if architecture == "amd64" else ()
     return ("mkfs.vfat", "mcopy", "mke2fs", "sfdisk", "qemu-img", *bios)
 
 
 def lacking(architecture: str, boot_code: Path = BOOT_CODE) -> str:
-    """Return the missing file of this architecture and its package; empty if complete."""
+    """Return an error if the BIOS boot code is missing; empty if present or not needed."""
     if architecture != "amd64" or boot_code.exists():
         return ""
     return f"this computer lacks {boot_code}; on Debian: apt install syslinux-common"
 
 
 def bootable(architecture: str) -> bool:
-    """Return whether disks of this architecture are supported."""
+    """Return whether fleet can create disks of this architecture."""
     return architecture in _EFI_NAMES
 
 
 def prepare_root(plan: DiskSpec) -> None:
-    """Write the root file system of the disk into the root's fstab."""
+    """Write the UUID of the root file system into the root's fstab."""
     fstab = plan.root / "etc" / "fstab"
     kept = fstab.read_text(encoding="utf-8").splitlines() if fstab.exists() else []
     lines = [line for line in kept if not line.startswith(("#", "UUID="))]
@@ -83,7 +83,7 @@ def prepare_root(plan: DiskSpec) -> None:
 
 
 def write_raw(plan: DiskSpec, raw: Path, log: Path) -> None:
-    """Write the disk as a sparse file."""
+    """Write the disk as a sparse raw file."""
     root_at = _BOOT_START_MIB + _BOOT_SIZE_MIB
     root_size = _count_mebibytes(plan.root) + _FREE_MIB
     with raw.open("wb") as file:
@@ -108,7 +108,7 @@ def write_raw(plan: DiskSpec, raw: Path, log: Path) -> None:
 
 
 def write_qcow2(raw: Path, qcow2: Path, log: Path) -> None:
-    """Write the disk as compressed qcow2."""
+    """Convert the raw disk to compressed qcow2."""
     options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
     run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, qcow2, log=log)
 
@@ -174,7 +174,7 @@ def _write_boot_files(plan: DiskSpec, tree: Path) -> None:
 
 
 def newest_kernel(root: Path) -> tuple[Path, Path]:
-    """Return the most recently written kernel of the root, and its initrd."""
+    """Return the most recently written kernel of the root and its initrd; may raise FleetError."""
     kernels = sorted((root / "boot").glob("vmlinu[xz]-*"), key=lambda path: path.stat().st_mtime)
     if not kernels:
         raise FleetError("the root has no kernel in /boot, so no machine can boot it")
@@ -186,7 +186,7 @@ def newest_kernel(root: Path) -> tuple[Path, Path]:
 
 
 def _count_mebibytes(root: Path) -> int:
-    """Return the space of the root's files in a file system in MiB, rounded up."""
+    """Return the size in MiB, rounded up, that the root's files need in a file system."""
     size = 0
     for folder, _, names in os.walk(root):
         for name in (*names, "."):

@@ -1,6 +1,6 @@
 """Find the images that are due for a build: by age, changed recipe or role, or newer packages.
 
-A failed build is retried with exponential back-off. Meanwhile machines boot the last good version.
+A failed build is retried with exponential back-off; machines then boot the last good version.
 """
 
 import re
@@ -36,9 +36,9 @@ class Update(Value):
 
 
 def sources_of(manifest: Manifest) -> tuple[Source, ...]:
-    """Return the sources of an image's packages, and of security fixes for them.
+    """Return the sources of an image's packages, and the security sources.
 
-    If no package came from a security suite, add the usual one: mirrors have it next to the suite.
+    If no package came from a security suite, add the usual one; mirrors have it there too.
     """
     found = {
         Source(origin["uri"], origin["suite"], origin["component"], manifest.architecture)
@@ -60,7 +60,7 @@ def sources_of(manifest: Manifest) -> tuple[Source, ...]:
 def find_updates(
     manifest: Manifest, offered: Mapping[Source, Mapping[str, str]]
 ) -> tuple[Update, ...]:
-    """Return a newer version of the worker, and newer versions from security suites."""
+    """Return newer versions of the worker package, and newer versions in security suites."""
     newer: dict[str, Update] = {}
     for source, versions in sorted(offered.items()):
         security = source.suite.endswith(_SECURITY_SUFFIX)
@@ -81,9 +81,9 @@ def find_updates(
 
 
 FIRST_BACK_OFF = timedelta(hours=1)
-"""Delay of the next build after the first failure; doubles with each further failure."""
+"""Delay of the next build after the first failure; it doubles with each further failure."""
 MAX_BACK_OFF = timedelta(hours=24)
-"""Limit of the delay."""
+"""Maximum delay after failed builds."""
 MAX_BUILD_TIME = timedelta(hours=6)
 """Age from which an unfinished build counts as dead."""
 
@@ -92,7 +92,7 @@ News = tuple[Update, ...] | Unknown
 
 @dataclass(frozen=True)
 class _DueInputs:
-    """The inputs of the evaluation of one image."""
+    """The inputs to decide whether one image is due."""
 
     fleet: Fleet
     name: str
@@ -100,11 +100,11 @@ class _DueInputs:
     role: str
     now: datetime
     versions: Sequence[Version]
-    """The oldest first."""
+    """The versions of the image, the oldest first."""
 
     @property
     def latest(self) -> Version | None:
-        """The latest version whose build succeeded."""
+        """The latest version whose build succeeded; None without such a version."""
         return latest_built(self.versions, self.name)
 
 
@@ -116,7 +116,7 @@ def find_due(
     news: Mapping[str, News],
     now: datetime,
 ) -> DueReport:
-    """Return the due steps of each image.
+    """Return the due steps of each image: build, test or publish.
 
     `digests` maps image to the digest of its role or playbook, `news` to its newer packages.
     """
@@ -135,7 +135,7 @@ def find_due(
 
 
 def latest_built(versions: Sequence[Version], image: str) -> Version | None:
-    """Return the latest version of an image whose build succeeded."""
+    """Return the latest version of an image whose build succeeded; None without such a version."""
     built = [
         each for each in versions if each.image == image and each.state in {"built", *BOOTABLE}
     ]
@@ -173,7 +173,7 @@ def _describe_waiting(case: _DueInputs) -> WaitingVersion | None:
 
 
 def _find_build_causes(case: _DueInputs) -> Iterator[DueCause]:
-    """Yield the causes for a new build, except newer packages."""
+    """Yield the causes for a new build, except for newer packages."""
     latest, every = case.latest, case.recipe.rebuild.every if case.recipe.rebuild else None
     if latest is None:
         yield DueCause(reason=DueReason.NEVER_BUILT, because="no version of it was ever built")
@@ -210,13 +210,13 @@ def _find_update_causes(case: _DueInputs, news: tuple[Update, ...]) -> Iterator[
 
 
 def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
-    """Return the reason and the end of a delay of a due build; "" and None without a delay."""
+    """Return reason and end of a due build's delay; "" and None without a delay."""
     after = case.latest.version if case.latest else ""
     later = [each for each in case.versions if each.version > after]
     for version in later:
         if version.state == "building" and case.now - version.since < MAX_BUILD_TIME:
             return f"{version.version} is being built", version.since + MAX_BUILD_TIME
-    # Only failures with the current recipe and role count: a correction is built immediately.
+    # Count only failures with the current recipe and role: a corrected one is built immediately.
     today = (recipe_digest(case.recipe), case.role)
     failed = [
         each
@@ -233,7 +233,7 @@ def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
 
 
 def _find_unfinished_steps(case: _DueInputs) -> dict[str, object]:
-    """Return the due test or publication of a built version."""
+    """Return the due test or publication of a built version, as fields of DueImage; else empty."""
     latest = case.latest
     if latest is not None and latest.state == "built":
         publish = ("publish",) if case.recipe.publish else ()

@@ -1,7 +1,7 @@
-"""A server on loopback for the test of an image: it records the stages that a worker reaches.
+"""A local server for the boot test of an image, which records the stages that a worker reaches.
 
-It responds to a new worker like Debusine, and announces work but has no request to assign. `Proxy`
-forwards all traffic to a real server instead.
+The server responds to a new worker like Debusine, and announces work but assigns no request.
+`Proxy` forwards all traffic to a real server instead.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ _FETCH = "/api/1.0/work-request/get-next-for-worker/"
 _WORK = "/api/1.0/work-request/"
 _ENDED = "/completed/"
 _MAX_BODY_BYTES = 64 << 20
-"""Limit of a request; a larger one is refused."""
+"""Maximum size of a request; the server refuses a larger request."""
 _TIMEOUT_SECONDS = 60
-"""Limit for connecting to a real server, and for each read from it."""
+"""Limit for connecting to a real server, and for each read from the real server."""
 _CLOSE_SECONDS = 1
 """Limit for a worker to confirm that its websocket is closed."""
 _HANDSHAKE = "sec-websocket-"
-# Headers that apply to one connection only.
+# Headers that apply only to one connection, so that the proxy does not forward them.
 _HOP_BY_HOP = frozenset(
     ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "upgrade")
 )
 
 
 class Stage(IntEnum):
-    """Stages of a worker; each requires the previous one."""
+    """Stages of a worker, in order."""
 
     ABSENT = 0
     REGISTERED = 1
@@ -60,7 +60,7 @@ class Stage(IntEnum):
 
 
 class WorkerServer:
-    """A server, in a thread, for the worker with a token: Debusine's protocol, without work."""
+    """A server in a thread that speaks Debusine's worker protocol; only `token` may register."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -109,11 +109,11 @@ class WorkerServer:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Return the refused requests, as method, path and status."""
+        """Return the refused requests, each as method, path and status."""
         return tuple(self._refusals)
 
     def reached(self) -> dict[Stage, float]:
-        """Return the seconds until each stage that the worker has reached."""
+        """Return the reached stages, each with the seconds since the server started."""
         with self._changed:
             return dict(sorted(self._reached.items()))
 
@@ -143,7 +143,7 @@ class WorkerServer:
         return answer
 
     def _record_answer(self, request: web.Request, status: int, body: bytes = b"") -> None:
-        """Record the stage or refusal that a request and its status imply."""
+        """Record the stage or refusal that follows from a request and its response."""
         match request.method, request.path, status:
             case "POST", path, 201 if path == _REGISTER and _has_token(request, self.token):
                 self._record_stage(Stage.REGISTERED)
@@ -181,7 +181,7 @@ class WorkerServer:
                 return _problem(404 if self._is_registered(request) else 403, "not for you")
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
-        """Request the metadata of a registered worker by websocket, and keep it open."""
+        """Request the metadata of a registered worker by websocket; return when it closes."""
         if request.path != CONNECT or not self._is_registered(request):
             return _problem(403, "not for you")
         async with self.accepted(request) as websocket:
@@ -195,7 +195,7 @@ class WorkerServer:
 
     @asynccontextmanager
     async def accepted(self, request: web.Request) -> AsyncIterator[web.WebSocketResponse]:
-        """Open the websocket that a worker requests, and close it afterwards."""
+        """Accept the websocket of a worker; close it when the context ends."""
         websocket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, max_msg_size=_MAX_BODY_BYTES)
         await websocket.prepare(request)
         self._record_answer(request, websocket.status)
@@ -216,7 +216,7 @@ class WorkerServer:
 
 
 class Proxy(WorkerServer):
-    """Forwards requests and websockets to a real server."""
+    """A server that forwards requests and websockets to a real server."""
 
     def __init__(self, token: str, url: str) -> None:
         """`url` is the server's base URL, as in `queues.*.url`."""
@@ -237,7 +237,7 @@ class Proxy(WorkerServer):
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def connect(self, request: web.Request) -> web.WebSocketResponse:
-        """Connect the websocket to the real server, until one side closes."""
+        """Connect the worker's websocket to the real server until one of the two closes."""
         upstream = self._client.ws_connect(
             self._build_url(request), headers=_drop_hop_headers(request.headers), ssl=trusted()
         )
@@ -252,7 +252,7 @@ class Proxy(WorkerServer):
 
 
 async def _forward_messages(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket
-    """Forward messages until one side closes."""
+    """Forward messages from source to target until the source closes."""
     with suppress(ConnectionError):
         async for message in source:
             send = target.send_str if message.type is WSMsgType.TEXT else target.send_bytes

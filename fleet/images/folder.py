@@ -1,7 +1,7 @@
 """Keep builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
 
-A folder with that name is complete: it is written under a name with a leading dot, then renamed.
-Readers verify files against the manifest, because a power failure may have truncated them.
+A folder with that name is complete, because fleet writes the folder under a name with a leading
+dot and renames it. Readers verify files against the manifest: a power failure may truncate files.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ _VERSION = re.compile(r"\d{8}T\d{6}Z")
 def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
     """Return the version of a build that starts at a time, as in 20261121T203000Z.
 
-    If that version is taken, return that of the next free second.
+    If that version is in `taken`, return the version of the next free second.
     """
     while (version := moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")) in taken:
         moment += timedelta(seconds=1)
@@ -64,7 +64,7 @@ def list_versions(images: Path, image: str) -> tuple[str, ...]:
 
 
 def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
-    """Return a build's folder and manifest; raises FileUnreadable with the existing versions."""
+    """Return folder and manifest of a build; FileUnreadable lists the existing versions."""
     folder = images / image / version
     if not _VERSION.fullmatch(version) or not folder.is_dir():
         known = ", ".join(list_versions(images, image)) or "none"
@@ -76,14 +76,14 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 
 
 def open_build(images: Path, image: str, version: str) -> Path:
-    """Create and return an empty folder for a build, until `finish_build`."""
+    """Create and return an empty folder for an unfinished build; `finish_build` renames it."""
     folder = images / image / f".{version}.partial"
     folder.mkdir(parents=True)
     return folder
 
 
 def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
-    """Add every file to the manifest, and give the folder its final name."""
+    """Write the manifest with all files, and rename the folder; return new folder and manifest."""
     names = sorted(path.name for path in partial.iterdir() if path.name != MANIFEST)
     files = {name: measure(partial / name) for name in names}
     whole = manifest.altered(files=files)
@@ -96,7 +96,7 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
 
 @contextmanager
 def locked(place: Path) -> Iterator[None]:
-    """Lock the builds of an image; the kernel unlocks them when this process dies."""
+    """Lock the builds of an image; raises Locked. The kernel unlocks when this process dies."""
     place.mkdir(parents=True, exist_ok=True)
     with (place / ".lock").open("a+", encoding="utf-8") as lock:
         try:
@@ -118,7 +118,7 @@ Tell = Callable[[BuildStep], None]
 
 @dataclass(frozen=True)
 class Draft:
-    """An unfinished version: its folder, its log, and the seconds of each phase."""
+    """An unfinished version: its folder, its log, and the seconds per phase."""
 
     order: BuildOrder
     folder: Path
@@ -129,14 +129,14 @@ class Draft:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Report a phase, and measure its duration."""
+        """Report the start of a phase, and measure its duration."""
         began = time.monotonic()
         self.say(name)
         yield
         self.seconds[name] = round(time.monotonic() - began, 3)
 
     def say(self, phase: str, task: str = "") -> None:
-        """Report and log a phase or a task of a phase."""
+        """Report and log a phase, or a task of a phase."""
         seconds = time.monotonic() - self.began
         self.note(f"{seconds:8.1f} s  {phase}{f': {task}' if task else ''}\n")
         self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
@@ -147,7 +147,7 @@ class Draft:
             file.write(text)
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Finish the version, with its log, and an SBOM if all packages have sources."""
+        """Finish the version; move its log, and write an SBOM if all packages have sources."""
         if all(each.source for each in manifest.packages):
             (self.folder / SBOM).write_text(sbom_of(manifest), encoding="utf-8")
         self.log.rename(self.folder / LOG)
@@ -158,9 +158,9 @@ class Draft:
 def drafting(
     images: Path, order: BuildOrder, tell: Tell, clean: Callable[[], object] = lambda: None
 ) -> Iterator[Draft]:
-    """Lock the builds of an image, and yield a draft; an unfinished draft is deleted at the end.
+    """Lock the builds of an image, and yield a draft; delete the draft at the end if unfinished.
 
-    Files of killed builds are deleted first; `clean` deletes files with other owners.
+    Delete files of killed builds first; `clean` deletes files that have other owners.
     """
     place = images / order.image
 
@@ -172,7 +172,7 @@ def drafting(
     with locked(place):
         tidy()
         partial = open_build(images, order.image, order.version)
-        # A failed build leaves its log there.
+        # If the build fails, its log remains there.
         log = images / order.image / f"{order.version}.log"
         draft = Draft(order, partial, log, tell)
         try:
@@ -182,14 +182,14 @@ def drafting(
 
 
 def delete_build(images: Path, image: str, version: str) -> None:
-    """Delete the folder of a build, if it exists."""
+    """Delete the folder of a build, if the folder exists."""
     folder = images / image / version
     with touching(folder, FileUnreadable), suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return a build's manifest; raises FileUnreadable if it is missing or invalid."""
+    """Return the manifest of a build; raises FileUnreadable if it is missing or invalid."""
     path = folder / MANIFEST
     with touching(path, FileUnreadable):
         content = path.read_bytes()
@@ -200,21 +200,21 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a build's manifest atomically."""
+    """Write the manifest of a build atomically."""
     text = manifest.model_dump_json(indent=2) + "\n"
     with touching(folder / MANIFEST, FileUnreadable):
         replace_file(folder / MANIFEST, text.encode(), mode=0o644)
 
 
 def measure(path: Path) -> ManifestFile:
-    """Return a file's checksum and size."""
+    """Return the checksum and the size of a file."""
     with touching(path, FileUnreadable), path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256")
         return ManifestFile(sha256=checksum.hexdigest(), size=file.tell())
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
-    """Verify the named files of a build, or all; raises FileUnreadable if one differs."""
+    """Verify the named files of a build, or all files; raises FileUnreadable if one differs."""
     for name in manifest.files if names is None else names:
         expected = manifest.files.get(name)
         if expected is None:
@@ -239,7 +239,7 @@ def manifest_of(
 ) -> Manifest:
     """Return the manifest of a build, without its files; `seconds` maps phase to duration.
 
-    `suite` is the suite of the machine, for recipes without a suite.
+    `suite` is the suite of the machine, for recipes that have no suite.
     """
     recipe, role = recipe_digest(order.recipe), order.role_digest
     versions = [[each.name, each.version, each.architecture] for each in packages]

@@ -1,8 +1,8 @@
 """Bake an image on a machine at Hetzner: the role or a playbook over ssh, then a snapshot.
 
-The machine is temporary: it is always deleted, and one of a killed run is found by its label. The
+The machine is temporary and is always deleted; a label identifies the machine of a killed run. The
 result is the snapshot. As the build's folder has no disk, the image is tested before the snapshot
-is taken: its jobs run in a copy of its root.
+is taken: the jobs run in a copy of the machine's root.
 """
 
 import time
@@ -35,7 +35,7 @@ from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_var
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
-"""Suite to Hetzner's image, the start of a build; Hetzner has no image of sid."""
+"""Suite to the Hetzner image from which a build starts; Hetzner has no image of sid."""
 READY = """set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
@@ -49,7 +49,7 @@ dnf -q -y install python3
 dnf -q -y install python3-libdnf5 || dnf -q -y install python3-dnf
 fi
 """
-"""Install Ansible's requirements on a machine, and pending updates."""
+"""Script that installs pending updates and Ansible's requirements on a machine."""
 CLEAN = f"""set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v apt-get >/dev/null; then
@@ -64,28 +64,28 @@ usermod --password '*' root
 cd /
 {FORGET}sync
 """
-"""Remove the machine's identity, credentials and logs."""
+"""Script that removes the machine's identity, credentials and logs."""
 SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
-"""Print the system of a machine, such as fedora-43."""
+"""Script that prints the system of a machine, such as fedora-43."""
 Role = Callable[..., object]
-"""Function that runs the role, like `run_role`."""
+"""Function with the parameters of `run_role`."""
 
 
 @dataclass(frozen=True)
 class InstanceBuilder:
-    """Bakes on a machine of one project of Hetzner Cloud: ImageBuilder."""
+    """Builder (ImageBuilder) that bakes on a machine in one project of Hetzner Cloud."""
 
     images: Path
     site: HcloudSite
     api: Hetzner
     role: Role = run_role
     beside: Path = Path()
-    """The folder of fleet.yaml, which has the playbooks."""
+    """The folder of fleet.yaml; playbook paths are relative to it."""
     tree: Callable[[Ssh], Tree] = RemoteTree
-    """Function that reads the files of a machine."""
+    """Function that opens the file tree of a machine, to check its files."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
-        """Bake a version and return its snapshot; its folder has all files except a disk."""
+        """Bake a version and return its manifest and snapshot; the folder gets no disk."""
         if lacking := why_not():
             raise BuildFailed(lacking)
         recipe = order.recipe
@@ -116,7 +116,7 @@ class _InstanceBuild:
     draft: Draft
 
     def bake(self, holder: str) -> tuple[Manifest, BoundImage]:
-        """Return the manifest and the snapshot; the machine is then deleted."""
+        """Bake on a temporary machine, which is always deleted; return manifest and snapshot."""
         site, api, draft = self.builder.site, self.builder.api, self.draft
         draft.say("machine")
         with temporary_machine(api, self._machine(holder), site.entry) as rented:
@@ -141,7 +141,7 @@ class _InstanceBuild:
         return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
 
     def _play(self, ssh: Ssh) -> None:
-        """Run the role, or the playbook and its test command."""
+        """Run the role; for a playbook recipe, run the playbook and its test command."""
         draft, recipe = self.draft, self.draft.order.recipe
         told = partial(draft.say, "role")
         play = partial(self.builder.role, ssh_host_of(ssh), log=draft.log, told=told)
@@ -159,7 +159,7 @@ class _InstanceBuild:
             ) from error
 
     def _jobs(self, ssh: Ssh, worker: str) -> Iterator[Test]:
-        """Yield the test of the jobs of a recipe; raises BuildFailed if one failed."""
+        """Yield the test of the image's jobs; raises BuildFailed if a job failed."""
         draft, recipe = self.draft, self.draft.order.recipe
         if not isinstance(recipe, ImageRecipe):
             return
@@ -172,7 +172,7 @@ class _InstanceBuild:
         yield test
 
     def _test(self, tree: Tree) -> Test:
-        """Test the root of the coming snapshot; raises BuildFailed if it is unusable."""
+        """Check the root before the snapshot is taken; raises BuildFailed if it has problems."""
         at = self.draft.order.built_at + timedelta(
             seconds=round(time.monotonic() - self.draft.began)
         )
@@ -212,6 +212,6 @@ class _InstanceBuild:
 
 
 def ssh_host_of(ssh: Ssh) -> Host:
-    """Return a machine for Ansible, with the key and the host key of this connection."""
+    """Return Ansible's host for a machine, with the ssh key and host key of this connection."""
     pair = ssh.pair
     return ssh_host(ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts)

@@ -1,8 +1,8 @@
 """Test an image: run one small job for each executor and task that it enables.
 
 A job runs in a copy of the root of the disk, or of the rented machine that becomes a snapshot. It
-runs as the worker and with Debusine's own code (`jobs_inside.py`). The copy is deleted afterwards.
-If the computer or the machine cannot run a job, regardless of the image, the job is unproven. An
+runs as the worker's user and with Debusine's code (`jobs_inside.py`). The copy is then deleted. If
+the computer or the machine cannot run a job, regardless of the image, the job is unproven. An
 unproven job is not a problem of the image.
 """
 
@@ -42,10 +42,10 @@ from fleet.schema.model import ImageRecipe
 
 LOG = "jobs.log"
 _COPY_PREFIX = ".jobs-"
-"""Name prefix of folders with a copy of a root."""
+"""Name prefix of folders that contain a copy of a root."""
 _REQUIRED_PROGRAMS = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
 _TIMEOUT_SECONDS = 7200
-"""Limit for all jobs: on a very busy machine of two cores they took 15 minutes."""
+"""Time limit for all jobs: on a very busy machine with two cores they took 15 minutes."""
 _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
@@ -54,14 +54,14 @@ _INCUS_SETUP = "/usr/local/sbin/debusine-worker-incus"
 
 @dataclass
 class WorkerTestResult:
-    """The tags that the worker reports, and the result of each job."""
+    """The tags that the worker reports, and the result of each job by name."""
 
     tags: tuple[str, ...] = ()
     jobs: dict[str, ImageTestJob] = field(default_factory=dict)
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
-    """Return the jobs of a recipe, each after the jobs whose results it uses."""
+    """Return the jobs of a recipe; each job is after the jobs whose results it uses."""
     executors, tasks = executors_of(recipe.enable_backends), set(recipe.enable_tasks)
     wanted = [f"task:{each}" for each in ("mmdebstrap", "simplesystemimagebuild") if each in tasks]
     wanted += [f"executor:{each}" for each in executors]
@@ -70,7 +70,7 @@ def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
 
 
 def why_not(recipe: ImageRecipe) -> str:
-    """Return the reason why this computer cannot run jobs; empty if it can."""
+    """Return the reason why this computer cannot run jobs; empty if it can run jobs."""
     if os.geteuid() != 0:
         return "only root runs jobs in the root of an image"
     machine = disk.MACHINES.get(platform.machine(), platform.machine())
@@ -80,7 +80,7 @@ def why_not(recipe: ImageRecipe) -> str:
 
 
 def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image on this computer, and return the test."""
+    """Run the jobs of an image in a copy of its root on this computer; return the test."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
     log.write_bytes(b"")
@@ -101,7 +101,7 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
 
 
 def prove_on(machine: "RootShell", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image on the machine that becomes the image, and return the test."""
+    """Run the jobs of an image on the rented machine before its snapshot; return the test."""
     able = {*machine.run(ABLE).split()}
     top = machine.run(COPY_ROOT).strip()
     try:
@@ -117,11 +117,11 @@ class RootShell(Protocol):
         """Start a script; append its standard error to the log."""
 
     def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script, and return its output."""
+        """Run a script with `sent` as standard input; return its standard output."""
 
 
 class Here:
-    """This computer; its scripts are killed when this process exits."""
+    """This computer; the kernel kills a started script when this process exits."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
         """Start a script; append its standard error to the log."""
@@ -135,13 +135,13 @@ class Here:
             )
 
     def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script, and return its output."""
+        """Run a script with `sent` as standard input; return its standard output."""
         command = ("/bin/sh", "-c", script)
         return subprocess.run(command, input=sent, capture_output=True, check=True).stdout.decode()  # noqa: S603 - same
 
 
 class _Site(NamedTuple):
-    """The place of jobs: its name, its devices for virtual machines, and the copied root."""
+    """The computer of jobs: its name, its devices for virtual machines, and the copied root."""
 
     name: str
     able: Collection[str]
@@ -150,7 +150,7 @@ class _Site(NamedTuple):
 
 
 def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
-    """Run the jobs of a recipe that the site can run, and return the test of all jobs."""
+    """Run the jobs of a recipe that the site can run; return a test with all results."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
     tried = {each: why for each in wanted if (why := _explain_unproven(each, recipe, site))}
@@ -180,9 +180,9 @@ def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
 
 
 def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test]) -> Test:
-    """Return the test of `run`; without running it if the worker is too old to report tags.
+    """Return the test of `run`; do not run it if the worker is too old to report tags.
 
-    A tag in the recipe's `provides` that no job proved is a problem.
+    A tag in the recipe's `provides` is a problem if its job ran and did not prove the tag.
     """
     is_old = is_old_worker(worker)
     test = prove_nothing(recipe, "its worker reports no tags") if is_old else run()
@@ -194,7 +194,7 @@ def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test])
 
 
 def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
-    """Return the tags in a recipe's `provides` that its jobs refute."""
+    """Return the tags in a recipe's `provides` whose jobs ran and did not prove them."""
     return tuple(
         tag
         for tag in recipe.provides
@@ -241,11 +241,11 @@ def _explain_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
 
 _TASKS_IN_EXECUTOR = ("task:sbuild", "task:autopkgtest")
 _TASK_EXECUTORS = ("unshare", "incus-lxc")
-"""The executors that run a package's build and test without a virtual machine, fastest first."""
+"""Executors that build and test a package without a virtual machine, the fastest first."""
 
 
 def _executor_of_tasks(recipe: ImageRecipe) -> str:
-    """Return the executor in which sbuild and autopkgtest run; empty without an enabled one."""
+    """Return the executor that sbuild and autopkgtest use; empty if neither is enabled."""
     enabled = executors_of(recipe.enable_backends)
     return next((each for each in _TASK_EXECUTORS if each in enabled), "")
 
@@ -259,7 +259,7 @@ def _has_kvm() -> bool:
 
 @contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Lock and create a folder for a copy of a root; delete the folders of dead runs."""
+    """Lock and create a folder for a copy of a root; delete the folders of killed runs first."""
     with held(folder / ".jobs.lock"):
         for left in folder.glob(f"{_COPY_PREFIX}*"):
             shutil.rmtree(left)
@@ -270,7 +270,7 @@ def workplace(folder: Path) -> Iterator[Path]:
 def _record_result(
     told: Mapping[str, Any], found: WorkerTestResult, wanted: Collection[str], tell: Tell
 ) -> None:
-    """Add the tags or jobs of one line of output to the results."""
+    """Add the tags or job results in one message of the jobs' program to the results."""
     if "tags" in told:
         found.tags = tuple(told["tags"])
     elif "here" in told:
@@ -304,7 +304,7 @@ echo "$top"
 def _run_all_networks(
     machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in a root, those with incus in their own network; yield each result."""
+    """Run jobs in a root, jobs with incus in a separate network; yield the messages."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
     for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
@@ -326,7 +326,7 @@ def _run_all_networks(
 
 
 def _explain_missing_network(machine: RootShell, log: Path) -> str:
-    """Return the error if the machine cannot create a container network; else empty."""
+    """Return the error if the machine cannot create a bridge for containers; else empty."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
     with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:
         _, _ = child.communicate()
@@ -367,7 +367,7 @@ exec "$@"
 """
 _XZ = "/usr/local/bin/xz"
 _FAST_XZ = b'#!/bin/sh\nexec /usr/bin/xz -0 "$@"\n'
-"""Jobs read a tarball once: at the default level, xz took longer than the rest of a job."""
+"""Wrapper that compresses at the lowest level, because the jobs read a tarball only once."""
 
 
 def _run_in_root(
@@ -377,9 +377,9 @@ def _run_in_root(
     jobs: Sequence[str],
     script: str,
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in the root as its worker; `script` prepares the root and runs its arguments.
+    """Run jobs in the root as the worker's user; `script` prepares the root for them.
 
-    With incus, this is in a new network; else in the machine's.
+    With incus, the jobs run in a new network; else in the machine's.
     """
     own_network = script == _START_INCUS
     worker = (
@@ -418,7 +418,7 @@ def _run_in_root(
 
 
 def as_script(*command: str) -> str:
-    """Return a script that executes a command in a minimal environment, with proxies."""
+    """Return a script that executes a command in a minimal environment, with proxy variables."""
     proxies = [f'${{{name}+{name}="${name}"}}' for name in PROXIES]
     settings = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]
     return " ".join(["exec env -i", *proxies, *map(quote, (*settings, *command))])

@@ -1,8 +1,8 @@
 """Run small jobs inside the root of an image, as its worker and with the worker's own code.
 
-The image's Python runs this file, without the rest of fleet. It reads an order as JSON from
-standard input and writes a line of JSON for each job. A folder replaces the server: tasks and
-executors read artifacts from it and write artifacts to it.
+The image's Python runs this file, without any other module of fleet. The program reads the job
+names as JSON from standard input and writes a line of JSON per job. A folder replaces the server:
+tasks and executors read and write artifacts in it.
 """
 
 import json
@@ -26,9 +26,9 @@ _IMAGE = "debian:system-image"
 _SOURCE = "debian:source-package"
 _LOGS = ("debian:package-build-log", "debusine:work-request-debug-logs")
 _INIT = ["dbus", "python3-minimal", "systemd-sysv"]
-"""Packages to boot a container as a machine, and to run autopkgtest in it."""
+"""Packages to boot a container as a machine, and to run autopkgtest in the container."""
 _MAX_LOG_CHARACTERS = 1500
-"""Limit of characters per log in the output."""
+"""Maximum characters per log in the output."""
 SOURCE = "fleet-job"
 """The name of the source package that jobs build and test."""
 _SOURCES = {
@@ -58,11 +58,11 @@ _SOURCES = {
 
 
 class JobFailed(Exception):
-    """A job failed."""
+    """A job failed; the message has the reason."""
 
 
 class ArtifactStore:
-    """Artifacts in a folder, with the methods of Debusine's client that jobs call."""
+    """Store of artifacts in a folder; it has the methods of Debusine's client that jobs call."""
 
     def keep(self, category: str, data: dict[str, Any], files: dict[str, Path]) -> int:
         """Store an artifact, and return its number."""
@@ -76,14 +76,14 @@ class ArtifactStore:
         return number
 
     def find(self, category: str) -> int:
-        """Return the number of the first artifact of a category."""
+        """Return the number of the first artifact of a category; raises JobFailed if missing."""
         for number in sorted(int(path.stem) for path in _STORE.glob("*.json")):
             if self._read(number)["category"] == category:
                 return number
         raise JobFailed(f"no job before it made a {category}")
 
     def logs(self) -> str:
-        """Return the last characters of the latest log of each category."""
+        """Return the last characters of the newest log of each category."""
         numbers = sorted((int(path.stem) for path in _STORE.glob("*.json")), reverse=True)
         shown: dict[str, int] = {}
         for number in numbers:
@@ -97,7 +97,7 @@ class ArtifactStore:
         )
 
     def artifact_get(self, artifact_id: int, **_: object) -> SimpleNamespace:
-        """Return an artifact in the form of Debusine's client."""
+        """Return an artifact by its number, in the form that Debusine's client returns."""
         kept = self._read(artifact_id)
         files = {name: SimpleNamespace(url=f"file:///{name}") for name in kept["files"]}
         return SimpleNamespace(
@@ -111,13 +111,13 @@ class ArtifactStore:
     def download_artifact_file(
         self, artifact_id: int, path_in_artifact: str, destination: Path, **_: object
     ) -> None:
-        """Copy a file of an artifact."""
+        """Copy one file of an artifact to `destination`."""
         shutil.copyfile(_STORE / str(artifact_id) / path_in_artifact, destination)
 
     def download_artifact(
         self, artifact_id: int, destination: Path, **_: object
     ) -> SimpleNamespace:
-        """Copy every file of an artifact."""
+        """Copy all files of an artifact into the folder `destination`."""
         found = self.artifact_get(artifact_id)
         for name in found.files:
             place = destination / name
@@ -126,13 +126,13 @@ class ArtifactStore:
         return found
 
     def upload_artifact(self, artifact: Any, **_: object) -> SimpleNamespace:  # noqa: ANN401 - Debusine's
-        """Store an artifact of a task."""
+        """Store the artifact that a task uploads; return its number as `id`."""
         data = json.loads(artifact.data.model_dump_json())
         files = {str(name): Path(path) for name, path in artifact.files.items()}
         return SimpleNamespace(id=self.keep(str(artifact.category), data, files))
 
     def relation_create(self, *_: object) -> None:
-        """Ignore a relation of artifacts."""
+        """Ignore a relation of two artifacts."""
 
     def _read(self, number: int) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads((_STORE / f"{number}.json").read_text(encoding="utf-8"))
@@ -140,7 +140,7 @@ class ArtifactStore:
 
 
 class Jobs:
-    """All jobs, run by name."""
+    """The jobs of one order; each job runs by its name."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._architecture = order["architecture"]
@@ -154,7 +154,7 @@ class Jobs:
         self.server = ArtifactStore()
 
     def run(self, name: str) -> None:
-        """Run a job; raises an exception if it fails."""
+        """Run a job by its name; raises an exception if the job fails."""
         kind, _, what = name.partition(":")
         if kind == "executor":
             self._run_executor(what)
@@ -235,7 +235,7 @@ class Jobs:
             instance.stop()
 
     def _run_task(self, name: str, data: dict[str, Any], dynamic: dict[str, Any]) -> None:
-        """Run a task like the worker."""
+        """Run a task as the worker does; raises JobFailed unless it succeeds."""
         task = import_module("debusine.tasks").BaseExternalTask
         worker = import_module("debusine.artifacts.models").TaskTypes.WORKER
         one = task.class_from_name(worker, name)(data, dynamic)
@@ -260,7 +260,7 @@ class Jobs:
 
 
 def pack_source(top: Path) -> dict[str, Path]:
-    """Create a minimal source package in an empty folder; return its files by name."""
+    """Create a minimal source package in an empty folder; return file name to path."""
     tree = top / f"{SOURCE}-1"
     for name, text in _SOURCES.items():
         path = tree / name
@@ -273,7 +273,7 @@ def pack_source(top: Path) -> dict[str, Path]:
 
 
 def mirror_of(suite: str) -> str:
-    """Return the URL of the image's APT source for a suite; default: Debian's own."""
+    """Return the URL of the image's APT source for a suite; else the URL of Debian's archive."""
     apt: Any = import_module("apt_pkg")  # each image has it, for Ansible
     apt.init()
     sources = apt.SourceList()
@@ -283,7 +283,7 @@ def mirror_of(suite: str) -> str:
 
 
 def tags() -> list[str]:
-    """Return the tags that the worker reports; empty if it is too old to report tags."""
+    """Return the tags that the worker reports; empty if the worker is too old to report tags."""
     try:
         system = import_module("debusine.worker.system_information")
         found: set[str] = import_module("debusine.tasks").get_provided_external_worker_tags()
@@ -294,7 +294,7 @@ def tags() -> list[str]:
 
 
 def main() -> None:
-    """Run the ordered jobs, and print the tags and each result."""
+    """Run the requested jobs; print the tags, then the result of each job."""
     order = json.loads(sys.stdin.read())
     setattr(tarfile.TarFile, "xzopen", classmethod(_open_quickly))  # noqa: B010 - typed as fixed
     _STORE.mkdir(exist_ok=True)
@@ -316,7 +316,7 @@ _open_xz: Any = vars(tarfile.TarFile)["xzopen"].__func__
 
 
 def _open_quickly(kind: Any, name: Any, mode: str = "r", *more: Any, **words: Any) -> Any:  # noqa: ANN401 - tarfile's
-    """Open an archive; compress with the fastest level, because it is read only once."""
+    """Open an archive with tarfile; write with xz's fastest level, as the archive is read once."""
     if mode != "r":
         words["preset"] = 0
     return _open_xz(kind, name, mode, *more, **words)

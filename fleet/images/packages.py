@@ -33,20 +33,20 @@ for package in cache.packages:
     print(package.name, version.ver_str, version.arch, *source, origin, checksum, sep="\\t")
 END
 """
-"""Script that lists each package with its source, its archive and its checksum there."""
+"""Script that lists each package with its source, its archive, and its checksum in the archive."""
 LIST_INSTALLED = f"""if command -v apt-get >/dev/null; then
 {LIST_PACKAGES}else
 rpm -qa --queryformat '%{{NAME}}\\t%{{EVR}}\\t%{{ARCH}}\\t%{{SOURCERPM}}\\n' |
   sed -nE 's/\\t([^\\t]+)-([^-\\t]+-[^-\\t]+)[.]src[.]rpm$/\\t\\1\\t\\2\\t\\t/p'
 fi
 """
-"""The same for systems with apt or rpm; rpm does not record the origin of a package."""
+"""Script that lists packages with apt or rpm; rpm does not record the archive of a package."""
 _DPKG_SYSTEMS = ("debian", "ubuntu")
-"""Systems with Debian packages, by ID in /etc/os-release."""
+"""Systems with Debian packages, as in ID in /etc/os-release."""
 
 
 def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
-    """Return the packages, with origins, from the output of these scripts."""
+    """Return the packages, sorted by name, from the output of a script above."""
     rows = (line.rstrip("\n").split("\t") for line in lines)
     names = ("name", "version", "architecture", "source", "source_version", "origin", "sha256")
     found = (Package.model_validate(dict(zip(names, row, strict=True))) for row in rows)
@@ -54,7 +54,7 @@ def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
 
 
 def sbom_of(manifest: Manifest) -> str:
-    """Return the bill of materials of a version."""
+    """Return the software bill of materials of a version, in SPDX 2.3 as JSON."""
     name = f"{manifest.image}-{manifest.version}"
     packages = [_package(each, manifest.suite) for each in manifest.packages]
     image = {

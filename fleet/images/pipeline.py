@@ -1,8 +1,8 @@
-"""Publish a version at a place: list, resume, verify, mark, delete and clean in one way.
+"""Publish a version to a provider or store: list, resume, verify, delete and clean uploads.
 
 A place lists the uploads with the mark of this fleet, uploads a disk and removes an upload. It
-reads each disk back before it marks the upload as whole. An upload that is not whole is resumed by
-the next run, or cleaned. An upload without the mark is never changed.
+reads an uploaded disk back before it marks the upload as whole. The next run resumes an upload
+that is not whole, or a clean-up removes it. Uploads without the mark are never changed.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from fleet.ports import Publisher
 
 
 class Pipeline:
-    """Publishes the versions of one fleet at one place."""
+    """Publisher of one fleet's versions at one place."""
 
     def __init__(self, place: Publisher) -> None:
         self._at = place
@@ -30,7 +30,7 @@ class Pipeline:
         return tuple(sorted(self._at.find(), key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
-        """Upload the disk of a version unless the place has it, and verify it."""
+        """Upload and verify the disk of a version; a verified earlier upload is only returned."""
         with held(Path(folder).parent / f".publish-{self._at.kind}.lock") as holder:
             raw = partial(_raw_path, manifest, Path(folder))
             disk = ImageDisk(manifest, folder, content_of(manifest), holder, raw, tell)
@@ -40,7 +40,7 @@ class Pipeline:
         return Publication(id=found.id, at=found.since, verified=True, rental=rental)
 
     def delete(self, upload_id: str) -> None:
-        """Delete an upload, if it exists."""
+        """Delete an upload, if it exists; raises PublicationRefused without this fleet's mark."""
         owner = self._at.owner(upload_id)
         if owner is None:
             return
@@ -52,7 +52,7 @@ class Pipeline:
         self._at.remove(upload_id)
 
     def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
-        """Remove partial uploads that started before a time."""
+        """Remove partial uploads that started before a time; return a description of each."""
         old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self._at.remove(each.id)
@@ -60,7 +60,7 @@ class Pipeline:
         return (*names, *self._at.clean_others(before))
 
     def _find_known(self, disk: ImageDisk) -> Upload | None:
-        """Return the upload of this version; raises if an upload has another disk."""
+        """Return the upload of this version, or None; raises if the upload has another disk."""
         manifest, content = disk.manifest, disk.content
         found = [*self._at.find((manifest.image, manifest.version))]
         for each in found:
@@ -75,8 +75,8 @@ class Pipeline:
 def content_of(manifest: Manifest) -> str:
     """Return the checksum of a version's disk.
 
-    A version that was baked at a provider is a snapshot without a local disk: return the digest
-    of its manifest.
+    A version that was baked at a provider has no local disk: return the digest of its
+    manifest.
     """
     return manifest.digest if manifest.way == "instance" else disk_of(manifest)[1].sha256
 

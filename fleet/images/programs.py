@@ -1,7 +1,7 @@
 """Run the programs that a build needs, and report their errors.
 
-A lock file contains a word. All holders of the file read the same word, so that a run recognizes
-objects that a dead holder left.
+A lock file contains a random word, which all holders of the lock read. With this word, a run
+recognizes objects that a dead run left.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from typing import IO
 from fleet.errors import FileUnreadable, FleetError, touching
 
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Folders that are missing in the PATH of an ordinary user."""
+"""Folders that are missing in an ordinary user's PATH."""
 ENVIRONMENT = {"HOME": "/root", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
 """Environment of the programs of a build and of the scripts of packages.
 
@@ -26,9 +26,9 @@ PYTHONDONTWRITEBYTECODE), and scripts of packages must not see the user's tokens
 """
 _SCHEMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 PROXIES = (*_SCHEMES, *map(str.upper, _SCHEMES))
-"""Variables that programs inherit from the caller: they are needed to reach the archive."""
+"""Variables that programs inherit from the caller, because they may need a proxy."""
 _MAX_SHOWN_LINES = 12
-"""Limit of output lines in an error message; the log has all lines."""
+"""Maximum output lines in an error message; the log has all lines."""
 _TIMEOUT_SECONDS = 120
 
 PACKAGES = {
@@ -47,11 +47,11 @@ PACKAGES = {
     "mdir": "mtools",
     "qemu-system-x86_64": "qemu-system-x86",
 }
-"""Program to its Debian package."""
+"""Program to the Debian package that contains it."""
 
 
 class ProgramFailed(FleetError):
-    """A program failed; the message has its last output lines, `output` all of them."""
+    """A program failed; the message has its last output lines, `output` has all lines."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -59,12 +59,12 @@ class ProgramFailed(FleetError):
 
 
 def find(program: str) -> str | None:
-    """Return the path of a program, also in folders of root's PATH; None if missing."""
+    """Return the path of a program, also from root's folders; None if it is missing."""
     return shutil.which(program, path=_search_path())
 
 
 def need(program: str) -> str:
-    """Return the path of a program; raises FleetError with its package if missing."""
+    """Return the path of a program; raises FleetError with its package if it is missing."""
     found = find(program)
     if found is None:
         raise FleetError(missing([program]))
@@ -72,7 +72,7 @@ def need(program: str) -> str:
 
 
 def missing(programs: Iterable[str]) -> str:
-    """Return the missing programs and their packages; empty if all are installed."""
+    """Return an error with the missing programs and their packages; empty if all are installed."""
     absent = [program for program in programs if find(program) is None]
     if not absent:
         return ""
@@ -83,9 +83,9 @@ def missing(programs: Iterable[str]) -> str:
 def run(
     *command: str | Path, log: Path, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> str:
-    """Run a program with its command and errors in the log; return its standard output.
+    """Run a program; log its command line and errors; return its standard output.
 
-    Its environment is ENVIRONMENT, `env`, PATH and the proxies of this process.
+    Its environment is ENVIRONMENT, `env`, PATH and the caller's proxies. Raises ProgramFailed.
     """
     words = [str(word) for word in command]
     proxies = {name: os.environ[name] for name in PROXIES if name in os.environ}
@@ -114,7 +114,7 @@ def run_on(
     stdin: bytes = b"",
     seconds: float = _TIMEOUT_SECONDS,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program with an open file, an English locale and a timeout.
+    """Run a program that inherits an open file, with an English locale and a timeout.
 
     Raises FleetError with the package to install if the program is missing.
     """
@@ -130,7 +130,7 @@ def run_on(
 
 
 def last_of(output: str) -> str:
-    """Return the last error lines of a program's output; without any, its last lines."""
+    """Return the last error lines of a program's output; without error lines, its last lines."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("E: ", "Err:", "error:"))]
     shown = (told or lines)[-_MAX_SHOWN_LINES:]
@@ -143,7 +143,7 @@ def _search_path() -> str:
 
 @contextmanager
 def held(path: Path) -> Iterator[str]:
-    """Lock a file, waiting for other holders, and yield its word.
+    """Lock a file, waiting for other holders, and yield the random word in the file.
 
     The kernel unlocks the file when the process dies.
     """

@@ -1,8 +1,8 @@
 """Promote a version of an image, or revert a promotion; list images and their versions.
 
 Only a version that passed its test is promoted. A promotion makes the current version the previous
-one, which machines boot if they cannot boot the current one. Reverting a promotion retires its
-version.
+one, which machines boot if they cannot boot the current one. Reverting a promotion retires the
+promoted version.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from fleet.state.store import Store
 def promote(
     versions: Iterable[Version], wanted: Version, now: datetime, *, share: int | None = None
 ) -> tuple[Move, ...]:
-    """Return the moves that make a version current or, with a share, the candidate."""
+    """Return the state changes that make a version current or, with a share, the candidate."""
     others = [each for each in versions if each.version != wanted.version]
     current = _filter_state(others, "current")
     if wanted.state == "current":
@@ -65,16 +65,16 @@ def promote(
 
 
 def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
-    """Return the move that retires a candidate."""
+    """Return the state change that retires a version."""
     return (_move(wanted, "retired", now, why),)
 
 
 def take_back(
     versions: Sequence[Version], image: str, now: datetime, way_out: str
 ) -> tuple[Move, ...]:
-    """Return the moves that revert the latest promotion: retire the candidate, else go back.
+    """Return the state changes that revert the latest promotion: retire the candidate or go back.
 
-    `way_out` is the advice if no other version is left.
+    `way_out` is the advice if no previous version exists.
     """
     if candidates := _filter_state(versions, "candidate"):
         return tuple(_move(each, "retired", now, "it was taken back") for each in candidates)
@@ -95,10 +95,10 @@ def take_back(
 def declared_version(
     image: str, declared: ExistingImage, versions: Sequence[Version], now: datetime, *, by: str
 ) -> Version:
-    """Return the version of an image built elsewhere, from its ids in fleet.yaml.
+    """Return the version of an image built elsewhere, from the image ids in fleet.yaml.
 
-    fleet does not test such an image: its author did, so the version counts as tested. Its name is
-    the pinned one, else the time of its first promotion.
+    The version counts as tested, because its author tests the image, not fleet. Its name is
+    the pinned version, else the time of its first promotion.
     """
     ids, pin = declared.existing, declared.version
     for version in versions:
@@ -127,7 +127,7 @@ def declared_version(
 
 
 def newest_promotable(versions: Iterable[Version], image: str) -> Version:
-    """Return the latest version that waits for its promotion; raises without such a version."""
+    """Return the newest tested or candidate version; raises PromotionRefused without a version."""
     waiting = [each for each in versions if each.state in ("tested", "candidate")]
     if not waiting:
         raise PromotionRefused(
@@ -144,7 +144,7 @@ def _filter_state(versions: Iterable[Version], state: State) -> list[Version]:
 
 
 def _move(was: Version, state: State, now: datetime, why: str = "", *, share: int = 0) -> Move:
-    # The store gets a version built elsewhere only with its promotion.
+    # The store gets a version that was built elsewhere only at its first promotion.
     is_new = was.elsewhere and was.state == "tested"
     moved = was.altered(state=state, since=now, why=why, share=share)
     return Move(None if is_new else was, moved)
@@ -198,7 +198,7 @@ def list_images(
     troubles: Mapping[str, str],
     waiting: Mapping[str, WaitingVersion],
 ) -> ImageList:
-    """Return every image of a fleet with its versions; `troubles` maps pool to reason."""
+    """Return every image with its versions; `troubles` maps pool to reason."""
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
@@ -227,7 +227,7 @@ def _list_image(
 
 
 class MovedVersion(Value):
-    """A version that changes its state."""
+    """A version whose state changes."""
 
     version: str
     was: State | None = Field(description="None: it was not known before.")
@@ -247,7 +247,7 @@ class Recycled(Value):
 
 
 class PromotionResult(Value):
-    """The moves of a promotion and their effects."""
+    """The state changes of a promotion and their effects on pools."""
 
     image: str
     moves: tuple[MovedVersion, ...]
@@ -259,7 +259,7 @@ class PromotionResult(Value):
 
 
 def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> PromotionResult:
-    """Return the moves, and the machines that the next plans replace after them."""
+    """Return the state changes, and the machines that the next plans replace because of them."""
     moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
     versions = {(each.image, each.version): each for each in world.versions} | moved
     later = world.altered(images=tuple(versions.values()))
@@ -303,7 +303,7 @@ _MAX_ATTEMPTS = 10
 
 
 def find_version(versions: Iterable[Version], image: str, version: str) -> Version:
-    """Return a version from the store; raises FleetError with the existing ones."""
+    """Return a version from the store; raises FleetError with the existing versions."""
     known = [each for each in versions if each.image == image]
     for each in known:
         if each.version == version:
@@ -315,10 +315,10 @@ def find_version(versions: Iterable[Version], image: str, version: str) -> Versi
 def change_version(
     store: Store, image: str, version: str, change: Callable[[Version], Version]
 ) -> Version:
-    """Change the stored version and return the changed one.
+    """Change the stored version with `change`; return the changed version.
 
-    If another process changed the version concurrently, `change` is called again. Its exceptions
-    pass through.
+    If another process changed the version concurrently, call `change` again. Exceptions of
+    `change` pass through.
     """
     for _ in range(_MAX_ATTEMPTS):
         was = find_version(store.image_versions(), image, version)

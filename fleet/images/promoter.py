@@ -1,4 +1,4 @@
-"""Carry out the promotions of a plan, in a run; this module is a Promoter."""
+"""Apply the promotions of a plan during a run; this module implements the port Promoter."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from fleet.words.runs import add_reason
 def promote_all(
     plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
 ) -> tuple[str, ...]:
-    """Apply promotions and return the applied ones; the next run retries failures."""
+    """Apply promotions and return the successful ones; the next run retries failed promotions."""
     done = []
     for each in plan.promotions:
         said = f"image {each.image}: {each.verb} {each.version}"

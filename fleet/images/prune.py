@@ -1,7 +1,7 @@
 """Delete unreferenced versions of images.
 
-An unreadable listing counts as a reference to every version that it might contain: a failed
-listing never causes a deletion.
+An unreadable listing counts as a reference to every version that it might contain, so that a
+failed listing never causes a deletion.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,16 +22,16 @@ from fleet.schema.pools import Recipe
 from fleet.state.store import Store
 
 KEPT = 2
-"""Number of kept versions per image without `rebuild.keep`."""
+"""Number of versions to keep per image without `rebuild.keep`."""
 PRUNED = "it was pruned: nothing referred to it"
-"""Failure reason of a version that a prune deletes or started to delete."""
+"""Failure reason of a version that a prune deleted or started to delete."""
 FORGOTTEN_ADVICE = "publish it again while its build is here, or delete it: --forgotten ID"
-"""Advice for an upload without a version in the store: only a user's command deletes it."""
+"""Advice for an upload without a version in the store; fleet deletes it only on command."""
 _SERVING_STATES = ("candidate", "current", "previous")
 
 
 class PrunedVersion(Value):
-    """A version, and whether it is kept or deleted."""
+    """A version, and whether a prune keeps or deletes it."""
 
     image: str
     version: str
@@ -43,7 +43,7 @@ class PrunedVersion(Value):
 
 
 class UntrackedUpload(Value):
-    """A complete upload without a version in the store: it costs money."""
+    """A complete upload without a version in the store; it still costs money."""
 
     place: str
     id: str = Field(description="The provider's own image id, or the address of a folder.")
@@ -56,7 +56,7 @@ class UntrackedUpload(Value):
 
 
 class Pruning(Value):
-    """The result of a prune, by version."""
+    """The result of a prune, per version."""
 
     fleet: str
     versions: tuple[PrunedVersion, ...]
@@ -71,7 +71,7 @@ class Pruning(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0, or 1 if a deletion failed."""
+        """Return the exit code: 0, or 1 if a deletion failed."""
         return int(self.failed)
 
 
@@ -83,7 +83,7 @@ class _VersionReferences:
     world: World
     plans: Mapping[str, Plan]
     newest: frozenset[tuple[str, str]]
-    """Image and version of the versions that `rebuild.keep` keeps."""
+    """Image and version of each version that `rebuild.keep` keeps."""
     built: Mapping[str, str]
     """Image to its newest version that passed its test."""
 
@@ -91,7 +91,7 @@ class _VersionReferences:
 def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
-    """Return every version with the reason to keep it; `plans` maps name to saved plan."""
+    """Return every version with the reason to keep it; `plans` maps file name to saved plan."""
     good = [each for each in versions if each.state in BOOTABLE]
     case = _VersionReferences(
         fleet,
@@ -116,7 +116,7 @@ def find_unreferenced(
 
 
 def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
-    """Return every place that may have an image, sorted, including former places."""
+    """Return every place that may have an image, sorted, including removed stores."""
     named = {place for recipe in fleet.baked.values() for place in recipe.publish}
     before = {place for version in versions for place in version.publications if "://" in place}
     return tuple(sorted({*fleet.providers, *named, *before}))
@@ -125,10 +125,10 @@ def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
 def find_forgotten(
     fleet: Fleet, versions: Iterable[Version], listed: Mapping[str, Iterable[Upload]]
 ) -> tuple[UntrackedUpload, ...]:
-    """Return complete uploads that neither a version nor fleet.yaml names.
+    """Return complete uploads that neither a version nor fleet.yaml refers to.
 
-    `listed` maps place to uploads. Ids are compared across places, because two providers may share
-    an account, and a provider may have been renamed.
+    `listed` maps place to uploads. Ids are compared across places, because two providers may
+    share an account, and a provider may have been renamed.
     """
     existing = [image for image in fleet.images.values() if isinstance(image, ExistingImage)]
     named = {upload for image in existing for upload in image.existing.values()}
@@ -149,7 +149,7 @@ def find_forgotten(
 
 
 def _select_newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
-    """Yield image and version of the versions that `rebuild.keep` keeps."""
+    """Yield image and version of each version that `rebuild.keep` keeps."""
     known = sorted((each.image, each.version) for each in good)
     for name, image in fleet.images.items():
         rebuild = image.rebuild if isinstance(image, Recipe) else None
@@ -182,7 +182,7 @@ def _find_references(case: _VersionReferences, version: Version) -> Iterator[str
 
 
 def _named_in_fleet(case: _VersionReferences, version: Version) -> Iterator[str]:
-    """Yield entries of fleet.yaml that name a version by the provider's id."""
+    """Yield the keys of fleet.yaml that refer to a version by its id at a provider."""
     for name, image in case.fleet.images.items():
         if isinstance(image, ExistingImage):
             for place, upload in sorted(version.publications.items()):
@@ -232,7 +232,7 @@ def _find_plans(case: _VersionReferences, version: Version) -> Iterator[str]:
 
 
 def _find_approvals(case: _VersionReferences, version: Version) -> Iterator[str]:
-    """Yield the unused approvals of pools that boot this image."""
+    """Yield a reason for each unused approval of a pool that boots this image."""
     for verdict in judge_approvals(case.fleet, case.world, case.fleet.pools):
         pool = case.fleet.pools.get(verdict.pool)
         boots_it = isinstance(pool, Pool) and pool.image == version.image
@@ -247,18 +247,18 @@ class Pruner:
     store: Store
     publisher_of: Callable[[str], Pipeline]
     drop_build: Callable[[str, str], None]
-    """Deletes the local folder of an image's version, if it exists; raises FleetError."""
+    """Function that deletes a version's local folder, if it exists; raises FleetError."""
 
 
 def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[PrunedVersion, ...]:
-    """Delete unreferenced versions; return all, with the error if a deletion failed."""
+    """Delete unreferenced versions; return all versions, with the error if a deletion failed."""
     return tuple(each if each.kept else _prune_version(each, pruner) for each in judged)
 
 
 def list_uploads(
     places: Iterable[str], publisher_of: Callable[[str], Pipeline]
 ) -> tuple[dict[str, tuple[Upload, ...]], dict[str, str]]:
-    """Return the uploads of each place, and the error of each unreadable place."""
+    """Return the uploads per place, and the error per unreadable place."""
     listed: dict[str, tuple[Upload, ...]] = {}
     unlisted: dict[str, str] = {}
     for place in places:
@@ -276,7 +276,7 @@ def list_uploads(
 def name_forgotten(
     found: Iterable[UntrackedUpload], named: Collection[str]
 ) -> tuple[UntrackedUpload, ...]:
-    """Select uploads for deletion by id; raises FleetError for an unknown id."""
+    """Mark the uploads with these ids for deletion; raises FleetError for an unknown id."""
     judged = tuple(each.altered(kept="") if each.id in named else each for each in found)
     if unknown := sorted(set(named) - {each.id for each in judged}):
         raise FleetError(
@@ -289,7 +289,7 @@ def name_forgotten(
 def delete_forgotten(
     judged: Iterable[UntrackedUpload], publisher_of: Callable[[str], Pipeline]
 ) -> tuple[UntrackedUpload, ...]:
-    """Delete the selected uploads; return all, with the error if a deletion failed."""
+    """Delete the marked uploads; return all uploads, with the error if a deletion failed."""
 
     def delete(each: UntrackedUpload) -> UntrackedUpload:
         try:
@@ -302,12 +302,12 @@ def delete_forgotten(
 
 
 def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
-    """Delete one version, after marking it as failed so that no process promotes it."""
+    """Delete a version; first record it as failed, so that no process promotes it."""
 
     def fail(version: Version) -> Version:
         if version.state != judged.state:
             raise FleetError(f"it is {version.state} since")
-        # Images that were built elsewhere are listed without their places.
+        # The version list omits the places of an image that was built elsewhere.
         ids = {place: upload.id for place, upload in version.publications.items()}
         if not version.elsewhere and ids != judged.places:
             raise FleetError("where it is published has changed since")
@@ -324,7 +324,7 @@ def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
 
 
 def _delete_everywhere(places: Mapping[str, str], publisher_of: Callable[[str], Pipeline]) -> None:
-    """Delete a version at all places; raises FleetError with the places that failed."""
+    """Delete the uploads of a version; raises FleetError with the places that failed."""
     left = []
     for place, upload in sorted(places.items()):
         try:

@@ -1,7 +1,7 @@
 """Record builds and publications of versions in the store.
 
 An error at one place does not stop the other places. Each publication is recorded immediately, so
-that the next run does not repeat it if this one dies.
+that the next run does not repeat the upload if this run dies.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ def publish_version(
     now: datetime,
     tell: Callable[[str, Transfer], None],
 ) -> Publishing:
-    """Publish a build to each place, record the publications, and return all results."""
+    """Publish a build to each place, record each success, and return the result per place."""
     manifest = read_manifest(folder)
 
     def publish(place: str, publisher: Pipeline) -> Published:
@@ -82,7 +82,7 @@ def publish_version(
 def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
-    """Record the publication of a version at a place, and its manifest."""
+    """Record that a version is published at a place; also save its manifest."""
     # Save the manifest first: `fleet image due` reads the manifest of each published version.
     store.save_manifest(manifest)
     remembered = partial(_add_publication, place=place, publication=publication)
@@ -90,7 +90,7 @@ def remember_publication(
 
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
-    """Remove uploads of dead runs at each place, without publishing."""
+    """Remove uploads of dead runs at each place; publish nothing."""
 
     def clean(place: str, publisher: Pipeline) -> Published:
         return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
@@ -101,7 +101,7 @@ def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishin
 def _act_at_each(
     publishers: Publishers, act: Callable[[str, Pipeline], Published]
 ) -> tuple[Published, ...]:
-    """Act at each place; record errors and continue."""
+    """Call `act` for each place; record an error and continue with the next place."""
     done = []
     for place, open_publisher in publishers.items():
         try:
@@ -112,7 +112,7 @@ def _act_at_each(
 
 
 def _add_publication(version: Version, *, place: str, publication: Publication) -> Version:
-    """Return the version with a publication added; one with the same id keeps its date."""
+    """Return the version with a publication added; if its id is known, its date stays."""
     known = version.publications.get(place)
     if known is not None and known.id == publication.id:
         # A snapshot of a build at the provider is recorded, unverified, before it is published.
@@ -131,7 +131,7 @@ def remember_build(
     clock: Clock,
     build: Callable[[], tuple[Manifest, _T]],
 ) -> tuple[Manifest, _T]:
-    """Run a build and return its result; record its start and its end in the store."""
+    """Run a build and return its result; record start and end of the build in the store."""
     building = Version(
         image=order.image,
         version=order.version,

@@ -1,4 +1,4 @@
-"""Read the files of a running machine over ssh, to check them as those of an image."""
+"""Read the files of a running machine over ssh, to check them like the files of an image."""
 
 from shlex import quote
 
@@ -15,17 +15,17 @@ find "$p/" -mindepth 1 -maxdepth 1 -printf '%f\\0'
 _READ_SCRIPT = """[ -f "$p" ] && [ ! -L "$p" ] && [ "$(stat -c %s "$p")" -le 1048576 ] || exit 0
 cat "$p"
 """
-"""Size limit of a checked file: 1 MiB."""
+"""Script that prints a file of at most 1 MiB, the maximum size of a checked file."""
 
 
 class RemoteTree:
-    """The files of a running machine: Tree."""
+    """The files of a running machine, as a `Tree`."""
 
     def __init__(self, ssh: Ssh) -> None:
         self._ssh = ssh
 
     def node(self, path: str) -> FileNode | None:
-        """Return the file, folder or link at a path; None if it does not exist."""
+        """Return the file, folder or link at a path; None if the path does not exist."""
         answer = self._ask(path, _STAT_SCRIPT)
         if not answer:
             return None
@@ -40,11 +40,11 @@ class RemoteTree:
             ) from None
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in a folder, sorted; empty if it does not exist."""
+        """Return the names in a folder, sorted; empty if the folder does not exist."""
         return tuple(sorted(self._ask(path, _LIST_SCRIPT).split("\0")[:-1]))
 
     def text(self, path: str) -> str:
-        """Return the content of a file; empty if it does not exist."""
+        """Return the content of a file; empty if the file does not exist or is over 1 MiB."""
         return self._ask(path, _READ_SCRIPT)
 
     def _ask(self, path: str, script: str) -> str:

@@ -1,6 +1,6 @@
 """Render images, their versions and their builds as text, and due steps as GitLab jobs.
 
-GitLab creates no pipeline without jobs: if no step is due, one job prints that.
+GitLab refuses a pipeline without jobs: if no step is due, the pipeline has one job that prints so.
 """
 
 import shlex
@@ -47,7 +47,7 @@ _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "reci
 
 
 def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
-    """Yield a table with a row for each version, and one for an image without versions."""
+    """Yield a table with a row per version, and a row per image without versions."""
     columns = [
         *map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT")),
         Column("FAILURES", ColumnKind.PROSE, style=Style.RED),
@@ -56,7 +56,7 @@ def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
 
 
 def image_blocks(image: ListedImage) -> Iterator[Block]:
-    """Yield every version of an image, in blocks."""
+    """Yield all versions of an image, one block per version."""
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
     about = "; ".join(filter(None, said))
     yield (*bold(f"image {image.image}"), StyledText(f": {about}" if about else ""))
@@ -75,7 +75,7 @@ def _troubles(image: ListedImage) -> Iterator[Line]:
 
 
 def state_of(image: ListedImage, version: Version) -> str:
-    """Return a version's state, with the share of a candidate, and whether it is pinned."""
+    """Return the state of a version, the share of a candidate, and whether it is pinned."""
     share = f" {version.share}%" if version.state == "candidate" else ""
     return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
 
@@ -95,7 +95,7 @@ def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:
-    """Yield the records of one version, one per line."""
+    """Yield the details of one version, one per line."""
     style = _STYLES.get(version.state, Style.PLAIN)
     yield line(
         StyledText(version.version, Style.BOLD), "  ", StyledText(state_of(image, version), style)
@@ -125,7 +125,7 @@ def _block(image: ListedImage, version: Version) -> Iterator[Block]:
 
 
 def due_to_lines(report: DueReport) -> Iterator[Line]:
-    """Yield each image with its due steps, their reasons and commands."""
+    """Yield each image with its due steps, the reasons, and the commands to run."""
     for image in report.images:
         yield from _format_due(image)
     if not report.images:
@@ -161,9 +161,9 @@ def _state(image: DueImage) -> str:
 def to_child_pipeline(
     report: DueReport, builds: str, *, file: str, job: Mapping[str, object]
 ) -> str:
-    """Return the pipeline; `builds` is the folder of builds relative to the checkout.
+    """Return the pipeline as YAML; `builds` is the folder of builds relative to the checkout.
 
-    `job` has the keys of GitLab that each job gets, such as its image; empty ones are left out.
+    `job` has the GitLab keys that every job gets, such as its image; empty keys are left out.
     """
     due = [image for image in report.images if image.is_due]
     jobs = {f"image {image.image}": _job(image, builds, file) for image in due}
@@ -202,20 +202,20 @@ class BuildResult(Value):
     folder: str
     manifest: Manifest
     same_base: bool | None = None
-    """Whether a second base was identical to the last bit; None: it was not built."""
+    """Whether a second base was bit-identical; None if no second base was built."""
     differences: tuple[tuple[str, str, str], ...] = ()
-    """Path, difference, reason."""
+    """Each differing file: path, difference, reason."""
 
 
 def step_to_text(step: BuildStep) -> str:
-    """Return the current step of a build, and its start."""
+    """Return the current step of a build, after the time since the build started."""
     minutes, seconds = divmod(int(step.seconds), 60)
     doing = f"{step.phase} · {step.task}" if step.task else step.phase
     return f"{minutes}:{seconds:02} {doing}"
 
 
 def built_to_text(result: BuildResult) -> str:
-    """Return the built image, its location and the duration."""
+    """Return the report of a build: version, folder, duration, files and the next command."""
     return "\n".join(_format_build(result))
 
 
@@ -248,7 +248,7 @@ _DID = {"offline": "checked", "boot": "booted", "jobs": "ran its jobs"}
 
 
 def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
-    """Yield the result of each test, and the state of the version."""
+    """Yield the state of the version, then the result of each test."""
     yield (*bold(f"image {tested.image} {tested.version}"), StyledText(f": {tested.state}"))
     for test in tested.tests:
         yield from _format_tests(test)
@@ -269,7 +269,7 @@ def _format_tests(test: Test) -> Iterator[Line]:
 
 
 def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
-    """Yield each moved version, then each pool that boots the image."""
+    """Yield each version whose state changes, then each pool that boots the image."""
     yield bold(f"image {promotion.image}")
     for move in promotion.moves:
         share = f" ({move.share}% of each pool)" if move.share else ""
@@ -297,7 +297,7 @@ def _describe_pool(pool: Recycled) -> str:
 
 
 def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
-    """Yield every version with the reason why it is kept, or the places where it was deleted."""
+    """Yield every version with the reason why it is kept, or with the uploads that are deleted."""
     gone = [each for each in pruning.versions if not each.kept]
     verb = "Deleted" if pruning.done else "Would delete"
     yield line(StyledText(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))
@@ -322,7 +322,7 @@ _MB = 1_000_000
 
 
 def publishing_to_text(publishing: Publishing) -> str:
-    """Return a line for each place, and one for each object removed there."""
+    """Return a line per place, and a line per object removed there."""
     what = f"{publishing.image} {publishing.version}".rstrip()
     lines = []
     for each in publishing.places:
@@ -337,7 +337,7 @@ def publishing_to_text(publishing: Publishing) -> str:
 
 
 def phase_to_text(place: str, transfer: Transfer) -> str:
-    """Return the message that a phase of an upload started."""
+    """Return the message that a phase of an upload has started."""
     return f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}"
 
 

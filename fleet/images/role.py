@@ -1,7 +1,7 @@
-"""Run the Ansible role debusine_worker on a host: a root folder, or one over ssh.
+"""Run the Ansible role debusine_worker on a host: a root folder, or a machine over ssh.
 
-The run ignores the caller's Ansible configuration. Ansible may write any variable to the log: no
-variable may contain a secret.
+The run ignores the caller's Ansible configuration. No variable may contain a secret, because
+Ansible may write any variable to the log.
 """
 
 import hashlib
@@ -26,16 +26,16 @@ from fleet.state.processes import kill_by_environment
 from fleet.state.storage import shipped_folder
 
 _MAX_OUTPUT_LINES = 40
-"""Limit of a failed task's output lines in the error message; the log has all lines."""
+"""Maximum output lines of a failed task in the error message; the log has all lines."""
 
 
 class RoleFailed(FleetError):
-    """A task of the role failed, or its host could not be reached."""
+    """A task of the role failed, or the host was unreachable."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host of Ansible's inventory."""
+    """A host of Ansible's inventory, with its variables."""
 
     name: str
     variables: Mapping[str, object]
@@ -44,15 +44,15 @@ class Host:
 def chroot_host(root: Path, epoch: int) -> Host:
     """Return the host for a root folder on this computer; needs root or a user namespace.
 
-    `epoch` is the SOURCE_DATE_EPOCH of its programs: update-initramfs, useradd and Python write
-    the time of the clock into files without it.
+    `epoch` is the SOURCE_DATE_EPOCH of programs in the root. Without it, update-initramfs,
+    useradd and Python write the current time into files.
     """
     connection = {"ansible_connection": "fleet_chroot", "ansible_host": str(root)}
     return Host("image", {**connection, "fleet_epoch": epoch})
 
 
 def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
-    """Return the host for ssh as root; ssh accepts only its recorded host key."""
+    """Return the host for ssh as root; ssh accepts only the host key in `known_hosts`."""
     options = (
         "-o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=yes "
         f"-o UserKnownHostsFile='{known_hosts}' -o ConnectTimeout=20 -F none"
@@ -76,7 +76,7 @@ def role_digest() -> str:
 
 
 def play_digest(recipe: Recipe, beside: Path) -> str:
-    """Return the digest of the role, or of the playbook's folder; empty if that is missing."""
+    """Return the digest of the role, or of the playbook's folder; empty without a playbook."""
     if isinstance(recipe, ImageRecipe):
         return role_digest()
     playbook = beside / recipe.playbook
@@ -84,7 +84,7 @@ def play_digest(recipe: Recipe, beside: Path) -> str:
 
 
 def play_digests(fleet: Fleet, beside: Path) -> dict[str, str]:
-    """Return the digest of the role or playbook per image that fleet builds."""
+    """Return the digest of the role or playbook for each image that fleet builds."""
     return {name: play_digest(recipe, beside) for name, recipe in fleet.baked.items()}
 
 
@@ -105,16 +105,16 @@ def run_role(
     told: Tell = lambda _: None,
     play: Path | None = None,
 ) -> tuple[str, ...]:
-    """Run the role, append the output of Ansible to the log, and return the changed tasks.
+    """Run the role, append Ansible's output to the log, and return the changed tasks.
 
-    `told` gets the name of each task when it starts. Raises RoleFailed with the failed task and
-    its output. After an interruption, Ansible is stopped before this raises.
+    `told` gets the name of each task when it starts. Raises RoleFailed with the failed task
+    and its output. After an interruption, stop Ansible before the exception is raised.
     """
     if lacking := why_not():
         raise FleetError(lacking)
     import ansible_runner
 
-    # Run in a thread, so that an interruption is raised here and not inside of the runner.
+    # Run Ansible in a thread, so that an interruption is raised here and not inside the runner.
     with (
         TemporaryDirectory(prefix="fleet-role-") as folder,
         log.open("a", encoding="utf-8") as text,
@@ -139,7 +139,7 @@ def run_role(
             run = future.result()
         except BaseException:
             cancelled.set()
-            # Ansible's workers have their own sessions, and survive their parent.
+            # Ansible's workers have separate sessions, and survive their parent.
             kill_by_environment(folder)
             raise
     if run.rc != 0:
@@ -151,7 +151,7 @@ _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
 
 
 def why_not() -> str:
-    """Return the reason and remedy if this computer cannot run the role; else empty."""
+    """Return reason and remedy if this computer cannot run the role; else empty."""
     if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_search_path()):
         return ""
     return (
@@ -161,7 +161,7 @@ def why_not() -> str:
 
 
 def _run_play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own
-    """Run a play with a minimal environment, since ansible-runner writes it to a file."""
+    """Run a play with few environment variables, because ansible-runner writes them to a file."""
     made = runner.interface.init_runner(**words)
     made.config.env = {
         name: text
@@ -180,7 +180,7 @@ _INHERITED_VARIABLES = (
 
 
 def _ansible_environment(folder: Path) -> dict[str, str]:
-    """Return Ansible's environment: all its files in one folder, no settings of the user."""
+    """Return Ansible's environment: all files in one folder, without the user's settings."""
     settings = folder / "ansible.cfg"
     settings.touch()
     return {
@@ -206,7 +206,7 @@ def _search_path() -> str:
 
 
 class _Listener:
-    """Handler of Ansible's events: writes the log, reports tasks, records the failure."""
+    """Handler of Ansible's events: it writes the log, reports tasks, and records a failure."""
 
     def __init__(self, log: TextIO, told: Tell) -> None:
         self._log = log
@@ -215,7 +215,7 @@ class _Listener:
         self._failed: tuple[str, str] | None = None
 
     def hear(self, event: Mapping[str, Any]) -> bool:
-        """Handle an event; return False, so that ansible-runner does not store it."""
+        """Handle an event; return False, so that ansible-runner does not store the event."""
         if text := event.get("stdout"):
             self._log.write(f"{text}\n")
             self._log.flush()
@@ -232,7 +232,7 @@ class _Listener:
         return False
 
     def failure(self, host: Host, log: Path) -> str:
-        """Return the error message: the failed task and its output."""
+        """Return the error message, with the failed task and its output."""
         if self._failed is None:
             return f"Ansible ended before any task failed on {host.name}; all output is in {log}"
         where, output = self._failed
@@ -240,14 +240,14 @@ class _Listener:
 
 
 def _describe_task(about: Mapping[str, Any]) -> str:
-    """Return a task with its file and line, relative to the folder `ansible`."""
+    """Return the name of a task with its file and line, relative to the folder `ansible`."""
     path = str(about.get("task_path", ""))
     shown = path.partition("/ansible/")[2] or path.rpartition("/")[2]
     return f"task “{about.get('task', '')}” ({shown})" if shown else f"task “{about.get('task')}”"
 
 
 def _format_output(result: Mapping[str, Any]) -> str:
-    """Return the output of a task; for a loop, the output of its failed items."""
+    """Return the output lines of a task; for a loop, only those of its failed items."""
     items = [item for item in result.get("results", ()) if item.get("failed")]
     lines: list[str] = []
     for each in items or [result]:

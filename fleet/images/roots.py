@@ -1,9 +1,8 @@
 """Cache roots of Debian as archives, each named by the digest of its inputs.
 
-mmdebstrap creates the base; the role changes a copy of it. An archive appears complete or not at
-all: it is written under a temporary name and renamed. New archives replace the oldest.
-
-The caller needs its own mount namespace, so that the kernel removes the mounts with the process.
+mmdebstrap creates the base root; the role changes a copy of the base. An archive is written under
+a temporary name and renamed, so that it is always complete. New archives replace the oldest. The
+caller must be in a separate mount namespace, whose mounts the kernel removes at its end.
 """
 
 import fcntl
@@ -28,46 +27,46 @@ _PACKAGES = (
 )
 """Packages to boot, read user data, grow the root to the disk, and run Ansible."""
 _ENABLE_NETWORKD = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
-"""Debian does not enable networkd; cloud-init configures the network with it."""
+"""Command that enables networkd, which Debian does not enable; cloud-init configures it."""
 _FORGET_HOOKS = (
     'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/resolv.conf',
     'echo localhost >"$1"/etc/hostname',
 )
-"""Remove files that depend on the builder's host name, resolver or folders."""
+"""Commands that remove files that depend on the builder's host name, resolver or folders."""
 _MAX_ARCHIVES = 8
-"""Limit of archives in the cache; the most recently used are kept."""
+"""Maximum archives in the cache; the least recently used archives are removed."""
 _ALLOW_EXPIRED = 'Acquire::Check-Valid-Until "false"'
 
 
 def kernel_of(architecture: str) -> str:
-    """Return the kernel package of images."""
+    """Return the kernel package of an architecture."""
     return _KERNELS.get(architecture, f"linux-image-{architecture}")
 
 
 def packages_of(architecture: str) -> tuple[str, ...]:
-    """Return the packages of every base, including the kernel."""
+    """Return the packages of every base root, including the kernel."""
     return tuple(sorted((*_PACKAGES, kernel_of(architecture), "systemd-boot-efi")))
 
 
 @dataclass(frozen=True)
 class BaseInputs:
-    """The inputs of a base."""
+    """The inputs of a base root."""
 
     suite: str
     architecture: str
     archive: Archive
     snapshot: bool
-    """Whether the archive is a snapshot of an earlier day, with lists that may have expired."""
+    """Whether the archive is a snapshot of an earlier day, whose lists may have expired."""
 
     @property
     def key(self) -> str:
-        """Return the digest of all inputs."""
+        """Return the cache key: the digest of all inputs."""
         archive = [*self.archive.lines, self.archive.state]
         return digest([_mmdebstrap_command(self, Path("TAR")), archive, ENVIRONMENT])
 
 
 def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
-    """Create a root with mmdebstrap, bit-identical for the same archive."""
+    """Create a root with mmdebstrap; it is bit-identical for the same archive state."""
     epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
     lines = "".join(f"{line}\n" for line in base.archive.lines)
     run(*_mmdebstrap_command(base, tar), log=log, env=epoch, stdin=lines.encode())
@@ -75,7 +74,7 @@ def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
 
 @contextmanager
 def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple[Path, bool]]:
-    """Yield the archive of that name, made if missing, and whether it existed.
+    """Yield the archive of that name, and whether it existed; create a missing archive.
 
     A lock makes concurrent users of the same archive wait, and prevents its removal.
     """
@@ -97,7 +96,7 @@ def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple
 
 
 def unpack(tar: Path, root: Path, log: Path) -> None:
-    """Unpack a root without its devices: the kernel creates those at boot."""
+    """Unpack a root without its devices, which the kernel creates at boot."""
     root.mkdir()
     run(
         *("tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
@@ -107,7 +106,7 @@ def unpack(tar: Path, root: Path, log: Path) -> None:
 
 
 def pack(root: Path, tar: Path, log: Path) -> None:
-    """Pack a root, sorted by name for reproducible archives."""
+    """Pack a root; sort files by name, for reproducible archives."""
     run(
         *("tar", "--create", "--sort=name", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
         *("--exclude=./var/cache/apt/archives/*.deb", "--directory", root, "--file", tar, "."),
@@ -131,7 +130,7 @@ def _mmdebstrap_command(base: BaseInputs, tar: Path) -> list[str]:
 
 
 def _remove_oldest(cache: Path) -> None:
-    """Remove the least recently used archives, except those in use."""
+    """Remove the least recently used archives, except archives in use."""
     tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for tar in tars[_MAX_ARCHIVES:]:
         lock = tar.with_suffix(".lock")
@@ -155,7 +154,7 @@ rm -rf var/lib/systemd/random-seed var/lib/systemd/credential.secret
 : >etc/machine-id
 echo localhost >etc/hostname
 """
-"""Script for the top folder of an image: removes identity and traces of the building machine."""
+"""Script for the top folder of an image: it removes identity and traces of the builder."""
 _FORGET_BUILD = """for place in dev run tmp var/tmp var/cache/apt; do
     test ! -d $place || find $place -mindepth 1 -delete
 done
@@ -168,7 +167,7 @@ rm -rf var/log/btmp var/log/wtmp var/log/lastlog
 
 @contextmanager
 def furnished(root: Path, log: Path) -> Iterator[None]:
-    """Mount devices and /proc in a root, and configure its name resolution, for packages."""
+    """Mount devices and /proc in a root, and configure name resolution, to run programs in it."""
     mounts = (
         ("tmpfs", "tmpfs", root / "dev"),
         ("tmpfs", "tmpfs", root / "run"),
@@ -193,18 +192,18 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
 
 
 def clean(root: Path, log: Path) -> None:
-    """Remove traces of the building machine, and files that differ in every build."""
+    """Remove traces of the builder, and files that differ in every build."""
     run("sh", "-euc", f'cd "$1"\n{FORGET}{_FORGET_BUILD}', "sh", root, log=log)
     _link_resolver(root)
 
 
 def installed(root: Path, log: Path) -> tuple[Package, ...]:
-    """Return the packages of a root; origins are known only while apt's lists exist."""
+    """Return the packages of a root; call it while the root has apt's lists, for the origins."""
     return read_packages(run("chroot", root, "sh", "-c", LIST_PACKAGES, log=log).splitlines())
 
 
 def _link_resolver(root: Path) -> None:
-    """Replace resolv.conf by the link to systemd-resolved."""
+    """Replace resolv.conf by the link to the file of systemd-resolved."""
     path = root / "etc/resolv.conf"
     path.unlink(missing_ok=True)
     path.symlink_to(f"../{_RESOLVER}")

@@ -1,7 +1,7 @@
-"""Read the sources of a root's packages and the current state of that archive.
+"""Read the APT sources of a root, and the current state of their archive.
 
-The state is the digest of the archive's signed Release files. While it is unchanged, apt installs
-the same packages.
+The state is the digest of the archive's signed Release files. While the state is unchanged, apt
+installs the same packages.
 
 This module verifies no signature: the state decides only whether an image is rebuilt, and apt
 verifies all packages that it installs.
@@ -36,18 +36,18 @@ _MIRROR_ADVICE = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirr
 
 @dataclass(frozen=True)
 class Archive:
-    """The sources of a root in the syntax of apt, and their state."""
+    """The sources of a root in APT's syntax, and their state."""
 
     lines: tuple[str, ...]
     state: str
     epoch: int
-    """Unix time of the archive's last change; also the time of all files in its images."""
+    """Unix time of the archive's last change, which all files of an image get."""
     absent: tuple[str, ...] = ()
     """Update and security suites of a stable suite that this mirror does not have."""
 
 
 def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
-    """Return the sources of a suite; raises SourceUnreachable or FleetError with advice."""
+    """Return the sources of a suite and their state; raises SourceUnreachable or FleetError."""
     if mirror is None:
         lines = _default_lines(suite, log)
     else:
@@ -72,7 +72,7 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
 
 
 def state_of(source: str) -> str | None:
-    """Return the state of the archives in a deb822 source; None if unknown."""
+    """Return the state of the archives in a deb822 source; None if an archive is unreadable."""
     found = {}
     for uri, suite in archives(source):
         place = f"{uri.rstrip('/')}/{suite if suite.endswith('/') else f'dists/{suite}/'}"
@@ -87,7 +87,7 @@ def state_of(source: str) -> str | None:
 
 
 def _default_lines(suite: str, log: Path) -> list[str]:
-    """Return the default sources of mmdebstrap."""
+    """Return the sources that mmdebstrap uses by default, in APT's syntax."""
     options = (
         "--mode=root",
         "--variant=custom",
@@ -103,7 +103,7 @@ def _default_lines(suite: str, log: Path) -> list[str]:
 
 
 def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:
-    """Return URI and suite of a suite at a mirror, of its updates and of its security fixes."""
+    """Return URI and name of a suite at a mirror, of its updates suite and its security suite."""
     base = mirror.rstrip("/")
     if suite in _SUITES_WITHOUT_UPDATES:
         return [(base, suite)]
@@ -123,7 +123,7 @@ def _fetch_release(uri: str, suite: str) -> bytes | None:
 
 
 def _get(url: str) -> bytes | None:
-    """Return the content of a URL; None for status 404."""
+    """Return the content of a URL; None for status 404; else raises SourceUnreachable."""
     import httpx
 
     from fleet.queues.http import trusted
@@ -164,7 +164,7 @@ _DECOMPRESSORS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", g
 
 
 def read_index(source: Source) -> dict[str, str]:
-    """Return the newest version per package; empty if the archive has no such list.
+    """Return package name to newest version; empty if the archive has no such list.
 
     Raises SourceUnreachable if the archive does not respond or its list is invalid.
     """

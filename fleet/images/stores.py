@@ -1,8 +1,8 @@
 """Publish versions of images to a store: a directory, or S3.
 
 Each version has a folder IMAGE/VERSION/ in the store, with the files of its build, SHA256SUMS and
-a mark, `fleet.json`. The mark is written first, with the state "partial". It becomes "whole" after
-every file was read back.
+a mark, `fleet.json`. The mark is written first, with the state "partial". After every file was
+read back, the state becomes "whole".
 
 In a directory, a large file is named NAME.partial until it is complete and synced to the disk.
 
@@ -36,14 +36,14 @@ SUMS = "SHA256SUMS"
 
 
 class Shelf(ABC):
-    """Files of one store, by key, as in IMAGE/VERSION/NAME; each raises a FleetError."""
+    """Files of one store, by key, such as IMAGE/VERSION/NAME; methods may raise FleetError."""
 
     address: str
-    """Its URL, without credentials."""
+    """The URL of the store, without credentials."""
 
     @abstractmethod
     def reach(self) -> None:
-        """Raise if the store itself does not exist: then its contents are unknown."""
+        """Raise an error if the store does not exist, so that its contents are unknown."""
 
     @abstractmethod
     def keys(self, prefix: str) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of a file in chunks; empty if it does not exist."""
+        """Yield the content of a file in chunks; nothing if the file does not exist."""
 
     @abstractmethod
     def write(self, key: str, content: bytes) -> None:
@@ -59,7 +59,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Write a large file; resume an earlier attempt with the same content."""
+        """Write a large file; resume an earlier attempt; `moved` gets the bytes of each chunk."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
@@ -67,7 +67,7 @@ class Shelf(ABC):
 
 
 class _Mark(Value):
-    """The mark of a folder: its owner, its content and its state."""
+    """The mark of a version's folder: owner, checksum of the disk, and state."""
 
     fleet: str
     image: str
@@ -78,12 +78,12 @@ class _Mark(Value):
 
 
 def _mark_key(mark: _Mark) -> str:
-    """Return the key of a mark; a mark with another key is in a copy of the folder."""
+    """Return the correct key of a mark; a mark with another key is in a copied folder."""
     return f"{mark.image}/{mark.version}/{MARK}"
 
 
 class StorePublisher:
-    """Publisher to one store."""
+    """Publisher to one store, which implements the port Publisher."""
 
     kind, noun = "store", "upload"
 
@@ -94,7 +94,7 @@ class StorePublisher:
         self._now = now
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the upload of every folder with this fleet's mark, except copied folders."""
+        """Yield the upload of every folder with this fleet's mark, except for copied folders."""
         below = "/".join((*version, "")) if version else ""
         keys = [key for key in self._shelf.keys(below) if key.endswith(f"/{MARK}")]
         for key in keys:
@@ -103,7 +103,7 @@ class StorePublisher:
                 yield self._describe_upload(mark)
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - what is there is compared
-        """Write the folder of a version, read every file back and mark it as whole."""
+        """Write the folder of a version, read every file back, and mark the folder as whole."""
         manifest = disk.manifest
         before = f"{manifest.image}/{manifest.version}/"
         # List before reading the mark: a concurrent publisher writes its mark before its files.
@@ -127,7 +127,7 @@ class StorePublisher:
         return self._describe_upload(wanted.altered(state="whole")), None
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the mark of an upload's folder."""
+        """Return the fleet in the mark of an upload; None without a mark or in another store."""
         before = self._folder_key(upload_id)
         if not before:
             return None
@@ -136,16 +136,16 @@ class StorePublisher:
         return None if mark is None else mark.fleet
 
     def remove(self, upload_id: str) -> None:
-        """Remove the folder of an upload, its mark last."""
+        """Remove the folder of an upload; remove its mark last."""
         if before := self._folder_key(upload_id):  # an empty prefix would match all keys
             self._remove_folder(before)
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - the port's own argument
-        """Return nothing: an upload rents no machine."""
+        """Return an empty tuple: an upload to a store rents no machine."""
         return ()
 
     def _folder_key(self, upload_id: str) -> str:
-        """Return the key prefix of an upload's folder; empty if it is in another store."""
+        """Return the key prefix of an upload's folder; empty if the upload is in another store."""
         key = upload_id.removeprefix(f"{self.place}/")
         before, slash, name = key.rpartition("/")
         return before + slash if name and key != upload_id else ""
@@ -170,7 +170,7 @@ class StorePublisher:
                 seen.update(piece)
                 back.move(len(piece))
             if seen.hexdigest() != sums[name]:
-                # Else the next run would resume from the damaged content.
+                # Remove the files, or the next run would resume from the damaged content.
                 self._remove_folder(before)
                 raise PublicationRefused(
                     f"{self.place}/{before}{name} has sha256 {seen.hexdigest()} where "
@@ -225,7 +225,7 @@ class Directory(Shelf):
         self.address = root.as_uri()
 
     def reach(self) -> None:
-        """Raise if the directory does not exist; the first published file creates it."""
+        """Raise FileUnreadable if the directory is missing; the first publication creates it."""
         if not self._root.is_dir():
             raise FileUnreadable(
                 f"{self._root} does not exist, so its contents are unknown; mount it, or make an "
@@ -233,14 +233,14 @@ class Directory(Shelf):
             )
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the names of files with a prefix, including unfinished files."""
+        """Return the names of files with a prefix, including unfinished files, sorted."""
         with _reporting_unreadable(self._root):
             files = [path for path in self._root.rglob("*") if path.is_file()]
         names = (path.relative_to(self._root).as_posix() for path in files)
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of a file in chunks; empty if it does not exist."""
+        """Yield the content of a file in chunks; nothing if the file does not exist."""
         path = self._root / key
         with _reporting_unreadable(path), suppress(FileNotFoundError), path.open("rb") as file:
             while piece := file.read(_CHUNK_BYTES):
@@ -255,13 +255,13 @@ class Directory(Shelf):
             _sync(path.parent)
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Copy a file; keep the part that an earlier attempt wrote, if it is equal."""
+        """Copy a file; keep the equal part that an earlier attempt wrote."""
         path = self._root / key
         draft = path.with_name(path.name + _PARTIAL)
         with _reporting_unreadable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with source.open("rb") as ours, draft.open("a+b") as theirs:
-                # A concurrent writer of the same file waits, then finds it complete.
+                # A concurrent writer of the same file waits for the lock and finds it complete.
                 fcntl.flock(theirs, fcntl.LOCK_EX)
                 _copy(ours, theirs, moved)
                 if draft.exists():
@@ -276,7 +276,7 @@ class Directory(Shelf):
                 path.unlink(missing_ok=True)
                 for folder in (path.parent, path.parent.parent):
                     if folder != self._root:
-                        with suppress(OSError):  # it holds something else
+                        with suppress(OSError):  # the folder is not empty
                             folder.rmdir()
 
 
@@ -307,7 +307,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _reporting_unreadable(path: Path) -> Iterator[None]:
-    """Raise FileUnreadable, with the reason, if a file cannot be read or written."""
+    """Raise FileUnreadable, with the reason, if the body cannot read or write a file."""
     try:
         yield
     except OSError as error:
@@ -351,11 +351,11 @@ class Bucket(Shelf):
             )
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys with a prefix, from all pages."""
+        """Return all keys with a prefix."""
         return self._s3.keys(prefix)
 
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of an object in chunks; empty if it does not exist."""
+        """Yield the content of an object in chunks; nothing if the object does not exist."""
         if (found := self._s3.get(key)) is not None:
             with self._s3.asked():
                 yield from found.iter_chunks(_CHUNK_BYTES)
@@ -366,21 +366,21 @@ class Bucket(Shelf):
             self._s3.client.put_object(Body=content, **self._s3.at(key))
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Upload a file; keep the parts that an earlier attempt uploaded, if they are equal."""
+        """Upload a file; keep the equal parts that an earlier attempt uploaded."""
         with self._s3.asked() as error_class:
             try:
                 self._upload_parts(key, source, moved)
             except error_class as error:
-                # A concurrent run completed the same upload; the caller reads it back.
+                # A concurrent run completed the same upload. The caller reads the object back.
                 if self._s3.get(key) is not None:
                     return
                 if error.response["Error"]["Code"] != _UPLOAD_ENDED:
                     raise
-                # On some servers a completed upload is not yet visible as an object.
+                # On some servers, a completed upload is not immediately visible as an object.
                 self._upload_parts(key, source, lambda _: None)
 
     def remove(self, prefix: str) -> None:
-        """Remove the objects with a prefix, after their unfinished uploads."""
+        """Abort the unfinished uploads with a prefix, then remove the objects with the prefix."""
         for upload in self._list_unfinished(prefix):
             with self._s3.asked(absent_is_fine=True):
                 self._s3.client.abort_multipart_upload(
@@ -426,8 +426,8 @@ class Bucket(Shelf):
     def _upload_part(
         self, at: dict[str, str], number: int, content: bytes, there: dict[int, str]
     ) -> str:
-        # The ETag of a part is its MD5, except with some encryptions: then the part is sent again.
-        # Reading the file back verifies its SHA-256.
+        # The ETag of a part is its MD5, except with some encryptions; the part is then sent again.
+        # The SHA-256 of the whole file is verified later, when the file is read back.
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if there.get(number, "").strip('"') == digest:
             return there[number]
@@ -438,7 +438,7 @@ class Bucket(Shelf):
 def _read_parts(
     file: BinaryIO, size: int, moved: Callable[[int], None]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each part; an empty file has one, as S3 requires."""
+    """Yield number and content of each part; an empty file has one part, as S3 requires."""
     number, content = 1, file.read(size)
     while content or number == 1:
         yield number, content

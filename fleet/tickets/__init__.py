@@ -1,8 +1,8 @@
-"""Tickets: claims to one machine, opened on the command line or by clients of Resalloc.
+"""Tickets: claims to one machine each, opened on the command line or by clients of Resalloc.
 
 `model/tickets.py` has the ticket. Start with `desk` (a queue of tickets), then `handout` (free
 machines, and why tickets wait) and `assignment` (the order of tickets, and reuse of machines).
-`rounds` is the part of a run that gives machines to tickets. `store` reads and writes tickets in
-the tables of `state/database.py`. `service` and `xml_rpc` serve clients; `commands` is
-`fleet ticket`, `serve` is `fleet serve`.
+`rounds` assigns machines to tickets during a run. `store` reads and writes tickets in the tables
+of `state/database.py`. `service` and `xml_rpc` serve clients; `commands` is `fleet ticket`, and
+`serve` is `fleet serve`.
 """

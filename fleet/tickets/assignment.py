@@ -2,10 +2,10 @@
 
 `fleet/planner/turns.py` defines the order: owners take turns, and later tickets never starve an
 earlier one; tests/laws has this law. A tag's `priority` defines classes: tickets of class `low`
-come after all others, whatever their standing.
+come after all others, regardless of their rank.
 
-A machine stays in the sandbox of its first ticket: only tickets of that sandbox may reuse it,
-within the pool's `reuse`.
+A machine stays in the sandbox of its first ticket: only tickets of that sandbox may reuse the
+machine, within the limits of the pool's `reuse`.
 """
 
 from collections import Counter, defaultdict, deque
@@ -24,24 +24,24 @@ from fleet.tagrules.names import names_of
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """The record of a machine that had tickets, or that gets no more."""
+    """The record of a machine that had tickets, or that gets no further ticket."""
 
     machine: str
     since: datetime
-    """When it was last given out, released, drained or disabled; never before its creation."""
+    """Time when the machine was last assigned, released, drained or disabled."""
     pool: str = ""
     sandbox: str = ""
     uses: int = 0
-    """Number of its tickets, including the present one."""
+    """Number of tickets that had the machine, including the current one."""
     first_used: datetime | None = None
     draining: bool = False
     disabled: bool = False
     dirty: bool = False
-    """It had a ticket and was not cleaned since."""
+    """Whether the machine had a ticket and was not cleaned since."""
 
 
 def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
-    """Return the record of a machine that a ticket of a lost store may use."""
+    """Return the record of a machine that a ticket of a lost store may still use."""
     return replace(
         known,
         pool=pool,
@@ -53,7 +53,7 @@ def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
-    """Return the worker of a machine and its open ticket, if any."""
+    """Return the worker that represents a machine and its open ticket, if any."""
     return Worker(
         name=tenancy.machine,
         machine=tenancy.machine,
@@ -73,7 +73,7 @@ def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Wor
 
 
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
-    """Return the work of a ticket on its machine, with its start if known."""
+    """Return the work of a ticket on its machine; `since` is the start, None if unknown."""
     request = to_request(ticket)
     return Work(
         task=request.task,
@@ -91,28 +91,28 @@ def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
 def admit(
     given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
 ) -> Tenancy:
-    """Return the record of a machine after a ticket got it; an older machine's record is dropped.
+    """Return the record of a machine after a ticket got it; drop the record of an older machine.
 
-    Raises ValueError if another ticket holds the machine, or this ticket must not have it.
+    Raises ValueError if another ticket has the machine, or this ticket must not get it.
     """
     if holder is not None:
         raise ValueError(f"machine {given.machine} has ticket {holder}")
     created = given.created_at
     if known is None or (created is not None and known.since < created):
-        # The provider's clock may be ahead of this one.
+        # The provider's clock may be ahead of this computer's clock.
         known = Tenancy(given.machine, max(now, created or now))
     return replace(occupy(known, ticket, now), pool=given.pool)
 
 
 def touch(tenancy: Tenancy, now: datetime) -> Tenancy:
-    """Return the record of a machine that was changed now."""
+    """Return the record of a machine with the time of this change."""
     return replace(tenancy, since=max(now, tenancy.since))
 
 
 def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
-    """Return the record of a machine after a ticket got it.
+    """Return the record of a machine after a ticket got the machine.
 
-    Raises ValueError if the machine is in another sandbox, or gets no more tickets.
+    Raises ValueError if the machine is in another sandbox, or gets no further tickets.
     """
     if tenancy.draining or tenancy.disabled:
         raise ValueError(f"machine {tenancy.machine} takes no more tickets")
@@ -128,14 +128,14 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
-    """Return the record of a cleaned machine; it drains after a failure."""
+    """Return the record of a machine after cleaning; if cleaning failed, the machine drains."""
     return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
 
 
 def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> bool:
-    """Return whether a machine without a ticket may get another one.
+    """Return whether a machine without a ticket may get another ticket.
 
-    The plan decides how long to keep it for that, since its hour may be paid for.
+    The plan decides how long to keep the machine for reuse; its current hour may be paid.
     """
     if tenancy.disabled or tenancy.draining:
         return False
@@ -151,45 +151,45 @@ def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> boo
 
 @dataclass(frozen=True, slots=True)
 class ReadyMachine:
-    """A machine that a ticket may get."""
+    """A free machine that a ticket may get."""
 
     name: str
     kind: str
-    """Machines of one kind provide the same tags."""
+    """Kind of the machine; machines of one kind provide the same tags."""
     sandbox: str = ""
-    """Its sandbox; empty: not in a sandbox yet."""
+    """The sandbox of the machine; empty if it is not in a sandbox yet."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Suitable:
-    """The machines that fit tickets with the same tags; such tickets share one object."""
+    """The machines that fit tickets with the same tags; these tickets share one object."""
 
     kinds: Mapping[str, int]
-    """Kind of machine to its preference; of equal ones the first is taken first."""
+    """Kind of machine to its preference, higher first; the first of equal kinds is used first."""
     limits: tuple[Limit, ...] = ()
-    """Limits that count the machines of such tickets."""
+    """Limits that count the machines of these tickets."""
     last: frozenset[str] = frozenset()
-    """Kinds to use after equally preferred ones, since other tickets may need them."""
+    """Kinds to use after equally preferred kinds, because other tickets may need them."""
     after: frozenset[str] = frozenset()
-    """Subset of `last` that other waiting tickets need: they get these kinds first."""
+    """Subset of `last` that other waiting tickets need; those tickets get these kinds first."""
     limits_at: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
-    """Kinds without a tag that may be dropped (`otherwise`), to the limits that count them."""
+    """Kind of machine without some optional tag (`otherwise`) to the limits that then apply."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The settings of fleet.yaml for assigning machines."""
+    """The settings of fleet.yaml for the assignment of machines."""
 
     ageing: int = 600
     prefer_reuse: int = 500
     blocked: frozenset[str] = frozenset()
     class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
-    """Returns the class of a ticket with these tags; lower classes are served first."""
+    """Function that returns the class of a ticket with these tags; lower classes are first."""
     behind: Mapping[int, int] = field(default_factory=dict)
-    """Ticket to its places lost, because its owner had machines meanwhile."""
+    """Ticket id to the places that it loses because its owner had machines meanwhile."""
     budgets: tuple["TicketBudget", ...] = ()
     group_of: Callable[[Ticket], str] = lambda _: ""
-    """Returns the demand group of a ticket, as budgets use it."""
+    """Function that returns the demand group of a ticket, to which budgets assign costs."""
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,11 @@ class TicketBudget:
 
     left: Decimal
     takes: Mapping[tuple[str, str], Decimal]
-    """(Group, kind of machine) to the amount that one ticket uses."""
+    """(Group, kind of machine) to the amount of this budget that one ticket uses."""
 
 
 class Spending:
-    """The remaining budgets during an assignment."""
+    """The remaining amounts of all budgets during an assignment."""
 
     def __init__(self, budgets: Iterable[TicketBudget], group_of: Callable[[Ticket], str]) -> None:
         self._left: list[Decimal] = []
@@ -214,7 +214,7 @@ class Spending:
         self._group_of = group_of
 
     def stops(self, ticket: Ticket, kinds: Iterable[str]) -> set[str]:
-        """Return the kinds of machine that budgets forbid for a ticket."""
+        """Return the kinds of machine that are too expensive for a ticket in some budget."""
         if not self._amounts:
             return set()
         group = self._group_of(ticket)
@@ -226,7 +226,7 @@ class Spending:
         }
 
     def take(self, ticket: Ticket, kind: str) -> None:
-        """Subtract the cost of a ticket on a kind of machine."""
+        """Subtract the cost of a ticket on a kind of machine from all budgets."""
         for number, amount in self._amounts.get((self._group_of(ticket), kind), ()):
             self._left[number] -= amount
 
@@ -240,13 +240,13 @@ class Lease(NamedTuple):
 
 @dataclass
 class TicketAssignment:
-    """The tickets that got a machine, and the reasons why others wait."""
+    """The tickets that got a machine, with their tags and notes."""
 
     leases: list[Lease] = field(default_factory=list)
     tags: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """The tags for which each machine was given, including those added by rules."""
+    """Ticket id to the tags that its machine was assigned for, including tags that rules add."""
     notes: dict[int, str] = field(default_factory=dict)
-    """Ticket to its dropped tags, with reasons."""
+    """Ticket id to a note about its dropped tags, with reasons."""
 
 
 def assign(
@@ -256,7 +256,7 @@ def assign(
     terms: Terms,
     now: datetime,
 ) -> TicketAssignment:
-    """Assign machines to waiting tickets; tickets with a machine count towards limits."""
+    """Assign machines to waiting tickets; tickets that have a machine count towards limits."""
     spending = Spending(terms.budgets, terms.group_of)
     each = sorted(tickets, key=lambda ticket: ticket.id)
     waiting = [ticket for ticket in each if not ticket.machine]
@@ -295,7 +295,7 @@ def assign(
 def in_order(
     waiting: Sequence[Ticket], held: Iterable[Ticket], terms: Terms, now: datetime
 ) -> list[Ticket]:
-    """Return waiting tickets by class, then by standing, then by age, then by id."""
+    """Return the waiting tickets in order of class, turn of the owner, age and id."""
     classes = {tags: terms.class_of(tags) for tags in {ticket.tags for ticket in waiting}}
     known = {ticket.id: ticket for ticket in waiting}
     ranked = (
@@ -319,7 +319,7 @@ def _limit_keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, st
 def _forbidden_kinds(
     ticket: Ticket, suitable: Suitable, terms: Terms, counted: Mapping[tuple[Limit, str], int]
 ) -> Collection[str]:
-    """Return the kinds forbidden for a ticket: its owner is blocked, or a limit is reached."""
+    """Return the kinds that a ticket must not get: its owner is blocked, or a limit is reached."""
     if ticket.owner in terms.blocked:
         return suitable.kinds.keys()
     keys = _limit_keys(ticket, suitable.limits)
@@ -338,7 +338,7 @@ class _FreeMachines:
         self._prefer_reuse = prefer_reuse
         self._fresh: defaultdict[str, deque[str]] = defaultdict(deque)
         self._used: defaultdict[str, list[ReadyMachine]] = defaultdict(list)
-        # Kinds that still have machines, best last; machines are only removed.
+        # Kinds that still have machines, the best last; no machine is added later.
         self._left: dict[Suitable, list[str]] = {}
         for machine in sorted(ready, key=lambda machine: machine.name):
             if machine.sandbox:
@@ -349,7 +349,7 @@ class _FreeMachines:
     def take(
         self, ticket: Ticket, suitable: Suitable, spending: Spending, kept: Collection[str]
     ) -> ReadyMachine | None:
-        """Remove and return the best machine for a ticket, except of the kinds in `kept`."""
+        """Remove and return the best machine for a ticket; skip the kinds in `kept`."""
         stops = spending.stops(ticket, suitable.kinds).union(kept)
         kind = self._best_kind(suitable, stops)
         used = self._best_used(ticket, suitable, stops)
@@ -363,7 +363,7 @@ class _FreeMachines:
     def _best_kind(self, suitable: Suitable, stops: Collection[str]) -> str | None:
         left = self._left.get(suitable)
         if left is None:
-            # Best last, where removal is cheap.
+            # Sort the best kind last, where removal is cheap.
             last_first = reversed([*suitable.kinds])
             left = sorted(last_first, key=lambda k: (suitable.kinds[k], k not in suitable.last))
             self._left[suitable] = left

@@ -1,7 +1,7 @@
-"""Call a `fleet serve`, or a Resalloc, for tickets over XML-RPC.
+"""Call a `fleet serve`, or a Resalloc server, for tickets over XML-RPC.
 
-The token is in a header of each call, and comes from a file that only its owner can read. In an
-address or an argument, other users of this computer and logs would see it.
+The client sends the token in a header of each call, and reads it from a file that only the user
+can read. A token in an address or an argument would be visible in logs and to other users.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _UNAUTHORIZED = 401
 
 
 class TicketServer:
-    """A ticket server at an address; a refused call raises TicketRefused."""
+    """A ticket server at an address; raises TicketRefused if the server refuses a call."""
 
     def __init__(self, url: str, netrc_file: str | None) -> None:
         host = _host_of(url)
@@ -44,7 +44,7 @@ class TicketServer:
         self._netrc = netrc_file or "~/.netrc"
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - what XML-RPC holds
-        """Call a method and return its result."""
+        """Call a method of the server and return its result."""
         try:
             with ServerProxy(self._url, transport=self._transport()) as server:
                 return getattr(server, name)(*arguments)
@@ -72,7 +72,7 @@ class TicketServer:
 
 class _HttpTransport(Transport):
     def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - typeshed's
-        """Return a connection with a time-out."""
+        """Return a connection with a timeout."""
         connection = super().make_connection(host)
         connection.timeout = _TIMEOUT_SECONDS
         return connection
@@ -80,7 +80,7 @@ class _HttpTransport(Transport):
 
 class _HttpsTransport(SafeTransport):
     def make_connection(self, host: Any) -> http.client.HTTPSConnection:  # noqa: ANN401 - typeshed's
-        """Return a connection with a time-out."""
+        """Return a connection with a timeout."""
         connection = super().make_connection(host)
         connection.timeout = _TIMEOUT_SECONDS
         return connection
@@ -104,7 +104,7 @@ def _host_of(url: str) -> str:
 
 
 def _find_login(host: str, file: str | None) -> Sequence[str] | None:
-    """Return the name and token for a host; None without a file or a matching line."""
+    """Return name and token for a host; None without a file or without a line for the host."""
     path = Path(file) if file else Path(os.path.expanduser("~/.netrc"))  # noqa: PTH111 - without a home it stays as it is
     try:
         mode = path.stat().st_mode
@@ -116,7 +116,7 @@ def _find_login(host: str, file: str | None) -> Sequence[str] | None:
     except OSError as error:
         raise FileUnreadable(f"{path}: {error.strerror}") from error
     except (netrc.NetrcParseError, UnicodeDecodeError) as error:
-        # The error's text may contain the token.
+        # Do not show the error's text, which may contain the token.
         line = f":{error.lineno}" if isinstance(error, netrc.NetrcParseError) else ""
         raise FileUnreadable(
             f"{path}{line}: expected lines of `machine HOST login NAME password TOKEN`"
@@ -147,11 +147,11 @@ _UNSUPPORTED_OPTIONS = (
     "queue",
     "built",
 )
-"""Options without an argument in Resalloc's calls."""
+"""Options that Resalloc's calls have no argument for."""
 
 
 def run(args: argparse.Namespace, console: Console, waiter: Waiter, clock: Clock) -> int:
-    """Run an action at the server; return 0 if a ticket is ready, was opened or closed."""
+    """Run an action at the server; return 0 if a ticket was opened or closed, or is ready."""
     more = [name for name in _UNSUPPORTED_OPTIONS if getattr(args, name, None)]
     if more:
         raise WrongUsage(
@@ -199,7 +199,7 @@ def _is_waiting(found: object) -> bool:
 
 
 def _check(number: str, console: Console, found: object) -> int:
-    """Print the answer of a ready ticket; for others, print the state and return 1."""
+    """Print the answer of a ready ticket and return 0; else print the state and return 1."""
     if not isinstance(found, dict) or found.get("ready") is None:
         raise TicketRefused(f"the server has no ticket {number} of this client")
     for word in ("closed", "failed"):

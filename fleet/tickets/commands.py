@@ -1,4 +1,4 @@
-"""Open tickets for machines by tags, wait for them and close them."""
+"""Open tickets for machines by tags, wait for tickets and close them: `fleet ticket`."""
 
 import argparse
 from collections.abc import Iterator
@@ -154,22 +154,22 @@ class _Counter:
         return self.config.fleet
 
     def judge(self, ticket: Ticket) -> Judged:
-        """Apply today's rules to a ticket's tags."""
+        """Apply the rules of today to a ticket's tags."""
         return judge(self.fleet, ticket, self.members, self.clock.now().date())
 
     def place(self, path: Path) -> str:
-        """Return a key of fleet.yaml, and its position."""
+        """Return a key of fleet.yaml, and its position in the file."""
         return f"{yaml_key(path)}, {self.config.document.place(path)}"
 
     def find(self, text: str) -> Ticket:
-        """Return a ticket of any user; raises TicketRefused if it does not exist."""
+        """Return a ticket of any user; raises TicketRefused if the ticket does not exist."""
         found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - more digits no id has
         if found is None:
             raise TicketRefused(f"queue {self.name} has no ticket {text}")
         return expire(found, self.clock.now())
 
     def own(self, text: str) -> Ticket:
-        """Return a ticket of this user and record the call; raises TicketRefused otherwise."""
+        """Return this user's ticket and record the call; raises TicketRefused for others."""
         found = self.find(text)
         if found.submitter != self.user:
             raise TicketRefused(
@@ -186,7 +186,7 @@ def run(
     waiter: Waiter | None = None,
     clock: Clock | None = None,
 ) -> int:
-    """Run an action on tickets; return 0 if a ticket is ready, was opened or closed."""
+    """Run an action on tickets; return 0 if a ticket was opened or closed, or is ready."""
     if getattr(args, "server", None):
         return ask_server(args, console, waiter or Signals(), clock or SystemClock())
     if getattr(args, "netrc", None):
@@ -259,7 +259,7 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
 
 
 def _describe_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
-    """Yield the effects of rules on a ticket's tags, each with its line of fleet.yaml."""
+    """Yield the effects of rules on a ticket's tags, each with its line in fleet.yaml."""
     for each in judged.given:
         yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
     for each in (*judged.dropped, *judged.denied):
@@ -333,7 +333,7 @@ def _list(args: argparse.Namespace, counter: _Counter) -> int:
 
 
 def _explain(ticket: Ticket, counter: _Counter) -> None:
-    """Print why a ticket is not ready."""
+    """Print the reason why a ticket is not ready."""
     if ticket.state is TicketState.WAITING:
         because = why_waits(counter.fleet, counter.name, ticket, counter.book.tickets())
         counter.console.note(f"ticket {ticket.id} waits: {because}")
@@ -343,7 +343,7 @@ def _explain(ticket: Ticket, counter: _Counter) -> None:
 
 
 def _build(name: str | None) -> tuple[str, str, str, str]:
-    """Return owner, project, chroot and package of a build; empty without one."""
+    """Return owner, project, chroot and package of a build; four empty texts for None."""
     if name is None:
         return ("", "", "", "")
     owner, project, chroot, package, *more = [*name.split("/"), "", "", ""]

@@ -1,8 +1,8 @@
-"""Receive requests without a thread per connection; answer each request in its own thread.
+"""Receive requests without a thread per connection; answer each complete request in a thread.
 
-One loop accepts connections, performs TLS handshakes and reads requests, without using threads or
-places for calls. A connection without a complete request is closed after `patience` seconds. If
-too many wait, the oldest is closed first.
+One loop accepts connections, performs TLS handshakes and reads requests. A connection without a
+complete request after `patience` seconds is closed. If too many connections wait for data, the
+oldest is closed first.
 """
 
 import http.client
@@ -28,14 +28,14 @@ from fleet.queues.http import ThreadedServer
 from fleet.tickets.refusals import WrongTokens, network_of
 
 MOST_BYTES = 64 * 1024
-"""Maximum bytes of a call."""
+"""Maximum bytes of a call's body."""
 _MAX_HEAD_BYTES = 64 * 1024
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _MAX_DRAINED_BYTES = 1024 * 1024
 _MAX_LENGTH_DIGITS = 9
 _PART_BYTES = 64 * 1024
 _ACCEPTED_AT_ONCE = 32
-"""Maximum connections accepted before the waiting ones are served."""
+"""Maximum connections to accept before the loop serves waiting connections."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +43,32 @@ class Bounds:
     """Limits of the server."""
 
     calls: int = 2_000
-    """Maximum requests answered at the same time, each in a thread."""
+    """Maximum requests to answer at the same time, each in a thread."""
     idle: int = 1_000
     """Maximum connections without a complete request."""
     patience: float = 30
-    """Seconds for a client to send its call."""
+    """Seconds within which a client must send its request."""
 
 
 class Caller(NamedTuple):
     """The sender of a request, as far as known."""
 
     key: str
-    """Name under which its places are counted."""
+    """Name of the caller for the limit of concurrent requests per caller."""
     client: str | None
-    """The client of the request's token; None for an unknown or unneeded token."""
+    """The client that the token identifies; None if the token is wrong or not needed."""
     is_wrong: bool = False
-    """Whether the request has an invalid token and needs a valid one."""
+    """Whether the request needs a valid token and has an invalid one."""
 
 
 _UNKNOWN = Caller("", None)
 Identify = Callable[[str, str, str | None, str], Caller]
-"""Returns the caller for a method, a path, a header Authorization and an address."""
+"""Function that returns the caller for a method, path, Authorization header and address."""
 
 
 @dataclass(eq=False)
 class PendingConnection:
-    """A connection and the received part of its request."""
+    """A connection, and the part of its request that was received."""
 
     connection: socket.socket
     address: tuple[Any, ...]
@@ -78,11 +78,11 @@ class PendingConnection:
     received: bytearray = field(default_factory=bytearray)
     caller: Caller = _UNKNOWN
     has_head: bool = False
-    """Whether all headers were received, so that the caller is known."""
+    """Whether all headers were received, so that `caller` is known."""
     missing: int = 0
-    """Bytes of the body still to receive."""
+    """Remaining bytes of the body."""
     is_kept: bool = True
-    """Whether to keep the body: a refused request does not need it."""
+    """Whether to store the body, which a refused request does not need."""
 
     @property
     def is_complete(self) -> bool:
@@ -91,10 +91,10 @@ class PendingConnection:
 
 
 class Places:
-    """Places shared by callers; one with many places gets another only while many are free.
+    """A limited number of places for concurrent requests, which callers share.
 
-    `share` is the number of places that a caller may hold per free place. With 3, a single caller
-    holds at most 3/4 of all places, and each of two callers 3/7.
+    A caller may hold at most `share` times as many places as are free. With share 3, a single
+    caller holds at most 3/4 of all places, and each of two callers 3/7.
     """
 
     def __init__(self, total: int, share: int = 3) -> None:
@@ -104,7 +104,7 @@ class Places:
         self._lock = Lock()
 
     def take(self, key: str) -> bool:
-        """Take a place for this caller; False if it holds its share already."""
+        """Take a place for this caller; return False if the caller already holds its share."""
         with self._lock:
             free = self._total - self._held.total()
             if self._held[key] >= self._share * free:
@@ -113,7 +113,7 @@ class Places:
             return True
 
     def release(self, key: str) -> None:
-        """Release a place."""
+        """Release a place of this caller."""
         with self._lock:
             self._held[key] -= 1
             if not self._held[key]:
@@ -121,10 +121,10 @@ class Places:
 
 
 class ConnectionServer(ThreadedServer):
-    """Listens at an address, over TLS if `tls` is set."""
+    """Server at an address; it uses TLS if `tls` is set."""
 
     block_on_close = False
-    # Hundreds of builders may connect at the same moment.
+    # Hundreds of builders may connect at the same time.
     request_queue_size = 1024
 
     def __init__(
@@ -143,7 +143,7 @@ class ConnectionServer(ThreadedServer):
         self._bounds = bounds
         self._places = Places(bounds.calls)
         self._waiting: dict[PendingConnection, None] = {}
-        """The waiting connections, oldest first."""
+        """The connections without a complete request, the oldest first."""
         self._of_network: dict[str, dict[PendingConnection, None]] = {}
         self._delayed: list[tuple[float, int, PendingConnection]] = []
         self._numbers = count()
@@ -152,10 +152,10 @@ class ConnectionServer(ThreadedServer):
         self._inner, self._outer = socket.socketpair()
         super().__init__(address, BaseHTTPRequestHandler)
 
-    # the loop
+    # The loop.
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:  # noqa: ARG002 - socketserver's own argument
-        """Serve until `shutdown`."""
+        """Run the loop until `shutdown`."""
         self.socket.setblocking(False)
         self._selector.register(self.socket, selectors.EVENT_READ)
         self._selector.register(self._inner, selectors.EVENT_READ)
@@ -175,14 +175,14 @@ class ConnectionServer(ThreadedServer):
         self._outer.send(b"x")
 
     def server_close(self) -> None:
-        """Stop listening."""
+        """Close the sockets; call it after the loop has stopped."""
         super().server_close()
         self._selector.close()
         self._inner.close()
         self._outer.close()
 
     def _pause(self) -> float:
-        """Return how many seconds the loop may sleep."""
+        """Return the seconds until the loop must check its time limits."""
         first = next(iter(self._waiting), None)
         moments = [first.until] if first else []
         moments += [self._delayed[0][0]] if self._delayed else []
@@ -190,7 +190,7 @@ class ConnectionServer(ThreadedServer):
         return max(0.0, min(moments, default=time.monotonic() + 60) - time.monotonic())
 
     def _expire(self) -> None:
-        """Close expired connections, and answer delayed requests that are due."""
+        """Close expired connections, and answer requests whose delay is over."""
         now = time.monotonic()
         while (first := next(iter(self._waiting), None)) and first.until <= now:
             self._close(first)
@@ -198,7 +198,7 @@ class ConnectionServer(ThreadedServer):
             self._hand_over(heappop(self._delayed)[2])
         self._wrong.report(now)
 
-    # one connection
+    # One connection.
 
     def _accept_connections(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -207,7 +207,7 @@ class ConnectionServer(ThreadedServer):
             except BlockingIOError:
                 return
             except OSError:
-                # Out of file descriptors: close the oldest connection to free one.
+                # No file descriptor is free: close the oldest connection to free one.
                 if oldest := next(iter(self._waiting), None):
                     self._close(oldest)
                 else:
@@ -216,7 +216,7 @@ class ConnectionServer(ThreadedServer):
             self._admit(connection, address)
 
     def _admit(self, connection: socket.socket, address: tuple[Any, ...]) -> None:
-        """Add a waiting connection; close the oldest one if too many wait."""
+        """Add a waiting connection; close the oldest connection if too many wait."""
         network = network_of(str(address[0]))
         ours = self._of_network.get(network, {})
         if len(ours) >= max(1, self._bounds.idle * 3 // 4):
@@ -240,7 +240,7 @@ class ConnectionServer(ThreadedServer):
         self._of_network.setdefault(network, {})[waiting] = None
 
     def _advance(self, waiting: PendingConnection) -> None:
-        """Continue the handshake or the request of a connection."""
+        """Continue the TLS handshake of a connection, or read more of its request."""
         wanted = selectors.EVENT_READ
         try:
             if not waiting.is_shaken and isinstance(waiting.connection, ssl.SSLSocket):
@@ -268,7 +268,7 @@ class ConnectionServer(ThreadedServer):
             self._selector.modify(waiting.connection, wanted, waiting)
 
     def _take(self, waiting: PendingConnection, part: bytes) -> None:
-        """Add a received part of a request."""
+        """Add a received part to the request of a connection."""
         if waiting.has_head:
             waiting.missing -= len(part)
             if waiting.is_kept:
@@ -294,12 +294,12 @@ class ConnectionServer(ThreadedServer):
         waiting.has_head = True
         waiting.caller = self._identify(method, path, authorization, address)
         length = body_length(headers.get("Content-Length", "")) if method == "POST" else 0
-        # A client that is still sending would not read the answer.
+        # Read the body even if the request is refused: a client that still sends reads no answer.
         waiting.missing = min(length or 0, _MAX_DRAINED_BYTES) - (len(waiting.received) - end)
         waiting.is_kept = (length or 0) <= MOST_BYTES and waiting.caller.client is not None
 
     def _finish(self, waiting: PendingConnection) -> None:
-        """Answer a complete request: immediately, or later if its token is wrong.
+        """Answer a complete request; delay the answer if the token is wrong.
 
         At most a quarter of the waiting connections have a delayed answer.
         """
@@ -315,7 +315,7 @@ class ConnectionServer(ThreadedServer):
             self._hand_over(waiting)
 
     def _hand_over(self, waiting: PendingConnection) -> None:
-        """Answer in a thread; refuse if the caller holds its share of all places."""
+        """Answer a request in a thread; refuse if the caller already holds its share of places."""
         if self._places.take(waiting.caller.key):
             try:
                 Thread(target=self._answer_in_thread, args=(waiting,), daemon=True).start()
@@ -340,7 +340,7 @@ class ConnectionServer(ThreadedServer):
             self._places.release(waiting.caller.key)
 
     def _leave(self, waiting: PendingConnection) -> None:
-        """Remove a connection from the waiting ones."""
+        """Remove a connection from the waiting connections."""
         self._waiting.pop(waiting, None)
         ours = self._of_network.get(waiting.network, {})
         ours.pop(waiting, None)
@@ -357,6 +357,6 @@ class ConnectionServer(ThreadedServer):
 
 
 def body_length(text: str) -> int | None:
-    """Return the length in a header Content-Length; None if invalid."""
+    """Return the length in a Content-Length header; None if the header is invalid."""
     is_length = text.isascii() and text.isdigit() and len(text) <= _MAX_LENGTH_DIGITS
     return int(text) if is_length else None

@@ -1,7 +1,7 @@
 """A queue of tickets: open tickets are demand, machines with a ticket are busy workers.
 
-A released machine is idle while its pool's `reuse` permits, and accepts only its own sandbox.
-Afterwards it drains.
+A released machine is idle while its pool's `reuse` permits reuse, and accepts only tickets of its
+sandbox. Afterwards the machine drains.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ from fleet.tickets.store import DatabaseTickets
 
 
 class StoredTicketDesk:
-    """One queue of tickets: Queue, Registry and TicketDesk."""
+    """One queue of tickets, which implements the ports Queue, Registry and TicketDesk."""
 
     def __init__(
         self, fleet: Fleet, book: DatabaseTickets, clock: Clock, made: Made = tuple
@@ -46,12 +46,12 @@ class StoredTicketDesk:
         self._clock = clock
         self._made = made
         self._tickets: tuple[Ticket, ...] | None = None
-        """The tickets of the last `read`, for `settle`: reading them again is slow."""
+        """The tickets of the last `read`, for `settle`, because reading them again is slow."""
         self._reading: tuple[datetime, QueueReading] | None = None
-        """The last reading: two readings of one time could differ, and serve a ticket twice."""
+        """The last reading and its time; a second one for that time could serve a ticket twice."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return demand and workers; Unknown if the store fails."""
+        """Return demand and workers of the queue; both are Unknown if the store fails."""
         if self._reading is not None and self._reading[0] == now:
             return self._reading[1]
         self._tickets = None
@@ -68,7 +68,7 @@ class StoredTicketDesk:
         return reading
 
     def _count_lost_places(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
-        """Return the places that each ticket loses for machines that its owner had since."""
+        """Return ticket id to the places lost because its owner got machines meanwhile."""
         current = (expire(ticket, now) for ticket in tickets)
         waiting = [
             (t.id, t.owner, t.priority - t.background, t.opened_at)
@@ -85,7 +85,7 @@ class StoredTicketDesk:
     def _add_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
         """Return a reading with the durations of earlier builds of these packages.
 
-        If the fleet has a Copr queue, with those of any package, since its builds are comparable.
+        If the fleet has a Copr queue, add the builds of all packages: they are comparable.
         """
         is_all = any(isinstance(each, CoprQueue) for each in self._fleet.queues.values())
         if not (packages or is_all) or isinstance(reading.demand, Unknown):
@@ -97,13 +97,13 @@ class StoredTicketDesk:
         return reading.altered(demand=demand)
 
     def closed(self, since: datetime) -> tuple[Work, ...]:
-        """Return the work of tickets that clients closed since a time."""
+        """Return the work of each ticket that a client closed since a time."""
         return tuple(map(to_work, self._book.closed(since)))
 
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Record ended tickets, delete old ones, and return the open ones."""
+        """Record which tickets have ended, delete old tickets, and return the open tickets."""
         known, self._tickets, self._reading = self._tickets, None, None
         tickets = self._book.tickets() if known is None else known
         current = tuple(each for each in tickets if settled(each, broken, now).is_open)
@@ -113,11 +113,11 @@ class StoredTicketDesk:
         return current
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines that tickets released and that were not cleaned since."""
+        """Return the machines that tickets released and that were not cleaned since then."""
         return self._book.released()
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Record that a machine was cleaned; after a failure it is not reused."""
+        """Record that a machine was cleaned; a machine whose cleaning failed is not reused."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -126,40 +126,40 @@ class StoredTicketDesk:
         self._book.mark(machine, step, now)
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
-        """Return the workers that have or had a ticket."""
+        """Return the workers for machines that have or had a ticket."""
         had = (*self._book.ready(), *self._book.ended())
         return workers_of(self._fleet, had, self._book.tenancies(), now)
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Give machines to tickets that still wait; return the tickets that got one."""
+        """Assign machines to tickets that still wait; return the tickets that got a machine."""
         return self._book.lease(given, now)
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record why each ticket waits; clear the reason of other tickets."""
+        """Store the reason why each ticket waits; clear the reason of all other tickets."""
         self._book.note(notes)
 
     def known_since(self) -> datetime | None:
-        """Return the creation time of the store, which has no older ticket."""
+        """Return the creation time of the store, which has no older ticket; None if unknown."""
         return self._book.known_since()
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine of a lost store's ticket; return the ids."""
+        """Open a ticket for each machine whose ticket a store lost; return machine to id."""
         self._tickets = self._reading = None
         return self._book.keep(machines, now)
 
     def drain(self, worker: str) -> None:
-        """Give a machine no further ticket."""
+        """Drain a machine: it gets no further ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
-            # A disabled machine is gone: this may be another machine of its name.
+            # A disabled machine is deleted, so this may be another machine with the same name.
             drains = tenancy.draining and not tenancy.disabled
             return replace(tenancy if drains else touch(tenancy, now), draining=True)
 
         self._book.mark(worker, step, now)
 
     def resume(self, worker: str) -> None:
-        """Permit further tickets for a machine, within its pool's `reuse`."""
+        """Permit further tickets for a machine, within the limits of the pool's `reuse`."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -168,7 +168,7 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def disable(self, worker: str) -> None:
-        """Give a machine no more tickets; raises WorkerBusy while it has one."""
+        """Disable a machine: it gets no further ticket; raises WorkerBusy if it has a ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -179,11 +179,11 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def revoke(self, worker: str) -> None:
-        """Give no ticket to a machine that never had one."""
+        """Disable a machine that never had a ticket."""
         self.disable(worker)
 
     def release(self, worker: str) -> None:
-        """Fail the ticket of a machine that is gone, to inform its client."""
+        """Fail the ticket of a deleted machine, so that the client learns this."""
         now = self._clock.now()
         because = f"its machine {worker} is gone"
         for ticket in self._book.tickets():
@@ -191,11 +191,11 @@ class StoredTicketDesk:
                 self._book.change(ticket.id, lambda each: fail(each, because, now), now)
 
     def confirm(self, tell: Tell) -> None:
-        """Do nothing: no other process reverts these changes."""
+        """Do nothing, because no other process reverts these changes."""
 
 
 def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
-    """Return the named ticket queue, or the only one; raises WrongUsage if it is missing."""
+    """Return the ticket queue of that name; for None, the only one; else raises WrongUsage."""
     desks = {name: q for name, q in fleet.queues.items() if isinstance(q, TicketQueue)}
     said = ", ".join(desks) or "none"
     if asked is None:
@@ -218,9 +218,9 @@ def read_desk(
     now: datetime,
     ended: Iterable[Ticket] = (),
 ) -> QueueReading:
-    """Return demand and workers of a queue, from its open tickets and all machines.
+    """Return demand and workers of a queue, from its open tickets and the records of machines.
 
-    `ended` are the tickets that released a machine which had no ticket since.
+    `ended` are tickets that have released their machine, if no later ticket had the machine.
     """
     current = [expire(ticket, now) for ticket in sorted(tickets, key=lambda ticket: ticket.id)]
     waiting = tuple(to_request(t) for t in current if t.state is TicketState.WAITING)
@@ -233,9 +233,9 @@ def read_desk(
 def workers_of(
     fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
 ) -> tuple[Worker, ...]:
-    """Return the workers that have or had a ticket; waiting tickets are ignored.
+    """Return the workers for machines that have or had a ticket; ignore waiting tickets.
 
-    An ended ticket counts if its machine had no ticket since.
+    An ended ticket counts only if no later ticket had its machine.
     """
     served = [expire(ticket, now) for ticket in tickets if ticket.machine]
     holding = {ticket.machine: ticket for ticket in served if ticket.is_open}
@@ -244,7 +244,7 @@ def workers_of(
     workers = []
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
-        # If its ticket has just expired, the machine is released now.
+        # If the ticket has just expired, the machine is released now.
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
         pool = fleet.pools.get(tenancy.pool)
         reuse = pool.reuse if isinstance(pool, Pool) else None

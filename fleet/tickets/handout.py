@@ -1,7 +1,7 @@
-"""Which tickets get which machines, and why the others wait.
+"""Decide which tickets get which machines, and explain why the other tickets wait.
 
-The plan decides permissions, fitting machines, tags dropped after a while, and remaining budgets;
-`assignment` decides the order of tickets.
+The plan decides permissions, fitting machines, tags that are dropped after a while, and remaining
+budgets; `assignment` decides the order of tickets.
 """
 
 from collections import Counter, defaultdict
@@ -55,19 +55,19 @@ from fleet.words.pools import describe_pool
 
 _MAX_SHOWN_NAMES = 12
 _UNKNOWN_PRICE = Decimal("Infinity")
-"""An unknown price."""
+"""Placeholder for an unknown price, which sorts after all known prices."""
 ITS_TURN = "each `fleet apply` assigns free machines and creates others"
 
 
 def why_refused(fleet: Fleet, queue: str, ticket: Ticket) -> str:
-    """Return why a ticket cannot be opened; empty if it can."""
+    """Return the reason why a ticket cannot be opened; empty if it can."""
     names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
     fault = find_fault(ticket.tags, [name for name in names if name])
     return fault or _find_unknown_tag(fleet, queue, ticket.tags)
 
 
 class Grant(NamedTuple):
-    """A tag that a ticket requests or is denied, and the deciding key of fleet.yaml."""
+    """A tag that rules add to a ticket or deny, with the reason and the key of fleet.yaml."""
 
     tag: str
     because: str
@@ -79,18 +79,18 @@ class Judged:
     """The effect of the rules on a ticket's tags."""
 
     given: tuple[Grant, ...] = ()
-    """Tags that `powerful` and `derive` add, from the ticket's build."""
+    """Tags that the rules `powerful` and `derive` add because of the ticket's build."""
     dropped: tuple[Grant, ...] = ()
-    """Requested tags that are denied but optional (`otherwise`)."""
+    """Requested tags that are denied, but that the ticket may run without (`otherwise`)."""
     denied: tuple[Grant, ...] = ()
-    """Requested tags that are denied: the ticket gets no machine."""
+    """Requested tags that are denied, so that the ticket gets no machine."""
     unknown: str = ""
-    """Why a denial is uncertain: the members of a group are unknown."""
+    """Reason why a denial is uncertain (unknown group members); empty if it is certain."""
 
 
 def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -> Judged:
     """Apply the rules to a ticket's tags, for its build and its submitter."""
-    # Patterns apply to builds only, and compiling them is slow.
+    # Patterns apply only to builds, and compiling the patterns is slow.
     acting = fleet if ticket.build else fleet.model_copy(update={"powerful": []})
     asking = Judge(acting, memberships, today).ask_of(to_request(ticket), NOTHING)
     own = [Grant(r.tag, r.because, r.path) for r in asking.refused if r.tag in ticket.tags]
@@ -105,7 +105,7 @@ def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -
 
 
 def _add_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
-    """Return a refusal, with a hint if a rule could grant the tag."""
+    """Return a denied tag, with a hint in the reason if a rule could grant the tag."""
     ruled = any(denied.tag in rule.ask for rule in fleet.powerful)
     if not ruled:
         return denied
@@ -118,7 +118,7 @@ def _add_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
 
 
 def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
-    """Return a message about the first undeclared tag that no pool provides, or an empty text."""
+    """Return an error for the first undeclared tag that no pool provides; else empty."""
     provided = {tag for _, offer in _offers(fleet, queue) for tag in offer.provides}
     vocabulary = Vocabulary(fleet)
     for tag in sorted(tags):
@@ -136,7 +136,7 @@ def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
 
 
 def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]) -> str:
-    """Return why a ticket waits, as of the last call of its client."""
+    """Return the reason why a ticket waits, at the time of its client's last call."""
     each = {other.id: other for other in others} | {ticket.id: ticket}
     return why_all_wait(fleet, queue, each.values(), ticket.heard_at)[ticket.id]
 
@@ -144,10 +144,10 @@ def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]
 def why_all_wait(
     fleet: Fleet, queue: str, tickets: Iterable[Ticket], now: datetime
 ) -> dict[int, str]:
-    """Return why each ticket waits: blocked, no fitting pool, a limit, a budget, or its turn.
+    """Return ticket id to the reason to wait: blocked, no fitting pool, a limit, or its turn.
 
-    A limit counts the tickets with a machine, and those that wait for one before this ticket. A
-    ticket that may now run without a tag is not bound by that tag's limit.
+    A limit counts the tickets with a machine, and the tickets before this one that wait for a
+    machine. If a ticket may now run without a tag, the limits of that tag do not apply to it.
     """
     terms = terms_of(fleet, queue)
     open_tickets = _add_rule_tags(fleet, tickets, now)
@@ -184,7 +184,7 @@ def why_all_wait(
 
 
 def _add_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
-    """Return tickets with the tags added by rules, as limits and pools see them."""
+    """Return tickets with the tags that rules add, because limits and pools use those tags."""
     teams = Teams(fleet, {})
     known = [_set_team(teams, each._replace(tags=each.counting)) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
@@ -199,14 +199,14 @@ def _add_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> li
 
 
 def _set_team(teams: Teams, ticket: Ticket) -> Ticket:
-    """Return a ticket with its team; from `teams` if it names none."""
+    """Return a ticket with its team; without a stated team, the team that `teams` determines."""
     if ticket.team or not teams.are_stated:
         return ticket
     return ticket._replace(team=teams.of(to_request(ticket)) or "")
 
 
 def terms_of(fleet: Fleet, queue: str) -> Terms:
-    """Return the settings of a queue for assigning machines."""
+    """Return the settings of a queue for the assignment of machines."""
     desk = fleet.queues[queue]
     if not isinstance(desk, TicketQueue):
         raise TypeError(queue)
@@ -219,7 +219,7 @@ def terms_of(fleet: Fleet, queue: str) -> Terms:
 
 
 def _explain_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
-    """Return why no pool can ever serve such a ticket; empty if one can.
+    """Return the reason why no pool can ever serve these tags; empty if a pool can.
 
     Tags that may be dropped after a while are not required.
     """
@@ -237,7 +237,7 @@ def _explain_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]
 def _find_mismatches(
     fleet: Fleet, drops: Drops, tags: Iterable[str], pool: str, offer: Offer
 ) -> list[Decision]:
-    """Return the mismatches of a ticket and a pool, after all optional tags were dropped."""
+    """Return the mismatches of a ticket and a pool after all optional tags were dropped."""
     dropped = drops.within(tags, inf) - offer.provides
     asked = [tag for tag in tags if tag not in dropped]
     unfit = find_unfit(fleet, FitRequirements(None, ask_of_tags(fleet, asked)), pool, offer)
@@ -245,7 +245,7 @@ def _find_mismatches(
 
 
 def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
-    """Return why a ticket waits that fits a pool: for a machine, if any may be created."""
+    """Return why a ticket waits although a pool fits: for a free or a new machine."""
     offers = _offers(fleet, queue)
     fitting = [
         name for name, offer in offers if not _find_mismatches(fleet, drops, tags, name, offer)
@@ -266,7 +266,7 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
 class TicketAssigner:
     """Assigns free machines to the tickets of each queue in turn, from one inventory.
 
-    Machines taken by a queue are not available to later queues; those in `besides` to none.
+    Machines that a queue took are not available to later queues; those in `besides` to none.
     """
 
     def __init__(self, fleet: Fleet, world: World, besides: Collection[str] = ()) -> None:
@@ -301,7 +301,7 @@ class TicketAssigner:
         )
         teams = teams_of(self._fleet, self._world)
         current = [_set_team(teams, expire(ticket, self._world.time)) for ticket in tickets]
-        # Limits and classes also count tags added by rules.
+        # Limits and classes also count the tags that rules add.
         taking = [
             each if each.tags == tags else each._replace(tags=tags)
             for each in current
@@ -324,7 +324,7 @@ class TicketAssigner:
 
     @cached_property
     def _cheap_first(self) -> dict[str, Supply]:
-        """Return the kinds of machine by price, then by name; an unknown price is last."""
+        """Return the kinds of machine, sorted by price and name; unknown prices are last."""
         prices = {
             unit.name: price
             for pool_plan in self._pool_plans.values()
@@ -339,7 +339,7 @@ class TicketAssigner:
         return {kind: self._supplies[kind] for kind in sorted(self._supplies, key=dearness)}
 
     def take(self, queue: str, leases: Iterable[Lease]) -> None:
-        """Record the tickets that got a machine, for later queues."""
+        """Record the tickets that got a machine, which later queues cannot get."""
         kinds = {unit: kind for kind, supply in self._supplies.items() for unit in supply.units}
         served = {f"{queue}/{lease.ticket}": lease.machine for lease in leases}
         for key, machine in served.items():
@@ -356,7 +356,7 @@ class TicketAssigner:
 
 
 def _has_sandboxed_idle(pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Return whether a full pool has a free machine that only one sandbox may use."""
+    """Return whether some full pool has a free machine that only one sandbox may use."""
     return any(
         pool_plan.pool is not None
         and pool_plan.pool.reuse is not None
@@ -367,14 +367,14 @@ def _has_sandboxed_idle(pool_plans: Mapping[str, PoolPlan]) -> bool:
 
 
 def _can_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Return whether a ticket may get a free machine before others at a limit or a budget."""
+    """Return whether a free machine may go to a ticket while earlier tickets are at a limit."""
     return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
         pool_plan.inventory.having(UnitState.IDLE) for pool_plan in pool_plans.values()
     )
 
 
 def _note(signed: Signed, lacking: Collection[str]) -> str:
-    """Return a note about dropped tags; empty if the ticket has all requested tags."""
+    """Return a note about dropped tags; empty if the machine has all requested tags."""
     parts = [
         f"without {tag}: no machine with it in time (tags.{tag}.otherwise)"
         for tag in sorted(lacking)
@@ -384,10 +384,10 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
-    """Return why tickets wait: a budget with its figures, a pool, a denied tag, failed attempts.
+    """Return ticket id to the reason of the plan to wait: a budget, pool, tag or failed attempt.
 
-    Tickets at a limit depend on the other tickets at the time of the client's call: see
-    `why_all_wait`.
+    Limits are missing here, because they depend on the tickets at the time of the client's call:
+    see `why_all_wait`.
     """
     reasons: dict[int, str] = {}
     for unserved in plan.unserved:
@@ -416,7 +416,7 @@ def _id_of(key: str) -> int:
 def _explain_held(
     fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
 ) -> str:
-    """Return why tickets wait: each budget, in the period with the least left."""
+    """Return why tickets wait: each budget, in the period with the smallest remaining amount."""
     if not accounts:
         return unserved.because
     ends = {period.name: (period.end, period.next_end) for period in periods(fleet, world.time)}
@@ -448,9 +448,9 @@ def _explain_held(
 
 
 def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
-    """Return the part of a budget that the cheapest pool needs for one ticket; 0 if unknown.
+    """Return the amount of a budget that the cheapest pool needs for one ticket; 0 if unknown.
 
-    Each pool counts with the more expensive of the current and the next period.
+    Each pool counts with the higher amount of the current and the next period.
     """
     pools: dict[str, Decimal] = {}
     for each in unserved.blocked:
@@ -466,7 +466,7 @@ def _find_free(
     queue: str,
     desks: Iterable[str],
 ) -> Iterable[ReadyMachine]:
-    """Yield the machines that are known to be free."""
+    """Yield the free machines of a queue."""
     given_out = frozenset(desks)
     for key, supply in supplies.items():
         if queue not in supply.queues or supply.pool not in pool_plans:
@@ -486,7 +486,7 @@ def _find_free(
 
 
 def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
-    """Return whether a machine can be given out now; one that reboots or stops cannot."""
+    """Return whether a machine responds; a machine that reboots or stops does not."""
     if machine is None:
         return True
     is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None
@@ -501,10 +501,10 @@ def _suitability(
     signed: Mapping[str, Signed],
     demand: Iterable[Signed],
 ) -> Callable[[Ticket], Suitable]:
-    """Return a function from a ticket to its suitable machines; equal tickets share one object.
+    """Return a function from ticket to suitable machines; equal tickets get the same object.
 
-    Equally preferred kinds are in the order of `supplies`. Kinds needed by a request of another
-    queue suit no ticket here.
+    Equally preferred kinds are in the order of `supplies`. A kind that a request of another queue
+    needs suits no ticket of this queue.
     """
     known: dict[object, Suitable] = {}
     vocabulary = Vocabulary(fleet)

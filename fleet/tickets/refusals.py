@@ -1,4 +1,4 @@
-"""Count, report and slow down requests with a wrong token."""
+"""Count, log and delay requests with a wrong token."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -6,35 +6,35 @@ from ipaddress import ip_address, ip_network
 from itertools import islice
 
 _FREE_TRIES = 3
-"""Wrong tokens per network that are answered without a delay, for typing mistakes."""
+"""Wrong tokens per network to answer without a delay, because users mistype tokens."""
 _FIRST_DELAY_SECONDS = 0.25
 _MAX_DELAY_SECONDS = 8.0
 _FORGET_SECONDS = 60.0
-"""Seconds after which the earlier wrong tokens of a network no longer count."""
+"""Seconds after which earlier wrong tokens of a network no longer count."""
 _REPORT_SECONDS = 60.0
-"""Seconds between two lines of the log, so that a client cannot fill a disk."""
+"""Minimum seconds between two log lines, so that a client cannot fill a disk."""
 _MAX_NETWORKS = 10_000
 _MAX_NAMED = 5
 
 
 class WrongTokens:
-    """The wrong tokens per network; used only by the connection loop.
+    """The number of wrong tokens per network; only the connection loop uses it.
 
-    Only answers to wrong tokens are delayed, not those to valid tokens of the same network.
+    Answers to valid tokens from the same network are not delayed.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
         self.total = 0
-        """Requests with a wrong token since the start."""
+        """Number of requests with a wrong token since the start."""
         self.next_report = 0.0
-        """Time of the next log line; 0: no line is due."""
+        """Time of the next log line; 0 if no line is due."""
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._unreported: dict[str, int] = {}
         self._reported_at = float("-inf")
 
     def count(self, address: str, now: float) -> float:
-        """Count a request with a wrong token; return the delay of its answer in seconds."""
+        """Count a request with a wrong token; return the delay of the answer in seconds."""
         network = network_of(address)
         tries, latest = self._tries.pop(network, (0, now))
         tries = tries + 1 if now - latest < _FORGET_SECONDS else 1
@@ -50,7 +50,7 @@ class WrongTokens:
         return min(_FIRST_DELAY_SECONDS * ((1 << doubled) - 1), _MAX_DELAY_SECONDS)
 
     def report(self, now: float) -> None:
-        """Log one line about the wrong tokens since the last line, if it is due."""
+        """If a log line is due, log the number of wrong tokens since the last line."""
         if not self._unreported or now < self.next_report:
             return
         most = sorted(self._unreported.items(), key=lambda each: (-each[1], each[0]))
@@ -63,7 +63,7 @@ class WrongTokens:
 
 
 def network_of(address: str) -> str:
-    """Return an IPv4 address, or the /64 of an IPv6 address, which belongs to one host."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address, which one host may have."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Render tickets: as a line in Resalloc's format with more fields, as text, or as JSON."""
+"""Render tickets as lines in Resalloc's format with additional fields, as text, or as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from fleet.schema.findings import listed
 
 
 def ticket_to_text(ticket: Ticket, because: str) -> str:
-    """Return a ticket in a line."""
+    """Return a ticket as one line; `because` is the reason to wait, or empty."""
     parts = [
         f"{ticket.id} - state={'OPEN' if ticket.is_open else ticket.state.upper()}",
         f"tags={listed(ticket.tags, between=',')}",
@@ -23,7 +23,7 @@ def ticket_to_text(ticket: Ticket, because: str) -> str:
 
 
 def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return every known field of a ticket on its own line, and the rules that apply."""
+    """Return every known field of a ticket and the rules that apply, one per line."""
     why = waits or ticket.because
     state = f"{ticket.state}: {why}" if why else ticket.state.value
     facts = {
@@ -48,12 +48,12 @@ def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
 
 
 def ticket_shown_to_json(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return every known field of a ticket, and the rules that apply, as JSON."""
+    """Return all fields of a ticket, and the rules that apply, as JSON."""
     return json.dumps(_encode_ticket(ticket, waits) | {"rules": [*rules]}, indent=1)
 
 
 def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:
-    """Return every known field of tickets as JSON."""
+    """Return all fields of tickets as JSON; `waits` maps ticket id to the reason to wait."""
     return json.dumps([_encode_ticket(each, waits.get(each.id, "")) for each in tickets], indent=1)
 
 

@@ -1,8 +1,8 @@
 """Assign free machines to tickets before a run decides which machines to create or delete.
 
-Only one run at a time does so, under the fleet's lock; the store assigns no machine to a ticket
-that no longer waits. A machine that a ticket released is cleaned first. A machine that failed its
-livechecks fails its ticket. This module is a HandOut.
+Only one run at a time assigns machines, under the fleet's lock; the store refuses a ticket that no
+longer waits. A machine that a ticket released is cleaned first. If a machine failed its
+livechecks, its ticket fails. This module implements the port HandOut.
 """
 
 import re
@@ -34,10 +34,10 @@ from fleet.tickets.handout import TicketAssigner, find_held
 def hand_out_all(
     fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
 ) -> World:
-    """Assign free machines and return the new world; `note` writes the journal."""
+    """Assign free machines to tickets; return the new world. `note` writes to the journal."""
     if not sources.desks:
         return world
-    # A listing may omit a machine once: one that is in a stack is not removed for that.
+    # A listing may omit a machine once, so do not forget a machine that a stack records.
     known = known_machines(world)
     world = _keep_forgotten(world, sources, tell)
     there = None if known is None else frozenset(known)
@@ -61,7 +61,7 @@ def hand_out_all(
 def hand_out_again(
     seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
 ) -> bool:
-    """Give machines that are still free to waiting tickets; return whether any got one."""
+    """Assign machines that are still free; return whether a waiting ticket got a machine."""
     sources = seen.sources._replace(executor=executor)
     desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
     queues = {**seen.world.queues, **desks}
@@ -78,7 +78,7 @@ def hand_out_again(
 def _give(
     seen: SeenRun, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
 ) -> dict[str, frozenset[int]]:
-    """Give free machines to tickets; return the tickets that got one, by queue."""
+    """Assign free machines to tickets; return queue to the tickets that got a machine."""
     if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
         return {}
     sources, listed = seen.sources, _map_machines(seen.world)
@@ -120,13 +120,13 @@ def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
-    """Record why tickets wait according to the plan, for clients that ask."""
+    """Store the plan's reasons why tickets wait, for clients that request a reason."""
     for queue, desk in sources.desks.items():
         desk.note(find_held(fleet, world, plan, queue))
 
 
 _Listed = Mapping[str, tuple[str, Machine]]
-"""Machines by name, each with its provider."""
+"""Machine name to its provider and the machine."""
 
 
 def _map_machines(world: World) -> _Listed:
@@ -134,7 +134,7 @@ def _map_machines(world: World) -> _Listed:
 
 
 def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None:
-    """Clean the machines that tickets released, except those held by an operator."""
+    """Clean the machines that tickets released, except for machines that an operator holds."""
     if not sources.cleaners:
         return
     listed = _map_machines(world)
@@ -169,7 +169,7 @@ def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None
 
 
 def _find_withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
-    """Return the machines that get no ticket now: doubted, dirty or being changed."""
+    """Return the machines to assign no ticket to: doubtful, not cleaned, or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.cleaners:
         return going
@@ -179,9 +179,9 @@ def _find_withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
 
 
 def _replace_workers(world: World, sources: TicketSources) -> World:
-    """Return the world with the current workers of the desks.
+    """Return the world with the current workers of the ticket queues.
 
-    The last work of a machine must still be charged, even if another ticket just got the machine.
+    Keep the ended work of each machine, which must still be charged to a budget.
     """
     queues = {}
     for queue, reading in world.queues.items():
@@ -227,7 +227,7 @@ def _build_given(
 def _lease(
     queue: str, given: Sequence[Given], world: World, sources: TicketSources, tell: Tell
 ) -> frozenset[int]:
-    """Give machines to tickets, and return the tickets that got one."""
+    """Assign machines to tickets, print each result, and return the tickets that got a machine."""
     leased = sources.desks[queue].lease(given, world.time)
     for each in given:
         if each.ticket in leased.tickets:
@@ -239,7 +239,7 @@ def _lease(
 
 
 def _without_tickets(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
-    """Return a reading without these tickets."""
+    """Return a reading without the requests of these tickets."""
     ids = {str(ticket) for ticket in tickets}
     if isinstance(reading.demand, Unknown):
         return reading
@@ -252,7 +252,7 @@ _SSH_PORT = "22"
 
 
 def fill(template: str, particulars: Mapping[str, str]) -> str:
-    """Fill a template in one pass, so that values are not expanded again."""
+    """Fill a template in one pass, so that placeholders in values are not expanded."""
     known = {"port": _SSH_PORT, **{key: text for key, text in particulars.items() if text}}
     return _PLACEHOLDER.sub(lambda found: known.get(found[1], ""), template).strip()
 
@@ -268,7 +268,7 @@ def with_forgotten(
     since: Mapping[str, datetime | None],
     records: MachineRecords,
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield the ticket queues, with machines older than the store added as busy.
+    """Yield the ticket queues, with machines that are older than the store added as busy.
 
     The store of their tickets is lost, so they may be in use. This ends with the ticket that
     `keep` opens for each. A machine created about the same time as the store is free only if the
@@ -288,12 +288,12 @@ def with_forgotten(
             pool = fleet.pools.get(machine.pool)
             queue = next((q for q in since if pool is None or serves_queue(pool, q)), "")
             began = since.get(queue)
-            # An adopted machine is free: an operator said so.
+            # An adopted machine is free, because an operator said so.
             is_ours = is_named_by_fleet(fleet.fleet, machine.pool, machine.name)
             if machine.name in known or not (began and is_ours):
                 continue
             if machine.created_at is None and machine.name not in records.names:
-                continue  # an orphan, unknown to any store
+                continue  # an orphan: no stack records it
             if machine.created_at is not None and machine.created_at >= began + _MAX_SKEW:
                 continue
             if own is None:
@@ -309,9 +309,9 @@ def with_forgotten(
 
 
 def _build_busy_worker(machine: Machine, now: datetime) -> Worker:
-    """Return the worker as the next apply creates it, except for the ticket, which has no id yet.
+    """Return the worker that the next apply creates for a machine, without the ticket's id.
 
-    So an earlier plan counts and reserves the same as that apply.
+    A plan before that apply then counts and reserves the same amounts.
     """
     ticket = unknown_ticket(machine.name, now)
     tenancy = keep(Tenancy(machine.name, now), machine.pool, ticket, now)
@@ -319,14 +319,14 @@ def _build_busy_worker(machine: Machine, now: datetime) -> Worker:
 
 
 def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
-    """Return whether the latest recorded attempt of its name created the machine."""
+    """Return whether the latest recorded attempt for this name created the machine."""
     at = attempts.get(machine.name)
     created = machine.created_at
     return at is not None and (created is None or at <= created + _MAX_SKEW)
 
 
 def _find_forgotten(reading: QueueReading) -> dict[str, str]:
-    """Return the busy machines without known work, each with its pool."""
+    """Return the busy machines without known work; machine name to pool name."""
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     return {
         worker.name: worker.pool or ""

@@ -1,4 +1,4 @@
-"""Serve tickets to clients of Resalloc, and apply in between."""
+"""Serve tickets to clients of Resalloc, and run `apply` repeatedly: `fleet serve`."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -74,13 +74,13 @@ def arguments(parser: Parser) -> None:
 
 
 _PATIENCE_SECONDS = 0.5
-"""Time that a run waits for machines to be created or cleaned before it serves waiting tickets."""
+"""Seconds that a run waits for machines before it assigns machines to waiting tickets."""
 _RESERVE = 256
-"""Open files reserved for runs: stores, hooks, engines, sources."""
+"""Number of open files to reserve for runs: stores, hooks, engines, sources."""
 
 
 def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None = None) -> int:
-    """Serve and apply until a signal arrives."""
+    """Serve clients and run `apply` repeatedly until a signal arrives; return the exit code."""
     schedule = Schedule(read_seconds("--every", args.every))
     bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
     config = load_config(args, console)
@@ -91,9 +91,9 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     background = Background(jobs, own_store(), bell.wake, _PATIENCE_SECONDS)
     options = RunOptions(Selection(), Parallelism(jobs, background=background), bell)
     runs = Runs(args, console, config, options)
-    # Calls are handled concurrently to the runs, so they have a separate store.
+    # Calls are handled at the same time as runs, so calls have a separate store.
     book = DatabaseTickets(own_store().begin, queue)
-    # Report a missing store now, not to each client.
+    # Report a missing store now, instead of to each client.
     book.tickets()
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.wake)
     calls.members = lambda: read_members(runs.fleet, args.file)
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
         finally:
             calls.tell()
         if done.changed and done.code == 0:
-            # By then new machines may be up, and deleted ones free slots.
+            # Meanwhile new machines may be ready, and deleted machines leave capacity.
             bell.look_again()
         return done
 
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
 
 
 def bounds_here() -> Bounds:
-    """Raise the limit of open files as needed; return the limits that fit below it."""
+    """Raise the limit of open files as needed; return the server's limits that fit below it."""
     wanted = Bounds.calls + Bounds.idle + _RESERVE
     soft, hard = getrlimit(RLIMIT_NOFILE)
     if soft != RLIM_INFINITY and soft < wanted:
@@ -149,9 +149,9 @@ def bounds_here() -> Bounds:
 
 
 def load_ahead(fleet: Fleet) -> None:
-    """Import the modules for the first new machine, which takes longer than creating it."""
+    """Import modules for the first new machine now, because the import takes seconds."""
     can_solve()
-    # If its extra is missing, the first change reports that.
+    # If the optional dependency is missing, the first change reports that.
     with suppress(EngineAbsent):
         if any(provider.engine == "embedded" for provider in fleet.providers.values()):
             evaluate(lambda: None, project="none", stack="none")

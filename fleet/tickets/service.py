@@ -2,7 +2,7 @@
 
 An unmodified client retries indefinitely after a fault. So a call fails only if a retry may help
 (too many tickets, unreachable store) and for malformed tags. A ticket with a tag that no pool
-provides waits, and its client can close it.
+provides waits, and its client can close the ticket.
 """
 
 import threading
@@ -53,11 +53,11 @@ class Book(Protocol):
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Apply a step to a ticket and return the result; None if it does not exist."""
+        """Apply `step` to a ticket and return the result; None if the ticket does not exist."""
 
 
 class TicketCalls:
-    """The calls of one queue's clients; `tell` wakes clients whose ticket no longer waits."""
+    """Handler of calls from one queue's clients; `tell` wakes clients whose wait is over."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class TicketCalls:
         self._fleet = fleet
         self._ring = ring
         self.members: Callable[[], Memberships] = dict
-        """Returns the members of groups, for `asked_by`."""
-        # Serialized, since SQLite has one writer and handles contention badly.
+        """Function that returns the members of groups, for the rule `asked_by`."""
+        # Serialize changes, because SQLite has one writer and handles contention badly.
         self._turn = threading.Lock()
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
         self._places = Places(1_500, share=2)
         self.has_hung_up: Callable[[], bool] = lambda: False
-        """Returns whether the client of this call has disconnected."""
+        """Function that returns whether the client of this thread's call has disconnected."""
         self._ended = False
 
     def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
-        """Handle a call; raises Fault if it is refused."""
+        """Handle a call and return its result; raises Fault if the call is refused."""
         try:
             match name, *arguments:
                 case "takeTicket", list() as tags:
@@ -104,7 +104,7 @@ class TicketCalls:
             raise Fault(_REFUSED_CODE, str(error)) from error
 
     def bound_waiting(self, total: int) -> None:
-        """Limit the number of waiting calls; one client never takes all places."""
+        """Limit the number of waiting calls to `total`; one client never takes all places."""
         self._places = Places(total, share=2)
 
     @property
@@ -123,7 +123,7 @@ class TicketCalls:
             self._wake(asked - waiting)
 
     def end(self) -> None:
-        """Wake every waiting client, so that it calls again."""
+        """Wake every waiting client, so that the client calls again."""
         with self._turn:
             self._ended = True
             self._wake(set(self._waiting))
@@ -162,7 +162,7 @@ class TicketCalls:
             because = "; ".join(each.because for each in judged.denied)
             if judged.unknown:
                 raise TicketRefused(f"no ticket was opened: {because}")
-            # After a fault the client would retry indefinitely, so it gets a failed ticket.
+            # After a fault the client would retry indefinitely, so return a failed ticket instead.
             asked = fail(asked, because, now)
         with self._turn:
             ticket = self._book.open(
@@ -175,7 +175,7 @@ class TicketCalls:
         return ticket.id
 
     def _wait(self, client: str, number: int | str) -> str:
-        """Return the answer of a ticket's machine; empty if it never gets one."""
+        """Return the answer of a ticket's machine; empty if the ticket never gets a machine."""
         with self._event(client, number) as event:
             ticket = self._find_own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -186,7 +186,7 @@ class TicketCalls:
         return output(ticket) if ticket else ""
 
     def _wait_for(self, event: threading.Event) -> None:
-        """Wait for the event, for at most five minutes, or until the client disconnects."""
+        """Wait at most five minutes for the event, or until the client disconnects."""
         for _ in range(_MAX_WAIT_SECONDS // _POLL_SECONDS):
             if event.wait(_POLL_SECONDS) or self.has_hung_up():
                 return
@@ -199,7 +199,7 @@ class TicketCalls:
         return why_waits(fleet, self._queue, ticket, others)
 
     def _close(self, client: str, number: int | str) -> bool:
-        """Close a ticket; False if it was not open."""
+        """Close a ticket; return False if it was not open."""
         ticket = self._find_own(client, number)
         if ticket is None or not ticket.is_open:
             return False
@@ -211,7 +211,7 @@ class TicketCalls:
         return True
 
     def _find_own(self, client: str, number: int | str) -> Ticket | None:
-        """Return a ticket of this client and record the call; None if it does not exist."""
+        """Return this client's ticket and record the call; None if the ticket does not exist."""
         found = read_number(number)
         if found is None:
             return None
@@ -235,7 +235,7 @@ class TicketCalls:
 
     @contextmanager
     def _event(self, client: str, number: int | str) -> Iterator[threading.Event]:
-        """Yield an event that is set when a ticket may no longer wait."""
+        """Yield an event that is set when a ticket may no longer wait; may raise TicketRefused."""
         event = threading.Event()
         key = read_number(number) or 0
         with self._turn:
@@ -258,18 +258,18 @@ class TicketCalls:
 
 
 def read_number(given: int | str) -> int | None:
-    """Return a ticket's id, which the `resalloc` command sends as text; None if invalid."""
+    """Return a ticket's id from a number or text (`resalloc` sends text); None if invalid."""
     number = str(given) if not isinstance(given, bool) else ""
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - more digits no id has
 
 
 def client_name(client: str) -> str:
-    """Return the name of a client, without the address of a client without a token."""
+    """Return the name of a client; remove the address that a client without a token has."""
     return client.partition(" ")[0]
 
 
 def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
-    """Return the result of `collectTicket`; None: no such ticket."""
+    """Return the result of `collectTicket`; `ticket` is None if the ticket does not exist."""
     if ticket is None:
         return {"ready": None, "output": None, "closed": None, "failed": None}
     return {
@@ -281,5 +281,5 @@ def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
 
 
 def output(ticket: Ticket) -> str:
-    """Return the answer of a ticket's machine as a command prints it; empty without a machine."""
+    """Return the answer of a ticket's machine with one final newline; empty without a machine."""
     return f"{ticket.answer.removesuffix(chr(10))}\n" if ticket.machine else ""

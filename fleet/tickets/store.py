@@ -1,7 +1,7 @@
 """Store tickets, and records about machines, in the database.
 
-Each change is one transaction that checks the current state. An ended ticket never changes, and a
-ticket gets a machine only while it waits, despite concurrent processes.
+Each change is one transaction that checks the current state. Despite concurrent processes, an
+ended ticket never changes, and only a waiting ticket gets a machine.
 """
 
 import json
@@ -42,23 +42,23 @@ from fleet.state.database import (
 from fleet.tickets.assignment import Tenancy, admit, keep, touch
 
 _RETENTION = timedelta(days=30)
-"""Retention of ended tickets."""
+"""Age until which ended tickets are kept."""
 _MAX_TICKETS = 50_000
-"""Maximum kept tickets; older ended ones are deleted earlier, since each run reads all."""
+"""Maximum tickets to keep, because each run reads them; older ended tickets are deleted."""
 _MAX_RUNS = 20_000
-"""Maximum ended tickets that are read for durations of builds."""
+"""Maximum ended tickets to read for the durations of builds."""
 _MAX_TURNS = 5_000
-"""Maximum number of ended tickets that are read to find the turns of owners."""
+"""Maximum ended tickets to read for the turns of owners."""
 _MAX_ATTEMPTS = 100
 _IS_OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
 
 class _ConcurrentUpdate(Exception):
-    """A concurrent process changed a row; the transaction is rolled back."""
+    """Another process changed a row, so that the transaction is rolled back."""
 
 
 class DatabaseTickets:
-    """The tickets of one queue, and the machines of the fleet with tickets."""
+    """The tickets of one queue, and the records of all machines that had tickets."""
 
     def __init__(self, begin: Begin, queue: str) -> None:
         self._begin = begin
@@ -69,7 +69,7 @@ class DatabaseTickets:
     ) -> Ticket:
         """Add a ticket and return it with its id; raises TicketRefused if too many are open.
 
-        `most_of_address` limits clients without a token; 0: no limit.
+        `most_of_address` limits the tickets of clients without a token; 0 means no limit.
         """
         for _ in range(_MAX_ATTEMPTS):
             with self._begin() as connection:
@@ -80,7 +80,7 @@ class DatabaseTickets:
         raise TicketRefused("too many clients open tickets at the same time; retry")
 
     def find(self, number: int) -> Ticket | None:
-        """Return a ticket, even a recently ended one; None if it does not exist."""
+        """Return a ticket, open or recently ended; None if it does not exist."""
         return next(iter(self._read(self._select_ticket(number))), None)
 
     def tickets(self) -> tuple[Ticket, ...]:
@@ -94,17 +94,17 @@ class DatabaseTickets:
         return self._read(sa.select(TICKETS).where(self._is_of_queue(), has))
 
     def closed(self, since: datetime) -> tuple[Ticket, ...]:
-        """Return the tickets with a machine that clients closed since a time."""
+        """Return the tickets that had a machine and that a client closed since a time."""
         ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
         return self._read(
             sa.select(TICKETS).where(self._is_of_queue(), *ended, TICKETS.c.machine != "")
         )
 
     def runs(self) -> Iterator[FinishedRun]:
-        """Yield the durations of the latest builds, from ready to closed.
+        """Yield the durations of the latest builds, from the assigned machine to the close.
 
-        Only tickets count that name their build and whose client reported success; others may have
-        run anything, or have failed. Source builds are separate tasks.
+        Include only tickets that name their build and whose client reported success; other tickets
+        may have run anything, or have failed. Source builds are separate tasks.
         """
         columns = TICKETS.c
         query = (
@@ -128,12 +128,12 @@ class DatabaseTickets:
             yield FinishedRun(task_in(chroot), package, machine, began, seconds)
 
     def ended(self) -> tuple[Ticket, ...]:
-        """Return the tickets, of every queue, whose machines were unchanged since."""
+        """Return ended tickets of every queue whose machine has not changed since then."""
         same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
         return self._read(sa.select(TICKETS).where(~_IS_OPEN, TICKETS.c.machine != "", *same))
 
     def had_since(self, since: datetime) -> tuple[Had, ...]:
-        """Return the latest tickets since a time that released a machine: owner, priority, end."""
+        """Return owner, priority and end of the latest tickets that released a machine."""
         columns = TICKETS.c
         query = (
             sa.select(columns.owner, columns.priority, columns.background, columns.ended_at)
@@ -149,7 +149,7 @@ class DatabaseTickets:
             )
 
     def tenancies(self) -> tuple[Tenancy, ...]:
-        """Return the records of machines, of every queue."""
+        """Return the records of all machines, for every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._begin() as connection:
             return _tenancies(connection.execute(query).all())
@@ -157,9 +157,9 @@ class DatabaseTickets:
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Apply a step to a ticket and return the result; None if it does not exist.
+        """Apply `step` to a ticket and return the result; None if the ticket does not exist.
 
-        If the step ends the ticket, its machine is released.
+        If `step` ends the ticket, also release its machine.
         """
         for _ in range(_MAX_ATTEMPTS):
             with self._begin() as connection:
@@ -175,7 +175,7 @@ class DatabaseTickets:
         raise TicketRefused(f"ticket {number}: concurrent update; retry")
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Give machines to tickets that still wait; return the tickets that got one."""
+        """Assign machines to tickets that still wait; return the tickets that got a machine."""
         if not given:
             return Leased()
         for _ in range(_MAX_ATTEMPTS):
@@ -184,8 +184,8 @@ class DatabaseTickets:
         raise TicketRefused("machines: concurrent update; retry")
 
     def _lease(self, connection: sa.Connection, given: Sequence[Given], now: datetime) -> Leased:
-        # `_admit` found them in this queue. With a condition on the queue, PostgreSQL would scan
-        # all of it.
+        # `_admit` selected tickets of this queue. With a condition on the queue, PostgreSQL would
+        # scan the whole queue.
         waits = TICKETS.c.state == TicketState.WAITING
         update = (
             sa.update(TICKETS)
@@ -217,7 +217,7 @@ class DatabaseTickets:
         held = _holders(connection)
         got = [each for each in fit if held.get(each.machine) == each.ticket]
         got.sort(key=lambda each: each.machine)
-        # In one statement: most machines are new, and single inserts take most of a pass.
+        # Use one statement: most machines are new, and single inserts take most of the time.
         new = [_tenancy_row(occupied[g.ticket]) for g in got if g.machine not in rows]
         if new:
             try:
@@ -237,7 +237,7 @@ class DatabaseTickets:
         rows: Mapping[str, sa.Row[Any]],
         now: datetime,
     ) -> tuple[dict[int, Tenancy], dict[int, str]]:
-        """Return the new record of each machine by ticket, and why other tickets are refused."""
+        """Return ticket id to the new machine record, and ticket id to the reason of a refusal."""
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
         waiting = sa.select(TICKETS).where(
             self._is_of_queue(), TICKETS.c.state == TicketState.WAITING
@@ -267,13 +267,13 @@ class DatabaseTickets:
             return None if found is None else _parse_time(found)
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine without one, and return the ids."""
+        """Open a ticket for each machine without a ticket; return machine to ticket id."""
         kept: dict[str, int] = {}
         with self._begin() as connection:
             held = _holders(connection)
             known = {row.machine: row for row in connection.execute(_SELECT_TENANCIES)}
             for machine in sorted(machines.keys() - held.keys()):
-                # Clients of the lost store may still use its ids, so skip them.
+                # Skip the ids of the lost store, which its clients may still use.
                 ticket = unknown_ticket(machine, now)
                 number = self._insert(connection, ticket, least=highest_id_of_lost(now))
                 if number is None:
@@ -288,7 +288,7 @@ class DatabaseTickets:
         return kept
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record why each ticket waits; clear the reason of other tickets."""
+        """Store the reason why each ticket waits; clear the reason of all other tickets."""
         waits = (self._is_of_queue(), TICKETS.c.state == TicketState.WAITING)
         query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
         update = (
@@ -308,7 +308,7 @@ class DatabaseTickets:
     def mark(
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
     ) -> None:
-        """Apply a step to the record of a machine and the ticket that has it."""
+        """Apply `step` to the record of a machine and the ticket that has the machine."""
         has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
         for _ in range(_MAX_ATTEMPTS):
             with self._begin() as connection:
@@ -332,10 +332,10 @@ class DatabaseTickets:
             return tuple(sorted(connection.execute(dirty).scalars()))
 
     def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
-        """Delete all machines but these (None: keep all), and old ended tickets.
+        """Delete the records of machines not in `besides` (None: keep all), and old ended tickets.
 
-        Old means a month, or beyond the newest 50,000. The newest ticket is kept, so that its id
-        is never reused.
+        A ticket is old after 30 days, or beyond the newest 50,000 tickets. The newest ticket is
+        kept, so that its id is never reused.
         """
         newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
         latest = sa.select(TICKETS.c.id).order_by(TICKETS.c.id.desc())
@@ -369,7 +369,7 @@ class DatabaseTickets:
         most_of_submitter: int,
         most_of_address: int,
     ) -> None:
-        """Raise TicketRefused if too many tickets are open."""
+        """Raise TicketRefused if the queue, submitter or address has too many open tickets."""
 
         def count(*whose: sa.ColumnElement[bool]) -> int:
             number = sa.select(sa.func.count()).select_from(TICKETS)
@@ -401,7 +401,7 @@ class DatabaseTickets:
             )
 
     def _insert(self, connection: sa.Connection, ticket: Ticket, *, least: int = 0) -> int | None:
-        """Insert a ticket and return its id; None if a concurrent insert took that id."""
+        """Insert a ticket and return its id; None if a concurrent insert took the id."""
         row = {**_row(ticket), "queue": self.queue}
         newest = sa.func.coalesce(sa.func.max(TICKETS.c.id), 0)
         least = max(least, read_number(connection, TICKETS_AFTER_KEY))
@@ -419,14 +419,14 @@ _SELECT_TENANCIES = sa.select(TENANCIES)
 
 
 def _holders(connection: sa.Connection) -> dict[str, int]:
-    """Return machine to the id of the ticket that has it, of any queue."""
+    """Return machine name to the id of the ticket that has the machine, for every queue."""
     has = TICKETS.c.state == TicketState.READY
     rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
     return {row.machine: row.id for row in rows}
 
 
 def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
-    """Record the time of a machine's release, and no other column: a run may be changing it."""
+    """Write the time of a machine's release and no other column, which a run may be changing."""
     same = TENANCIES.c.machine == machine
     row = connection.execute(_SELECT_TENANCIES.where(same)).first()
     if row:
@@ -435,7 +435,7 @@ def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
 
 
 def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy) -> bool:
-    """Write a machine's row; False if a concurrent process changed it."""
+    """Write the record of a machine; return False if another process changed the record."""
     if row is not None:
         same = sa.update(TENANCIES).where(*_is_unchanged(TENANCIES, row))
         return connection.execute(same.values(_tenancy_row(tenancy))).rowcount > 0
@@ -449,7 +449,7 @@ def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy)
 
 def _is_unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:
     """Return the condition that a row is unchanged, to prevent lost updates."""
-    read = row._mapping  # noqa: SLF001 - its public name
+    read = row._mapping  # noqa: SLF001 - public in SQLAlchemy
     return [column.is_not_distinct_from(read[column]) for column in table.columns]
 
 
@@ -489,7 +489,7 @@ def _tickets(rows: Iterable[Sequence[Any]]) -> tuple[Ticket, ...]:
 
 
 def _ticket(row: Sequence[Any]) -> Ticket:
-    # By position, not by name: a pass reads thousands of rows, and name look-ups are slow.
+    # Read columns by position: a run reads thousands of rows, and look-ups by name are slow.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
     priority, background, lease, machine, answer, because, ended, *rest = rest
     client, project, chroot, package, granted, note, ready, built = rest
@@ -530,7 +530,7 @@ _STATES = {state.value: state for state in TicketState}
 
 @lru_cache(maxsize=1000)
 def _tags(written: str) -> tuple[str, ...]:
-    """Return the tags of a ticket; cached, since thousands of tickets have the same."""
+    """Return the tags of a ticket; cached, because thousands of tickets have equal tags."""
     return tuple(json.loads(written))
 
 

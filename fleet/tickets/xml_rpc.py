@@ -1,7 +1,7 @@
 """Serve XML-RPC calls, limited in number, size and time; over TLS if configured.
 
-A call's token identifies its client; without tokens every caller is the client `anybody`, with its
-address.
+The token of a call identifies the client. If no tokens are configured, every client is `anybody`
+with its address.
 """
 
 import hmac
@@ -39,21 +39,21 @@ from fleet.tickets.refusals import WrongTokens
 
 _MALFORMED_CODE = -32700
 _INVALID_XML_CHARACTERS = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML does not permit: the client could not parse the answer."""
+"""Characters that XML does not permit, so that a client could not parse the answer."""
 
 Answer = Callable[[str, str, Sequence[Any]], Any]
-"""Handles a client's call, by name and arguments; raises Fault to refuse it."""
+"""Function that handles a call: client, method, arguments; raises Fault to refuse it."""
 ReadHealth = Callable[[], tuple[bool, Mapping[str, object]]]
-"""Returns whether the service is healthy, and the body of /healthz."""
+"""Function that returns whether the service is healthy, and the body of /healthz."""
 
 
 ReadPage = Callable[[str], WebPage | None]
-"""Returns the page at a URL's path; None if it does not exist."""
+"""Function that returns the page at a URL path; None if the page does not exist."""
 ReadMetrics = Callable[[], str]
-"""Returns the body of /metrics, valid as OpenMetrics and as the older Prometheus format."""
+"""Function that returns the body of /metrics, valid as OpenMetrics and Prometheus text."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-"""Media types of metrics; the response has the one that the scraper accepts."""
+"""Media types of metrics; the response has the type that the scraper accepts."""
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; "
@@ -74,7 +74,7 @@ def has_hung_up() -> bool:
 
 
 class XmlRpcServer(BackgroundServer):
-    """Listens at an address, and handles each call in its own thread."""
+    """Server at an address that handles each call in a separate thread."""
 
     def __init__(  # noqa: PLR0913 - what a person chooses
         self,
@@ -103,7 +103,7 @@ class XmlRpcServer(BackgroundServer):
 
     @property
     def tokens(self) -> Mapping[str, str]:
-        """Return the token of each client; empty: no call needs a token."""
+        """Return client name to token; empty if no call needs a token."""
         return self._tokens
 
     @property
@@ -131,18 +131,18 @@ class XmlRpcServer(BackgroundServer):
         return Caller(f"{'calls' if method == 'POST' else 'pages'} of {name}", name)
 
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        """Use these tokens and this certificate for later calls."""
+        """Use these tokens and this certificate for later connections."""
         self._tokens = tokens
         self.listener.tls = tls
 
 
 def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
-    """Parse a call into name and arguments; raises Fault if it is malformed.
+    """Parse a call into method name and arguments; raises Fault if the call is malformed.
 
-    A document type is refused, since its entities can expand a few bytes to gigabytes.
+    A document type is refused, because its entities can expand a few bytes to gigabytes.
     """
     call = Unmarshaller(use_builtin_types=True)
-    # The parser has already decoded the document's encoding.
+    # The parser has already decoded the document.
     call.xml("", None)
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = _refuse_doctype
@@ -169,7 +169,7 @@ def _handler(
 ) -> Callable[[PendingConnection], BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def setup(self) -> None:
-            """Read the request that the loop received."""
+            """Use the request that the connection loop received."""
             waiting: PendingConnection = self.request
             self.client = waiting.caller.client
             self.connection = waiting.connection
@@ -177,7 +177,7 @@ def _handler(
             self.wfile = waiting.connection.makefile("wb")
 
         def do_POST(self) -> None:
-            """Handle a call."""
+            """Handle an XML-RPC call."""
             client = _require_client(self, self.client)
             if client is None or (body := _read(self)) is None:
                 return
@@ -185,7 +185,7 @@ def _handler(
             _reply(self, 200, _run_call(answer, client, body), "text/xml")
 
         def do_GET(self) -> None:
-            """Return /healthz without authentication: it names no ticket and no machine."""
+            """Return a page; /healthz needs no token, because it contains no ticket or machine."""
             if self.path != "/healthz":
                 _send_page(self, server, self.client)
                 return
@@ -194,21 +194,21 @@ def _handler(
             _reply(self, 200 if is_well else 503, body, "application/json")
 
         def do_HEAD(self) -> None:
-            """Handle like GET, without a body."""
+            """Handle HEAD like GET; the response has no body."""
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
             """Log nothing, so that a client cannot fill a disk."""
 
     def handle(waiting: PendingConnection) -> BaseHTTPRequestHandler:
-        # The socket server's request is the received data.
+        # The handler's argument `request` is the received data, not a socket.
         return Handler(waiting, waiting.address, server.listener)  # type: ignore[arg-type]
 
     return handle
 
 
 def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
-    """Return the client of a request's token; None for an unknown token."""
+    """Return the client that a token identifies; None if the token is unknown."""
     if not tokens:
         return ANYBODY
     scheme, _, encoded = (authorization or "").partition(" ")
@@ -243,7 +243,7 @@ def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: st
 
 
 def _require_client(handler: BaseHTTPRequestHandler, client: str | None) -> str | None:
-    """Return the client of a request; refuse a request without a client."""
+    """Return the client of a request; send status 401 if the client is None."""
     if client is None:
         refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
         _reply(handler, 401, b"authentication required (NAME:TOKEN)\n", "text/plain", refusal)
@@ -251,7 +251,7 @@ def _require_client(handler: BaseHTTPRequestHandler, client: str | None) -> str 
 
 
 def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
-    """Return the body of a request; None if it was refused."""
+    """Return the body of a request; None if the request was refused for its length."""
     length = body_length(handler.headers.get("Content-Length", ""))
     if length is not None and length <= MOST_BYTES:
         return handler.rfile.read(length)
@@ -292,14 +292,14 @@ _MIN_TOKEN_LENGTH = 20
 
 
 class Credentials(NamedTuple):
-    """The clients' tokens and the TLS certificate; empty or None if not configured."""
+    """Client name to token, and TLS settings; empty or None if not configured."""
 
     tokens: Mapping[str, str]
     tls: ssl.SSLContext | None
 
 
 class CredentialFiles:
-    """The files of tokens, certificate and key of a service."""
+    """The files with tokens, certificate and key of a service."""
 
     def __init__(
         self,
@@ -315,14 +315,14 @@ class CredentialFiles:
         self._refused = ""
 
     def read(self) -> Credentials:
-        """Read the files; raises FileUnreadable if one is invalid."""
+        """Read the files; raises FileUnreadable if a file is invalid."""
         return Credentials(
             tokens=read_tokens(self._tokens) if self._tokens else {},
             tls=load_tls(self._certificate, self._key) if self._certificate else None,
         )
 
     def read_again(self) -> Credentials | None:
-        """Read the files again; None if one is invalid, which is reported once."""
+        """Read the files again; None if a file is invalid, which is logged only once."""
         try:
             found = self.read()
         except FleetError as error:
@@ -335,7 +335,7 @@ class CredentialFiles:
 
 
 def read_tokens(name: str) -> Mapping[str, str]:
-    """Return the clients and their tokens from a file, one per line."""
+    """Return client name to token from a file with one pair per line; may raise FileUnreadable."""
     lines = LocalFiles().read(name, _MAX_TOKEN_FILE_BYTES).decode(errors="replace").splitlines()
     tokens: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -359,7 +359,7 @@ def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
     """Return the TLS settings for a certificate chain and its private key in PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # Otherwise OpenSSL asks for the password of an encrypted key on the terminal.
+        # Without a password, OpenSSL would request an encrypted key's password on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except ssl.SSLError as error:
         raise FileUnreadable(
@@ -371,11 +371,11 @@ def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
 
 
 _MAX_FAILURES = 3
-"""Failed runs in a row after which /healthz returns 503."""
+"""Number of consecutive failed runs after which /healthz returns 503."""
 
 
 class Health:
-    """The health of the runs in the service."""
+    """The results of the latest runs of the service."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -384,7 +384,7 @@ class Health:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Record the result of a run; a run that found the fleet locked does not count."""
+        """Record the result of a run, unless the run found the fleet locked."""
         try:
             yield
         except Locked:
@@ -396,7 +396,7 @@ class Health:
         self._ended = self._clock.now()
 
     def tell(self) -> tuple[bool, Mapping[str, object]]:
-        """Return whether the latest runs succeeded, and when the last success ended."""
+        """Return whether the latest runs succeeded, and when the last successful run ended."""
         ended = self._ended.isoformat() if self._ended else None
         figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
         return self._failures < _MAX_FAILURES, figures
