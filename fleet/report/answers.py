@@ -48,11 +48,11 @@ _Item = TypeVar("_Item")
 _CHANGEABLE = ("request", "pool", "worker")
 _MAX_MATCHES = 8
 _MAX_FACTS = 3
-"""Facts of one of several matches in a terminal."""
+"""Maximum facts per match in a terminal if a name has several matches."""
 
 
 def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
-    """Yield the headline, its facts and reasons, and the suggestions."""
+    """Yield the headline, the facts, the reasons and the suggestions of an explanation."""
     yield bold(explanation.headline)
     yield Items(explanation.facts, StyledText("  - "))
     yield Section(TIME_AND_MONEY, [*_places(explanation)] if explanation.places else [])
@@ -64,7 +64,7 @@ def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
 
 
 def matches_blocks(found: Matches) -> Iterator[Block]:
-    """Yield the explanation of the only object with a name, or a brief one of each."""
+    """Yield the explanation of the only match of a name, or a short explanation of each match."""
     if len(found.matches) == 1:
         yield from explanation_blocks(found.matches[0])
         return
@@ -76,7 +76,7 @@ def matches_blocks(found: Matches) -> Iterator[Block]:
 
 
 def _match(each: Explanation) -> Iterator[Line]:
-    """Yield the headline, the expected start of a request, and the first way to change it."""
+    """Yield the headline, the expected start of a request, and the first suggestion."""
     yield bold(each.headline)
     if each.kind == "request":
         moment = each.expected or each.assumed
@@ -91,7 +91,7 @@ def _match(each: Explanation) -> Iterator[Line]:
 
 
 def _draw_first(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
-    """Yield the lines of each item; of a long list only the first, and the number of others."""
+    """Yield the lines of the first items; then a line with the number of remaining items."""
     for each in items[:MAX_ROWS]:
         yield from draw(each)
     if others := len(items[MAX_ROWS:]):
@@ -109,7 +109,7 @@ TIME_AND_MONEY = "time and money, on a machine created now:"
 
 
 def place_in_words(each: PlaceFacts, currency: str) -> str:
-    """Return the start, end and cost of a build at a place."""
+    """Return start, end and cost of a build on a new machine of a pool."""
     where = f"{'here, ' if each.is_chosen else ''}new {words.place(each)}"
     if each.seconds is None or each.end is None:
         return f"{where}: from {words.time(each.start)}; duration {words.UNKNOWN}"
@@ -139,7 +139,7 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
 
 
 def where_to_write(change: KeyChange) -> str:
-    """Return the place for a change: YAML allows a key only once."""
+    """Return the position for an edit; "merge into" if its key exists: YAML permits a key once."""
     key = change.path[0]
     is_there = not change.place.startswith(yaml_key(change.path))
     merges = is_there and change.yaml.startswith(f"{key}:")
@@ -147,14 +147,14 @@ def where_to_write(change: KeyChange) -> str:
 
 
 def place_of(reason: ExplainedReason) -> str:
-    """Return the place of a reason in fleet.yaml; empty without a place."""
+    """Return the position of a reason in fleet.yaml; empty if the reason has no key."""
     if reason.place:
         return reason.place
     return f"{yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
 
 
 def everything_blocks(everything: Everything) -> Iterator[Block]:
-    """Yield waiting requests, a block for each group with the same outcome."""
+    """Yield all waiting requests, one block per group of requests with the same outcome."""
     total = sum(len(group.requests) for group in everything.groups)
     verb = "waits" if total == 1 else "wait"
     waiting = f"{words.many(total, 'request')} of fleet {everything.fleet} {verb}"
@@ -196,7 +196,7 @@ _NOTES = {
 
 
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
-    """Yield every tag with its reasons and their lines of fleet.yaml, then the pools."""
+    """Yield every tag with its reasons and their lines in fleet.yaml, then the pools."""
     yield line(StyledText(explanation.headline, Style.BOLD))
     yield from _draw_first(explanation.tags, _tag)
     for rule in explanation.other_tasks:
@@ -225,7 +225,7 @@ def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
 
 
 def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
-    """Yield every tag with its claims and their lines of fleet.yaml."""
+    """Yield every tag with its claims and their lines in fleet.yaml."""
     if not listed.tags:
         yield line(f"Fleet {listed.fleet}: no tags in `tags`, `powerful` or `provides` of pools")
     for tag in listed.tags:
@@ -267,11 +267,11 @@ _FIGURES = (
     *(("WAITING", 0), ("LONGEST", 0), ("MEDIAN", 3)),
     *(("RUNNING", 0), ("WORKERS", 1), ("CONNECTED", 2), ("BUSY", 0)),
 )
-"""Headings, and the order in which a narrow terminal folds their columns."""
+"""Headings of the columns, and their order of folding in a narrow terminal, highest first."""
 
 
 def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
-    """Yield the findings by kind, each with its fix, and the waits by architecture."""
+    """Yield the findings by result, each with its fix; then waits by architecture, next steps."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
     yield line(StyledText(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))

@@ -1,4 +1,4 @@
-"""The places of waiting builds, without and with a change, side by side."""
+"""Compare the machines, times and costs of waiting builds without and with a change."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -23,20 +23,20 @@ from fleet.schema.units import write_duration
 from fleet.words import figures as words
 
 _MAX_BUILDS = 20
-"""Maximum builds in a report: the JSON has more."""
+"""Maximum builds in a report; the JSON has all builds."""
 _MAX_UNMOVED = 5
-"""Maximum builds in a terminal that the change does not move."""
+"""Maximum builds in a terminal whose machine or time does not change."""
 
 
 class _BuildRow(NamedTuple):
-    """One place of a build."""
+    """One machine that a build may run on, with a note."""
 
     place: PlaceFacts
     note: str
 
 
 def describe_moved(builds: MovedBuilds, currency: str) -> str:
-    """Return cost and time of the waiting builds that a change moves, with and without it."""
+    """Return cost and time of the waiting builds that a change affects, with and without it."""
     count = builds.count
     before, after = (_sum(each, count, currency) for each in (builds.before, builds.after))
     which = "this build" if count == 1 else f"these {count:,} builds"
@@ -56,7 +56,7 @@ def _sum(builds: BuildsCost, count: int, currency: str) -> str:
 
 
 def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
-    """Return each build with its places; moved builds come first."""
+    """Return each build with its possible machines; affected builds come first."""
     moved = sum(build.is_moved for build in builds)
     rows = []
     for nth, build in enumerate(builds[:_MAX_BUILDS]):
@@ -105,12 +105,12 @@ def _describe_build(build: ComparedBuild) -> str:
 
 
 def _rows(build: ComparedBuild) -> Iterator[_BuildRow]:
-    """Yield each place: first the fitting ones without the change, then all with it."""
+    """Yield each machine: first those that fit without the change, then all with the change."""
     fitting = {way_to(each): each for each in build.before if not each.asks}
     after = {way_to(each): each for each in build.after}
     for way in dict.fromkeys((*fitting, *after)):
         old, new = fitting.get(way), after.get(way)
-        # If a place fits both ways, its figures are those with the change.
+        # If a machine fits without and with the change, show the figures with the change.
         place = old if old and (new is None or new.asks) else new
         if place is None:
             continue

@@ -1,4 +1,4 @@
-"""The effect of a change of fleet.yaml as a document."""
+"""Render the effect of a change of fleet.yaml as a document."""
 
 import re
 from collections import defaultdict
@@ -48,7 +48,7 @@ _GUARDS = {"refused": "refuses", "throttled": "throttles"}
 
 
 class _EffectRow(NamedTuple):
-    """One effect of the change: place, kind and reason."""
+    """One effect of the change: pool or queue, kind, text and reason."""
 
     where: str
     name: str
@@ -59,7 +59,7 @@ class _EffectRow(NamedTuple):
 
 
 def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the sections below the headline of a change."""
+    """Yield the sections of a change, without its headline."""
     if isinstance(change, Unknown):
         yield Section("Effect of this change: unknown", [Items((change.unknown,), _UNKNOWN)])
         return
@@ -133,7 +133,7 @@ _NOT_ALL = "not everything is known"
 
 
 def _summary(change: Changes) -> Iterator[str]:
-    """Yield the figures of a change, and its cost in the steady state."""
+    """Yield the figures of a change for this run, then its cost when no request waits."""
     verdict = change.verdict
     if verdict is not None and not change.same_config:
         parts = [_machines(verdict)]
@@ -178,7 +178,7 @@ def _waits(verdict: Verdict) -> str:
 
 
 def _compare_waits(name: str, before: int | None, after: int | None) -> str:
-    """Return a wait without and with the change; an unknown one is not compared."""
+    """Return a wait without and with the change; if one is unknown, do not compare."""
     if before is not None and after is not None:
         old, new = write_duration(before), write_duration(after)
         return f"{name} {old}" + (f" -> {new}" if new != old else "")
@@ -199,7 +199,7 @@ def comparison_headline(change: Changes) -> str:
 
 
 def _refusals(change: Changes) -> Iterator[str]:
-    """Yield the guards that refuse because of the change and thus block all actions."""
+    """Yield the guards that refuse because of the change, so that no action runs."""
     refused = [
         f"{each.guard} of pool {each.pool}" if each.pool else each.guard
         for each in change.guards
@@ -223,7 +223,7 @@ def _effect(change: Changes) -> str:
 
 
 def _builds_cost(change: Changes) -> str:
-    """Return cost and time of the moved builds only; empty if no build moves."""
+    """Return cost and time of the builds that the change affects; empty without such builds."""
     if not _moves_builds(change) or change.verdict is None:
         return ""
     moved = describe_moved(change.verdict.builds, change.currency)
@@ -235,13 +235,13 @@ def _builds_cost(change: Changes) -> str:
 
 
 def _moves_builds(change: Changes) -> bool:
-    """Return whether builds move whose costs can be compared."""
+    """Return whether the change affects builds, in an unchanged currency."""
     moved = change.verdict.builds.count if change.verdict else 0
     return bool(moved) and change.currency == change.currency_before
 
 
 def _steady_cost(change: Changes) -> str:
-    """Return the monthly cost of a change in the steady state; empty if zero or unknown."""
+    """Return the change of the monthly cost when no request waits; empty if 0 or unknown."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return ""
@@ -250,7 +250,7 @@ def _steady_cost(change: Changes) -> str:
 
 
 def _steady_difference(change: Changes) -> str:
-    """Return the cost of the change in the steady state."""
+    """Return the change of the hourly and monthly cost when no request waits."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return "when none waits: unknown (a price is unknown, or the currency changes)"
@@ -265,7 +265,7 @@ def _steady_difference(change: Changes) -> str:
 
 
 def _money(change: Changes) -> str:
-    """Return the cost of an hour after this run."""
+    """Return the change of the cost per hour after this run."""
     if change.verdict and not change.verdict.cost_known:
         return f"cost per hour {words.UNKNOWN}"
     before, after, amount, *_ = words.rates(_amounts(change))
@@ -281,7 +281,7 @@ def _money(change: Changes) -> str:
 
 
 def _amounts(change: Changes) -> list[Decimal]:
-    """Return every amount shown for a change; all get the same number of places."""
+    """Return all amounts of a change, which are shown with the same number of decimals."""
     difference = change.cost_after - change.cost_before
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
@@ -299,7 +299,7 @@ def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_EffectRo
                 *map(_draw_outdated, change.outdated),
                 *map(_actions, change.actions, costs),
             ],
-            key=lambda row: row.name,  # edits precede their effects
+            key=lambda row: row.name,  # a stable sort: edits stay before their effects
         ),
         *map(_image, change.images),
         *(_requests(each, included) for each in _merge_by_cause(change.requests)),
@@ -359,7 +359,7 @@ def _image(change: ImageChange) -> _EffectRow:
 
 
 def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
-    """Merge requests of equal outcome and cause, independent of their tags."""
+    """Merge requests with equal outcome and cause, regardless of their tags."""
     found: defaultdict[object, list[RequestsChange]] = defaultdict(list)
     for each in changes:
         found[each.served, each.queue, each.because, each.path].append(each)
@@ -407,5 +407,5 @@ def _edit(change: ConfigChange) -> str:
 
 
 def _value(text: str) -> str:
-    """Return a value so that Markdown renders a list or a map as one piece of code."""
+    """Return a value; a list or map as code, so that Markdown renders it in one piece."""
     return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text

@@ -1,7 +1,7 @@
 """The model of every report: lines, sections, lists, tables and plots.
 
-A view builds blocks, and `terminal`, `markdown` and `html` draw them: no view lays out
-columns, wraps lines or writes markup.
+A view builds blocks; `terminal`, `markdown` and `html` draw them. No view lays out columns, wraps
+lines or writes markup.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from fleet.report.plots import Panel
 
 
 class Style(StrEnum):
-    """Style of a span; its text has the same meaning without colour."""
+    """The style of a text; the text has the same meaning without colour."""
 
     PLAIN = ""
     BOLD = "1"
@@ -25,17 +25,17 @@ class Style(StrEnum):
 
 
 class StyledText(NamedTuple):
-    """A piece of a line in one style."""
+    """A text in one style, part of a line."""
 
     text: str
     style: Style = Style.PLAIN
 
 
 MAX_ROWS = 500
-"""Maximum rows or texts drawn of one list: more than the pools of a large fleet."""
+"""Maximum rows or texts to draw per list: more than the pools of a large fleet."""
 NO_MARK = StyledText("")
 Line = tuple[StyledText, ...]
-"""A paragraph; leading spaces indent it in a terminal."""
+"""A paragraph; in a terminal, leading spaces indent the paragraph."""
 BLANK: Line = ()
 
 
@@ -44,22 +44,22 @@ class Title(NamedTuple):
 
     line: Line
     subject: str = ""
-    """Name of the fleet, if the result is a line of its own."""
+    """Name of the fleet, if the result is a separate line."""
     notes: Sequence["Block"] = ()
-    """Parts between heading and result in a terminal."""
+    """Blocks between heading and result in a terminal."""
     result: Line = ()
 
 
 @dataclass(frozen=True)
 class Items:
-    """A list of texts, each after the same mark in a terminal."""
+    """A list of texts, each with the same mark before it in a terminal."""
 
     texts: Sequence[str | Line]
     mark: StyledText = NO_MARK
     most: int = MAX_ROWS
-    """Maximum texts drawn in a terminal."""
+    """Maximum texts to draw in a terminal."""
     noun: str = ""
-    """Names the texts that a terminal leaves out."""
+    """Noun for the texts that a terminal leaves out, such as `warning`."""
 
 
 class Form(StrEnum):
@@ -67,25 +67,25 @@ class Form(StrEnum):
 
     ALL = "all"
     BRIEF = "brief"
-    """Terminals only, for example a row that counts hidden rows."""
+    """Only terminals, for example for a row with the number of hidden rows."""
     FULL = "full"
-    """Renderers that can fold a long table."""
+    """Only renderers that can fold a long table: Markdown and HTML."""
 
 
 class ColumnKind(StrEnum):
-    """The way in which the cells of a column are drawn."""
+    """How the cells of a column are drawn."""
 
     GROUP = "group"
-    """In a terminal the heading of the rows that have the same cell."""
+    """In a terminal, a heading above the rows with the same cell."""
     NAME = "name"
     TEXT = "text"
     FIGURE = "figure"
     PROSE = "prose"
-    """In a terminal, lines below the row."""
+    """In a terminal, drawn on lines below the row."""
     COMMAND = "command"
-    """In a terminal, lines below the row, to be copied."""
+    """In a terminal, drawn on lines below the row, to be copied."""
     ID = "id"
-    """Follows the cell before it."""
+    """Drawn after the previous cell, in brackets."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Column:
     name: str
     kind: ColumnKind = ColumnKind.TEXT
     fold: int = 0
-    """A narrow terminal draws the cells of the column with the highest figure below the row.
+    """Rank for folding: a narrow terminal draws the highest ranks below the row.
 
-    0: never.
+    0 means never.
     """
     lead: str = ""
-    """Words before each cell that is drawn below its row."""
+    """Words before a cell that is drawn below its row."""
     style: Style = Style.PLAIN
     form: Form = Form.ALL
 
@@ -119,11 +119,11 @@ class Row(NamedTuple):
 
     cells: Sequence[Cell]
     mark: StyledText = NO_MARK
-    """Drawn before the row in a terminal."""
+    """Mark that a terminal draws before the row."""
     form: Form = Form.ALL
 
     def cell(self, nth: int) -> Cell:
-        """Return the cell of a column."""
+        """Return the cell of a column, by number; empty if missing."""
         return self.cells[nth] if nth < len(self.cells) else ""
 
 
@@ -137,15 +137,15 @@ class Table:
     """Rows under headings."""
 
     columns: Sequence[Column]
-    """If the first one has no name, the title of the section is its heading."""
+    """The columns; if the first has no name, the section's title is its heading."""
     rows: Sequence[Row]
     is_list: bool = False
-    """Whether the rows can be read without headings, which a terminal then leaves out."""
+    """Whether the rows need no headings, so that a terminal leaves the headings out."""
 
     def select(self, form: Form) -> tuple[list[int], list[Row]]:
         """Return the columns and rows that renderers of a form draw.
 
-        Columns without a cell are left out, except the first one and figures with a heading.
+        Empty columns are left out, except for the first one and, under headings, figures.
         """
         rows = [row for row in self.rows if row.form in (Form.ALL, form)]
         used = {
@@ -168,14 +168,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Plots:
-    """Plots over time, which only a page has; they are drawn when they are needed."""
+    """Plots over time, drawn only on pages and only when needed."""
 
     panels: Callable[[], Iterable[Panel]]
 
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title; it is left out without blocks."""
+    """Blocks under a title; a section without blocks is left out."""
 
     title: str
     blocks: Sequence["Block"]
@@ -184,7 +184,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Fold:
-    """Content under a summary, folded by renderers that can."""
+    """Blocks under a summary; renderers that can fold them do so."""
 
     summary: str
     blocks: Sequence["Block"]
@@ -194,12 +194,12 @@ Block = Line | Title | Items | Table | Plots | Section | Fold
 
 
 def line(*parts: str | StyledText) -> Line:
-    """Return a line of these parts, one after the other."""
+    """Return a line that consists of these parts."""
     return tuple(StyledText(part) if isinstance(part, str) else part for part in parts)
 
 
 def as_spans(cell: str | Line | Lines, style: Style = Style.PLAIN) -> Line:
-    """Return a cell as a line; a cell of several lines is joined."""
+    """Return a cell as a line; join the lines of a cell with several."""
     if isinstance(cell, Lines):
         cell = "; ".join(cell.lines)
     if isinstance(cell, str):
@@ -213,12 +213,12 @@ def text_of(spans: Line) -> str:
 
 
 def bold(text: str) -> Line:
-    """Return a line of one bold text."""
+    """Return a line with one bold text."""
     return (StyledText(text, Style.BOLD),)
 
 
 def figures(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """Return a table of names and their figures."""
+    """Return a table in which all columns except the first are figures."""
     first, *others = headings
     columns = [
         Column(first, ColumnKind.NAME),
@@ -228,7 +228,7 @@ def figures(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
 
 
 def is_empty(block: Block) -> bool:
-    """Return whether nothing of a block is drawn."""
+    """Return whether a block has no content to draw."""
     match block:
         case Section(blocks=blocks) | Fold(blocks=blocks):
             return all(map(is_empty, blocks))
@@ -238,9 +238,9 @@ def is_empty(block: Block) -> bool:
 
 
 def shorten(rows: Sequence[Row], most: int, rest: str, *, at: int = 0) -> list[Row]:
-    """Return rows of which a terminal draws the first ones, then a text in column `at`.
+    """Return rows of which a terminal draws at most `most`, then a text in column `at`.
 
-    `rest` is about the others; it has their number in place of `{}`.
+    The text is `rest`, in which `{}` becomes the number of hidden rows.
     """
     hidden = [row._replace(form=Form.FULL) for row in rows[most:]]
     more = Row((*[""] * at, f"… and {rest.format(f'{len(hidden):,}')}"), form=Form.BRIEF)

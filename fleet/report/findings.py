@@ -17,12 +17,12 @@ _STYLES = {"error": Style.RED, "warning": Style.YELLOW}
 
 
 def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = False) -> str:
-    """Render findings as text, one after the other."""
+    """Return findings as text, one after the other."""
     return "\n".join(_one(finding, document, colour=colour) for finding in findings)
 
 
 def to_summary(findings: Sequence[Finding], document: Document) -> str:
-    """Return one line: the files, whether they are valid, and the number of findings."""
+    """Return one line with the files, whether they are valid, and the number of findings."""
     errors = sum(finding.severity == "error" for finding in findings)
     counts = [many(errors, "error"), many(len(findings) - errors, "warning")]
     files = clean(document.name)
@@ -34,14 +34,14 @@ def to_summary(findings: Sequence[Finding], document: Document) -> str:
 
 
 def to_json(findings: Iterable[Finding]) -> str:
-    """Render findings as one JSON object with a published schema."""
+    """Return findings as one JSON object with a published schema."""
     report = asdict(Report(tuple(findings)))
     form = {"format": report.pop("format")}
     return json.dumps(form | report, indent=2, ensure_ascii=False)
 
 
 def to_gitlab(findings: Iterable[Finding]) -> str:
-    """Render findings as a GitLab code quality report."""
+    """Return findings as a GitLab code quality report."""
     issues = [
         {
             "description": finding.message + (f" ({finding.hint})" if finding.hint else ""),
@@ -73,7 +73,7 @@ def _one(finding: Finding, document: Document, *, colour: bool) -> str:
 
 
 def _excerpt(text: str, span: Place) -> tuple[str, str]:
-    """Return a line and the carets below it, cut to the width of a screen."""
+    """Return a line and the carets below it, both cut to the width of a screen."""
     begin = span.column - 1
     until = span.end_column - 1 if span.end_line == span.line else len(text.rstrip())
     until = max(begin + 1, until)
@@ -96,7 +96,7 @@ def _place(finding: Finding) -> Place:
 
 
 def _number_findings(findings: Iterable[Finding]) -> Iterable[tuple[Finding, int]]:
-    """Yield each finding with the number of earlier findings of its kind."""
+    """Yield each finding with the number of earlier findings with the same rule, file and path."""
     seen: dict[tuple[object, ...], int] = {}
     for finding in findings:
         kind = _identity(finding)
@@ -109,6 +109,6 @@ def _identity(finding: Finding) -> tuple[object, ...]:
 
 
 def _fingerprint(finding: Finding, earlier: int) -> str:
-    """Return a hash of rule, file and path, but not the line: it is stable when lines move."""
+    """Return a hash of rule, file and path, which stays equal if only the line number changes."""
     text = json.dumps([*_identity(finding), earlier])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

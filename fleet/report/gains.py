@@ -11,7 +11,7 @@ _HEADINGS = ("package", "a month", "here", "there", "cost here", "there", "h/{}"
 
 
 def gains_blocks(found: Gains) -> Iterator[Block]:
-    """Yield the packages with their figures and rules, then the unused rules."""
+    """Yield the packages with figures and proposed rules, then the unused rules."""
     span = write_duration(int((found.until - found.since).total_seconds()))
     yield line(
         StyledText(f"Fleet {found.fleet}: {found.builds:,} named builds in {span}", Style.BOLD),

@@ -1,4 +1,4 @@
-"""Draw a document as HTML. The templates escape every text."""
+"""Draw a document as HTML; the templates escape every text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HtmlCell(NamedTuple):
-    """A cell: its heading, CSS class and lines, each with the id that follows it."""
+    """A cell: its heading, CSS class and lines, and an id that is drawn after the lines."""
 
     label: str
     look: str
@@ -35,7 +35,7 @@ class HtmlCell(NamedTuple):
 
 
 def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[HtmlCell]]]:
-    """Return the headings and the rows of a table."""
+    """Return the heading cells and the rows of a table."""
     used, drawn = table.select(Form.FULL)
     columns = [(nth, table.columns[nth]) for nth in used]
     headings = [
@@ -71,7 +71,7 @@ def _lines(cell: Cell) -> list[Line]:
 
 
 def html_environment(*packages: str) -> Environment:
-    """Return the templates of these packages and of documents; an undefined name is an error."""
+    """Return an environment with the templates of these packages and of documents."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     found = Environment(
@@ -94,7 +94,7 @@ def html_environment(*packages: str) -> Environment:
 
 
 def document_to_html(blocks: Iterable[Block]) -> str:
-    """Return a document as one page with its style."""
+    """Return a document as one HTML page with its style."""
     blocks = [*blocks]
     title = next(each.line for each in blocks if isinstance(each, Title))
     page = html_environment().get_template("document.html")
@@ -102,5 +102,5 @@ def document_to_html(blocks: Iterable[Block]) -> str:
 
 
 def _visible(value: object) -> object:
-    """Escape invisible characters; markup made by templates passes."""
+    """Replace invisible characters in a text by escapes; return markup of templates unchanged."""
     return shown(value) if type(value) is str else value

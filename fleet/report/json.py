@@ -1,4 +1,4 @@
-"""Render values as JSON with sorted keys, so that equal values are equal bytes."""
+"""Render values as JSON with sorted keys, so that equal values have equal bytes."""
 
 import json
 from collections import Counter
@@ -17,9 +17,9 @@ from fleet.report.terminal import visible
 
 
 def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | None = None) -> str:
-    """Return the plan as JSON, with the effect of a change; reading it back gives an equal value.
+    """Return the plan as JSON, with the effect of a change; the JSON parses to an equal value.
 
-    `cadence` is that of a recorded world, in seconds.
+    `cadence` is the cadence of a recorded world, in seconds.
     """
     return visible("".join(plan_to_lines(plan, change, cadence)))
 
@@ -27,28 +27,28 @@ def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | No
 def plan_to_lines(
     plan: Plan, change: Comparison | None = None, cadence: int | None = None
 ) -> Iterator[str]:
-    """Yield the JSON of a plan in chunks of lines, as `Console.out` takes them."""
+    """Yield the JSON of a plan in chunks of lines, for `Console.out`."""
     if change is None:
         return _lines(plan)
     return _lines(ComparedPlan(**dict(plan), change=change, cadence=cadence))
 
 
 def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> str:
-    """Return pools and workers as JSON: the same facts as the status pages."""
+    """Return pools and workers as JSON, with the same facts as the status pages."""
     return value_to_json(status_of(plan, facts))
 
 
 def value_to_json(value: BaseModel) -> str:
-    """Return any value as indented JSON; reading it back gives an equal value."""
+    """Return a value as indented JSON, which parses to an equal value."""
     return visible("".join(_lines(value)))
 
 
 _CHUNK = 100
-"""Entries of a long list per chunk: allocating memory takes more time than writing."""
+"""Entries of a long list per chunk; larger chunks spend most time on memory allocation."""
 
 
 def _lines(value: BaseModel) -> Iterator[str]:
-    """Yield the lines of a value, one field after the other; a long list in chunks."""
+    """Yield the JSON of a value, one field after the other; long lists in chunks."""
     last, end = "{", "\n"
     for key in sorted(type(value).model_fields):
         held = getattr(value, key)
@@ -75,14 +75,14 @@ def _lines(value: BaseModel) -> Iterator[str]:
 
 
 _UNSERVED = ({"because"}, {"blocked"}, {"count"}, {"decisions"}, {"path", "requests", "signature"})
-"""The fields of `Unserved` in order, the second and the fourth apart."""
+"""The fields of `Unserved` in order; the second and fourth group can be cached."""
 
 
 def _encode_unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
-    """Return the lines of requests without a machine.
+    """Return the JSON of requests without a machine.
 
-    `known` caches those of their blocked pools and decisions, which most share with others:
-    without it, the JSON of 100,000 requests takes 2.9 s instead of 0.7.
+    `known` caches the JSON of their blocked pools and decisions, which most requests share.
+    Without the cache, the JSON of 100,000 requests takes 2.9 s instead of 0.7.
     """
     shared, texts = {1: id(each.blocked), 3: id(each.decisions)}, []
     for nth, keys in enumerate(_UNSERVED):
@@ -96,7 +96,7 @@ def _encode_unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
 
 
 def _fields(value: BaseModel, keys: set[str]) -> str:
-    """Return the lines of some fields; empty if they are left out."""
+    """Return the JSON lines of some fields; empty if the fields are left out."""
     document = _sort_keys(value.model_dump(mode="json", include=keys), {})
     try:
         text = to_json(document, indent=2).decode()
@@ -109,9 +109,9 @@ _NESTED = frozenset({dict, list})
 
 
 def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
-    """Sort the keys of all tables in a value.
+    """Return a value in which the keys of all tables are sorted.
 
-    `orders` caches sorted keys: most tables have the keys of another.
+    `orders` caches sorted keys, because most tables have the same keys as another table.
     """
     if isinstance(value, list):
         if isinstance(value[0], str):
@@ -120,7 +120,7 @@ def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> An
     keys = tuple(value)
     if keys not in orders:
         orders[keys] = dict.fromkeys(sorted(keys))
-    table = orders[keys] | value  # which has its keys in the order of the first
+    table = orders[keys] | value  # `|` keeps the key order of its left side
     for key, own in value.items():
         if type(own) in _NESTED and own:
             table[key] = _sort_keys(own, orders)
@@ -128,10 +128,10 @@ def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> An
 
 
 def plan_to_terraform_report(plan: Plan) -> str:
-    """Return the counts that `artifacts:reports:terraform` reads.
+    """Return the counts that GitLab's `artifacts:reports:terraform` reads.
 
-    Drains and promotions of images are updates. Shared resources count one by one; an unfinished
-    earlier update of them is one additional update.
+    Drains and promotions of images count as updates. Each shared resource counts; an unfinished
+    earlier update of shared resources counts as one additional update.
     """
     counted = Counter(action.action for action in plan.actions)
     for base in plan.bases:

@@ -13,9 +13,9 @@ _SHOWN_COMMIT = 12
 
 
 def log_to_lines(entries: Sequence[LogEntry], currency: str, earlier: int) -> Iterator[Line]:
-    """Yield entries in their order; the entries of a run follow a line with its user.
+    """Yield entries in order; before the entries of a run, yield a line with the run's user.
 
-    `earlier` is the number of entries before them.
+    `earlier` is the number of older entries that are not shown.
     """
     if earlier:
         entry = "entry" if earlier == 1 else "entries"

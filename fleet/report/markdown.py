@@ -1,8 +1,8 @@
 """Draw a document as Markdown in which hostile text has no effect.
 
-Names become code, since neither Markdown nor GitLab parses mentions, references, links, HTML or
-formulas there. In a sentence, every word that is not plain becomes code too, and a span written as
-one piece stays one: `a command`, {env: NAME}.
+Names become code, because neither Markdown nor GitLab parses mentions, references, links, HTML or
+formulas in code. In a sentence, every word that is not plain becomes code too. Text within
+backticks or braces stays one piece: `a command`, {env: NAME}.
 """
 
 import re
@@ -70,7 +70,7 @@ _PIECE = re.compile(
 
 
 def code(text: str) -> str:
-    """Return a name as inline code, safe in a table cell; empty stays empty."""
+    """Return a name as inline code that is safe in a table cell; empty for an empty name."""
     text = shown(text)
     if not text.strip():
         return ""
@@ -80,13 +80,13 @@ def code(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a sentence in which every word with a meaning in Markdown is code."""
+    """Return a sentence in which every word that Markdown would interpret is code."""
     line = " ".join(shown(text).split())
     return " ".join(_piece(match) for match in _PIECE.finditer(line))
 
 
 def document_to_markdown(blocks: Iterable[Block], *, level: int = 3) -> str:
-    """Return a document as Markdown; `level` is that of its title."""
+    """Return a document as Markdown; `level` is the heading level of its title."""
     return "\n\n".join(filter(None, _blocks(blocks, level, ""))) + "\n"
 
 
@@ -138,7 +138,7 @@ def _is_long(block: Block) -> bool:
 
 
 def _rest(parts: Sequence[object], lead: str) -> list[str]:
-    """Return a text about the parts that are left out; none if all are shown."""
+    """Return a text with the number of parts that are left out; empty if all are shown."""
     rest = len(parts) - MAX_ROWS
     return [f"{lead}… and {rest:,} more, all in the JSON"] if rest > 0 else []
 
@@ -159,13 +159,13 @@ def _table(table: Table, title: str) -> str:
 
 
 def _keep_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that fit in a table: first those that a terminal draws as well."""
+    """Return the rows that fit in a table; prefer the rows that a terminal draws too."""
     ranks = sorted(range(len(rows)), key=lambda nth: rows[nth].form is Form.FULL)
     return [rows[nth] for nth in sorted(ranks[:MAX_ROWS])]
 
 
 def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:
-    """Return the cells of a row; ids follow the cell before them."""
+    """Return the cells of a row; an id is appended to the previous cell."""
     found: list[str] = []
     for nth, column in columns:
         cell = row.cell(nth)
@@ -193,27 +193,27 @@ def _strong(text: str) -> str:
 
 
 def _spans(spans: Line, strong: Callable[[str], str] = _strong) -> str:
-    """Return a line as Markdown; `strong` writes its strong spans."""
+    """Return a line as Markdown; `strong` formats the bold and red texts."""
     found = ""
     for is_strong, run in groupby(spans, lambda span: span.style in _STRONG):
         text = "".join(span.text for span in run)
         if found and text.startswith((":", ";", ",")):
             found, text = found + text[0], text[1:]
         said = strong(text) if is_strong else sentence(text)
-        meets = found.endswith("`") and said.startswith("`")  # one fence would be longer
+        meets = found.endswith("`") and said.startswith("`")  # else one long fence
         found += " " * (bool(found) and (text[:1].isspace() or meets)) + said
         found += " " * (bool(said) and text[-1:].isspace())
     return found.strip()
 
 
 def details(summary: str, body: str) -> str:
-    """Return a folded block; the summary is HTML, in which code of Markdown has no effect."""
+    """Return a folded block; its summary is HTML, in which Markdown's code has no effect."""
     text = _CODE.sub(r"<code>\2</code>", escape(sentence(summary), quote=False))
     return f"<details><summary>{text}</summary>\n\n{body}\n\n</details>"
 
 
 def cut(text: str, most: int, note: str) -> str:
-    """Return Markdown of at most `most` characters: cut between blocks, `note` after it.
+    """Return Markdown of at most `most` characters, cut between blocks, with `note` at the end.
 
     Folded blocks that the cut leaves open are closed.
     """
@@ -221,7 +221,7 @@ def cut(text: str, most: int, note: str) -> str:
         return text
     closing = "\n\n</details>"
     room = most - len(note) - 4 - _MOST_NESTED * len(closing)
-    # A single block that is too long is cut between its lines: rows of a table, items of a list.
+    # Cut a single block that is too long between its lines: table rows or list items.
     end = max(text.rfind("\n\n", room // 2, room), -1)
     end = text.rfind("\n", 0, room) if end < 0 else end
     kept = text[: max(0, end)]
@@ -251,6 +251,6 @@ def _word(word: str) -> str:
 
 
 def _without_pipes(text: str) -> str:
-    # Tables are split at pipes before code is parsed, and an escaped pipe breaks if the value
-    # holds a backslash before it; a similar character does not.
+    # Tables are split at pipes before code is parsed, and an escaped pipe breaks after a
+    # backslash. A similar character does not.
     return text.replace("|", "\N{DIVIDES}")

@@ -1,9 +1,9 @@
 """Render the figures of one plan and of the last run as OpenMetrics, for Prometheus.
 
-All are gauges, so that the same text is also Prometheus' older format, as node_exporter's textfile
-collector reads it. An unknown figure has no sample: unknown is not zero. Labels hold names of
-fleet.yaml and constants of fleet, never a request, a worker or a person. Times are in seconds
-since 1970; queries decide whether a limit is exceeded or near.
+All metrics are gauges, so that the same text is valid in Prometheus' older format, which
+node_exporter's textfile collector reads. An unknown figure has no sample, because unknown is not
+zero. Labels contain names of fleet.yaml and constants of fleet, never a request, worker or person.
+Times are seconds since 1970; queries decide whether a limit is exceeded or near.
 """
 
 from collections import Counter
@@ -27,11 +27,11 @@ from fleet.report.terminal import clean
 from fleet.schema.model import Fleet, StaticPool
 
 RECENT = timedelta(hours=3)
-"""Time for which an attempt to create a machine counts."""
+"""Age up to which an attempt to create a machine counts."""
 _OTHER_POOL = "(other)"
-"""The pool of machines whose label names a pool that is not in the plan."""
+"""Label of machines whose pool is not in the plan."""
 _ALL_POOLS = "(all)"
-"""The pool of a freeze of all pools."""
+"""Label of a freeze of all pools."""
 _RESULTS: tuple[AttemptResult, ...] = (
     "registered",
     "failed",
@@ -52,11 +52,11 @@ class MetricsInputs(NamedTuple):
     world: World
     plan: Plan
     versions: Sequence[Version] = ()
-    """Every version of an image in the store."""
+    """All versions of images in the store."""
 
 
 class _Family(NamedTuple):
-    """One metric: its name, help and samples; a sample without a value is left out."""
+    """One metric: name, help and samples; samples with the value None are left out."""
 
     name: str
     help: str
@@ -69,9 +69,9 @@ def metrics_to_text(
     seen: MetricsInputs | None = None,
     wrong_tokens: int | None = None,
 ) -> str:
-    """Return the metrics of a fleet; without `seen`, only those of its runs.
+    """Return the metrics of a fleet; without `seen`, only the metrics of its runs.
 
-    `last` is None if no run has ended yet, or the store cannot be read; `wrong_tokens` is None
+    `last` is None if no run has ended yet, or the store is unreadable; `wrong_tokens` is None
     outside of `fleet serve`.
     """
     families = [*_run_families(fleet, last), *(_plan_families(fleet, seen) if seen else ())]
@@ -261,7 +261,7 @@ def _money_families(plan: Plan) -> Iterator[_Family]:
 
 
 def _budget(verdict: BudgetVerdict) -> Labels:
-    """Return the labels of a budget; the budget of a pool is named `pools.NAME.budget`."""
+    """Return the labels of a budget; a pool's budget is named `pools.NAME.budget`."""
     *section, _ = verdict.path
     name = ".".join(map(str, section)).removeprefix("budgets.")
     return {"budget": name, "period": verdict.period, "unit": verdict.unit}
@@ -356,5 +356,5 @@ def _next_expiries(fleet: Fleet, today: date) -> Samples:
 
 
 def _end_of(day: date) -> float:
-    """Return the end of a last day."""
+    """Return the Unix time at which a day ends, in UTC."""
     return datetime.combine(day + timedelta(days=1), time(), UTC).timestamp()

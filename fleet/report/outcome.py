@@ -30,7 +30,7 @@ _WIDTH = 20
 def outcome_blocks(
     outcome: Outcome, plan: Plan, *, command: str = "fleet apply"
 ) -> Iterator[Line]:
-    """Yield the actions per pool, the failures with reasons, and the next step."""
+    """Yield the actions per pool, the failures with reasons, and the next steps."""
     unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
     yield _headline(outcome, plan)
     for stack in outcome.stacks:
@@ -105,7 +105,7 @@ def _format_pools(what: str, pools: Sequence[str], result: str) -> Iterator[Line
 
 
 def _draw_differences(outcome: Outcome) -> Iterator[Line]:
-    """Yield the differences between the current plan, shown above, and the saved one."""
+    """Yield the differences between the current plan, shown above, and the saved plan."""
     if not outcome.outdated:
         return
     yield line(
@@ -152,7 +152,7 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
 
 
 def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
-    """Return a run as a line; `running`: it may be the run that holds the lock."""
+    """Return a run as text; `running`: whether the run may hold the lock and still run."""
     if not run["ended"]:
         state = "still running" if running else "no end recorded (interrupted or crashed)"
         lines = [f"run      {run['started']}, {state}"]
@@ -166,7 +166,7 @@ def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
 
 
 def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
-    """Return a run as a JSON value; an unknown field is null."""
+    """Return a run as a JSON value, with null for unknown fields."""
     outcome = _outcome(run)
     return {
         "started": run["started"],
@@ -179,7 +179,7 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
 
 
 def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
-    """Return the last step of the latest run if it has no end, as part of a sentence."""
+    """Return the last step of the latest run, as part of a sentence; empty if the run ended."""
     steps = format_steps(latest[0]) if latest else ()
     if not steps:
         return ""
@@ -187,7 +187,7 @@ def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
 
 
 def format_steps(run: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the steps that a run without an end had started, in order."""
+    """Return the steps that an unfinished run has started, in order; empty if the run ended."""
     return () if run["ended"] else tuple(run["outcome"].splitlines())
 
 
@@ -217,7 +217,7 @@ def _outcome(run: Mapping[str, str]) -> Outcome | None:
     try:
         return Outcome.model_validate_json(run["outcome"])
     except ValidationError:
-        return None  # no outcome yet, or another version's
+        return None  # no outcome yet, or of another version
 
 
 def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -228,18 +228,18 @@ def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 class Progress:
-    """Counts the steps of a plan as they are reported."""
+    """Counter of a plan's steps that were reported."""
 
     def __init__(self, plan: Plan) -> None:
         self._left = {f"{a.pool}: {a.action} {a.worker}": a.pool for a in plan.actions}
         self._planned = Counter(self._left.values())
 
     def report(self, step: str) -> None:
-        """Count a step once; ignore anything else."""
+        """Count a step once; ignore unplanned steps."""
         self._left.pop(step, None)
 
     def __str__(self) -> str:
-        """Return the bar; empty if no step was planned."""
+        """Return a progress bar; empty if no step was planned."""
         planned = self._planned.total()
         if not planned:
             return ""

@@ -1,4 +1,4 @@
-"""A plan as a document: changes, costs, waiting requests, and why; JSON holds everything."""
+"""Render a plan as a document: changes, costs, waiting requests and reasons; JSON has all data."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ _MOST_RULES = 5
 _MOST_QUIET_POOLS = 12
 _MOST_UNSERVED = 5
 _MAX_NAMED = 4
-"""Requests that one row names."""
+"""Maximum requests to name in one row."""
 _LISTS_ALL = "fleet explain request --all"
 _MOST_KINDS = 2
 _MOST_KIND_TAGS = 2
@@ -85,14 +85,14 @@ _WARNING = StyledText("! ", Style.YELLOW)
 
 
 def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
-    """Return the plan as Markdown for a merge request, below the effect of a change."""
+    """Return the plan as Markdown for a merge request, after the effect of a change."""
     return document_to_markdown(plan_blocks(plan, change, age))
 
 
 def plan_blocks(
     plan: Plan, change: Comparison | None = None, age: str = "", *, digests: bool = False
 ) -> Iterator[Block]:
-    """Yield the plan, below the effect of a change; `age` is the age of a recorded world."""
+    """Yield the plan, after the effect of a change; `age` is the age of a recorded world."""
     head = line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     notes: list[Block] = [Items(words.clock(plan), StyledText("! ", Style.RED))]
     notes += [line(age)] if age else []
@@ -139,7 +139,7 @@ def _orders(plan: Plan) -> tuple[str, ...]:
 
 
 def _notices(plan: Plan) -> Iterator[Section]:
-    """Yield a section for each kind of urgent notice."""
+    """Yield a section per kind of urgent notice."""
     everything = len(plan.unknown) + len(plan.estimates)
     for heading, sign, style, texts, most in (
         (words.UNKNOWN_HEADING, "? ", Style.YELLOW, plan.unknown, everything),
@@ -158,7 +158,7 @@ def _notices(plan: Plan) -> Iterator[Section]:
 
 
 def _draw_unserved(plan: Plan) -> Section:
-    """Return the unserved requests, by cause; what all of them ask for is above the rows."""
+    """Return the unserved requests by cause; the first row has tags that all of them require."""
     total = sum(unserved.count for unserved in plan.unserved)
     signatures = {signature.id: signature for signature in plan.signatures}
     causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
@@ -204,7 +204,7 @@ def _shared_tags(signatures: Sequence[Signature]) -> list[str]:
 
 
 def _describe_asked(signatures: Sequence[Signature], shared: Sequence[str], queue: str) -> str:
-    """Return the tags of requests that not all unserved requests ask for."""
+    """Return the tags that these requests require, except for the tags in `shared`."""
     common = [tag for tag in _shared_tags(signatures) if tag not in shared] if signatures else []
     kinds = dict.fromkeys(
         some_of([tag for tag in each.required if tag not in {*common, *shared}], shown=1)
@@ -217,7 +217,7 @@ def _describe_asked(signatures: Sequence[Signature], shared: Sequence[str], queu
 
 
 def _describe_kinds(signatures: Iterable[Signature]) -> Lines:
-    """Return the queue and the first tags of each kind of request."""
+    """Return queue and first tags per kind of request."""
     asked = dict.fromkeys(
         f"queue {each.queue}, asks for {listed(each.required)}" for each in signatures
     )
@@ -278,13 +278,13 @@ def _is_quiet(pool: PoolVerdict) -> bool:
 
 
 def _change(pool: PoolVerdict) -> str:
-    """Return the numbers of created, drained and deleted machines: +2 ~1 -1."""
+    """Return the number of created, drained and deleted machines, such as +2 ~1 -1."""
     counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
     return " ".join(f"{_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
 
 
 def changes_section(plan: Plan) -> Section:
-    """Return the actions by pool, then changes of shared resources and images."""
+    """Return the actions by pool, then changes of workers, shared resources and images."""
     why, reason = Column("Why", ColumnKind.PROSE), Column("Reason", ColumnKind.ID)
     where, change = Column("Where", ColumnKind.GROUP), Column("Change")
     releases = [
@@ -360,7 +360,7 @@ def changes_section(plan: Plan) -> Section:
 
 
 def _action_rows(plan: Plan) -> Iterator[Row]:
-    """Yield the actions by pool; a terminal draws few of those with the same reason."""
+    """Yield the actions by pool; a terminal draws only few actions with the same reason."""
     types = {verdict.worker: verdict.type for verdict in plan.workers}
     groups: dict[str, dict[tuple[int, Reason], list[Action]]] = {}
     for action in plan.actions:
@@ -391,7 +391,7 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
 
 
 def _draw_hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) -> Row:
-    """Return a row for the actions that a terminal does not draw."""
+    """Return a row that counts the actions that a terminal does not draw."""
     first = alike[0]
     mark, style = _MARKS[first.action]
     money = sum((_difference_of(action) for action in hidden), Decimal(0))
@@ -414,7 +414,7 @@ def _type(action: Action, types: Mapping[str, str | None]) -> str:
 
 
 def _difference_of(action: Action) -> Decimal:
-    """Return the change of the cost per hour by an action."""
+    """Return the change of the cost per hour that an action causes."""
     match action:
         case Create():
             return action.cost
@@ -443,7 +443,7 @@ def _waiting_versions(plan: Plan) -> Section:
 
 @dataclass(frozen=True)
 class TagNote:
-    """Why a tag was added, denied or dropped, and for which requests."""
+    """Why a rule added, denied or dropped a tag, and for which requests."""
 
     tag: str
     because: str
@@ -451,13 +451,13 @@ class TagNote:
     count: int
     requests: tuple[str, ...]
     is_wrong: bool = True
-    """Whether the request loses a requested tag."""
+    """Whether the requests lose a tag that they asked for."""
     is_unknown: bool = False
-    """Whether a value of the request, for example its environment, gives no tag."""
+    """Whether some value of the request, such as its environment, could not give a tag."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
-    """Yield headings, each with its notes."""
+    """Yield each heading with its notes about tags."""
     dropped = tuple(
         TagNote(
             tag,
@@ -530,7 +530,7 @@ def _tags(plan: Plan) -> Iterator[Section]:
 
 
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
-    """Return a row for each place, with the differences there."""
+    """Return a row per place where a queue has rules, with the differences from fleet.yaml."""
     rows = [
         row(
             f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
@@ -544,7 +544,7 @@ def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
 
 
 def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
-    """Yield the first differing entries."""
+    """Yield the first missing and extra rules."""
     for each in verdict.missing[:_MOST_RULES]:
         yield f"missing: {yaml_key(each.path)}: {each.entry}"
     for entry in verdict.extra[:_MOST_RULES]:
@@ -610,7 +610,7 @@ def _end_of(approval: ApprovalVerdict) -> str:
 
 
 def _warnings(plan: Plan) -> Iterator[Section]:
-    """Yield the warnings; those of this run stay open if the many of fleet.yaml fold."""
+    """Yield the warnings; if fleet.yaml has many, they get a folded section of their own."""
     warnings = words.warnings(plan)
     own = [each for each in warnings if not each.place]
     folds = len(own) <= _MOST_OPEN_WARNINGS < len(warnings)

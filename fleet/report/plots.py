@@ -1,7 +1,7 @@
-"""Shapes of plots over time, for templates to draw as SVG: paths, ticks, gaps, texts.
+"""Compute plots over time, which templates draw as SVG: paths, ticks, gaps and texts.
 
-The picture of a plot is `width` slots wide and 100 high, and is stretched to the page. Text is
-next to it, at positions in percent. Unknown values are gaps, never zeros.
+The drawing is `width` slots wide and 100 high, and is stretched to the page. Texts are next to the
+drawing, at positions in percent. Unknown values are gaps, never zeros.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,42 +12,42 @@ from fleet.explain.history import SlotGrid
 
 _HEIGHT = 100
 _MIN_LABEL_WIDTH = 14
-"""Minimum width of a gap with a label, in percent."""
+"""Minimum width of a gap that has a label, in percent of the plot."""
 
 
 class Tick(NamedTuple):
-    """A tick of an axis: its position, in percent of the plot, and its text."""
+    """A tick of an axis: position in percent of the plot, and text."""
 
     percent: float
     text: str
 
 
 class ValuePath(NamedTuple):
-    """A path and the kind of its values."""
+    """An SVG path, and the kind of its values."""
 
     kind: str
     path: str
 
 
 class Gap(NamedTuple):
-    """Slots with unknown values, and whether a label fits into them."""
+    """Slots with unknown values, and whether a label fits into the gap."""
 
     start: int
     width: int
     middle: float
-    """In percent of the plot."""
+    """Middle of the gap, in percent of the plot."""
     is_wide: bool
 
 
 class Key(NamedTuple):
-    """A kind of value in a plot, and its current value."""
+    """A kind of value in a plot, with its current value as text."""
 
     kind: str
     text: str
 
 
 class Plot(NamedTuple):
-    """One plot; `areas` are filled and stand on each other, `line` is drawn."""
+    """One plot: `areas` are stacked and filled, `line` is drawn on top."""
 
     name: str
     width: int
@@ -57,10 +57,10 @@ class Plot(NamedTuple):
     levels: tuple[Tick, ...]
     days: tuple[Tick, ...]
     mark: float | None
-    """Position of the limit, in percent from above; None: no limit."""
+    """Position of the limit, in percent from the top; None if there is no limit."""
     low: float | None
     high: float | None
-    """Minimum and maximum of the known values; None: all values are unknown."""
+    """Minimum and maximum of the known values; None if all values are unknown."""
     unknown: int
     """Number of slots with unknown values."""
 
@@ -81,7 +81,7 @@ def stacked(
     rows: Sequence[tuple[str, Sequence[float | None]]],
     limit: float | None = None,
 ) -> Plot:
-    """Return a plot of kinds that add up, the first at the bottom, and a line at `limit`."""
+    """Return a plot of stacked kinds, the first kind at the bottom, with a line at `limit`."""
     sums: list[list[float] | None] = []
     for column in zip(*(values for _, values in rows), strict=True):
         known = [value for value in column if value is not None]
@@ -109,7 +109,7 @@ def stepped(name: str, span: SlotGrid, values: Sequence[float | None]) -> Plot:
 
 
 def nice_top(most: float, limit: float | None = None) -> float:
-    """Return a round number that is at least `most` and the limit."""
+    """Return a round number, at least `most` and `limit`, for the top of an axis."""
     most = max(most, limit or 0)
     if most <= 0:
         return 1
@@ -148,9 +148,9 @@ def _plot(name: str, span: SlotGrid, values: Sequence[float | None], top: float)
 
 
 def _days(span: SlotGrid) -> Iterator[Tick]:
-    """Yield the starts of days in UTC; only the first day and new months show the month.
+    """Yield a tick for each start of a day in UTC; only the first day and new months have a month.
 
-    A plot of at most two days has hours instead.
+    A plot of at most two days has ticks for hours instead.
     """
     whole = span.length * span.slots
     if whole <= timedelta(days=2):
@@ -164,7 +164,7 @@ def _days(span: SlotGrid) -> Iterator[Tick]:
 
 
 def _hours(span: SlotGrid, whole: timedelta) -> Iterator[Tick]:
-    """Yield at most eight full hours in UTC, at multiples of their distance."""
+    """Yield ticks for at most eight full hours in UTC, at multiples of their distance."""
     step = next(each for each in (1, 2, 3, 6) if whole <= timedelta(hours=8 * each))
     hour = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while (hour := hour + timedelta(hours=step)) < span.start + whole:
@@ -180,7 +180,7 @@ def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
 
 
 def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each run of true flags."""
+    """Yield start and end of each run of true flags."""
     begin: int | None = None
     for nth, flag in enumerate([*flags, False]):
         if flag and begin is None:
@@ -207,7 +207,7 @@ def _line(values: Sequence[float | None], top: float) -> str:
 
 
 def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
-    """Return the SVG path of values over slots, left to right or back, in steps."""
+    """Return the SVG path of values over slots, as steps from left to right or back."""
     parts: list[str] = []
     before = None
     for nth in slots:

@@ -1,7 +1,6 @@
-"""Compare the price catalogue with a provider's prices of today.
+"""Compare the price catalogue with today's prices of a provider.
 
-Compares only the prices that this fleet uses: the machine types of its pools, their address, their
-disk.
+Compare only the prices that this fleet uses: machine types of its pools, IPv4 addresses and disks.
 """
 
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from fleet.schema.pools import Market
 from fleet.words.figures import many
 
 _TOLERANCE = Decimal("0.02")
-"""Monthly prices are rounded, and only approximately a multiple of the hourly price."""
+"""Tolerance: monthly prices are rounded, and only about a multiple of the hourly price."""
 
 
 class ComparedPrice(Value):
@@ -59,14 +58,14 @@ class PriceCheck(Value):
 
 
 class PriceReport(Value):
-    """The result of the comparison at every provider."""
+    """The result of the comparison at all providers."""
 
     fleet: str
     checks: tuple[PriceCheck, ...]
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if a price differs or could not be read."""
+        """Return the exit code: 1 if a price differs or could not be read, else 0."""
         differs = any(price.differences for each in self.checks for price in each.prices)
         return 1 if differs or any(each.failed for each in self.checks) else 0
 
@@ -104,7 +103,7 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
 
 
 def used_types(fleet: Fleet, provider: str, market: Market | None = None) -> tuple[str, ...]:
-    """Return the machine types that the pools of a provider name, sorted; those of one market."""
+    """Return the machine types that a provider's pools use, sorted; optionally for one market."""
     pools = [
         pool
         for pool in fleet.dynamic_pools.values()
@@ -124,7 +123,7 @@ def _compare(
 
 
 def _compare_spot(known: MachineType, prices: PriceList) -> ComparedPrice:
-    """Compare the spot price with the bound that plans assume, since spot prices vary."""
+    """Compare the spot price with the upper bound that plans assume, because spot prices vary."""
     quote = prices.quotes.get(known.name)
     today = _format_price(quote.spot if quote else None, prices, "h")
     is_within = (
@@ -187,7 +186,7 @@ def _format_plain(amount: Decimal) -> str:
 
 
 def prices_to_lines(report: PriceReport) -> Iterator[Line]:
-    """Yield for each provider the equal, differing and unchecked prices."""
+    """Yield the equal, different and unchecked prices per provider."""
     for check in report.checks:
         yield from _check(check)
 

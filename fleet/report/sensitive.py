@@ -1,4 +1,4 @@
-"""Describe sensitive edits, and the matches of rules of the allow-list."""
+"""Describe sensitive edits, and the builds that rules of the allow-list match."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,7 +22,7 @@ _SENSITIVE: dict[Kind, tuple[str, str]] = {
     "access-widened": ("access to machines changes", "removed"),
     "image-pinned": ("an image is pinned: machines boot no newer version", "removed"),
 }
-"""Kind of a sensitive edit to its effect, and the text for a removed value."""
+"""Kind of a sensitive edit to its effect, and to the text for a removed value."""
 
 
 class DescribedEdit(NamedTuple):
@@ -36,7 +36,7 @@ class DescribedEdit(NamedTuple):
 
 
 def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
-    """Return a sensitive edit in words."""
+    """Return the words for a sensitive edit."""
     what, gone = _SENSITIVE[edit.kind]
     key = yaml_key(edit.path)
     place = f"{key} ({edit.place})" if edit.place else key
@@ -79,7 +79,7 @@ def _builds(rule: RuleReach) -> str:
 
 
 def _packages(builds: Mapping[str, int]) -> str:
-    """Return the packages of builds, each with its number of builds; "" if empty."""
+    """Return the packages of builds, each with the number of its builds; empty without builds."""
     if len(builds) < 2:  # noqa: PLR2004 - all are of one package
         return "".join(f"{', all' if count > 1 else ':'} {name}" for name, count in builds.items())
     counted = some_of([f"{name} ({count:,})" for name, count in builds.items()])

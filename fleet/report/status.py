@@ -1,4 +1,4 @@
-"""Status of a fleet, as a value and as text: pools, workers, waiting work, money.
+"""The status of a fleet, as a value and as text: pools, workers, waiting work, money.
 
 Inactive workers (machine gone, token disabled) are only counted. An unreadable figure is null,
 never zero.
@@ -56,13 +56,13 @@ from fleet.words.images import describe_waiting
 from fleet.words.limits import CREATES_NONE
 
 _MAX_SHOWN = 12
-"""Maximum budgets or limits in a terminal."""
+"""Maximum budgets or limits to draw in a terminal."""
 _FOLDS = {"reserved": 2, "planned": 1, "new": 1}
-"""Figures that a narrow terminal draws below their row, the highest first."""
+"""Figures that a narrow terminal draws below their row, the highest number first."""
 
 
 class ShownBudget(NamedTuple):
-    """One budget in one period as the cells of a row."""
+    """The cells of the row for one budget in one period."""
 
     budget: str
     when: str
@@ -72,11 +72,11 @@ class ShownBudget(NamedTuple):
     left: str
     limit: str
     note: str
-    """The problem; empty without one."""
+    """The problem of the budget; empty without a problem."""
 
 
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
-    """Return the budgets as a table, of which a terminal draws the most used ones."""
+    """Return the budgets as a table; a terminal draws only the most used budgets."""
     figures = ("spent", "reserved", "planned", "left", "limit")
     columns = (*_columns("when", figures), Column("note", ColumnKind.PROSE, style=Style.RED))
     rows = _mark_hidden(*shown_budgets(budgets), "budget")
@@ -84,7 +84,7 @@ def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
 
 
 def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
-    """Yield the columns of a table of limits: a key of fleet.yaml, a text and figures."""
+    """Yield the columns of a table of limits: a key of fleet.yaml, a text, and figures."""
     yield Column("", ColumnKind.NAME)
     yield Column(second)
     for each in figures:
@@ -92,7 +92,7 @@ def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
 
 
 def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
-    """Return rows of which a terminal draws those at some positions, then their number."""
+    """Return rows of which a terminal draws those at the positions `kept`, then a count."""
     found = [
         Row(cells, form=Form.ALL if nth in kept else Form.FULL) for nth, cells in enumerate(rows)
     ]
@@ -105,7 +105,7 @@ def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str
 def shown_budgets(
     budgets: Sequence[BudgetVerdict], most: int = _MAX_SHOWN
 ) -> tuple[list[ShownBudget], list[int]]:
-    """Return the budgets, and the positions of the most used ones."""
+    """Return the budgets as rows, and the positions of the most used budgets."""
     wanted = [each for each in budgets if not each.coming or each.exceeded]
     tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
     return [*map(_format_budget, wanted)], sorted(tight[:most])
@@ -140,7 +140,7 @@ def _note(budget: BudgetVerdict) -> str:
 
 
 def limits_section(limits: Sequence[LimitVerdict]) -> Section:
-    """Return the limits as a table, of which a terminal draws the most used ones."""
+    """Return the limits as a table; a terminal draws only the most used limits."""
     columns = (*_columns("for", ("in use", "new", "waiting", "max")),)
     rows = _mark_hidden(*shown_limits(limits), "limit")
     return Section("Limits", [Table(columns, rows)])
@@ -149,10 +149,10 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Section:
 def shown_limits(
     limits: Sequence[LimitVerdict], most: int = _MAX_SHOWN
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Return the limits as rows, and the positions of the most used ones."""
+    """Return the limits as rows, and the positions of the most used limits."""
 
     def left(nth: int) -> tuple[bool, int, int]:
-        """Return the sort key: limits with waiting requests first, then the lowest remainder."""
+        """Return the sort key: first limits with waiting requests, then the smallest remainder."""
         limit = limits[nth]
         return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
 
@@ -187,7 +187,7 @@ _STATE_STYLES = {
 
 
 class EqualRequests(Value):
-    """Equal requests, and the number of them that get a machine."""
+    """Requests with equal tags and priority, and how many of them get a machine."""
 
     signature: str
     queue: str
@@ -202,7 +202,7 @@ class EqualRequests(Value):
 
 
 class PoolStatus(Value):
-    """A pool and its machines; null: unknown figure."""
+    """A pool and its machines; an unknown figure is null."""
 
     pool: str
     mode: str
@@ -237,11 +237,11 @@ class PoolStatus(Value):
 
 
 class WorkerStatus(WorkerVerdict, WorkerFacts):
-    """A worker: its machine, its work, and the decision about it."""
+    """A worker: its machine, its work, and the plan's decision about the worker."""
 
 
 class Status(Value):
-    """Existing machines and waiting requests, as of one plan; null: unknown."""
+    """Existing machines and waiting requests, as of one plan; an unknown figure is null."""
 
     format: Literal["fleet-status-2"] = "fleet-status-2"
     fleet: str
@@ -293,9 +293,9 @@ _PLAN_FIELDS = (
 
 
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
-    """Return the status as of a plan: workers sorted by pool and name.
+    """Return the status as of a plan; workers are sorted by pool and name.
 
-    `facts` adds by name the known facts of each worker and its machine.
+    `facts` maps worker name to additional facts of the worker and its machine.
     """
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
@@ -321,7 +321,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
 
 
 def pool_status(verdict: PoolVerdict) -> PoolStatus:
-    """Return a pool's verdict with null for each unknown figure."""
+    """Return the status of a pool, with null for each unknown figure."""
     figures = {**verdict.model_dump(), "machines": verdict.machines}
     for missing in verdict.not_known:
         figures |= dict.fromkeys(_FIGURES[missing])
@@ -413,7 +413,7 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
 
 
 def _stops(status: Status) -> Iterator[Line]:
-    """Yield the stops and failures of pools that `attention` leaves out, and the next command."""
+    """Yield stops and failures of pools that `attention` omits, and the next command for each."""
     stops = [
         each
         for each in status.troubles
@@ -454,7 +454,7 @@ def _pools(status: Status) -> Block:
 
 
 def count_cell(count: int | None) -> Line:
-    """Return a count as a cell: dim where zero, yellow where unknown."""
+    """Return a count as a cell: dim if zero, yellow if unknown."""
     style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
     return (StyledText(words.figure(count), style),)
 
@@ -479,7 +479,7 @@ def _workers(status: Status) -> Iterator[Block]:
 
 
 def worker_table(status: Status) -> Table:
-    """Return the workers of a status as a table, by pool."""
+    """Return the workers of a status as a table, grouped by pool."""
     money = words.rates([amount_of(worker.cost) for worker in status.workers])
     columns = (
         Column("Pool", ColumnKind.GROUP),

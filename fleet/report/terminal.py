@@ -1,4 +1,4 @@
-"""Draw a document in a terminal or a log, as wide as it is.
+"""Draw a document for a terminal or a log, in the available width.
 
 Every value passes `shown`, so that no name can move the cursor, hide text or fill the screen.
 """
@@ -37,21 +37,21 @@ from fleet.report.document import (
 WIDTH = 100
 """Columns of a line in a log, whose width is unknown."""
 MIN_WIDTH = 40
-"""Minimum width of the lines: below it, the terminal breaks them."""
+"""Minimum width of the lines; a narrower terminal breaks them."""
 _TAIL = 12
-"""Columns for a last cell of text, which wraps at words."""
+"""Columns that a text in the last cell gets at least; it wraps at words."""
 _CELLS_PER_LONG = 10
-"""Cells of a column per long cell; with three to ten cells one may be long."""
+"""Number of cells per permitted long cell in a column; three to ten cells permit one."""
 _MIN_EXCESS = 8
-"""Minimum width of a long cell beyond that of the others."""
+"""Minimum additional width of a long cell, compared with the other cells of its column."""
 
 _ALIGNED = (ColumnKind.NAME, ColumnKind.TEXT, ColumnKind.FIGURE)
-"""Columns whose cells are in the row; those of the others are lines below it."""
+"""Kinds of columns whose cells are in the row; other kinds are drawn on lines below the row."""
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
 
 
 def clean(text: str) -> str:
-    """Return the text with every control or invisible character written out as its escape."""
+    """Return the text in which every control or invisible character is replaced by an escape."""
     if text.isprintable():
         return text
     return "".join(
@@ -60,12 +60,12 @@ def clean(text: str) -> str:
 
 
 _MAX_WORD = 300
-"""Maximum characters drawn of a word: more than the 200 of the longest tag of fleet.yaml."""
+"""Maximum characters to draw per word; the longest tag of fleet.yaml has 200."""
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
 
 def shown(text: str) -> str:
-    """Return the text to draw: `clean`, and every very long word cut."""
+    """Return the text to draw: replace invisible characters, and cut very long words."""
     text = clean(text)
     if len(text) <= _MAX_WORD:
         return text
@@ -73,12 +73,12 @@ def shown(text: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """Return the columns of a text."""
+    """Return the number of terminal columns of a text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def _columns(char: str) -> int:
-    """Return the columns of a character: 2 for a wide one, 0 for an accent on the one before."""
+    """Return the columns of a character: 2 if wide, 0 for an accent on the previous character."""
     if category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if east_asian_width(char) in "WF" else 1
@@ -91,11 +91,11 @@ _UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
 
 
 def visible(text: str, *, colour: bool = False) -> str:
-    """Escape control characters other than line breaks and colours, as in JSON.
+    """Escape control characters, except for line breaks and, if `colour`, colours.
 
-    The last check before printing, in case a renderer forgot `clean`.
+    This is the last check before printing, in case a renderer forgot `clean`.
     """
-    # Megabytes of JSON are plain, which this test finds faster; chunks avoid memory allocations.
+    # Test for plain text first, which is faster for megabytes of JSON; chunks save allocations.
     pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
     if text.isascii() and not any(piece.translate(None, _PLAIN) for piece in pieces):
         return text
@@ -111,13 +111,13 @@ def document_to_text(blocks: Iterable[Block], *, colour: bool = False, width: in
 
 
 def text_for(console: Console, blocks: Iterable[Block], *, piped: int | None = WIDTH) -> str:
-    """Return a document as a console shows it; `piped` are its columns without a terminal."""
+    """Return a document as text for a console; `piped` is the width without a terminal."""
     width = console.columns(piped) or sys.maxsize
     return document_to_text(blocks, colour=console.colour, width=width)
 
 
 def _layout(blocks: Iterable[Block], width: int, indent: int = 0) -> Iterator[Line]:
-    """Yield the lines of blocks; a blank line is before each section but the first."""
+    """Yield the lines of blocks, with a blank line before each section except the first."""
     is_first = True
     for block in blocks:
         if is_empty(block):
@@ -165,7 +165,7 @@ def _items(items: Items, indent: int) -> Iterator[Line]:
 
 
 class _TableLayout:
-    """The rows of a table, aligned at a width; columns that do not fit are below their row."""
+    """The rows of a table, aligned in a width; columns that do not fit are below their row."""
 
     def __init__(self, table: Table, title: str, width: int, indent: int) -> None:
         self._table, self._indent = table, indent
@@ -186,7 +186,7 @@ class _TableLayout:
         self._fit(width)
 
     def lines(self) -> Iterator[Line]:
-        """Yield the headings, then each row with its prose below it."""
+        """Yield the headings, then each row, with the prose of the row on lines below it."""
         first = self._heads[0]
         if not self._table.is_list:
             names = {
@@ -203,7 +203,7 @@ class _TableLayout:
         return "" if self._group is None else row.cells[self._group]
 
     def _group_lines(self, rows: Iterable[Row]) -> Iterator[Line]:
-        """Yield the rows of a group, equal prose of adjacent rows once, after them."""
+        """Yield the rows of a group; equal prose of adjacent rows only once, after the rows."""
         prose: list[Line] = []
         for row in rows:
             heads, below = self._cells[id(row)]
@@ -229,7 +229,7 @@ class _TableLayout:
             yield line(" " * (self._inner + 4), StyledText(", ".join(folded), Style.DIM))
 
     def _cells_of(self, row: Row) -> tuple[dict[int, Line], list[Line]]:
-        """Return the aligned cells of a row, and the lines below it."""
+        """Return the aligned cells of a row, and the lines below the row."""
         heads: dict[int, Line] = dict.fromkeys(self._heads, ())
         below: list[Line] = []
         margin = " " * (self._inner + 4)
@@ -275,9 +275,9 @@ class _TableLayout:
         return [width_of(_text(cell)) for cell in cells]
 
     def _cap(self, width: int) -> None:
-        """Narrow the columns that only a few long cells widen, if the table does not fit.
+        """If the table does not fit, narrow the columns that only a few long cells widen.
 
-        The cells after a long one are on the next line of its row.
+        The cells after a long cell are drawn on the next line of the row.
         """
         needed = sum(self._widths.values()) + len(self._heads) - 1 + self._inner
         if needed <= width or self._table.is_list:
@@ -291,7 +291,7 @@ class _TableLayout:
                 self._widths[nth] = max(usual, width_of(shown(self._names[nth])))
 
     def _fit(self, width: int) -> None:
-        """Choose the columns to fold and the gap between the others."""
+        """Choose the columns to fold, and the gap between the other columns."""
         columns = self._table.columns
         self._kept = [*self._heads]
         while True:
@@ -306,7 +306,7 @@ class _TableLayout:
         self._gap = 2 if room >= 2 * len(widths) - 2 else 1
         self._folded = [nth for nth in self._heads if nth not in self._kept]
         self._is_broken = bool(self._kept[1:]) and room < len(widths) - 1
-        """Whether figures are below the first cell."""
+        """Whether the figures are drawn on a line below the first cell."""
 
     def _align(self, cells: Mapping[int, Line], indent: int, offset: int = 0) -> Iterator[Line]:
         first = self._kept[0]
@@ -341,7 +341,7 @@ def _text(spans: Line) -> str:
 
 @cache
 def _words(width: int) -> re.Pattern[str]:
-    """Return the pattern of a word, a command or a moment, which stay on one line."""
+    """Return the pattern of a word, command or time that must stay on one line."""
     return re.compile(
         rf"(?:`[^`]{{,{width - 20}}}`"  # a command stays on one line to be copied
         r"|(?<=\d) (?=(?:s|min|h|d)\b)|(?<=\d[dhm]) (?=\d+[hms]\b)"  # 1 h 20 min, 1h 20m
@@ -374,7 +374,7 @@ def _wrap(spans: Line, width: int) -> Iterator[Line]:
 
 
 def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
-    """Return the spans between two columns, indented unless they start the line."""
+    """Return the part of a line between two columns; indent it unless it starts the line."""
     parts = [StyledText(" " * indent)] if begin else []
     at = 0
     for text, style in spans:
