@@ -75,8 +75,7 @@ class Pipeline:
 def content_of(manifest: Manifest) -> str:
     """Return the checksum of a version's disk.
 
-    A version that was baked at a provider has no local disk: return the digest of its
-    manifest.
+    A version that was baked at a provider has no local disk: return the digest of its manifest.
     """
     return manifest.digest if manifest.way == "instance" else disk_of(manifest)[1].sha256
 

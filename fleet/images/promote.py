@@ -97,8 +97,8 @@ def declared_version(
 ) -> Version:
     """Return the version of an image built elsewhere, from the image ids in fleet.yaml.
 
-    The version counts as tested, because its author tests the image, not fleet. Its name is
-    the pinned version, else the time of its first promotion.
+    The version counts as tested, because its author tests the image, not fleet. Its name is the
+    pinned version, else the time of its first promotion.
     """
     ids, pin = declared.existing, declared.version
     for version in versions:

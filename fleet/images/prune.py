@@ -127,8 +127,8 @@ def find_forgotten(
 ) -> tuple[UntrackedUpload, ...]:
     """Return complete uploads that neither a version nor fleet.yaml refers to.
 
-    `listed` maps place to uploads. Ids are compared across places, because two providers may
-    share an account, and a provider may have been renamed.
+    `listed` maps place to uploads. Ids are compared across places, because two providers may share
+    an account, and a provider may have been renamed.
     """
     existing = [image for image in fleet.images.values() if isinstance(image, ExistingImage)]
     named = {upload for image in existing for upload in image.existing.values()}

@@ -44,8 +44,8 @@ class Host:
 def chroot_host(root: Path, epoch: int) -> Host:
     """Return the host for a root folder on this computer; needs root or a user namespace.
 
-    `epoch` is the SOURCE_DATE_EPOCH of programs in the root. Without it, update-initramfs,
-    useradd and Python write the current time into files.
+    `epoch` is the SOURCE_DATE_EPOCH of programs in the root. Without it, update-initramfs, useradd
+    and Python write the current time into files.
     """
     connection = {"ansible_connection": "fleet_chroot", "ansible_host": str(root)}
     return Host("image", {**connection, "fleet_epoch": epoch})
@@ -107,8 +107,8 @@ def run_role(
 ) -> tuple[str, ...]:
     """Run the role, append Ansible's output to the log, and return the changed tasks.
 
-    `told` gets the name of each task when it starts. Raises RoleFailed with the failed task
-    and its output. After an interruption, stop Ansible before the exception is raised.
+    `told` gets the name of each task when it starts. Raises RoleFailed with the failed task and
+    its output. After an interruption, stop Ansible before the exception is raised.
     """
     if lacking := why_not():
         raise FleetError(lacking)
