@@ -1,4 +1,4 @@
-"""Write a fleet.yaml from the configuration of another system, and report changes of meaning."""
+"""Write a fleet.yaml from the configuration of another system; report all changes of meaning."""
 
 import argparse
 import os
@@ -71,7 +71,7 @@ def _server(source: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write fleet.yaml; exit 1 without writing if the file is unreadable."""
+    """Write fleet.yaml; return 1 without writing if the input file is unreadable."""
     if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     imported = import_from(args, console)
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
-    """Import the file and report changes; None if it is unreadable, after reporting why."""
+    """Import the file and report changes; None, after a report of the errors, if unreadable."""
     name, content = _content(args)
     imported = _import(args, name, content, console)
     if imported.text is None:
@@ -103,7 +103,7 @@ def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
 
 
 def _content(args: argparse.Namespace) -> tuple[str, bytes]:
-    """Return the name and the content of the import source."""
+    """Return the name and the content of the import source: a file or a server's listing."""
     if args.source != "debusine":
         return args.path, LocalFiles().read(args.path, LIMIT)
     ways = [args.path, args.dsn_env, args.admin]
@@ -135,12 +135,12 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: Consol
 
 
 def _has_folder(out: str | None) -> bool:
-    """Return whether fleet.yaml becomes a file in a folder, not a pipe or device."""
+    """Return whether the output is a file in a folder; False for a pipe, device or None."""
     return out is not None and (Path(out).is_file() or not Path(out).exists())
 
 
 def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
-    """Write programs next to fleet.yaml; refuse to replace other content."""
+    """Write programs next to fleet.yaml; raises FleetError if one exists with other content."""
     found = [(folder / path, text.encode()) for path, text in scripts]
     try:
         for path, content in found:
@@ -157,7 +157,7 @@ def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
 
 
 def check_text(text: str) -> None:
-    """Refuse a text that `fleet validate` would refuse."""
+    """Raise FleetError if `fleet validate` would refuse the text."""
     checked = check_file("fleet.yaml", utc_now().date(), _Written(text))
     if has_errors(checked.findings):
         wrong = [finding for finding in checked.findings if finding.severity == "error"]

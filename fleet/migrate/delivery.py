@@ -1,6 +1,6 @@
 """Plan and write the changes of `fleet export debusine --apply` in a task configuration.
 
-Fleet's entries have their own path, so that no other entry is mistaken for one of them.
+Fleet's entries have a separate path, so that fleet never mistakes another entry for its own.
 """
 
 import difflib
@@ -36,7 +36,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """The pending change at one place; `held` are all its stored entries."""
+    """The pending change at one place; `held` has all entries that are stored at the place."""
 
     place: str
     path: str
@@ -45,28 +45,28 @@ class Delivery:
 
     @property
     def before(self) -> list[Entry]:
-        """Return the entries that fleet wrote there, in its order."""
+        """Return the stored entries that fleet wrote, sorted by position."""
         own = [entry for entry in self.held if entry.get("path") == self.path]
         return [_plain(entry) for entry in sorted(own, key=lambda each: each.get("position") or 0)]
 
     @property
     def others(self) -> list[Entry]:
-        """Return the entries of others, as stored."""
+        """Return the stored entries that fleet did not write, unchanged."""
         return [entry for entry in self.held if entry.get("path") != self.path]
 
     @property
     def added(self) -> int:
-        """Return the number of new entries."""
+        """Return the number of entries to add."""
         return (_effects(self.entries) - _effects(self.before)).total()
 
     @property
     def deleted(self) -> int:
-        """Return the number of fleet's entries that no rule needs any more."""
+        """Return the number of fleet's stored entries that rules no longer need."""
         return (_effects(self.before) - _effects(self.entries)).total()
 
     @property
     def summary(self) -> str:
-        """Return the number of entries that are added, deleted, or only get another comment."""
+        """Return the number of entries to add, to delete, and to give another comment."""
         written, there = (Counter(map(canonical_json, e)) for e in (self.entries, self.before))
         comments = (written - there).total() - self.added
         more = f", {write_count(comments, 'comment')} changed" if comments else ""
@@ -74,7 +74,7 @@ class Delivery:
 
     @property
     def kept(self) -> int:
-        """Return the number of fleet's entries that keep content and position."""
+        """Return the number of fleet's entries whose content and position stay the same."""
         return sum(entry in self.held for entry in self.to_post()[len(self.others) :])
 
     @property
@@ -83,13 +83,13 @@ class Delivery:
         return self.before == list(self.entries)
 
     def diff(self) -> Iterator[str]:
-        """Yield the lines of a unified diff of the file of fleet's entries."""
+        """Yield the lines of a unified diff of fleet's entries, before and after the change."""
         before, after = (listed(each).splitlines() for each in (self.before, self.entries))
         name = f"{self.place}/{self.path}"
         return difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="")
 
     def to_post(self) -> list[Entry]:
-        """Return all entries after the change; entries of others exactly as stored."""
+        """Return all entries after the change; entries of other authors are unchanged."""
         mine = [
             {**_DEFAULTS, **entry, "path": self.path, "position": position}
             for position, entry in enumerate(self.entries)
@@ -97,7 +97,7 @@ class Delivery:
         return [*self.others, *mine]
 
     def refusal(self, limit: RefuseDelete, let_pass: int) -> str:
-        """Return why too many deletions are refused; empty if they are allowed."""
+        """Return the reason why too many deletions are refused; empty if allowed."""
         known = len(self.before)
         most = max(1, min(limit.count, known * limit.share // 100))
         if self.deleted <= max(most, let_pass):
@@ -109,7 +109,7 @@ class Delivery:
 
 
 def _effects(entries: Iterable[Entry]) -> Counter[str]:
-    """Count entries by effect, without comments: these have positions of rules, which shift."""
+    """Count entries without their comments, which contain positions of rules that may shift."""
     return Counter(
         canonical_json({key: value for key, value in entry.items() if key != "comment"})
         for entry in entries
@@ -127,26 +127,26 @@ def _plain(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class Delivered:
-    """The result of deliveries: a line for each completed one, and the reason of a failure."""
+    """The result of deliveries: a line per completed delivery, and the reason of a failure."""
 
     done: tuple[str, ...]
     failed: str = ""
 
     @property
     def exit_code(self) -> int:
-        """Return 0 done, 1 failed, 5 partly done."""
+        """Return the exit code: 0 if done, 1 if failed before any change, 5 if partly done."""
         return (5 if self.done else 1) if self.failed else 0
 
 
 def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
-    """Write the differences; raise PlanRefused before the first change if the server disagrees."""
+    """Write the changes; raises PlanRefused before the first change if the server disagrees."""
     due = [(book, delivery) for book, delivery in deliveries if not delivery.is_empty]
     for book, delivery in due:
         _dry_run(book, delivery)
     done: list[str] = []
     for book, delivery in due:
         try:
-            # Checked again: a post would replace entries pushed since.
+            # Check again: posting would replace entries that were pushed in the meantime.
             _dry_run(book, delivery)
             counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
             done.append(f"{delivery.place}: {delivery.summary}")
@@ -179,7 +179,7 @@ def _check_done(delivery: Delivery, counted: Counts) -> None:
 
 
 def _discrepancy(delivery: Delivery, counted: Counts) -> str:
-    """Return the server's changes if they differ from the delivery; else an empty text."""
+    """Return the server's changes if they differ from the delivery; else empty."""
     own = len(delivery.held) - len(delivery.others) - delivery.kept
     changed = counted.removed + counted.updated
     if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:

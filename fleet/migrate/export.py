@@ -1,4 +1,4 @@
-"""Write the rules of fleet.yaml in the format of the queue that assigns work."""
+"""Write the rules of fleet.yaml in the format of the queue that assigns work: `fleet export`."""
 
 import argparse
 import difflib
@@ -67,7 +67,7 @@ _LIMIT_BYTES = 10 * 1000 * 1000
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write the export; exit 1 without writing if the queue cannot express a rule."""
+    """Write the export; return 1 without writing if the queue cannot express a rule."""
     today = utc_now().date()
     checked = check_file(args.file, today)
     if checked.fleet is None:
@@ -106,7 +106,7 @@ _CHANGES = 3
 
 
 def deliver_rules(args: argparse.Namespace, fleet: Fleet, today: date, console: Console) -> int:
-    """Show the difference; with `--apply` write it under the fleet's lock, and journal it."""
+    """Show the changes; with --apply, write them under the fleet's lock and record the run."""
     if not args.apply:
         deliveries = [(book, each) for _, book, each in _deliveries(args, fleet, today)]
         _show(deliveries, console)
@@ -159,7 +159,7 @@ def _show(deliveries: Sequence[tuple[TaskRules, Delivery]], console: Console) ->
 def _deliveries(
     args: argparse.Namespace, fleet: Fleet, today: date
 ) -> Iterator[tuple[str, TaskRules, Delivery]]:
-    """Yield the changes at each place; raises WrongUsage if no queue has a place for rules."""
+    """Yield queue, server and change per place; raises WrongUsage if no queue has `rules`."""
     secrets = HostSecrets.beside(args.file)
     named = False
     for name, queue in sorted(fleet.queues.items()):
@@ -184,7 +184,7 @@ def _deliveries(
 
 
 def patch_of(name: str, content: bytes, exported: str) -> str:
-    """Return a unified diff that replaces the list in the file by the exported one."""
+    """Return a unified diff that replaces the list in the file by the exported list."""
     before = content.decode("utf-8-sig").splitlines()
     new = exported.splitlines()
     found = find_list("\n".join(before))
@@ -202,7 +202,7 @@ def patch_of(name: str, content: bytes, exported: str) -> str:
 def find_lost(name: str, content: bytes, fleet: Fleet, today: date) -> Iterator[str]:
     """Yield the rules of the file that the patch deletes, each with its position.
 
-    Raises FileUnreadable if the file does not set its options by literals.
+    Raises FileUnreadable if the file sets its options by other values than literals.
     """
     try:
         held = read_list(name, content)

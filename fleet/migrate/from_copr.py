@@ -1,9 +1,9 @@
-"""Import Copr: the allow-list of its frontend, or the limits of its backend, and read them live.
+"""Import the allow-list of Copr's frontend or the limits of its backend; also read them live.
 
 The frontend's EXTRA_BUILDCHROOT_TAGS (a list of {pattern, tags}) and EXTRA_BUILDER_TAGS (tag to
 patterns) are read as literals; no code of the file is ever executed. Values that Jinja computes
 are left out and reported with their line. Copr uses `re.match`, which matches a prefix: `kernel`
-matches kernel-headers too, so patterns get `.*` appended for a full match in RE2.
+also matches kernel-headers. So the import appends `.*` to patterns, for a full match in RE2.
 """
 
 import ast
@@ -40,7 +40,7 @@ _INSTEAD = "Jinja decides it; import the file that Ansible wrote on the server"
 
 
 def without_jinja(name: str, text: str, notes: ImportNotes) -> str:
-    """Replace Jinja's statements and the lines below them by blanks."""
+    """Replace Jinja's statements, and the lines within them, by blanks."""
     text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
     kept: list[str] = []
     done, depth = 0, 0
@@ -59,7 +59,7 @@ def without_jinja(name: str, text: str, notes: ImportNotes) -> str:
 
 
 def is_filled_in(text: str, place: Span, what: str, notes: ImportNotes) -> bool:
-    """Return whether Jinja writes a part of a value, and note that it is skipped."""
+    """Return whether Jinja computes part of a value; if so, note that the value is skipped."""
     if "{{" not in text:
         return False
     notes.change("no-equivalent", place, f"{what}{comment_text(text)}", _INSTEAD)
@@ -67,16 +67,16 @@ def is_filled_in(text: str, place: Span, what: str, notes: ImportNotes) -> bool:
 
 
 _FILLED_IN = "{{...}}"
-"""Marks a value that Jinja computes, in the form of a Jinja expression."""
+"""Mark for a value that Jinja computes, in the form of a Jinja expression."""
 
 
 def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
     name: str, text: str, done: int, tag: re.Match[str], end: int, notes: ImportNotes
 ) -> Iterator[str]:
-    """Yield the text before a part that Jinja computes, then one blank for each of its characters.
+    """Yield the text before a part that Jinja computes, then a blank for each of its characters.
 
-    A value stays marked, so that the reader of its option notes it. Any other part is noted here,
-    with the options that it sets.
+    If the part is a value, yield a mark, so that the reader of the option notes it. Else note the
+    part here, with the options that it sets.
     """
     before, part = text[done : tag.start()], text[tag.start() : end]
     blanks = re.sub(r"[^\r\n]", " ", part)
@@ -88,7 +88,7 @@ def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
     place = place_of(name, text, tag.start(), len(lines_of(tag[0])[0]))
     last = place.line + len(lines_of(part)) - 1
     until = f" and the lines below it, to line {last}" if last > place.line else ""
-    # The assigned value may be a password.
+    # Show no assigned value, which may be a password.
     what = comment_text(tag[0]) if tag["word"] in ("if", "for") else f"{{% {tag['word']} … %}}"
     found = _SETS_OPTION.finditer(text, tag.start(), end)
     lines = {each[1]: place_of(name, text, each.start(1), 1).line for each in [*found][::-1]}
@@ -101,7 +101,7 @@ def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
 _READ = "backend"
 _OTHER_SECTIONS = ("builder", "ssh")
-"""Sections from which Copr's backend reads options other than limits."""
+"""Other sections that Copr's backend reads; they have no limits."""
 _MARK = "\0"
 _FOLDED = ("i386", "i586", "i686")
 _MAX_NUMBER = 100_000
@@ -129,28 +129,28 @@ _SETS_OPTION = re.compile(rf"^[^#;\n]*?\b({'|'.join(_OPTIONS)})\s*\+?[=:]", re.M
 
 @dataclass(frozen=True)
 class _ValueLine:
-    """One line of a value."""
+    """One line of an option's value."""
 
     text: str
     place: Span
     above: str
-    """The comment right above it."""
+    """The comment directly above the line."""
 
 
 @dataclass
 class _TicketLimits:
-    """The limits: of all tickets, and of each tag."""
+    """The limits of all tickets, and the limits per tag."""
 
     tickets: dict[str, int] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
-    """Owners, each with its line and reason."""
+    """Blocked owner to the line and reason of the block."""
     why_blocked: str = ""
     tags: dict[str, dict[str, int]] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
 
 
 def is_backend(text: str) -> bool:
-    """Return whether a text starts like an INI file, as the backend's configuration does."""
+    """Return whether a text starts like an INI file, which the backend's configuration is."""
     written = (line for line in lines_of(text) if line.strip() and line.lstrip()[0] not in "#;")
     return _SECTION.match(next(written, "")) is not None
 
@@ -187,9 +187,9 @@ def import_limits(name: str, text: str, fleet: str, notes: ImportNotes) -> Impor
 def _options(
     name: str, text: str, notes: ImportNotes
 ) -> Iterator[tuple[str, str, list[_ValueLine]]]:
-    """Yield section, name and lines of each option, parsed as Copr's backend does.
+    """Yield section, name and lines of each option, parsed like Copr's backend.
 
-    ConfigParser has no line numbers, so each line carries its own at its end.
+    ConfigParser has no line numbers, so append the number to each line before parsing.
     """
     lines = list(io.StringIO(text, newline=None))
     parser = configparser.RawConfigParser(default_section=_MARK)
@@ -249,7 +249,7 @@ def _read(name: str, parts: list[_ValueLine], limits: _TicketLimits, notes: Impo
         now = "fleet has no such limit"
         notes.change("no-equivalent", whole, f"{name}={value}", now)
     else:
-        # Its value may be a password.
+        # Do not show the value, which may be a password.
         now = "the importer reads only limits of builds"
         notes.change("no-equivalent", whole, f"option {name}", now)
 
@@ -300,19 +300,19 @@ LONGEST = 1000
 
 _OTHER_MEANING = re.compile(r"\[[^\]]*\[:|\\[UuN]")
 _ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
-"""Classes and flags that match all letters in Python, and those of ASCII in RE2."""
+"""Classes and flags that match all letters in Python, and only ASCII letters in RE2."""
 
 
 class NeverMatches(Exception):
-    """Python rejects the pattern, so Copr skips its rule."""
+    """Python rejects the pattern, so that Copr skips its rule."""
 
 
 class NotTakenOver(Exception):
-    """RE2 has no equal pattern."""
+    """RE2 has no equal pattern; the message has the reason."""
 
 
 def whole(pattern: str) -> str:
-    """Return a pattern in RE2 for the full matches of a Python pattern."""
+    """Return an RE2 pattern for the full matches of a Python pattern."""
     text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
     translated = with_brace(text, "{0")
     return f"(?:{translated})" if len(split_top(translated, "|")) > 1 else translated
@@ -351,14 +351,14 @@ _OPTION = re.compile(rf"^[^#\n]*\b({LIST}|{TABLE})\s*\+?=", re.MULTILINE)
 _TOO_DEEP = (RecursionError, MemoryError)
 _LONGEST_REASON = 1000
 _MAX_COMMENT = 300
-"""Maximum characters of a comment above a rule; longer ones concern more than the rule."""
+"""Maximum characters of a rule's comment; a longer comment is not only about the rule."""
 _CODE = re.compile(r"""[][{}(),]|["'](?:pattern|tags)["']""")
 _Comments = Mapping[int, tuple[int, str]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule as written."""
+    """One rule as written, with its position and its reason."""
 
     pattern: str
     tags: tuple[str, ...]
@@ -369,7 +369,7 @@ class Rule:
 def import_copr(
     name: str, content: bytes, fleet: str, recorded: RecordedNames | None = None
 ) -> Imported:
-    """Return the fleet.yaml for a configuration of Copr."""
+    """Return the fleet.yaml for a configuration of Copr's frontend or backend."""
     notes = open_file(name, content, is_yaml=False)
     whole, text = notes.text, without_jinja(name, notes.text, notes)
     if is_backend(text):
@@ -389,7 +389,7 @@ def import_copr(
 
 
 def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
-    """Return the rules of a configuration; raises FileUnreadable if they are no literals."""
+    """Return the rules of a configuration; raises FileUnreadable unless they are literals."""
     notes = open_file(name, content, is_yaml=False)
     rules = tuple(_rules(notes.text, notes))
     for finding in notes.findings:
@@ -398,7 +398,7 @@ def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
 
 
 def find_list(text: str) -> tuple[int, int] | None:
-    """Return the first and the last line of the list, counted from 1; None if not set."""
+    """Return the first and last line of the list, counted from 1; None if the list is not set."""
     for statement in ast.parse(text).body:
         if LIST in _find_assigned_names(statement):
             return statement.lineno, statement.end_lineno or statement.lineno
@@ -432,7 +432,7 @@ def _rules(text: str, notes: ImportNotes, whole: str = "") -> Iterator[Rule]:
 def _note_unread(
     whole: str, notes: ImportNotes, filled: list[tuple[Span, str]], *, found: bool
 ) -> None:
-    """Note the options that Jinja computes; an error if no other is `found`."""
+    """Note the options that Jinja computes; add an error if no other option was found."""
     for place, what in filled:
         if found:
             notes.change("no-equivalent", place, what, _INSTEAD)
@@ -496,7 +496,7 @@ class _ListedRule(ConfigSection):
 
 
 class _LiteralReader:
-    """Reads literals; anything else is a finding with its place."""
+    """Reader of Python literals; other expressions are errors with a position."""
 
     def __init__(self, text: str, notes: ImportNotes) -> None:
         self._lines = text.splitlines()
@@ -505,7 +505,7 @@ class _LiteralReader:
         self._refused: set[Span] = set()
 
     def rules(self, option: str, value: ast.AST) -> Iterator[Rule]:
-        """Yield the rules of a list of {pattern, tags}, or of a mapping from a tag to patterns."""
+        """Yield the rules of a list of {pattern, tags}, or of a mapping from tag to patterns."""
         root = self._node(value)
         if self._refused:
             return
@@ -526,7 +526,7 @@ class _LiteralReader:
                     yield Rule(pattern, (tag,), place, self._reason(place))
 
     def _node(self, value: ast.AST | None) -> Node:
-        """Return a literal as a node; refuse parts that are no literals."""
+        """Return a literal as a node; note an error for each part that is no literal."""
         place = self.span(value)
         start, end = (place.line - 1, place.column - 1), (place.end_line - 1, place.end_column - 1)
         node = Node("scalar", place.file, start, end)
@@ -544,7 +544,7 @@ class _LiteralReader:
         return node
 
     def refuse(self, node: ast.AST | None, message: str) -> None:
-        """Note an error at a place."""
+        """Note an error at the position of a node, once."""
         hint = "write literals: lists, mappings and text in quotes"
         if "{{" in self._get_source(node):
             message = "the value is set conditionally; not read"
@@ -565,7 +565,7 @@ class _LiteralReader:
         return "\n".join(self._lines[first - 1 : last])
 
     def span(self, node: ast.AST | None) -> Span:
-        """Return the characters of a node; Python counts columns in bytes."""
+        """Return the position of a node, in characters; Python counts columns in bytes."""
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
         start = self._column(line, getattr(node, "col_offset", 0))
         stop = self._column(end, getattr(node, "end_col_offset", 0))
@@ -576,7 +576,7 @@ class _LiteralReader:
         return len(written.encode()[:offset].decode("utf-8", "ignore")) + 1
 
     def _reason(self, place: Span) -> str:
-        """Return the reason of a rule: comments in it, after it, or else directly above."""
+        """Return the reason of a rule: comments within or after the rule, or directly above."""
         found = [
             text
             for number in range(place.line, place.end_line + 1)
@@ -592,7 +592,7 @@ class _LiteralReader:
         return not between.strip(" \t,]})")
 
     def _comment_above(self, first: int) -> str:
-        """Return the last paragraph of the comment above a line, unless it is too long."""
+        """Return the last paragraph of the comment above a line; empty if it is too long."""
         lines: list[str] = []
         for line in reversed(self._lines[: first - 1]):
             text = line.strip().lstrip("# ")
@@ -615,7 +615,7 @@ class _LiteralReader:
 
 
 def _comments(text: str) -> _Comments:
-    """Map lines, counted from 1, to column and text of their comments."""
+    """Return line number, from 1, to column and text of the comment in the line."""
     found = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -628,7 +628,7 @@ def _comments(text: str) -> _Comments:
 
 
 def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
-    """Return the rule for fleet.yaml, or a comment if RE2 cannot express it."""
+    """Return the rule for fleet.yaml, or a comment if RE2 cannot express the rule."""
     try:
         wide = widened(rule.pattern)
     except NeverMatches as reason:
@@ -685,7 +685,7 @@ _OK = 200
 
 
 class CoprAllowList:
-    """EXTRA_BUILDCHROOT_TAGS, from the place in fleet.yaml; `name` is the path of its file."""
+    """EXTRA_BUILDCHROOT_TAGS, in a file or at a URL; `name` is the path of the file."""
 
     def __init__(self, rules: CoprRulesFile | CoprRulesUrl, name: str, files: Files) -> None:
         self._rules = rules
@@ -693,7 +693,7 @@ class CoprAllowList:
         self._files = files
 
     def read(self) -> dict[str, HeldRules | Unknown]:
-        """Return the rules of the only place."""
+        """Return file or URL to its rules; Unknown if unreadable."""
         place = self._rules.file if isinstance(self._rules, CoprRulesFile) else self._rules.url
         try:
             rules = read_list(place, self._content())

@@ -1,8 +1,8 @@
-"""Import the worker pools of a Debusine from its listing.
+"""Import the worker pools of a Debusine server from a listing.
 
 The output of `debusine-admin worker_pool list --yaml` (0.16.2) has no architectures, tags, regions
-or queues; a listing from the server's database adds architectures, tags and scopes. Values that
-only the server knows are marked as to do.
+or queues; a listing from the server's database also has architectures, tags and scopes. Values
+that only the server has are marked as to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,9 +31,9 @@ from fleet.tagrules.debusine import TYPE_PREFIX
 from fleet.tagrules.sources import CLASS
 
 _KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
-"""Debusine's types of provider to the kinds of fleet.yaml."""
+"""Debusine's provider type to the kind in fleet.yaml."""
 _IDLE_SECONDS = 3600
-"""Debusine's own default of max_idle_seconds."""
+"""Debusine's default of max_idle_seconds."""
 _UNBOUNDED = 20
 _Words = list[Text]
 
@@ -87,7 +87,7 @@ _Specifications = Annotated[
 
 
 class ListedPool(Foreign):
-    """One pool of the listing; only the server's database has its lists of words."""
+    """One pool of the listing; only a listing from the database has the lists of words."""
 
     name: Text
     account: Text = Field(alias="provider_account")
@@ -102,7 +102,7 @@ class ListedPool(Foreign):
 
 
 class _PlacedPool(NamedTuple):
-    """A pool, its limits, its position in the listing and the place of its name."""
+    """A pool, its limits, its path in the listing, and the position of its name."""
 
     pool: ListedPool
     limits: _PoolLimits
@@ -112,7 +112,7 @@ class _PlacedPool(NamedTuple):
 
 @dataclass
 class _PoolMachines:
-    """The machines of a pool."""
+    """The machines of a pool: image, figures and architecture."""
 
     image: str
     figures: dict[str, object]
@@ -198,7 +198,7 @@ def _add(found: _Fleet, item: _PlacedPool) -> None:
 
 
 def _name(found: _Fleet, item: _PlacedPool, kind: str, text: str, taken: Iterable[str]) -> str:
-    """Return a name for fleet.yaml, and note it if it is a new one."""
+    """Return a name for fleet.yaml; note it as a change if it differs from the original."""
     name = name_of(text, taken)
     if name != text:
         found.notes.change("renamed", item.place, f"{kind} {text}", renaming(text, name))
@@ -222,7 +222,7 @@ def _machine_of(pool: ListedPool) -> _PoolMachines:
 
 
 def _figures(instance: _Aws) -> dict[str, object]:
-    """Return the figures of an instance of the first template."""
+    """Return the figures of an AWS instance, from its first launch template."""
     template = instance.launch_templates[0]
     disk, swap = template.root_device_size, template.swap_size
     required = template.requirements or _Requirements()
@@ -242,7 +242,7 @@ def _figures(instance: _Aws) -> dict[str, object]:
 
 
 def _complete(machine: _PoolMachines, provider: dict[str, object]) -> None:
-    """Add the keys that a valid pool needs if the catalogue does not have the type."""
+    """Add the keys that a valid pool needs if the catalogue does not have its machine type."""
     fleet = Fleet.model_validate({"fleet": "x", "providers": {"p": provider}})
     kind = machine.figures.get("type")
     pool = {"provider": "p", "machine": kind, "image": "x", "workers": {"max": 1}}
@@ -292,13 +292,13 @@ def _read_max_instances(item: _PlacedPool, notes: ImportNotes) -> int:
 
 
 def _place_limit(item: _PlacedPool, limit: str, notes: ImportNotes) -> Span:
-    """Return the place of a limit, else of its pool."""
+    """Return the position of a limit; if the limit is missing, the position of its pool."""
     is_there = limit in item.limits.model_fields_set
     return notes.document.span((*item.path, "limits", limit)) if is_there else item.place
 
 
 def _list_remaining(found: _Fleet, item: _PlacedPool) -> Iterator[str]:
-    """Note what fleet.yaml cannot express; yield it for comments."""
+    """Note the settings that fleet.yaml cannot express; also yield each, for a comment."""
     pool, notes = item.pool, found.notes
     seconds = item.limits.target_max_seconds_per_month
     if seconds is not None:
@@ -331,7 +331,7 @@ def _list_remaining(found: _Fleet, item: _PlacedPool) -> Iterator[str]:
 def _find_unknown_keys(
     notes: ImportNotes, path: Path, part: type[Foreign]
 ) -> Iterator[tuple[Span, str]]:
-    """Yield the keys of a part that fleet does not take over whole."""
+    """Yield position and text of each key in a part that fleet cannot fully import."""
     value: Any = notes.document.value
     for step in path:
         value = (value[step] if isinstance(step, int) else value.get(step)) or {}
@@ -390,6 +390,6 @@ def _image(found: _Fleet, item: _PlacedPool, provider: str, machine: _PoolMachin
 
 
 def _kept_tags(tags: Iterable[str]) -> list[str]:
-    """Return the tags that also apply to fleet's machines: not those that fleet derives."""
+    """Return the tags without the tags that fleet derives itself (machine type and size)."""
     own = (TYPE_PREFIX, *(CLASS + size for size in default_sizes()))
     return [tag for tag in dict.fromkeys(tags) if not tag.startswith(own)]

@@ -1,4 +1,4 @@
-"""Import the pools of a Resalloc from its pools.yaml.
+"""Import the pools of a Resalloc server from its pools.yaml.
 
 Each option is read as Resalloc 6.3 reads it, with its defaults. Options that fleet.yaml cannot
 express become comments at their pool and lines of the report; no option is dropped silently.
@@ -80,7 +80,7 @@ class PoolOptions(Foreign):
     @model_validator(mode="before")
     @classmethod
     def _leave_out(cls, value: object) -> object:
-        """Return the options with a value; the others have their defaults."""
+        """Return the options without None values, which then get their defaults."""
         return present(value) if isinstance(value, dict) else value
 
 
@@ -88,7 +88,7 @@ OPTIONS = tuple(PoolOptions.model_fields)
 
 
 class _Pool(NamedTuple):
-    """A pool: its names in fleet.yaml and in pools.yaml, its place, options and tags."""
+    """A pool: its names in fleet.yaml and pools.yaml, position, options and tags."""
 
     name: str
     written: str
@@ -106,14 +106,14 @@ _MOST_FAILURES = 100
 _SET_VARIABLES = frozenset(
     {"PATH", "LANG", "PWD", "OLDPWD", "IFS", "UID", "PPID", "RANDOM", "SECONDS"}
 )
-"""Variables that each command gets, or that its shell sets."""
+"""Variables that fleet passes to each command, or that the shell sets."""
 _JINJA = re.compile(r"\{%|\{\{|\{#")
 
 
 def import_resalloc(
     name: str, content: bytes, fleet: str, *, with_scripts: bool = False
 ) -> Imported:
-    """Return the fleet.yaml for a pools.yaml; `with_scripts`: also files next to it."""
+    """Return the fleet.yaml for a pools.yaml; `with_scripts`: write long commands to files."""
     notes = open_file(name, content)
     if place := _find_jinja(notes):
         notes.findings.clear()
@@ -140,7 +140,7 @@ def import_resalloc(
 
 
 def _find_jinja(notes: ImportNotes) -> Span | None:
-    """Return the place of Jinja's syntax; commands may have braces of their own."""
+    """Return the position of Jinja's syntax, or None; braces within commands are permitted."""
     document, found = notes.document, _JINJA.search(notes.text)
     is_broken = any(each.rule != INLINE_SECRET for each in notes.findings)
     if found and (is_broken or found[0] == "{%"):
@@ -223,7 +223,7 @@ def _hooks(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> dict[str, 
 
 
 def _command(path: str, text: str, notes: ImportNotes | None) -> list[str]:
-    """Return a command for fleet.yaml; with notes, a long one becomes a file."""
+    """Return a command for fleet.yaml; with notes, a long command becomes a file."""
     if notes is None or ("\n" not in text and len(text) <= _LONGEST_LINE):
         return ["sh", "-c", text]
     notes.scripts[path] = f"#!/bin/sh\n{text}\n"
@@ -231,7 +231,7 @@ def _command(path: str, text: str, notes: ImportNotes | None) -> list[str]:
 
 
 def _variables(commands: Iterable[str]) -> list[str]:
-    """Return the variables that commands read, but neither set nor get from fleet."""
+    """Return the variables that commands read, but neither set themselves nor get from fleet."""
     read: set[str] = set()
     for text in commands:
         found = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", text))
@@ -248,7 +248,7 @@ def _reuse(options: PoolOptions) -> dict[str, object] | None:
 
 
 def _note_changes(pool: _Pool, notes: ImportNotes) -> Iterator[str]:
-    """Note the options with another meaning; yield those that fleet.yaml cannot express."""
+    """Note the options whose meaning changes; yield those that fleet.yaml cannot express."""
     document, options = notes.document, pool.options
     is_reused, is_checked = options.reuse_opportunity_time > 0, options.cmd_livecheck != ""
     ahead, starting = options.max_prealloc, options.max_starting
@@ -363,7 +363,7 @@ _GENERAL: tuple[tuple[Kind, str, str], ...] = (
         f"{_EACH}: {_MORE}",
     ),
 )
-"""Changes that concern every pool."""
+"""Changes that affect every pool."""
 
 
 def _note_general_changes(pools: list[_Pool], on_demand: list[str], notes: ImportNotes) -> None:

@@ -35,7 +35,7 @@ EXAMPLES: Mapping[str, str] = {
     "debusine-pools": "fleet help import",
     "debusine-rules": "fleet help export",
 }
-"""The folders of `examples/`, and the next command: it prints the page, if there is one."""
+"""Folder of `examples/` to the next command; `fleet help` prints the page about the example."""
 _DOCTOR = "fleet doctor  (names each step below that is still missing; run it at any time)"
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _MAX_ANSWERS = 5
@@ -84,7 +84,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write all files or none; exit 4 without writing if one of them exists."""
+    """Write all files or none; exit 4 without writing if one of the files exists."""
     if args.example:
         return _write_example(args, console)
     if not follows(FLEET_NAME_PATTERN, args.fleet):
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         check_text(text)
         made = _files(text, choice)
         next_steps = starting.steps(choice)
-    # Of two concurrent commands, the second sees all files of the first.
+    # With a lock, the second of two concurrent commands sees all files of the first.
     with locked_folder(Path()):
         _refuse_existing(made)
         new = create_files(made)
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _write_example(args: argparse.Namespace, console: Console) -> int:
-    """Write the files of an example, as a page of the documentation uses them."""
+    """Write the files of an example that a page of the documentation uses."""
     given = [name for name in (*_KINDS, "url", "scope", "source") if getattr(args, name)]
     if given:
         raise WrongUsage(f"--example excludes --{given[0].replace('source', 'from')}")
@@ -190,9 +190,9 @@ def _ask(
     unfit: Collection[str],
     default: str,
 ) -> str:
-    """Return a user's choice, by name, number or prefix; an empty answer is the default.
+    """Return a user's choice, given by name, number or prefix; an empty answer is the default.
 
-    Another answer is refused with the reason, and the question asked again.
+    After any other answer, print the reason and ask the question again.
     """
     names = [name for name in choices if name not in unfit]
     listed = [f"  {n}. {name}: {choices[name]}" for n, name in enumerate(names, 1)]
@@ -236,25 +236,25 @@ def _import_config(args: argparse.Namespace, console: Console) -> Imported | Non
 
 
 def _files(text: str, choice: starting.StarterChoices) -> dict[str, tuple[bytes, int | None]]:
-    """Return the files to write, by path, with their modes; fleet.yaml is the last."""
+    """Return path to content and mode of the files to write; fleet.yaml is the last."""
     written = {**starting.files_beside(choice), "fleet.yaml": text}
     return {name: (content.encode(), None) for name, content in written.items()}
 
 
 def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
-    """Refuse to overwrite files, except those of an interrupted run."""
+    """Raise AlreadyThere if a file would be overwritten, except files of an interrupted run."""
     there = {path for path in map(Path, (*made, _STORE)) if os.path.lexists(path)}
     ours = {path for path in there if _has_contents(path, made)}
     others = there - ours
     if Path(_CONFIG) in ours:
-        # Its store may be incomplete; a complete one is refused when it is opened.
+        # Its store may be incomplete; a complete store is refused when it is opened.
         others -= {Path(_STORE)}
     if others:
         raise _already(there if Path(_CONFIG) in others else others)
 
 
 def _refuse_early(fleet: str) -> None:
-    """Refuse existing files before asking questions, except those of an interrupted run."""
+    """Refuse existing files before any question, except for files of an interrupted run."""
     made = _files("", starting.StarterChoices(fleet, "tickets"))
     ours = [name for name in made if name != _CONFIG and _has_contents(Path(name), made)]
     if len(ours) < len(made) - 1:

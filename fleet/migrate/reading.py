@@ -1,4 +1,4 @@
-"""Read a file of another system, and collect what the import changes or cannot read."""
+"""Read a file of another system; collect the changes of the import, and the errors."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,44 +25,44 @@ T = TypeVar("T", bound=dict[str, Any] | list[Any])
 
 @dataclass(frozen=True)
 class Change:
-    """A setting with another meaning after the import, or without any."""
+    """A setting whose meaning changes in the import, or that is lost."""
 
     kind: Kind
     what: str
     now: str
     place: Span
     names: tuple[str, ...] = ()
-    """The recorded names to which it applies."""
+    """The recorded names that the change affects."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import; no text if the file has errors."""
+    """The result of an import; `text` is None if the file has errors."""
 
     document: Document
     text: str | None = None
     changes: tuple[Change, ...] = ()
     findings: tuple[Finding, ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()
-    """Programs that it refers to: paths relative to its own folder, and contents."""
+    """Programs that fleet.yaml refers to: relative path and content of each."""
 
 
 class Foreign(ConfigSection):
-    """A part of a file of another system: keys that fleet does not know are allowed."""
+    """Part of a file of another system, in which unknown keys are permitted."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 @dataclass
 class ImportNotes:
-    """A file, and the changes and findings of its import."""
+    """A file, and the changes and errors of its import."""
 
     document: Document
     text: str = ""
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
-    """Contents of files for long commands, by path."""
+    """Path of a file for a long command to its content."""
 
     def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
         """Note a change of meaning."""
@@ -86,7 +86,7 @@ class ImportNotes:
         return kind()
 
     def imported(self, written: YamlBlock) -> Imported:
-        """Return a file with its changes, in the order of the file; no text if it has errors."""
+        """Return the import, with changes in the order of the file; no text if it has errors."""
         if self.findings:
             return Imported(self.document, findings=in_order(self.findings, self.document.name))
         unique = dict.fromkeys(self.changes)
@@ -96,7 +96,7 @@ class ImportNotes:
 
 
 def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> ImportNotes:
-    """Return the text of a file, for YAML with its positions; all that is wrong is noted."""
+    """Return the notes for a file, with positions for YAML; errors of the file are noted."""
     text = decoded(content, name, "is this the right file?")
     if isinstance(text, Finding):
         return ImportNotes(
@@ -111,13 +111,13 @@ def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> ImportNotes
 
 
 def fleet_yaml(system: str, name: str, fleet: str, sections: Mapping[str, object]) -> YamlBlock:
-    """Return an imported fleet.yaml with those sections that are not None."""
+    """Return an imported fleet.yaml with the sections that are not None."""
     above = f"Written by `fleet import {system}` from {name}: read it before use."
     return YamlBlock({"fleet": fleet, **present(sections)}, [above])
 
 
 def changes_to_text(changes: Iterable[Change]) -> str:
-    """Return one line per change, in the format that editors and terminals can jump to."""
+    """Return one line per change, with a position that editors and terminals can open."""
     lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_list_names(c)}" for c in changes)
     return "\n".join(line.replace("\n", "\\n") for line in lines)
 

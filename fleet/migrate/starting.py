@@ -1,4 +1,4 @@
-"""Write the initial files of a fleet: the minimum of keys to plan, each with a comment."""
+"""Write the initial files of a fleet: only the keys that a plan needs, each with a comment."""
 
 import json
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ Cloud = Literal["sim", "local", "hcloud", "aws"]
 Size = Literal["small", "medium", "big"]
 
 PAID = frozenset({"hcloud", "aws"})
-"""Clouds that a recording does not use: they cost money, and no worker could register."""
+"""Clouds that a recorded queue cannot use: they cost money, and no worker could register."""
 URLS = {"debusine": "https://debusine.example.org", "copr": "https://copr.example.org"}
-"""Example servers, by the kind of queue."""
+"""Kind of queue to the URL of an example server."""
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,29 @@ class StarterChoices:
 
     @property
     def address(self) -> str:
-        """Return the server of the queue; an example if not named."""
+        """Return the URL of the queue's server; an example if the user gave no URL."""
         return self.url or URLS.get(self.queue, "")
 
 
 def fleet_yaml(choice: StarterChoices) -> str:
-    """Return a fleet.yaml that validates, with a comment at each key."""
+    """Return a valid fleet.yaml, with a comment at each key."""
     return _fill("fleet.yaml", choice)
 
 
 def files_beside(choice: StarterChoices) -> dict[str, str]:
-    """Return the files beside a fleet.yaml, by their names."""
+    """Return name to content of the files next to fleet.yaml."""
     names = [".gitignore", ".gitlab-ci.yml", "README.md"]
     names += ["world.json"] if choice.queue == "recorded" else []
     return {name: _fill(name, choice) for name in names}
 
 
 def steps(choice: StarterChoices) -> list[str]:
-    """Return the steps before the first machine, in order: each a command or an edit."""
+    """Return the steps before the first machine, in order: each is a command or an edit."""
     return _fill("steps", choice).splitlines()
 
 
 def _fill(template: str, choice: StarterChoices) -> str:
-    """Return the text of a template in the folder `templates`."""
+    """Return the text of a template from the folder `templates`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -1,4 +1,4 @@
-"""Write an imported fleet.yaml with comments, and move the common parts of pools to templates."""
+"""Write an imported fleet.yaml with comments; move common parts of pools to templates."""
 
 import json
 import re
@@ -22,18 +22,18 @@ class YamlBlock:
     """A value that is written over several lines, with comments above and below."""
 
     value: Any
-    """A mapping, a list whose items are blocks, or a scalar; other values are on one line."""
+    """A mapping, a list of blocks, or a scalar; all other values are on one line."""
     above: list[str] = field(default_factory=list)
     below: list[str] = field(default_factory=list)
 
 
 def present(entries: Mapping[str, object]) -> dict[str, Any]:
-    """Return the entries that have a value."""
+    """Return the entries whose value is not None."""
     return {key: value for key, value in entries.items() if value is not None}
 
 
 def to_text(document: YamlBlock) -> str:
-    """Return the text of a file; a blank line is above each section."""
+    """Return the text of a file, with a blank line above each section."""
     lines = [*comments(document.above), *_write_lines(document, 0)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -60,7 +60,7 @@ def _write_lines(block: YamlBlock, indent: int) -> Iterator[str]:
 
 
 def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Yield comment lines of screen width; the text stays within the comment."""
+    """Yield comment lines that fit the width of a screen, from texts with any characters."""
     for text in texts:
         line = "#"
         for word in comment_text(text).split(" "):
@@ -72,12 +72,12 @@ def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
 
 
 def comment_text(text: str) -> str:
-    """Return a text for a comment: on one line, without control codes."""
+    """Return a text for a comment: on one line, without control characters."""
     return _UNPRINTABLE.sub("?", re.sub(r"\s+", " ", text)).strip()
 
 
 def flow(value: object) -> str:
-    """Return a value on one line."""
+    """Return a value as YAML on one line."""
     match value:
         case Mapping():
             return "{" + ", ".join(f"{scalar(k)}: {flow(v)}" for k, v in value.items()) + "}"
@@ -88,7 +88,7 @@ def flow(value: object) -> str:
 
 
 def scalar(value: object) -> str:
-    """Return a scalar that reads back as itself."""
+    """Return a scalar as YAML that parses to the same scalar."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
     text = str(value)
@@ -99,22 +99,22 @@ def scalar(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as messages quote it, on one line."""
+    """Return a value on one line, as messages quote it."""
     return comment_text(flow(value))
 
 
 def duration(seconds: int) -> str:
-    """Return a duration the way fleet.yaml writes it."""
+    """Return a duration in the syntax of fleet.yaml."""
     return written(seconds, DURATION_PATTERN)
 
 
 def size(mebibytes: int) -> str:
-    """Return a size the way fleet.yaml writes it."""
+    """Return a size in the syntax of fleet.yaml."""
     return written(mebibytes, SIZE_PATTERN)
 
 
 def name_of(text: str, taken: Iterable[str] = ()) -> str:
-    """Return a valid name for fleet.yaml, as close to the text as possible, not one of `taken`."""
+    """Return a valid name for fleet.yaml, similar to the text and not in `taken`."""
     slug = _slug(text)
     name = slug[:_NAME_LENGTH].strip("-")
     used, number = frozenset(taken), 1
@@ -126,7 +126,7 @@ def name_of(text: str, taken: Iterable[str] = ()) -> str:
 
 
 def renaming(text: str, name: str) -> str:
-    """Return the message about a new name, and whether it was cut."""
+    """Return the message about a new name, and whether the name was cut."""
     cut = f", cut to {_NAME_LENGTH} characters" * (len(_slug(text)) > _NAME_LENGTH)
     return f"now called {name}{cut}"
 
@@ -137,21 +137,21 @@ def _slug(text: str) -> str:
 
 
 _MIN_SAVED = 150
-"""Minimum characters that a template has to save."""
+"""Minimum characters that a template must save."""
 _MAX_GROUPS = 200
-"""Maximum groups of pools compared at a time."""
+"""Maximum groups of pools to compare at a time."""
 _COMMENT = "#"
 _Part = tuple[str, str, str]
-"""A key, the key below it if any, and the value; or a comment."""
+"""A key, the key below it or "", and the value; or a comment."""
 _Parts = dict[_Part, Any]
 _Group = frozenset[int]
 T = TypeVar("T")
 
 
 def share(pools: Mapping[str, YamlBlock], base: str, *outer: str) -> dict[str, YamlBlock]:
-    """Move common parts of pools into templates, and return these, the widest first.
+    """Move common parts of pools into templates; return the templates, the widest first.
 
-    `base` is the name of the template of all pools; `outer` are templates that all extend.
+    `base` is the name for a template of all pools; all templates extend the templates `outer`.
     """
     sharing = _Sharing(pools, {base, *outer})
     sharing.split(frozenset(range(len(pools))), base, [*outer])
@@ -170,7 +170,7 @@ class _Sharing:
         self._words = [dict.fromkeys(filter(None, each)) for each in words]
 
     def split(self, members: _Group, name: str, outer: list[str]) -> None:
-        """Write the template of these pools, then those of groups among them."""
+        """Write the template of these pools, then the templates of groups among these pools."""
         common = _common_items([self._left[number] for number in sorted(members)])
         if _count_saved(common, members) >= _MIN_SAVED:
             shared = {part: self._left[min(members)][part] for part in common}
@@ -202,7 +202,7 @@ class _Sharing:
         return frozenset()
 
     def _name(self, group: _Group) -> str:
-        """Return a name from the common words of these pools' names, or from the keys."""
+        """Return a name from the common words of the pools' names, or from the common keys."""
         words = _common_items([self._words[number] for number in sorted(group)])
         of_all = {*_common_items(self._words)}
         parts = _common_items([self._left[number] for number in sorted(group)])
@@ -215,7 +215,7 @@ class _Sharing:
 
 
 def _common_items(several: Sequence[Collection[T]]) -> list[T]:
-    """Return the common items, in the order of the first; none for a single collection."""
+    """Return the common items in the order of the first collection; empty for one collection."""
     first, *others = several or [[]]
     return [each for each in first if others and all(each in other for other in others)]
 
