@@ -1,4 +1,4 @@
-"""Replay recorded demand under this fleet.yaml, and compare it with another."""
+"""Replay recorded demand under this fleet.yaml, and compare it with another fleet.yaml."""
 
 import argparse
 import re
@@ -57,7 +57,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the simulation's result; exit 1 if the history has no usable moment."""
+    """Print the simulation's result; raises FileUnreadable if no recorded moment is usable."""
     config = load_config(args, console)
     history = recorded(args, config.fleet)
     task = SimulationInputs(config.fleet, args.seed)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _change(text: str) -> str:
-    """Return a key and its value as a line of fleet.yaml."""
+    """Return a line of fleet.yaml for the argument KEY=VALUE."""
     found = re.fullmatch(r"([^\s.=]+(?:\.[^\s.=]+){0,30})=(.*)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, as cadence=5m")

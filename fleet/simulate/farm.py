@@ -1,8 +1,8 @@
-"""The scripted world that executes a plan: machines boot, a queue assigns, work ends.
+"""Simulate the systems that execute a plan: machines boot, a queue assigns work, work ends.
 
-Only systems outside of fleet are simulated. `planner/transitions.py` changes the facts; here is
-when each event occurs, by the history. Unchanged facts since the last observation are the same
-objects, so that the cost of observing is proportional to the changes.
+Only systems outside of fleet are simulated. `planner/transitions.py` changes the facts; this
+module decides when each event occurs, according to the history. Facts that did not change since
+the last observation are the same objects, so that an observation costs time only for changes.
 """
 
 from collections import defaultdict, deque
@@ -62,12 +62,12 @@ _NO_STOCK_FOR = timedelta(minutes=30)
 _SECOND = timedelta(seconds=1)
 _NO_REQUEST = Request(id="unknown")
 _ADDRESS = "192.0.2.1"
-"""An address reserved for documentation: a cloud machine has an address once it runs."""
+"""An address for documentation (RFC 5737), because a running cloud machine has an address."""
 Fate = Literal["deleted", "taken"]
 
 
 class Starting(NamedTuple):
-    """Work that started for the first time."""
+    """A job that started for the first time."""
 
     job: PastRequest
     at: datetime
@@ -75,18 +75,18 @@ class Starting(NamedTuple):
 
 @dataclass
 class FarmEvents:
-    """Events since they were last forgotten."""
+    """Events since the last call of `forget`."""
 
     starts: list[Starting] = field(default_factory=list)
     withdrawn: list[PastRequest] = field(default_factory=list)
     gone: list[tuple[Box, datetime, Fate]] = field(default_factory=list)
     created: list[Box] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Pool and machine type of creations that the provider refused."""
+    """Pool and machine type of each creation that the provider refused."""
 
 
 class Farm:
-    """All systems outside of fleet, from the moment of a first world on."""
+    """All systems outside of fleet, starting from a first world."""
 
     def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
         self.fleet = fleet
@@ -94,13 +94,13 @@ class Farm:
         self.noted = FarmEvents()
         self.boxes: dict[str, Box] = {}
         self.changed = True
-        """A change was observed since this was last set to False."""
+        """Whether a fact changed since the last observation."""
         self.assumed = 0
-        """Number of jobs assumed to run for an hour."""
+        """Number of jobs that were assumed to run for an hour."""
         self.scaled = 0
-        """Number of jobs whose time was computed for another machine type."""
+        """Number of jobs whose duration was computed for another machine type."""
         self.unscaled = 0
-        """Number of jobs assumed to have equal durations on another machine type."""
+        """Number of jobs that were assumed to take as long on another machine type."""
         self._seed = seed
         self._boots: defaultdict[tuple[str, str], deque[int]] = defaultdict(
             lambda: deque(maxlen=_LATEST_BOOTS)
@@ -112,7 +112,7 @@ class Farm:
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._turns = count()
         self._again: set[str] = set()
-        """Requests that started once and wait or run again: their machine was taken back."""
+        """Requests that wait or run again after their machine was taken back."""
         self._attempts: dict[tuple[str, str, str], deque[Attempt]] = {}
         self._stacks: dict[str, Stack] = {}
         self._made = 0
@@ -123,10 +123,10 @@ class Farm:
         self.learn(world)
         self._take_over(world)
 
-    # Events of the outside
+    # Events that fleet does not cause.
 
     def learn(self, facts: World) -> None:
-        """Apply facts that fleet does not decide."""
+        """Apply facts that fleet does not decide, such as prices and images."""
         self._facts = facts
         self._durations = Durations(self.fleet, facts)
         self._queues.learn(facts)
@@ -139,11 +139,11 @@ class Farm:
         self.changed = True
 
     def boot_took(self, took: BootDuration) -> None:
-        """Record the boot time of a machine."""
+        """Record the boot time of a machine, for later machines."""
         self._boots[took.pool, took.type].append(took.seconds)
 
     def refuse(self, refused: Refused) -> None:
-        """Record that a provider had no machine of a type, or has them again."""
+        """Record that a provider has no machine of a type, or has such machines again."""
         key = (self._provider_of(refused.pool), refused.type, refused.market)
         if refused.is_over:
             self._out.pop(key, None)
@@ -151,12 +151,12 @@ class Farm:
             self._out[key] = refused.at + _NO_STOCK_FOR
 
     def lose_spot(self, lost: Lost) -> None:
-        """Record the rate at which spot machines are taken back."""
+        """Record how often spot machines are taken back."""
         self._spot_seconds += lost.seconds
         self._spot_lost += lost.lost
 
     def arrive(self, job: PastRequest) -> None:
-        """Queue a job, or continue it if it runs at the start of the history."""
+        """Queue a job; if its worker already runs it at the start of the history, continue it."""
         self.changed = True
         box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
         if box is not None and box.job is None and box.running is not None:
@@ -170,28 +170,28 @@ class Farm:
             self._enter(job)
 
     def end_unexplained(self) -> None:
-        """End work without a known job that runs at the start, after an hour."""
+        """Let unknown work that runs at the start of the history end after an hour."""
         for box in self.boxes.values():
             if box.worker and is_busy(box.worker) and box.job is None and box.takes_work:
                 job = PastRequest(box.running or "", "", _NO_REQUEST, self.now)
                 self._end_at(box, job, self.now + timedelta(seconds=USUAL))
 
     def _enter(self, job: PastRequest) -> None:
-        """Queue a request for the first worker that fits."""
+        """Queue a request, or start it if a free worker fits."""
         self.changed = True
         box = self._queues.enter(job, self.now)
         if box is not None:
             self._begin(box, job)
 
     def advance(self, until: datetime) -> None:
-        """Advance the time with all events until then."""
+        """Advance the time, and let all events until then occur."""
         while self._heap and self._heap[0][0] <= until:
             self.now, _, occur = heappop(self._heap)
             occur()
         self.now = until
 
     def forget(self) -> None:
-        """Forget the noted events."""
+        """Clear the recorded events."""
         self.noted = FarmEvents()
 
     @property
@@ -205,15 +205,15 @@ class Farm:
         """Return the number of waiting requests."""
         return sum(map(len, self._queues.waiting.values()))
 
-    # Durations, and the stock of providers
+    # Durations, and the stock of providers.
 
     def _is_sold_out(self, box: Box) -> bool:
-        """Return whether the provider had no machine of this type at this time."""
+        """Return whether the provider has no machine of this type now."""
         until = self._out.get((box.provider, box.type, box.market))
         return until is not None and self.now < until
 
     def _boot_seconds(self, box: Box) -> int:
-        """Return the next recorded boot time of the pool and type, else the usual one."""
+        """Return the next recorded boot time of this pool and type in seconds, else the usual."""
         recorded = self._boots.get((box.pool, box.type))
         if not recorded:
             pool = self.fleet.pools.get(box.pool)
@@ -223,7 +223,7 @@ class Farm:
         return recorded[turn % len(recorded)]
 
     def _seconds_on(self, job: PastRequest, box: Box) -> int:
-        """Return the duration of a job on a machine, possibly of another type than its own."""
+        """Return the duration of a job on a machine, in seconds, scaled to the machine's type."""
         expected, timing = self._durations.of(job.queue, job.request)
         kind = self._kind(box.pool, box.type)
         if job.seconds is None:
@@ -253,10 +253,10 @@ class Farm:
             self._kinds[key] = kind_at(self.fleet, pool, name)
         return self._kinds[key]
 
-    # Observations of fleet
+    # Observations by fleet.
 
     def observe(self, ledger: Ledger | Unknown) -> World:
-        """Return the world as fleet would see it now."""
+        """Return the world as fleet would observe it now."""
         self.changed = False
         by_registry: defaultdict[str, list[Worker]] = defaultdict(list)
         by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
@@ -306,10 +306,10 @@ class Farm:
             workers=tuple(workers) if name in self._own_registries else None,
         )
 
-    # Actions of fleet
+    # Actions of fleet.
 
     def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan, as far as the outside allows."""
+        """Execute a plan, as far as the simulated systems permit."""
         departures = departures_after(self._departures, plan)
         for action in plan.actions:
             match action:
@@ -333,11 +333,11 @@ class Farm:
         self.note_run()
 
     def note_run(self) -> None:
-        """Record a run; a skipped run without actions counts like any other."""
+        """Record a run, executed or skipped."""
         self._runs = [*self._runs[-_LATEST_RUNS + 1 :], self.now]
 
     def _assign_tickets(self, plan: Plan) -> None:
-        """Assign the plan's machines to tickets: fleet itself assigns these."""
+        """Start tickets on the plan's machines: fleet itself assigns machines to tickets."""
         for signature in plan.signatures:
             if signature.queue not in self._queues.desks:
                 continue
@@ -418,7 +418,7 @@ class Farm:
             self._stacks[box.pool] = change_stack(stack, gone=[name])
         self.noted.gone.append((box, self.now, how))
 
-    # Life of machines and work
+    # Machines and work over time.
 
     def _schedule_event(self, at: datetime, occur: Callable[[], None]) -> None:
         heappush(self._heap, (at, next(self._turns), occur))
@@ -427,7 +427,7 @@ class Farm:
         self._schedule_event(at, partial(self._register, box))
 
     def _end_at(self, box: Box, job: PastRequest, at: datetime) -> None:
-        """Let a worker's current work, on a request, end at a moment."""
+        """Schedule the end of a worker's current request."""
         box.job = job
         self._schedule_event(at, partial(self._end, box, job))
 
@@ -450,7 +450,7 @@ class Farm:
         self._give(box)
 
     def _give(self, box: Box) -> None:
-        """Assign to a worker the first fitting request in its queues, or let it wait."""
+        """Assign the first fitting request of its queues to a worker, else mark it as free."""
         if not box.is_free:
             return
         job = self._queues.first_for(box)
@@ -487,19 +487,19 @@ class Farm:
             box.worker = end_work(box.worker, self.now)
 
     def _began(self, box: Box) -> datetime:
-        """Return the start time of a worker's current work; now if it is idle."""
+        """Return the start time of a worker's current work; the current time if it is idle."""
         worker = box.worker
         if worker is None or not is_busy(worker):
             return self.now
         return (worker.work.started_at if worker.work else None) or worker.since or self._start
 
     def busy_since_start(self, box: Box) -> int:
-        """Return the busy seconds of a worker until now."""
+        """Return the busy seconds of a worker from the start of the simulation until now."""
         since = max(self._began(box), self._start)
         return box.busy_seconds + int((self.now - since).total_seconds())
 
     def _lose(self, box: Box) -> None:
-        """Take a machine back; its request waits again, and restarts from the beginning."""
+        """Take back a spot machine; its request waits again and will start from the beginning."""
         if not self._is_here(box):
             return
         job = box.job
@@ -515,10 +515,10 @@ class Farm:
             if job.key not in self._again:
                 self.noted.withdrawn.append(job)
 
-    # The first world
+    # The first world.
 
     def _provider_of(self, pool: str) -> str:
-        """Return the provider of a pool, also of a removed one with a stack."""
+        """Return the provider of a pool; for a removed pool, the provider of its stack, or ""."""
         declared = self.fleet.pools.get(pool)
         if isinstance(declared, Pool):
             return declared.provider
@@ -572,7 +572,7 @@ class Farm:
         box = self.boxes.get(worker.machine or worker.name)
         if box is None:
             if worker.machine is not None and not worker.static:
-                return  # its machine is gone: it is only remembered
+                return  # its machine is deleted
             box = self.boxes[worker.name] = Box(worker.name, worker.pool or "", registry)
         elif box.is_registered:
             return

@@ -1,6 +1,6 @@
 """The results of a simulation: waits, money, hours, guards, and slower requests.
 
-A wait is accurate to three digits, so that memory does not grow with the length of the history.
+Waits are rounded to three digits, so that memory use does not grow with the history's length.
 """
 
 from collections import Counter
@@ -55,12 +55,12 @@ class PoolFigures(Value):
 
     @property
     def idle_share(self) -> float | None:
-        """Return boot and idle time as a part of machine time, in percent; None: no time."""
+        """Return boot and idle time as percentage of machine time; None without machine time."""
         return 100 * (1 - self.busy_seconds / self.seconds) if self.seconds else None
 
 
 class GuardFigures(Value):
-    """The number of times that a guard withheld changes."""
+    """The number of runs in which a guard withheld changes."""
 
     guard: str
     pool: str | None
@@ -70,7 +70,7 @@ class GuardFigures(Value):
 
 
 class Point(Value):
-    """Counts from a moment on, until the next point."""
+    """Maximum counts from a time on, until the next point."""
 
     at: Moment
     waiting: int = Field(description="Maximum number of waiting requests at the same time.")
@@ -99,12 +99,12 @@ class Side(Value):
 
     @property
     def idle_share(self) -> float | None:
-        """Return boot and idle time as a part of machine time, in percent; None: no time."""
+        """Return boot and idle time as percentage of machine time; None without machine time."""
         return 100 * (1 - self.busy_seconds / self.seconds) if self.seconds else None
 
 
 class Worse(Value):
-    """A request that waits longer than before."""
+    """A request that waits longer than before the change."""
 
     request: str
     before: int | None = Field(description="Seconds; None: it never started.")
@@ -112,7 +112,7 @@ class Worse(Value):
 
 
 class Simulation(Value):
-    """Recorded demand under one fleet.yaml, or under two."""
+    """The results of recorded demand under one fleet.yaml, or under two."""
 
     format: Literal["fleet-simulation-1"] = "fleet-simulation-1"
     fleet: str
@@ -142,16 +142,16 @@ class Simulation(Value):
 
     @property
     def is_short(self) -> bool:
-        """Return whether less than a day was replayed: demand varies over the day."""
+        """Return whether less than a day was replayed, although demand varies over the day."""
         return self.end - self.start < _DAY
 
     def with_limits(self) -> "Simulation":
-        """Return the simulation with its limits."""
+        """Return the simulation with a list of its limits."""
         return self.altered(unknown=tuple(_limits(self)))
 
 
 def _limits(simulation: Simulation) -> Iterator[str]:
-    """Yield the limits of a simulation, and the assumptions of this one."""
+    """Yield the limits of all simulations, and the assumptions of this simulation."""
     if simulation.is_short:
         length = write_duration(simulation.end - simulation.start)
         yield (
@@ -196,13 +196,13 @@ def _limits(simulation: Simulation) -> Iterator[str]:
 
 @dataclass
 class WaitCounter:
-    """A histogram of waits, to three digits."""
+    """A histogram of waits that are rounded to three digits."""
 
     counts: Counter[int] = field(default_factory=Counter)
     never: int = 0
 
     def add(self, seconds: int | None) -> None:
-        """Count a wait; None: it never ended."""
+        """Count a wait in seconds; None for a request that never started."""
         if seconds is None:
             self.never += 1
         else:
@@ -226,7 +226,7 @@ class WaitCounter:
 
 
 def owner_rows(counters: dict[str, WaitCounter]) -> tuple[WaitFigures, ...]:
-    """Return the owners with most requests, and all others in one row."""
+    """Return a row for each of the owners with most requests, and one row for all others."""
 
     def weight(name: str) -> tuple[int, str]:
         return -(counters[name].counts.total() + counters[name].never), name
@@ -252,13 +252,13 @@ class Series:
         self._last: list[int | Decimal] = [0, 0, Decimal(0)]
 
     def add(self, at: datetime, *figures: int | Decimal) -> None:
-        """Record the counts from now on."""
+        """Record the counts that are valid from this time on."""
         nth = self._extend_to(at)
         self._points[nth] = [max(each) for each in zip(self._points[nth], figures, strict=True)]
         self._last = [*figures]
 
     def points(self, end: datetime) -> tuple[Point, ...]:
-        """Return all points up to the end."""
+        """Return all points until the end."""
         self._extend_to(end)
         names = ("waiting", "machines", "rate")
         return tuple(
@@ -269,7 +269,7 @@ class Series:
         )
 
     def _extend_to(self, at: datetime) -> int:
-        """Fill the points up to a time with the previous counts; return the point of the time."""
+        """Fill the points up to a time with the previous counts; return the index at that time."""
         nth = int((at - self._start) / self._length)
         while nth >= _MOST_POINTS:
             pairs = zip(self._points[::2], [*self._points[1::2], []], strict=False)
@@ -282,7 +282,7 @@ class Series:
 
 
 class Pairs:
-    """Waits of the same requests before and after; only requests without a pair are kept."""
+    """Waits of the same requests before and after a change; only unpaired waits are stored."""
 
     def __init__(self) -> None:
         self._open: tuple[dict[str, int | None], dict[str, int | None]] = ({}, {})
@@ -290,7 +290,7 @@ class Pairs:
         self.worse = self.better = 0
 
     def add(self, side: int, key: str, wait: int | None) -> None:
-        """Record a wait of one side (0: before, 1: after); None: it never ended."""
+        """Record a wait of one side (0: before, 1: after); None if the request never started."""
         other = self._open[1 - side]
         if key not in other:
             self._open[side][key] = wait
@@ -309,7 +309,7 @@ class Pairs:
             self.better += 1
 
     def worst(self) -> tuple[Worse, ...]:
-        """Return the requests with the largest increase."""
+        """Return the requests whose wait increased most."""
         entries: Iterable[tuple[float, str, int | None, int | None]] = sorted(
             self._worst, key=lambda entry: (-entry[0], entry[1])
         )
@@ -328,7 +328,7 @@ def _three_digits(seconds: int) -> int:
 
 
 def _waits_at(places: list[int], counts: Counter[int], ranks: list[int]) -> list[int]:
-    """Return the waits at these ranks of the sorted waits; ranks are sorted."""
+    """Return the waits at these ranks, in the order of all waits; ranks must be sorted."""
     found: list[int] = []
     passed = 0
     for place in places:

@@ -1,7 +1,7 @@
 """Match waiting requests to free workers as the queues do, one event at a time.
 
-A free worker gets the first fitting request of its queues. A new request gets the first free
-worker that fits, by name. Workers and requests with equal properties are matched once.
+A free worker gets the first fitting request of its queues. A new request gets the free worker that
+is first by name among the fitting ones. Equal workers and equal requests are matched only once.
 """
 
 from collections import defaultdict
@@ -35,50 +35,50 @@ from fleet.tagrules.offers import (
 )
 
 _MAX_FITS = 200_000
-"""Maximum remembered pairs of a requirement and a class: about 40 MB."""
+"""Maximum cached pairs of a requirement and a class of workers: about 40 MB."""
 _UNAVAILABLE_STATES = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
 
 
 @dataclass(slots=True, eq=False)
 class Box:
-    """A machine with its worker, or a worker alone (of a static pool, or without a pool)."""
+    """A machine with its worker, or a worker without a machine (for example of a static pool)."""
 
     name: str
     pool: str
     registry: str
-    """The queue or provider where its worker registers."""
+    """The queue or provider at which the worker registers."""
     provider: str = ""
     type: str = ""
     market: Market = "on-demand"
     inputs: WorkerInputs | None = None
     machine: Machine | None = None
     worker: Worker | None = None
-    """None: its registry does not know it yet."""
+    """The worker; None before the queue or provider knows the worker."""
     job: PastRequest | None = None
-    """Its request; None: idle, or its work is known from the first world only."""
+    """The request that the worker runs; None if idle or if the first world has no details."""
     number: int = -1
-    """Number of its class; -1: no class, and no work."""
+    """Index of the class of equal workers; -1 before classification."""
     busy_seconds: int = 0
-    """Total busy time, up to the end of its last work."""
+    """Busy time in seconds, until the end of the latest work."""
 
     @property
     def is_registered(self) -> bool:
-        """Return whether its worker has registered."""
+        """Return whether the worker has registered."""
         return self.worker is not None and self.worker.state is not WorkerState.ENROLLED
 
     @property
     def takes_work(self) -> bool:
-        """Return whether its worker is on, or has not registered yet."""
+        """Return whether the worker can run work; True if the worker does not exist yet."""
         return self.worker is None or self.worker.state not in _UNAVAILABLE_STATES
 
     @property
     def running(self) -> str | None:
-        """Return the id of the request that it runs."""
+        """Return the id of the request that the worker runs; None if idle."""
         return self.worker.running if self.worker else None
 
     @property
     def is_free(self) -> bool:
-        """Return whether it accepts work now."""
+        """Return whether the worker accepts work now."""
         worker = self.worker
         return (
             worker is not None
@@ -90,7 +90,7 @@ class Box:
 
 
 class Class(NamedTuple):
-    """Interchangeable workers: each fits the same requests."""
+    """Interchangeable workers, which fit the same requests."""
 
     queues: frozenset[str]
     offer: Offer
@@ -103,7 +103,7 @@ class Line:
     queue: str
     ask: Ask
     heap: list[tuple[Order, str]] = field(default_factory=list)
-    """Entries of requests that no longer wait are stale."""
+    """A heap, which may still have requests that no longer wait."""
 
 
 class Queueing:
@@ -113,7 +113,7 @@ class Queueing:
         self._fleet = fleet
         self.waiting: dict[str, dict[str, PastRequest]] = {name: {} for name in fleet.queues}
         self.desks = {n for n, q in fleet.queues.items() if isinstance(q, TicketQueue)}
-        """Queues whose requests fleet itself assigns."""
+        """Queues whose requests fleet itself assigns: tickets."""
         self._orders: dict[str, Order] = {}
         self._lines: dict[tuple[str, Ask], Line] = {}
         self._free: defaultdict[int, dict[str, Box]] = defaultdict(dict)
@@ -123,7 +123,7 @@ class Queueing:
         self._rules_of: date | None = None
 
     def learn(self, facts: World) -> None:
-        """Apply facts about rules and images; all workers have to be classified again."""
+        """Apply facts about rules and images; the caller must classify all workers again."""
         self._facts = facts
         self._contexts = {
             name: context_of(self._fleet, name, demand) for name, demand in facts.demands()
@@ -147,7 +147,7 @@ class Queueing:
             yield from boxes.values()
 
     def enter(self, job: PastRequest, now: datetime) -> Box | None:
-        """Queue a request; return the free worker that its queue assigns it to, if any."""
+        """Queue a request; return the free worker that the queue assigns to it, or None."""
         self.waiting[job.queue][job.key] = job
         line = self._queue(job, now)
         number = None if line is None else self._first_free(line)
@@ -161,7 +161,7 @@ class Queueing:
         return self.waiting[job.queue].pop(job.key, None) is not None
 
     def first_for(self, box: Box) -> PastRequest | None:
-        """Return the first request in the queues that fits a worker; None: none fits."""
+        """Return the first request in the worker's queues that fits; None if no request fits."""
         first: tuple[Order, str] | None = None
         found: Line | None = None
         for key, line in list(self._lines.items()):
@@ -175,16 +175,16 @@ class Queueing:
         return None if first is None or found is None else self.waiting[found.queue][first[1]]
 
     def add_free(self, box: Box) -> None:
-        """Add a worker to the free ones."""
+        """Add a worker to the free workers."""
         self._free[box.number][box.name] = box
 
     def remove_free(self, box: Box) -> None:
-        """Remove a worker from the free ones."""
+        """Remove a worker from the free workers."""
         if box.number >= 0:
             self._free[box.number].pop(box.name, None)
 
     def classify(self, box: Box) -> None:
-        """Determine the queues and the offer of a worker."""
+        """Determine the class of a worker: its queues and its offer."""
         self.remove_free(box)
         provides = box.worker.provides if box.worker else ()
         requires = box.worker.requires if box.worker else ()
@@ -217,7 +217,7 @@ class Queueing:
         return self._classes.index(found)
 
     def _queue(self, job: PastRequest, now: datetime) -> Line | None:
-        """Add a request to its line; None if its queue assigns it to no worker."""
+        """Add a request to its line; return None if the queue assigns the request to no worker."""
         if self._rules_of != now.date():
             self._rules_of = now.date()
             self._judge = judge_of(self._fleet, self._facts.altered(time=now))
@@ -244,7 +244,7 @@ class Queueing:
         return found and line.queue in self._classes[number].queues
 
     def _first_free(self, line: Line) -> int | None:
-        """Return the class whose first free worker is first by name; None: no worker fits."""
+        """Return the fitting class with the first free worker by name; None if no worker fits."""
         fitting = (
             number
             for number, boxes in self._free.items()

@@ -1,7 +1,7 @@
 """Step through recorded demand with the functions that `fleet plan` calls.
 
-A run of fleet is simulated at each `cadence`. A run is skipped if nothing can have changed since
-the last run without actions (`_Rest`): its plan would be the same.
+A run of fleet is simulated at each `cadence`. A run is skipped if no fact can have changed since
+the last run without actions (`_Rest`), because its plan would be the same.
 """
 
 from collections import Counter, defaultdict
@@ -51,7 +51,7 @@ from fleet.simulate.figures import (
 from fleet.simulate.queueing import Box
 
 _LEAST_DELETE_SECONDS = 1
-"""Seconds that a deletion takes if no run was measured: it ends after the run's start."""
+"""Seconds that a deletion takes if no duration was measured."""
 _NO_OWNER = "no owner"
 
 
@@ -62,15 +62,15 @@ class SimulationInputs:
     fleet: Fleet
     seed: int = 0
     skips: bool = True
-    """Skip runs without actions; the result is the same."""
+    """Whether to skip runs that can have no actions; the result is the same."""
 
 
 Waited = Callable[[str, int | None], None]
-"""Called with the key of a job and its wait in seconds; None: it never started."""
+"""Function that gets the key of a job and its wait in seconds; None if it never started."""
 
 
 class Read(NamedTuple):
-    """The input that was read: number of moments, the last one, and `KnownHistory.unseen`."""
+    """Totals of the input: number of moments, time of the last, and `KnownHistory.unseen`."""
 
     worlds: int
     end: datetime
@@ -83,7 +83,7 @@ Told = World | Event | Read | Unknown
 def read_events(worlds: Iterable[World]) -> Iterator[Told]:
     """Yield the initial world of a simulation, the later events, and the totals of the input.
 
-    Or the reason why no simulation can start. The worlds are in order of time.
+    If no simulation can start, yield only the reason. `worlds` are in order of time.
     """
     past, skipped, worlds = KnownHistory(), 0, iter(worlds)
     for first in worlds:
@@ -98,11 +98,11 @@ def read_events(worlds: Iterable[World]) -> Iterator[Told]:
 
 
 Decide = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
-"""Decides in each run; the simulation carries out the plan."""
+"""Function that decides in each run; the simulation executes the plan."""
 
 
 def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
-    """Decide as `fleet plan` does, without the parts that only a saved or shown plan needs."""
+    """Decide like `fleet plan`, without the parts that only a saved or shown plan needs."""
     told = with_price_lists(fleet, world)
     return guard(fleet, reconcile_unsealed(told, world, inventories, explained=False))
 
@@ -115,10 +115,10 @@ def simulate(
     against: str = "",
     changed: Iterable[str] = (),
 ) -> Simulation | Unknown:
-    """Return the result of recorded demand (`read_events`), as `after`; `before`: to compare with.
+    """Return the results of recorded demand (`read_events`), optionally compared with `before`.
 
-    Both sides get each event before either gets the next one. So the history is read once, and
-    only waits without a pair are kept.
+    Both sides get each event before either side gets the next event. So the history is read once,
+    and only unpaired waits are stored.
     """
     first = next(told)
     if isinstance(first, Unknown):
@@ -170,11 +170,11 @@ def simulate(
 
 
 def _ignore(_: str, __: int | None) -> None:
-    """Ignore a wait without a comparison."""
+    """Ignore a wait, if there is no comparison."""
 
 
 def _is_readable(world: World) -> bool:
-    """Return whether a simulation can start with a world."""
+    """Return whether all queues, providers and stacks of a world were readable."""
     if isinstance(world.stacks, Unknown):
         return False
     parts: list[object] = [*world.stacks.values(), *world.providers.values()]
@@ -202,7 +202,7 @@ class Replay:
         self._sums = _ReplayTotals(with_price_lists(fleet, first), first.time)
 
     def feed(self, event: Event) -> None:
-        """Advance to an event, and apply it."""
+        """Advance to the time of an event, and apply the event."""
         self._run_until(event.at)
         self._farm.advance(event.at)
         match event:
@@ -231,7 +231,7 @@ class Replay:
         return self._sums.side(self._farm, end)
 
     def _run_until(self, at: datetime, *, with_last: bool = False) -> None:
-        """Run at each cadence before a moment."""
+        """Simulate a run at each cadence before a time; with `with_last`, also at that time."""
         while self._next < at or (with_last and self._next == at):
             if not self._begun:
                 self._farm.end_unexplained()
@@ -271,7 +271,7 @@ class Replay:
 
 
 def _compute_wait(job: PastRequest, start: datetime) -> int:
-    """Return the wait of a job in seconds; a restarted job does not wait from the beginning."""
+    """Return the wait of a job in seconds, until its first start."""
     since = job.since or job.at
     return max(0, int((start - since).total_seconds()))
 
@@ -291,7 +291,7 @@ class _Rest:
     def after(
         self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan, farm: Farm
     ) -> None:
-        """Update from the observations and decisions of a run."""
+        """Update the time from the observations and decisions of a run."""
         self._until, self._is_sure = None, False
         loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
         if not plan.is_quiet or loud or farm.waits:
@@ -322,7 +322,7 @@ class _Rest:
 def _end_of_reason(
     verdict: WorkerVerdict, life: MachineLife | None, now: datetime
 ) -> datetime | None:
-    """Return the end of the reason that keeps a worker; None: no end without a change."""
+    """Return the end of the reason to keep a worker; None if only a change can end it."""
     reason, since = verdict.reason, verdict.since
     if reason in (Reason.BUSY, Reason.STATIC):
         return None
@@ -330,7 +330,7 @@ def _end_of_reason(
         return now
     if reason in (Reason.IDLE_RECENTLY, Reason.KEPT_FOR_MIN, Reason.KEPT_SPARE):
         end = idle_limit(life).until(life._replace(idle_since=since)) or now
-        # A worker that is kept despite a long idle time is kept for the size of its pool.
+        # If a worker is kept despite a long idle time, the reason is the size of its pool.
         return end if end > now or reason is Reason.IDLE_RECENTLY else None
     if reason is Reason.STARTING:
         ends = (limit.until(life._replace(boots_since=since)) for limit in limits_of(life, "boot"))
@@ -431,14 +431,14 @@ class _ReplayTotals:
         self._most_of_all = 0
         self._guards: dict[tuple[str, str | None, str], list[int]] = {}
         self._deleting = timedelta()
-        """Time that the deletion of a machine takes, which is billed."""
+        """Duration of a deletion, during which the machine is still billed."""
         self._tariffs: dict[tuple[str, str, str, Market], Tariff | None] = {}
         self._series = Series(start, timedelta(seconds=fleet.cadence))
         self.config = ""
         self.runs = 0
 
     def wait(self, job: PastRequest, seconds: int | None) -> None:
-        """Count a wait; None: it never ended."""
+        """Count a wait in seconds; None if the request never started."""
         kind = POWERFUL if self._powerful & {*job.request.required} else ORDINARY
         for counter in (
             self._all,
@@ -449,7 +449,7 @@ class _ReplayTotals:
 
     def see(self, world: World, plan: Plan, farm: Farm) -> None:
         """Record the decisions of a run."""
-        # Not `deleting_seconds`: its margin is for decisions, not for bills.
+        # Do not use `deleting_seconds`, whose margin is for decisions and not for bills.
         self._deleting = timedelta(seconds=world.delete_seconds or _LEAST_DELETE_SECONDS)
         for result in plan.guards:
             if result.result != "passed" and result.withheld:
@@ -461,7 +461,7 @@ class _ReplayTotals:
         self._series.add(farm.now, farm.waits, self._there.total(), plan.cost_after)
 
     def note(self, farm: Farm) -> None:
-        """Add the observations of a farm, and clear them there."""
+        """Add the recorded events of a farm, then clear them in the farm."""
         noted = farm.noted
         if noted.created or noted.gone:
             self._count(farm)
@@ -475,7 +475,7 @@ class _ReplayTotals:
         farm.forget()
 
     def side(self, farm: Farm, end: datetime) -> Side:
-        """Return all figures; existing machines are counted up to the end."""
+        """Return all figures; existing machines count until the end."""
         for box in farm.boxes.values():
             box.busy_seconds = farm.busy_since_start(box)
             self._add_totals(box, end)
@@ -529,7 +529,7 @@ class _ReplayTotals:
         self._most_of_all = max(self._most_of_all, self._there.total())
 
     def _add_totals(self, box: Box, end: datetime) -> None:
-        """Add the totals of a machine since the start."""
+        """Add time and cost of a machine since the start of the simulation."""
         if box.machine is None:
             return
         created = box.machine.created_at or self._start

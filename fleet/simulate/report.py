@@ -28,7 +28,7 @@ _FOLD_TITLE = "Cost, payers and assumptions"
 
 
 def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterator[Block]:
-    """Yield a simulation with its plots; `latest`: it ends where the history does."""
+    """Yield a simulation with plots; `latest`: whether it ends where the history ends."""
     first, *others = _headline(simulation, latest=latest)
     yield Title(bold(first))
     yield from map(line, others)
@@ -37,14 +37,14 @@ def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterato
 
 
 def simulation_to_block(simulation: Simulation) -> str:
-    """Return a simulation as Markdown below a plan: one line, and the rest folded."""
+    """Return a simulation as Markdown for a comment: one line, then all figures, folded."""
     headline = next(_headline(simulation, latest=True))
     whole = Fold(_FOLD_TITLE, [*simulation_blocks(simulation)])
     return document_to_markdown([bold(headline), whole], level=1)
 
 
 def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
-    """Yield the effect of a change, or the cost of a fleet."""
+    """Yield the effect of a change, or the cost of a fleet, as lines of text."""
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = _length(simulation.end - simulation.start)
     over = f"the last {length}" if latest else length
@@ -69,7 +69,7 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
 
 
 def _sections(simulation: Simulation) -> Iterator[Section]:
-    """Yield every table."""
+    """Yield every table of a simulation."""
     sides = [side for side in (simulation.before, simulation.after) if side is not None]
     yield _figures(simulation, sides)
     yield _waits("classes", "Waits by class", "Class", [side.classes for side in sides])
@@ -86,7 +86,7 @@ _QUANTILES = (25, 50, 75, 95)
 
 
 def _panels(simulation: Simulation) -> Iterator[Panel]:
-    """Yield the plots of each figure, before above after, to the same end."""
+    """Yield the plots of each figure, first before the change, then after it."""
     kinds: list[tuple[str, str, str, Callable[[Point], float]]] = [
         ("waiting", "Requests that wait", "requests", lambda point: point.waiting),
         ("machines", "Machines", "machines", lambda point: point.machines),
@@ -116,7 +116,7 @@ def _span(simulation: Simulation, side: Side) -> SlotGrid:
 
 
 def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
-    """Return the plot of the maximum wait of each share of the requests."""
+    """Return a plot of wait over percentage: the maximum wait of each share of the requests."""
     minutes = [seconds / 60 for seconds in shares]
     span = SlotGrid(_ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
@@ -128,7 +128,7 @@ def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
 
 
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""Placeholder: the axis of shares has no time, and its own ticks."""
+"""Placeholder, because the axis of shares has no time and separate ticks."""
 
 
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
@@ -183,7 +183,7 @@ def _side_by_side(
     found: tuple[Sequence[str], Sequence[Mapping[str, Row]]],
     columns: Sequence[tuple[str, Callable[[Row], str]]],
 ) -> Section:
-    """Return a table of rows by name; each figure before and after in one cell if both exist."""
+    """Return a table with a row per name; if both sides differ, a cell has both figures."""
     names, sides = found
 
     def cell(name: str, figure: Callable[[Row], str]) -> str:
@@ -248,5 +248,5 @@ def _percent(share: float | None) -> str:
 
 
 def _wait(seconds: int | None, none: str = _NO_FIGURE) -> str:
-    """Return a wait in two units."""
+    """Return a wait in two units, such as hours and minutes; `none` if it is unknown."""
     return none if seconds is None else words.duration(timedelta(seconds=seconds))
