@@ -1,10 +1,10 @@
 """The cost of the month so far by pool, scope and team, with budgets and a projection.
 
-The sums are those of the ledger and of the time since its last charge, as budgets count them:
-every row is a sum of its charges, and the rows of each grouping add up to the total.
+The sums include the ledger and the time since its last charge, like the sums of budgets. Each row
+is a sum of charges, and the rows of each grouping add up to the total.
 
-The projection adds, for each remaining hour of the month, the average cost of an hour in the last
-seven days; if these are unknown, the average of this month.
+The projection adds the average cost per hour of the last seven days for each remaining hour of the
+month. If these days are unknown, it uses the average of this month.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from fleet.schema.model import Fleet
 
 WEEK = timedelta(days=7)
 _MIN_BASIS = timedelta(hours=6)
-"""Minimum time that a projection is based on."""
+"""Minimum time on which a projection is based."""
 _DAY_INDEX = 1
 _MONTH_INDEX = 2
 _HOUR = timedelta(hours=1)
@@ -30,10 +30,10 @@ PAID_BY_POOLS = "paid by pools"
 
 @dataclass(frozen=True)
 class RecentCharges:
-    """Recent charges of the ledger, in the second place of each charge."""
+    """Recent charges of the ledger, stored in the second period of each charge."""
 
     since: datetime
-    """Seven days before `until`, or the time of the first charge if later."""
+    """Seven days before `until`, or the time of the first charge if that is later."""
     until: datetime
     charges: tuple[Charge, ...]
 
@@ -48,9 +48,9 @@ class Cost:
     today: Decimal
     month: Decimal
     week: Decimal | None
-    """None: unknown."""
+    """Cost of the last seven days; None if unknown."""
     projected: Decimal | None
-    """At the end of the month; None: no basis for a projection."""
+    """Projected cost at the end of the month; None if no projection is possible."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class MonthCost:
     end: datetime
     """Start of the next month."""
     until: datetime
-    """The time until which the cost is counted."""
+    """The time until which the cost is known."""
     week_since: datetime | None
-    """Start of the recent charges; None: unknown."""
+    """Start of the recent charges; None if these are unknown."""
     total: Cost
     pools: tuple[Cost, ...]
     scopes: tuple[Cost, ...]
     teams: tuple[Cost, ...]
     projected: dict[tuple[str | int, ...], Decimal]
-    """Key of each monthly budget to its projected amount at the end of the month."""
+    """Key of each monthly budget to the projected amount at the end of the month."""
 
 
 def money_of(
@@ -121,20 +121,20 @@ def money_of(
 def _charges_since(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory], recent: RecentCharges
 ) -> tuple[Charge, ...]:
-    """Return the recent charges until now, in the second place of each."""
+    """Return the charges of the recent days until now, in the second period of each charge."""
     kept = Ledger(charged_until=recent.until, charges=recent.charges)
     before = charges_of(fleet, world.altered(ledger=kept))
-    # The hour of an entry may have started before the first run of a new fleet.
+    # The hour of an entry may have started before a new fleet's first run.
     since = charge(fleet, world, inventory)
     return (*before, *(as_charge(entry, [entry.hour] * len(PERIODS)) for entry in since))
 
 
 _Projection = Callable[[Decimal, Decimal | None], Decimal | None]
-"""Maps the cost of the month and of the last days to the projected cost of the month."""
+"""Function of the cost of the month and of the last days (None if unknown) to a projection."""
 
 
 def _projection(basis: timedelta, left: timedelta, *, is_month: bool) -> _Projection:
-    """Return the projection from the cost of a time; `is_month`: of the month so far."""
+    """Return a projection from the cost of the time `basis`; `is_month`: of the month so far."""
 
     def project(month: Decimal, last: Decimal | None) -> Decimal | None:
         known = month if is_month else last
@@ -174,7 +174,7 @@ def _sum(charges: Iterable[Charge], period: int) -> Decimal:
 
 
 def name_payer(charge: Charge, name: str | None, noun: str) -> str:
-    """Return the name of a payer; a pool does not pay for work without this name."""
+    """Return the name of a payer, or a text for work without this name and for idle machines."""
     if name is not None:
         return name
     is_work = charge.scope or charge.team or charge.owner or charge.tags
@@ -187,7 +187,7 @@ def _project_budget(
     last: Iterable[Charge] | None,
     project: _Projection,
 ) -> Decimal | None:
-    """Return the projected amount of a budget at the end of the month, in its own unit."""
+    """Return the projected amount of a budget at the end of the month, in the budget's unit."""
 
     def total(of: Iterable[Charge], period: int) -> Decimal:
         counted = [charge for charge in of if limit.counts(charge)]

@@ -1,7 +1,7 @@
-"""Report a month, or render a saved comparison and keep it as a merge request's comment.
+"""Report a month, or render a saved comparison and keep it as a comment of a merge request.
 
-The comparison was written by a merge request's own pipeline: it is parsed as values and rendered
-by fleet's templates, so that its content stays inert.
+The saved comparison is untrusted, because the merge request's pipeline wrote it. So it is parsed
+as values and rendered by fleet's templates, in which its texts have no effect.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the report, or the change of the comment."""
+    """Print the report, or create or update the comment; return 0."""
     if args.month is not None:
         return month_command.run(args, console)
     if args.json or args.format != "text":
@@ -151,9 +151,9 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> str:
-    """Keep exactly one comment of ours with this marker and text; return the change.
+    """Keep exactly one comment of the token's user with this marker and text; return the change.
 
-    Comments of other users with the same marker are not touched.
+    Comments of other users that have the same marker stay unchanged.
     """
     body = f"{marker}\n{text}"
     user = gitlab.user()
@@ -168,7 +168,7 @@ def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> 
     done = "updated"
     if not ids:
         gitlab.add_comment(merge_request, body)
-        # A concurrent job may have added a comment: both keep the oldest.
+        # A concurrent job may have added a comment: both jobs keep the oldest.
         ids, done = own(), "added"
     for extra in ids[1:]:
         gitlab.delete_comment(merge_request, extra)
@@ -192,7 +192,7 @@ def _characters(text: str) -> int:
 
 
 def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
-    """Return the value that a merge request's pipeline saved."""
+    """Return the value that a merge request's pipeline saved; raises FileUnreadable if invalid."""
     content = LocalFiles().read(name, _LIMIT_BYTES)
     try:
         return kind.model_validate_json(content)
@@ -204,7 +204,7 @@ def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
 
 
 def _gitlab(args: argparse.Namespace) -> Gitlab:
-    """Return the project to report to; raises PlanRefused where the token must not be used."""
+    """Return the GitLab project; raises PlanRefused in pipelines that must not use the token."""
     if is_untrusted():
         raise PlanRefused(
             f"refused: this is a merge request's own pipeline, where {_TOKEN} must not be: let a "

@@ -1,6 +1,6 @@
-"""Content of the status pages beyond the plan: waiting requests, history, money, images.
+"""Content of the status pages in addition to the plan: waiting requests, history, money, images.
 
-All of it comes from the store; for a recorded world without a store it is unknown.
+The store has all this content; it is unknown for a recorded world without a store.
 """
 
 import shutil
@@ -101,7 +101,7 @@ def _recent(decision: PlanResult, store: Store) -> RecentCharges | None:
 
 
 def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | None:
-    """Return due builds of images, without newer packages: no mirror is read here."""
+    """Return the due builds of images; None if unknown. Newer packages do not count here."""
     folder = Path(decision.config.document.name).resolve().parent
     try:
         return connected().due_images(decision.config.fleet, versions, folder, decision.plan.time)
@@ -110,7 +110,7 @@ def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | Non
 
 
 def write_site(decision: PlanResult, store: Store | None, folder: str) -> int:
-    """Write the pages and return their number; remove those of deleted workers and pools."""
+    """Write the pages and return their number; remove pages of deleted workers and pools."""
     pages = site(shown_of(decision, store))
     _write(Path(folder), pages)
     return len(pages)
@@ -131,7 +131,7 @@ _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "json": "applic
 
 
 class LivePages:
-    """The pages of the last run, rendered on demand.
+    """The pages of the last run, rendered on request.
 
     Thread-safe. Pages change only with a run.
     """
@@ -144,11 +144,11 @@ class LivePages:
         self._pages: Mapping[str, WebPage] = {}
 
     def show(self, decision: PlanResult) -> None:
-        """Use the world and plan of this run from now on; before the first run no page exists."""
+        """Show the world and plan of this run from now on; before the first run no page exists."""
         self._last = decision
 
     def read(self, path: str) -> WebPage | None:
-        """Return the page at a URL's path; None if it does not exist."""
+        """Return the page at a URL path; None if the page does not exist."""
         name = unquote(urlsplit(path).path).removeprefix("/")
         return self._render_pages().get(
             f"{name}index.html" if name.endswith("/") or not name else name

@@ -1,6 +1,6 @@
 """Render the status site: an overview, the waiting requests, and pages per pool and worker.
 
-It works from a file, a web server or any path below one. Text passes templates that escape it.
+The site works as files, and at any path of a web server. Templates escape all texts.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,9 +25,9 @@ class SitePart(NamedTuple):
 
     pages: Callable[[Shown], Iterator[Page]]
     label: str = ""
-    """Empty: no entry."""
+    """Text of the entry; empty if the part has no entry."""
     path: str = ""
-    """Target page of the entry."""
+    """Page to which the entry links."""
 
 
 PARTS = (
@@ -40,16 +40,16 @@ PARTS = (
     SitePart(pools),
     SitePart(gone),
 )
-"""Every part, in the order of the navigation."""
+"""All parts, in the order of the navigation."""
 
 
 def site(shown: Shown) -> dict[str, str]:
-    """Return every file of the status site as relative path and text."""
+    """Return relative path to text for every file of the status site."""
     templates = environment()
     parts: Any = templates.get_template("parts.html").module
     facts = {pool.pool: parts.pool_facts(shown.status, pool) for pool in shown.status.pools}
     shared = {
-        # Thousands of workers share the facts of a hundred pools.
+        # Thousands of workers share the facts of about a hundred pools.
         "pool_facts": facts,
         "plan": shown.plan,
         "status": shown.status,

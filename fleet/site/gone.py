@@ -13,7 +13,7 @@ from fleet.words.runs import add_code
 
 
 def gone(shown: Shown) -> Iterator[Page]:
-    """Yield the page of deleted workers, the latest first."""
+    """Yield the page of deleted workers, the latest deletion first."""
     log = () if isinstance(shown.log, Unknown) else shown.log
     rows = [*_rows(log)][::-1]
     labels = ("Deleted", "Worker", "Pool", "Created", "Existed for")

@@ -1,4 +1,4 @@
-"""The last days as plots, each with a summary in words, and the table below them."""
+"""The last days as plots, each with a summary in words, and a table below the plots."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -22,7 +22,7 @@ class HistoryPlots(NamedTuple):
 
 
 def past_of(trend: Trend, currency: str, limit: int | None = None) -> HistoryPlots:
-    """Return the plots of a trend; `limit` is the maximum number of machines."""
+    """Return the plots of a trend; `limit` is the maximum number of machines, if any."""
     return HistoryPlots(
         since=words.time(trend.span.start),
         step=words.duration(trend.span.length),

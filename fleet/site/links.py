@@ -1,7 +1,7 @@
-"""Paths of pages, and links between them: from a file, a web server or any path below one.
+"""Paths of pages, and links between pages, which work as files and at any path of a web server.
 
-Two names never share a part of a path, no part leads upwards, and none exceeds the length of a
-file name.
+Two names never get the same path. No path leads to an upper folder, and no part exceeds the length
+of a file name.
 """
 
 import hashlib
@@ -31,19 +31,19 @@ _RESERVED_NAMES = frozenset({".", "..", "index.html"})
 
 @dataclass(frozen=True)
 class Addresses:
-    """The page of each worker, pool and explained request."""
+    """Worker, pool or explained request to the path of its page."""
 
     workers: Mapping[tuple[str, str], str]
     pools: Mapping[str, str]
     requests: Mapping[str, str]
 
     def of_worker(self, worker: WorkerVerdict) -> str:
-        """Return the path of a worker's own page."""
+        """Return the path of a worker's page."""
         return self.workers[_worker_key(worker)]
 
 
 def addresses_of(status: Status, requests: Iterable[str] = ()) -> Addresses:
-    """Return the pages of a status, and of the requests that have one."""
+    """Return the paths of all worker and pool pages, and of the pages of these requests."""
     workers = path_parts([_worker_key(worker) for worker in status.workers])
     pools = path_parts([(pool.pool, "") for pool in status.pools])
     return Addresses(
@@ -58,7 +58,7 @@ def _worker_key(worker: WorkerVerdict) -> tuple[str, str]:
 
 
 class PageLinks:
-    """Links from one page to the others, which work at any location of the site."""
+    """Links from one page to other pages, which work at any location of the site."""
 
     def __init__(self, path: str, addresses: Addresses) -> None:
         self._path = path
@@ -70,7 +70,7 @@ class PageLinks:
         return self.up + link(path)
 
     def to_worker(self, worker: WorkerVerdict) -> str:
-        """Return the link to a worker's own page."""
+        """Return the link to a worker's page."""
         return self.to(self._addresses.of_worker(worker))
 
     def to_pool(self, name: str) -> str | None:
@@ -79,25 +79,25 @@ class PageLinks:
         return self.to(path) if path else None
 
     def to_request(self, key: str) -> str | None:
-        """Return the link to a request's own page; None if it has no page."""
+        """Return the link to a request's page; None if the request has no page."""
         path = self._addresses.requests.get(key)
         return self.to(path) if path else None
 
     def is_at(self, path: str) -> bool:
-        """Return whether this page has this path."""
+        """Return whether this page has the path `path`."""
         return self._path == path
 
     def is_below(self, path: str) -> bool:
-        """Return whether this page is in the folder of another one, as a worker's page is."""
+        """Return whether this page is below the folder of another page, like a worker's page."""
         folder = path.removesuffix("index.html")
         return bool(folder) and self._path != path and self._path.startswith(folder)
 
 
 def queue_page(fleet: Fleet, key: str, request: Request) -> str:
-    """Return the address of a request at its queue's server; empty if there is no such page."""
+    """Return the URL of a request at its queue's server; empty if there is no such page."""
     name, _, number = key.partition("/")
     queue = fleet.queues.get(name)
-    if number != request.id:  # one of a group, of which the queue names only the oldest
+    if number != request.id:  # the queue names only the oldest request of a group
         return ""
     match queue:
         case DebusineQueue() if request.scope and request.workspace:
@@ -110,7 +110,7 @@ def queue_page(fleet: Fleet, key: str, request: Request) -> str:
 
 
 def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a part for each (name, qualifier); the qualifier shows only where a name repeats."""
+    """Return a path part per (name, qualifier); only repeated names contain the qualifier."""
     repeats = Counter(name for name, _ in set(names))
     return {
         (name, qualifier): path_part(name)
@@ -121,8 +121,8 @@ def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 
 def path_part(name: str) -> str:
-    """Return a name as one part of a path, odd characters percent-encoded."""
-    # quote() keeps ~; encoded, it is free to mark shortened names.
+    """Return a name as one part of a path, with special characters percent-encoded."""
+    # quote() keeps ~; encode it, so that ~ can mark shortened names.
     part = quote(name, safe="").replace("~", "%7E")
     if not part:
         return "~"

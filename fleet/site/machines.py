@@ -1,4 +1,4 @@
-"""The list of workers, and a page for each worker and pool."""
+"""The list of workers, and a page for each worker and each pool."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -18,7 +18,7 @@ from fleet.words import figures as words
 
 
 def workers(shown: Shown) -> Iterator[Page]:
-    """Yield the list of workers, which may take several pages, and a page for each of them."""
+    """Yield the list of workers, on several pages if needed, and a page for each worker."""
     listed = shown.status.workers
     sheets, parts = in_sheets(listed, MOST_LISTED, WORKERS, lambda worker: worker.pool)
     shared = {
@@ -78,25 +78,25 @@ def _group_by_pool(
 
 
 def _plot_history(shown: Shown, pool: PoolStatus) -> HistoryPlots | None:
-    """Return the plots of a pool; None: its history is unknown."""
+    """Return the plots of a pool; None if its history is unknown."""
     if isinstance(shown.history, Unknown):
         return None
     return past_of(shown.history.pools[pool.pool], shown.plan.currency, pool.max)
 
 
 class Binding(NamedTuple):
-    """A constraint on the growth of a pool, and the deciding key of fleet.yaml."""
+    """A constraint on the growth of a pool, and the key of fleet.yaml that sets it."""
 
     because: str
     path: str
     requests: int
-    """Number of requests that wait because of it; 0: it does not concern requests."""
+    """Number of requests that wait because of the constraint; 0 for a guard."""
 
 
 def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Binding]:
-    """Yield the constraints of a pool: first those on requests, then those by guards.
+    """Yield the constraints of a pool: first constraints on requests, then guards.
 
-    `fitting` are the signatures that it fits.
+    `fitting` has the signatures of the requests that the pool fits.
     """
     held: dict[tuple[str, str], int] = {}
     for unserved in shown.plan.unserved:

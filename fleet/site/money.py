@@ -16,7 +16,7 @@ from fleet.site.pages import Page, Shown
 from fleet.words import figures as words
 
 _MAX_ROWS = 100
-"""Maximum payers with their own row in each table; the others share the last row."""
+"""Maximum payers that have a row in each table; the last row is the sum of all others."""
 
 
 class BudgetRow(NamedTuple):
@@ -29,13 +29,13 @@ class BudgetRow(NamedTuple):
     reserved: str
     """Future cost of existing machines and assigned work, including this plan."""
     used: float | None
-    """In percent of the limit; None: unknown."""
+    """Used percentage of the limit; None if unknown."""
     projected: str
-    """Empty if the budget is not monthly."""
+    """Projected amount at the end of the month; empty if the budget is not monthly."""
     left: str
     limit: str
     note: str
-    """The current or expected problem; empty without one."""
+    """The current or expected problem; empty without a problem."""
 
 
 class PayerRow(NamedTuple):
@@ -54,7 +54,7 @@ class Grouping(NamedTuple):
     noun: str
     rows: tuple[PayerRow, ...]
     hidden: int
-    """Number of payers in the last row."""
+    """Number of payers that the last row contains."""
 
 
 def money(shown: Shown) -> Iterator[Page]:
@@ -86,7 +86,7 @@ def money(shown: Shown) -> Iterator[Page]:
 
 
 def budget_row(budget: BudgetVerdict, money: MonthCost | None) -> BudgetRow:
-    """Return a budget as a row."""
+    """Return the row of a budget."""
     projected = money.projected.get(budget.path) if money else None
     is_month, spent = budget.period == "month", amount_of(budget.spent)
     return BudgetRow(
@@ -142,7 +142,7 @@ def _payer_rows(costs: Sequence[Cost]) -> tuple[PayerRow, ...]:
 
 
 def _column(amounts: Sequence[Decimal | None]) -> list[str]:
-    """Return amounts in cents that add up; unknown ones stay unknown."""
+    """Return amounts in cents that add up to the total; unknown amounts stay unknown."""
     shown = iter(in_cents([amount for amount in amounts if amount is not None]))
     return [words.cents(None if amount is None else next(shown)) for amount in amounts]
 

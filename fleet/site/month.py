@@ -1,6 +1,6 @@
 """The cost of a month and the waits of its requests: the figures of `fleet report --month`.
 
-The sums are exactly those of the ledger: the rows of each grouping add up to the total. Unrecorded
+The sums equal those of the ledger: the rows of each grouping add up to the total. Unrecorded
 figures are None, never zero.
 """
 
@@ -38,7 +38,7 @@ class CostRow(Value):
 
 
 class WaitRow(Value):
-    """Waiting times of requests of one class; a wait is accurate to a tenth."""
+    """Waits of the requests of one class; a wait is accurate to a tenth of its length."""
 
     name: str
     count: int = Field(description="Requests whose wait is known.")
@@ -61,7 +61,7 @@ class GapRow(Value):
 
 
 class MonthReport(Value):
-    """One month of a fleet."""
+    """The report of one month of a fleet."""
 
     format: str = "fleet-month-1"
     fleet: str
@@ -120,7 +120,7 @@ class MonthReport(Value):
 
     @property
     def idle_share(self) -> float | None:
-        """Return boot and idle time as a part of machine time, in percent; None: unknown."""
+        """Return boot and idle time as percentage of machine time; None without machine time."""
         return 100 * self.idle_seconds / self.seconds if self.seconds else None
 
     @property
@@ -130,13 +130,13 @@ class MonthReport(Value):
 
 
 def month_at(fleet: Fleet, first: date) -> Period:
-    """Return the month that starts on a day, in the fleet's time zone."""
+    """Return the month that contains a day, in the fleet's time zone."""
     noon = datetime(first.year, first.month, 15, 12, tzinfo=ZoneInfo(fleet.money.time_zone))
     return periods(fleet, noon)[_MONTH]
 
 
 def name_month(fleet: Fleet, month: Period) -> str:
-    """Return a month in the form 2026-11."""
+    """Return the name of a month, such as 2026-11."""
     return f"{month.start.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
 
 
@@ -169,7 +169,7 @@ def month_report(fleet: Fleet, month: Period, recorded: MonthRecords) -> MonthRe
     runs = by_kind["run"][""].count if by_kind["run"] else None
     total = _row("", charges)
     unpaid = _row("", [each for each in charges if name_payer(each, None, "") == PAID_BY_POOLS])
-    # Pools pay only for idle time; a tally counts the idle time of other payers.
+    # Pools pay only for idle time; a tally counts idle time that other payers pay for.
     idle = by_kind["idle"].get("", Tally(month=name_month(fleet, month), kind="idle"))
     packages = [
         CostRow(name=each.name, seconds=each.seconds, money=each.nanos * _NANO)
@@ -257,7 +257,7 @@ def _waits(tallies: Iterable[Tally]) -> Iterator[WaitRow]:
 
 
 def _percentile(buckets: Counter[int], percent: int) -> int | None:
-    """Return a percentile of the known waits; None: no wait is known."""
+    """Return a percentile of the known waits in seconds; None if no wait is known."""
     left = -(-buckets.total() * percent // 100)
     for bucket in sorted(buckets):
         left -= buckets[bucket]

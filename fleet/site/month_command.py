@@ -26,7 +26,7 @@ _LAST = 12
 
 
 def month(text: str) -> date:
-    """Return the first day of a month like 2026-11."""
+    """Return the first day of a month such as 2026-11; raises ArgumentTypeError if invalid."""
     found = re.fullmatch(r"(2[01][0-9]{2})-([0-9]{2})", text)
     if not found or not 1 <= int(found[2]) <= _LAST:
         raise argparse.ArgumentTypeError(f"{text!r} is no month; write it as 2026-11")
@@ -34,7 +34,7 @@ def month(text: str) -> date:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the report of a month."""
+    """Print the report of a month; return 0."""
     fleet = load_config(args, console).fleet
     store = store_of(fleet, args.file)
     period = month_at(fleet, args.month)
@@ -84,7 +84,7 @@ def _read_records(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
 
 
 def _machines(fleet: Fleet, report: MonthReport, store: Store) -> tuple[Slot, ...]:
-    """Return the machines of the month, as far as samples exist."""
+    """Return the machines of the month in slots of four hours, unknown where no sample exists."""
     count = -((report.start - report.end) // _SLOT)
     hold = HOLDS * timedelta(seconds=fleet.cadence)
     samples = store.samples(report.start - hold, report.end)

@@ -24,7 +24,7 @@ _DAY = timedelta(days=1)
 def month_blocks(
     report: MonthReport, slots: Sequence[Slot] = (), length: timedelta = _DAY
 ) -> Iterator[Block]:
-    """Yield the report; `slots` are the machines of the month, if known."""
+    """Yield the report; `slots` has the machines of the month, empty if unknown."""
     first, *others = _headline(report)
     yield Title(bold(first))
     yield from map(line, others)
@@ -33,9 +33,9 @@ def month_blocks(
 
 
 def month_to_csv(report: MonthReport) -> str:
-    """Return the report as CSV: a line for each figure, with its section, name and column.
+    """Return the report as CSV, with a line per figure: month, section, name, column and value.
 
-    A name that a spreadsheet would parse as a formula gets an apostrophe before it.
+    A name that a spreadsheet would parse as a formula gets a leading apostrophe.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -57,7 +57,7 @@ def _values(section: Section) -> Iterator[tuple[str, ...]]:
 
 
 def _headline(report: MonthReport) -> Iterator[str]:
-    """Yield the cost of the month and its completeness, the shortest first."""
+    """Yield the cost of the month, then whether the records are complete, and the idle time."""
     cost = report.money.quantize(CENT, ROUND_HALF_EVEN)
     figure = f"{cost:,.2f} {report.currency}" if report.charged_until else "cost unknown"
     yield f"{report.fleet}, {report.month}: {'no data' if report.is_empty else figure}"
@@ -97,7 +97,7 @@ _NOT_COUNTED = "Unknown: no run of this month counted that."
 
 
 def _section(id_: str, title: str, table: Table, none: str, note: str = "") -> Section:
-    """Return a table and a note about it; without rows the note gives the reason."""
+    """Return a table with a note; if the table has no rows, the note is the reason `none`."""
     note = note if table.rows else none
     return Section(title, [table, *([line(f"  {note}")] if note else [])], id_)
 

@@ -1,4 +1,4 @@
-"""The overview: the figures at its top, then pools, budgets and waiting requests."""
+"""The overview page: figures at the top, then pools, budgets and waiting requests."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _bases(status: Status) -> Section:
 
 
 class Tile(NamedTuple):
-    """A figure and its label; `wordy` ones are set smaller."""
+    """A figure and its label; figures with `wordy` are displayed smaller."""
 
     figure: str
     text: str
@@ -96,7 +96,7 @@ def _waiting(status: Status) -> Tile:
 
 
 def _incomplete_queues(status: Status) -> Iterator[str]:
-    """Yield the queues that were not read, or only partly."""
+    """Yield the queues that could not be read, then those that were only partly read."""
     if status.unread:
         yield f"{words.named('queue', status.unread)} could not be read"
     sampled = [estimate.queue for estimate in status.estimates]

@@ -1,4 +1,4 @@
-"""Values and types of the pages."""
+"""Types and values of the pages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,22 +30,22 @@ class Shown:
 
     plan: Plan
     facts: Mapping[str, WorkerFacts] = field(default_factory=lambda: MappingProxyType({}))
-    """Known facts of each worker, by its name."""
+    """Worker name to known facts of the worker."""
     history: FleetHistory | Unknown = _NOT_READ
     money: MonthCost | Unknown = _NOT_READ
     images: tuple[ImageStory, ...] | Unknown = _NOT_READ
     log: tuple[LogEntry, ...] | Unknown = _NOT_READ
-    """The log of changes of the last days."""
+    """The log of changes in the last days."""
     attempts: tuple[Attempt, ...] = ()
     """The latest attempts to create machines, the oldest first."""
     waits: WaitingExplanations = field(default_factory=WaitingExplanations)
-    """The waiting requests with reasons; without groups: not computed."""
+    """The waiting requests with reasons; without groups if not computed."""
     queue_pages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Address of each explained request at its queue's server, if it has one."""
+    """Key of an explained request to its URL at the queue's server, if the server has a page."""
     powerful: tuple[PowerfulBuild, ...] = ()
-    """Builds that the allow-list gave powerful machines."""
+    """Builds to which the allow-list gave powerful machines."""
     places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Locations of the deciding keys."""
+    """Key of fleet.yaml that decided about requests to its position."""
 
     @cached_property
     def status(self) -> Status:
@@ -54,7 +54,7 @@ class Shown:
 
     @cached_property
     def addresses(self) -> Addresses:
-        """Return the page of each worker, pool and explained request."""
+        """Return the paths of the pages of workers, pools and explained requests."""
         return addresses_of(self.status, self.waits.explained)
 
 
@@ -68,9 +68,9 @@ class Sheet(NamedTuple):
 def in_sheets(
     rows: Sequence[Each], most: int, folder: str, name_of: Callable[[Each], str]
 ) -> tuple[list[Sheet], list[Sequence[Each]]]:
-    """Split a list into pages in this folder; at least one page."""
+    """Split a list into pages in a folder; return at least one page, and the entries of each."""
     parts = [rows[n : n + most] for n in range(0, len(rows), most)] or [rows]
-    # No object with its own page has such a name: see path_part.
+    # No other page has such a name: see path_part.
     folders = (folder, *(f"{folder}/~{number}" for number in range(2, len(parts) + 1)))
     spans = (dict.fromkeys(map(name_of, (*part[:1], *part[-1:]))) for part in parts)
     return [
@@ -81,7 +81,7 @@ def in_sheets(
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its path in the site, its template, and its own values."""
+    """A page: its path in the site, its template, and the values for the template."""
 
     path: str
     template: str

@@ -1,4 +1,4 @@
-"""The waiting requests by outcome, a page for each explained one, and every request by id."""
+"""Pages of waiting requests: by outcome, one for each explained request, and a list by id."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _MOST_LETTERS = 120
 
 
 def queue(shown: Shown) -> Iterator[Page]:
-    """Yield the page of the waiting requests, by outcome."""
+    """Yield the page of waiting requests, grouped by outcome."""
     groups = shown.waits.groups
     late = sorted(late_requests(shown), key=lambda each: (each[0].since, each[0].key))
     values = {
@@ -40,7 +40,7 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
 
 
 def _place(shown: Shown, group: WaitingGroup) -> str:
-    """Return the deciding key, and its location."""
+    """Return the key of fleet.yaml that decided about a group, and its position."""
     key, place = yaml_key(group.path), shown.places.get(group.path, "")
     if not place:
         return key
@@ -48,11 +48,11 @@ def _place(shown: Shown, group: WaitingGroup) -> str:
 
 
 class RequestRow(NamedTuple):
-    """One request in the list of all."""
+    """One request in the list of all requests."""
 
     key: str
     like: str
-    """The request whose page explains it; empty without such a page."""
+    """The request whose page explains this one; empty without such a page."""
     waits: str
     start: str
     why: str
@@ -60,7 +60,7 @@ class RequestRow(NamedTuple):
 
 
 def requests(shown: Shown) -> Iterator[Page]:
-    """Yield every request by id, on several pages if needed, and the explained ones."""
+    """Yield the list of requests by id, on several pages if needed, and the explained requests."""
     rows = sorted(_rows(shown), key=lambda row: _number_key(row.key))
     sheets, parts = in_sheets(rows, _MOST_ON_SHEET, REQUESTS, lambda row: row.key)
     for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 BROKEN = frozenset(
     {"deaf", "disconnected", "failed", "stopped", "never-registered", "unrecorded", "missing"}
 )
-"""States of workers that should work and cannot."""
+"""States of workers that should work but cannot."""
 _SHAPES = frozenset({"busy", "idle", "starting", "draining"})
 
 
 @cache
 def environment() -> Environment:
-    """Return the templates, compiled once; an undefined name is an error."""
+    """Return the templates, compiled only once; an undefined name is an error."""
     found = html_environment("fleet.site")
     found.globals.update(
         before_after=words.before_after,
@@ -65,19 +65,19 @@ def environment() -> Environment:
 
 
 def _share(part: Decimal, whole: Decimal) -> float:
-    """Return a part of a total in percent; a refund counts as zero."""
+    """Return a part of a total in percent; a negative part (refund) counts as zero."""
     return round(float(100 * max(Decimal(0), part) / whole), 1) if whole > 0 else 0.0
 
 
 def _css_class(state: str) -> str:
-    """Return the CSS class of a state; rare and harmless states have no class."""
+    """Return the CSS class of a state; rare states without a problem get `plain`."""
     if state in BROKEN or state == words.UNKNOWN:
         return "wrong"
     return state if state in _SHAPES else "plain"
 
 
 def _bar(pool: PoolStatus) -> tuple[tuple[str, float, float], ...]:
-    """Return the parts of a pool's bar: kind, start and width, of 100."""
+    """Return the parts of a pool's bar: kind, start and width, in percent."""
     if pool.busy is None:
         counts = [("other", pool.machines or 0)]
     else:

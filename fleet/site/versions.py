@@ -1,4 +1,4 @@
-"""Images and their versions: places, booted machines, and due steps."""
+"""Images and their versions: published places, machines, and due steps."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from fleet.schema.model import Fleet
 from fleet.schema.pools import ExistingImage
 
 _MAX_VERSIONS = 20
-"""Maximum listed versions of an image, in addition to all booted ones."""
+"""Maximum listed versions per image; versions that machines boot are listed additionally."""
 
 
 class VersionRow(NamedTuple):
@@ -22,18 +22,18 @@ class VersionRow(NamedTuple):
     version: str
     state: str
     share: int
-    """As a candidate, percentage of each pool's workers."""
+    """Percentage of each pool's workers that boot the version, if it is the candidate."""
     is_pinned: bool
     built_at: datetime | None
-    """None: unknown, in a recording."""
+    """Time of the build; None if unknown, in a recording."""
     since: datetime | None
-    """Time when it entered its state."""
+    """Time at which the version entered its state."""
     places: tuple[str, ...]
-    """Places where it is published and was verified by reading."""
+    """Providers and stores where the version is published and verified."""
     machines: int
-    """Number of machines that boot it."""
+    """Number of machines that boot the version."""
     why: str
-    """Reason of its failure."""
+    """Reason of the failure; empty without a failure."""
 
 
 class ImageStory(NamedTuple):
@@ -44,16 +44,16 @@ class ImageStory(NamedTuple):
     """Declaration in fleet.yaml: recipe, existing or no."""
     pools: tuple[str, ...]
     versions: tuple[VersionRow, ...]
-    """The newest first."""
+    """The versions, the newest first."""
     hidden: int
     due: DueImage | None
-    """None: unknown, or no step is ever due."""
+    """Due steps; None if unknown, or if no step is ever due."""
     commands: tuple[str, ...]
-    """Commands of the due steps."""
+    """Commands for the due steps."""
 
     @property
     def current(self) -> VersionRow | None:
-        """Return the version that new machines boot, if known."""
+        """Return the version that new machines boot: pinned, else current; None if unknown."""
         pinned = [each for each in self.versions if each.is_pinned]
         serving = [each for each in self.versions if each.state == "current"]
         return next(iter((*pinned, *serving)), None)
@@ -66,7 +66,7 @@ def image_stories(
     records: Sequence[Version] = (),
     due: DueReport | None = None,
 ) -> tuple[ImageStory, ...] | Unknown:
-    """Return every image of a fleet, by name; `records` add fields that no decision depends on."""
+    """Return every image, by name; `records` adds fields on which no decision depends."""
     if isinstance(world.images, Unknown):
         return world.images
     known = {(each.image, each.version): each for each in records}
