@@ -1,4 +1,4 @@
-"""Adopt existing machines into a pool; only their labels change."""
+"""Adopt existing machines into a pool: `fleet adopt`; only labels of machines change."""
 
 import argparse
 
@@ -46,7 +46,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Adopt machines, or show them with --dry-run."""
+    """Adopt machines, or list them with --dry-run; return 0."""
     key, equals, value = args.select.partition("=")
     if not (key and equals and value):
         raise WrongUsage(f"--select {args.select}: expected KEY=VALUE, the label to look for")

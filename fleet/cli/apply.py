@@ -1,4 +1,4 @@
-"""Plan and apply the changes, once or repeatedly."""
+"""Plan and apply the changes, once or repeatedly: `fleet apply`."""
 
 import argparse
 from dataclasses import replace
@@ -76,7 +76,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
-    """Apply and print the outcome; return the exit code."""
+    """Apply and print the outcome; return the exit code of the outcome."""
     args.world = None
     schedule, selection = _schedule(args), _selection(args)
     config = load_config(args, console)
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
 
 
 def _selection(args: argparse.Namespace) -> Selection:
-    """Return the selection: these pools, or this saved plan."""
+    """Return the selection of pools, or of a saved plan, from the arguments."""
     if args.plan is None:
         return Selection(frozenset(args.pool))
     if args.every is not None:
@@ -102,7 +102,7 @@ def _selection(args: argparse.Namespace) -> Selection:
 
 
 def _schedule(args: argparse.Namespace) -> Schedule | None:
-    """Return the schedule of --every; None without it."""
+    """Return the schedule of --every; None without --every."""
     if args.every is None:
         if args.most is not None or args.until_quiet:
             raise WrongUsage("--for and --until-quiet need --every")
@@ -116,8 +116,8 @@ def _schedule(args: argparse.Namespace) -> Schedule | None:
 def _apply_once(
     config: Config, args: argparse.Namespace, console: Console, options: RunOptions
 ) -> int:
-    """Apply once and return the exit code."""
-    # A user does not see a plan that goes into a pipe.
+    """Apply once and return the exit code; 1 if the user declines, 130 if interrupted."""
+    # If the output is a pipe, the user does not see the plan: do not ask.
     is_seen = console.can_ask and console.columns(None) is not None
     asks = is_seen and not (args.yes or args.json or args.plan)
     if asks:
@@ -149,23 +149,23 @@ def _apply_once(
 
 
 def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Selection | None:
-    """Show the plan; return the selection that applies this plan only, None if the user declines.
+    """Show the plan; return a selection of exactly this plan, or None if the user declines.
 
-    The lock is not held meanwhile: as with a saved plan, `apply` refuses if the plan changes.
+    The lock is free in the meantime: like for a saved plan, `apply` refuses if the plan changes.
     """
     decision = observe_and_plan(args, console)
     if decision.store is not None:
-        # An unknown pool would be shown as a plan without changes.
+        # Check first: a plan for an unknown pool would look like a plan without changes.
         check_selection(selection, decision.config.fleet, decision.store)
     part = selected_part(selection, decision.plan)
     console.out(text_for(console, plan_blocks(part)))
-    # A plan without actions needs no answer, but may change before the lock is held.
+    # A plan without actions needs no answer, but may change before the lock is taken.
     is_accepted = part.is_quiet or console.ask("Apply this plan? yes/no: ").lower() in {"y", "yes"}
     return replace(selection, saved=decision.plan) if is_accepted else None
 
 
 def _write_metrics(decision: PlanResult, args: argparse.Namespace, console: Console) -> None:
-    """Write the metrics; a failure is reported and does not fail the run."""
+    """Write the metrics; report a failure without failing the run."""
     fleet = decision.config.fleet
     store = store_of(fleet, args.file)
     try:

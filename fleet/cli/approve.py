@@ -1,4 +1,4 @@
-"""Approve actions that a guard refuses, for a number of machines of a pool and a limited time."""
+"""Let a number of machines of a pool pass a guard for a limited time: `fleet approve`."""
 
 import argparse
 from typing import get_args
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Place the approval, in addition to those of fleet.yaml; or end those of a guard and pool."""
+    """Add an approval to those of fleet.yaml; with --end, end those of a guard and pool."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         _end(args.guard, args.pool, ordering, console)
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _end(guard: str, pool: str, ordering: Ordering, console: Console) -> None:
-    """End the approvals of a guard and a pool that the command line gave."""
+    """End the approvals of a guard and pool that `fleet approve` gave; fleet.yaml's remain."""
     given = [each for each in ordering.in_force() if isinstance(each, GivenApproval)]
     ending = [each for each in given if (each.guard, each.pool) == (guard, pool)]
     if not ending:

@@ -1,4 +1,4 @@
-"""Building blocks of every command's arguments: parsers and common options."""
+"""Building blocks of all commands' arguments: parsers and common options."""
 
 import argparse
 import re
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports wrong usage with the usage of the verb, and a suggestion."""
+    """Parser that prints the usage of the action after an error, with a suggestion."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse overloads it
-        """Refuse unknown arguments here, instead of in the parser of the whole program."""
+        """Refuse unknown arguments here, so that the error has the usage of this action."""
         known, left = super().parse_known_args(args, namespace)
         if left:
             meant = self._suggest_option(left[0])
@@ -20,14 +20,14 @@ class Parser(argparse.ArgumentParser):
         return known, left
 
     def error(self, message: str) -> NoReturn:
-        """Add the existing actions to an error about a missing one."""
+        """Exit with an error; if an action is missing, the message has the existing actions."""
         for action in self._actions:
             if isinstance(action.choices, dict) and message.endswith(f": {action.metavar}"):
                 message = f"{message}, one of {', '.join(action.choices)}"
         super().error(message)
 
     def _suggest_option(self, argument: str) -> str:
-        """Return the option that was probably meant, or an empty text."""
+        """Return the option that the user probably meant; empty if there is no similar option."""
         options = self._option_string_actions
         if argument.endswith((".yaml", ".yml")) and "--file" in options:
             return f"--file {argument}"
@@ -62,14 +62,14 @@ else:
 
 
 def add_verbs(parser: Parser) -> Verbs:
-    """Add a mandatory action to a command; see `add_verb`."""
+    """Add a mandatory action to a command; `add_verb` adds the possible values."""
     return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def add_verb(
     verbs: Verbs, name: str, help_text: str, run: Run | None = None, *, config: bool = True
 ) -> Parser:
-    """Add a verb with its function, and the option for fleet.yaml unless `config` is false."""
+    """Add an action with its function, and the option for fleet.yaml unless `config` is false."""
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     parser.set_defaults(carry_out=run)
     if config:
@@ -94,7 +94,7 @@ def option(  # noqa: PLR0913 - what argparse needs to know
     default: object = None,
     kind: Callable[[str], object] = str,
 ) -> None:
-    """Add an option with a value, parsed by `kind`."""
+    """Add an option with a value, which `kind` parses."""
     options.add_argument(name, metavar=metavar, help=help_text, default=default, type=kind)
 
 
@@ -137,7 +137,7 @@ def add_base(parser: argparse.ArgumentParser) -> None:
 
 
 def add_order(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every order: duration and reason, or its end."""
+    """Add the options of a freeze, hold or approval: duration and reason, or --end."""
     parser.add_argument(
         "--for",
         dest="seconds",
@@ -154,7 +154,7 @@ _MAX_REASON_LENGTH = 300
 
 
 def duration(text: str) -> int:
-    """Return the seconds of a duration on the command line."""
+    """Return the seconds of a duration, at most 30 days; raises ArgumentTypeError."""
     from fleet.schema.units import read_duration
 
     seconds = read_duration(text)
@@ -164,7 +164,7 @@ def duration(text: str) -> int:
 
 
 def count(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of integers within these limits."""
+    """Return a parser of integers from `least` to `most`."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
@@ -181,7 +181,7 @@ def add_span(parser: argparse.ArgumentParser) -> None:
 
 
 def past_time(text: str) -> timedelta | datetime:
-    """Parse a duration before now or a time (default: UTC); `moment_of` converts it."""
+    """Parse a duration before now or a time (default: UTC); `moment_of` converts the result."""
     from fleet.model.values import in_utc
     from fleet.schema.units import read_duration
 
@@ -198,7 +198,7 @@ def past_time(text: str) -> timedelta | datetime:
 
 
 def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
-    """Return the time of a `past_time` value; None: the option was omitted."""
+    """Return the time of a `past_time` value; None if the option was omitted."""
     return now - asked if isinstance(asked, timedelta) else asked
 
 

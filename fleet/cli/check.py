@@ -1,4 +1,4 @@
-"""Run a fleet's own policies on its plan and its configuration."""
+"""Run a fleet's policy tests on its plan and its configuration: `fleet check`."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
 _MAX_LINES = 20
-"""Maximum printed lines that are shown."""
+"""Maximum lines of the policies' output to print."""
 _MAX_COLUMNS = 200
 
 
@@ -47,7 +47,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Find the policies, and make the plan for them."""
+    """Find the policies, and compute the plan for them; `after` runs the policies."""
     folder = args.policies or join(dirname(args.file), FOLDER)
     if args.policies and not Path(folder).is_dir():
         raise WrongUsage(f"--policies {folder}: folder not found")
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def after(args: argparse.Namespace, console: Console) -> int:
-    """Run the policies and print their findings; exit 1 if there are any."""
+    """Run the policies and print their findings; return 1 if a policy fails."""
     console.progress("running policies")
     ran = run_policies(args.found, args.facts)
     findings = in_order(find_failures(ran.tests, args.document), args.file)

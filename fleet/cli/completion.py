@@ -12,7 +12,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the script for the shell named."""
+    """Print the completion script of a shell."""
     import shtab
 
     console.out(shtab.complete(args.build_parser(), args.shell))

@@ -1,6 +1,6 @@
-"""Write to the streams of the process; without colour and progress if not at a terminal.
+"""Write to the streams of the process; without a terminal, without colour and progress.
 
-This is the only module that prints.
+Only this module prints.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 from typing import TextIO
 
 _WIDTH = 80
-"""Columns of a terminal that does not report them."""
+"""Columns of a terminal that does not report its width."""
 
 
 class TerminalConsole:
-    """Writes to the streams of the process; no colour or progress without a terminal."""
+    """Console that writes to the streams of the process; colour and progress need a terminal."""
 
     def __init__(self) -> None:
         plain = "CI" in os.environ
@@ -26,9 +26,9 @@ class TerminalConsole:
         self.colour = sys.stdout.isatty() and not plain and not os.environ.get("NO_COLOR")
 
     def columns(self, piped: int | None) -> int | None:
-        """Return the columns of the terminal, in a pipe those of `piped`; None: unlimited.
+        """Return the columns of the terminal; in a pipe, return `piped`. None means unlimited.
 
-        COLUMNS overrides both numbers.
+        The variable COLUMNS overrides both numbers.
         """
         from shutil import get_terminal_size
 
@@ -37,7 +37,7 @@ class TerminalConsole:
         return get_terminal_size((piped or _WIDTH, 24)).columns
 
     def out(self, text: str) -> None:
-        """Write to standard output, ending the line."""
+        """Write to standard output; add a line break if the text does not end with one."""
         from fleet.report.terminal import visible
 
         self._clear()
@@ -46,13 +46,13 @@ class TerminalConsole:
             sys.stdout.write(visible(ended, colour=self.colour))
             sys.stdout.flush()
         except OSError as error:
-            # Unwritten text stays in the buffer, and Python would try again at exit.
+            # Discard unwritten text: Python would try to write it again at exit.
             _discard(sys.stdout)
             error.filename = error.filename or "standard output"
             raise
 
     def note(self, text: str) -> None:
-        """Write lines to standard error, with control characters removed."""
+        """Write lines to standard error; escape control characters."""
         from fleet.report.terminal import clean
 
         self._clear()
@@ -60,7 +60,7 @@ class TerminalConsole:
 
     @property
     def can_ask(self) -> bool:
-        """Whether a user is at the terminal, not CI or a pipe."""
+        """Whether a user is at the terminal; False in CI or a pipe."""
         return self.watched and sys.stdin is not None and sys.stdin.isatty()
 
     def ask(self, question: str) -> str:
@@ -72,12 +72,12 @@ class TerminalConsole:
         return sys.stdin.readline().strip()
 
     def progress(self, text: str) -> None:
-        """Show the current activity at a terminal; the next output replaces it."""
+        """Show the current activity at a terminal; the next output replaces the text."""
         if self.watched:
             from shutil import get_terminal_size
 
             self._clear()
-            # A wrapped line could not be erased.
+            # Cut the text, because a wrapped line could not be erased.
             self._write_error(text[: get_terminal_size().columns - 1])
             self._transient = True
 
@@ -96,19 +96,19 @@ class TerminalConsole:
 
 
 def prepare_streams() -> None:
-    """Replace missing streams by /dev/null; escape characters that the others cannot encode."""
+    """Replace missing streams by /dev/null; escape characters that a stream cannot encode."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     codecs.register_error("fleet", _escape_characters)
     for stream in (sys.stdout, sys.stderr):
-        # A descriptor that was given another file cannot be reconfigured.
+        # A stream whose descriptor was replaced by another file cannot be reconfigured.
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "fleet":
             with contextlib.suppress(OSError):
                 stream.reconfigure(errors="fleet")
 
 
 def _escape_characters(error: UnicodeError) -> tuple[str, int]:
-    """Return JSON's escapes for the characters that an encoding lacks."""
+    """Return JSON's escapes for the characters that an encoding does not have."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -117,7 +117,7 @@ def _escape_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def _nowhere() -> TextIO:
-    # A real descriptor, so that no later file gets the number of a stream.
+    # Use a real descriptor, so that no other file gets the descriptor of a standard stream.
     return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Print the SQL for fleet's rights in a Debusine database, or check a role's rights."""
+"""Print the SQL for fleet's rights in a Debusine database, or check the rights of a role."""
 
 import argparse
 import json
@@ -34,7 +34,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the SQL, or compare; exit 1 if a role has missing or excess rights."""
+    """Print the SQL, or compare rights; return 1 if a role has missing or excess rights."""
     if not args.check:
         if args.queue:
             raise WrongUsage("--queue needs --check")
@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, GrantD
 
 
 def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
-    """Return the DSN reference of each queue to check."""
+    """Return queue name to the secret with the DSN, for each queue to check."""
     servers = {n: q for n, q in fleet.queues.items() if isinstance(q, DebusineQueue)}
     if args.queue is not None and args.queue not in servers:
         known = ", ".join(sorted(servers)) or "none"

@@ -1,4 +1,4 @@
-"""Check that all resources in fleet.yaml work, without changes."""
+"""Check that all resources in fleet.yaml work, without changing them: `fleet doctor`."""
 
 import argparse
 import os
@@ -42,7 +42,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the findings; exit 1 if anything is wrong."""
+    """Print the findings; return 1 if a check failed."""
     config = load_config(args, console)
     asked = _build_checkup_inputs(config, args.file)
     world = look(config, asked.sources, console)
@@ -76,7 +76,7 @@ def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
 
 
 def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | None:
-    """Return a secret; None if missing, which has a separate finding."""
+    """Return a secret; None if the secret is missing, which has a separate finding."""
     try:
         return secrets.read(reference) if reference else None
     except SecretMissing:
@@ -94,7 +94,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "s3": ("boto3",),
     "solver": ("highspy",),
 }
-"""Extra of fleet to the modules that it installs."""
+"""Optional dependency (extra) of fleet to the modules that it installs."""
 
 
 def _is_installed(extra: str) -> bool:
@@ -108,7 +108,7 @@ def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
 
 
 def find_missing(fleet: Fleet) -> Iterator[str]:
-    """Yield a step for each extra, and for the Pulumi CLI, that changes of machines lack."""
+    """Yield a step for each missing extra, and for a missing Pulumi CLI, that changes need."""
     yield from dict.fromkeys(command for _, command in _lacking(fleet))
     if any(each.engine == "pulumi" for each in fleet.providers.values()):
         yield from (f"Pulumi CLI: {GET_CLI}" for each in _pulumi() if each.result == "wrong")
@@ -121,7 +121,7 @@ def _check_installation(fleet: Fleet) -> Sequence[CheckResult]:
 
 
 def _judge_extras(fleet: Fleet, installed: Collection[str]) -> CheckResult:
-    """Return a finding about fleet's extras; wrong if a provider's extra is missing."""
+    """Return a finding about fleet's extras; `wrong` if a provider's extra is missing."""
     about = "fleet, extras"
     wanted = {each.extra for each in fleet.providers.values()}
     if missing := sorted(wanted.difference(installed)):
@@ -177,10 +177,10 @@ def _pulumi() -> Sequence[CheckResult]:
 
 
 def _gitlab(fleet: Fleet, folder: Path) -> Sequence[CheckResult]:
-    """Check the project named by the environment, or report why it was not checked.
+    """Check the GitLab project of the environment, or report why it was not checked.
 
-    Returns no finding if neither the environment nor a .gitlab-ci.yml in `folder` (of fleet.yaml)
-    or above mentions GitLab.
+    Return no finding if neither the environment nor a .gitlab-ci.yml refers to GitLab. The file is
+    searched in `folder` (of fleet.yaml) and its parents.
     """
     names = (TOKEN, "CI_API_V4_URL", "CI_PROJECT_ID")
     token, api, project = (os.environ.get(name, "").strip() for name in names)
@@ -201,7 +201,7 @@ def _program(project: str) -> Sequence[CheckResult]:
 
 
 def _list_unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
-    """Yield the facts that fleet cannot check from here, and how to check them by hand."""
+    """Yield facts that fleet cannot check, each with a way to check it manually."""
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, DebusineQueue):
             if queue.read is None:

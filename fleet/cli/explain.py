@@ -1,4 +1,4 @@
-"""Explain anything: requests, packages, pools, workers, images, rules, tags."""
+"""Explain any object: requests, packages, pools, workers, images, rules, tags."""
 
 import argparse
 from datetime import timedelta
@@ -70,11 +70,11 @@ def arguments(parser: Parser) -> None:
 _KINDS = (*EXPLAINERS, "powerful")
 _SHOWN = 8
 _MAX_NAMES = 5
-"""Known names per kind in an error, if no kind is given."""
+"""Maximum known names per kind in an error about a name without a kind."""
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the explanations of a name; exit 1 if it is unknown."""
+    """Print the explanations of a name; raises FleetError if the name is unknown."""
     if args.kind == "powerful":
         return _explain_powerful(args, console)
     if args.history or args.since:
@@ -123,13 +123,13 @@ def _show_matches(
 
 
 def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
-    """Print the packages that would gain from a rule, and the rules that no build uses."""
+    """Print the packages that would gain from an allow-list rule, and the unused rules."""
     if args.name is not None or args.all or args.world:
         raise WrongUsage("`fleet explain powerful` takes --history FILE, and no name or --world")
     config = load_config(args, console)
     since = moment_of(args.since, args.began)
     if since is None and not args.history:
-        since = args.began - UNUSED_AFTER - timedelta(days=1)  # all of the first day
+        since = args.began - UNUSED_AFTER - timedelta(days=1)  # include the whole first day
     until = None if args.history else args.began
     history = RecordedMoments(config.fleet, args.file, args.history or "", since, until)
     console.progress(f"reading {history.name}")
@@ -156,7 +156,7 @@ def _describe_unknown(case: Case, kind: str, name: str) -> str:
     also = " (it may be running, done or blocked)" if kind == "request" else ""
     noun = "waiting request" if kind == "request" else kind
     names = names_of_kind(case, kind)
-    # Requests are numbers, so a similar one is no misspelling.
+    # Ids of requests are numbers, so a similar number is no misspelling.
     near = nearest(name, names) if kind != "request" else ""
     hint = f"did you mean '{near}'? " if near else ""
     if not names:
@@ -165,10 +165,10 @@ def _describe_unknown(case: Case, kind: str, name: str) -> str:
 
 
 def _find_unknown(case: Case, kind: str) -> str:
-    """Return the unknown that may hide objects of this kind; empty if it hides none."""
+    """Return the reason why objects of this kind may be unknown; empty if all are known."""
     plan = case.plan
     if kind == "request":
-        # A plan lists unread queues first; other unknowns hide no request.
+        # The first entries of a plan's `unknown` are its unread queues; others hide no request.
         unsure = (*plan.unknown[: len(plan.unread)], *map(words.estimated, plan.estimates))
         return next(iter(unsure), "")
     if kind == "worker":

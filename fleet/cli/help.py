@@ -1,4 +1,4 @@
-"""Print the help of a command, or a page of the documentation that came with fleet."""
+"""Print the help of a command, or a page of the documentation that is part of the package."""
 
 import argparse
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the help that the topic names."""
+    """Print the help on a topic, or with --list the paths of all pages."""
     if args.list:
         root = _find_root()
         pages = ((path, (root / path).read_text(encoding="utf-8")) for path in _page_paths(root))
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_text(root: Path, topic: str) -> str:
-    """Return the page, the section of a page (`page#section`), or the section of a reason."""
+    """Return a page, a section of a page (`page#section`), or the section about a reason."""
     name, _, anchor = topic.partition("#")
     paths = _page_paths(root)
     text = next(
@@ -66,7 +66,7 @@ def _find_text(root: Path, topic: str) -> str:
 
 
 def _section(text: str, anchor: str) -> str:
-    """Return a page from a heading to the next of its level; the whole page without an anchor."""
+    """Return the section of a page with this anchor, empty if missing; the page if no anchor."""
     if not anchor:
         return text
     lines = text.splitlines()
@@ -75,13 +75,13 @@ def _section(text: str, anchor: str) -> str:
     if start is None:
         return ""
     level = len(lines[start]) - len(lines[start].lstrip("#"))
-    # The next heading of this level or above has at most as many hashes.
+    # A heading of this level or a higher level has at most as many hashes.
     ends = (n for n in headings if n > start and not lines[n].startswith("#" * (level + 1)))
     return "\n".join(lines[start : next(ends, None)]).rstrip() + "\n"
 
 
 def _headings(lines: list[str]) -> Iterator[int]:
-    """Yield the positions of headings, without comments in blocks of code."""
+    """Yield the line numbers of headings, but not of comments in code blocks."""
     fence = ""
     for n, line in enumerate(lines):
         mark = line.strip()[: len(line.strip()) - len(line.strip().lstrip("`"))]
@@ -92,7 +92,7 @@ def _headings(lines: list[str]) -> Iterator[int]:
 
 
 def _anchor(line: str) -> str:
-    """Return the anchor of a heading, as MkDocs makes it; empty for another line."""
+    """Return the anchor of a heading, like MkDocs; empty for other lines."""
     if not line.startswith("#"):
         return ""
     words = "".join(each for each in line.lower() if each.isalnum() or each in " -_").split()
@@ -100,20 +100,20 @@ def _anchor(line: str) -> str:
 
 
 def _names(path: str) -> Iterator[str]:
-    """Yield the names of a page: each end of its path, without `.md`."""
+    """Yield the names of a page: each suffix of its path, without `.md`."""
     parts = path.removesuffix(".md").split("/")
     for start in range(len(parts)):
         yield "/".join(parts[start:])
 
 
 def _page_paths(root: Path) -> list[str]:
-    """Return the paths of all pages, those of tasks first; `index` names the first."""
+    """Return the paths of all pages; `index` is the first, then the how-to pages."""
     paths = (path.relative_to(root).as_posix() for path in root.glob("docs/**/*.md"))
     return sorted(paths, key=lambda path: (path != "docs/index.md", "how-to" not in path, path))
 
 
 def _find_root() -> Path:
-    """Return the folder that has `docs/`: of the clone, or of the environment of the package."""
+    """Return the folder that contains `docs/`, in the repository or the installed package."""
     for folder in Path(__file__).resolve().parents:
         for root in (folder, folder / "share/doc/fleet-reconciler"):
             if (root / _REASONS).is_file():

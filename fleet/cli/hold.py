@@ -1,4 +1,4 @@
-"""Hold a machine: it gets no new work and is kept, whatever other rules say."""
+"""Hold a machine: it gets no new work, and no rule deletes it until the hold ends."""
 
 import argparse
 
@@ -18,7 +18,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Place the hold, which replaces an earlier one of the same machine; or end it."""
+    """Hold a machine, replacing an earlier hold of it; with --end, end the hold."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         _end(args.machine, ordering, console)
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _end(machine: str, ordering: Ordering, console: Console) -> None:
-    """End a hold; the next run resumes its worker, or deletes a machine that failed to boot."""
+    """End a hold; the next run gives the worker work again, or deletes a failed machine."""
     holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
     ending = [each for each in holds if each.machine == machine]
     if not ending:

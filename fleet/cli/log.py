@@ -1,4 +1,4 @@
-"""Show who changed what, when and why, and verify that no entry was removed."""
+"""Show who changed what, when and why; verify that no log entry was removed: `fleet log`."""
 
 import argparse
 import json
@@ -91,7 +91,7 @@ def _is_asked(entry: LogEntry, args: argparse.Namespace) -> bool:
 
 
 def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
-    """Print the faults of the log, or its last entry; return 1 if there is a fault."""
+    """Print the faults of the log, or its last entry; return 1 if the log has a fault."""
     breaks = [*find_breaks(chain), *_find_lost(args.verify, chain)]
     if args.json:
         shown = {
@@ -114,7 +114,7 @@ def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_lost(noted: str, chain: Chain) -> Iterator[str]:
-    """Yield a fault if an entry noted earlier is missing from the log."""
+    """Yield a fault if an entry from an earlier check is missing or different."""
     if not noted:
         return
     mark = read_mark(noted)

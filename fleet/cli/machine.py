@@ -1,4 +1,4 @@
-"""List, delete and forget machines; print their console."""
+"""List, delete and forget machines; print the console output of a machine."""
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
@@ -122,7 +122,7 @@ class Machines(Value):
 
 
 def _machine_blocks(status: Status) -> Iterator[Block]:
-    """Yield the machines of a status as a table."""
+    """Yield the machines of a status as a table, then the unknown facts."""
     if status.workers or not status.unknown:
         yield worker_table(status) if status.workers else line("No such machines.")
     yield from (line(StyledText("unknown: ", Style.YELLOW), text) for text in status.unknown)
@@ -142,7 +142,7 @@ GROUPS = {
     },
     "ready": {UnitState.IDLE, UnitState.ASSUMED},
 }
-"""Additional values of `--state`, each for several states."""
+"""Additional value of `--state` to the states that it includes."""
 _SHOWN = 12
 _MAX_RUNS = 10_000
 _MAX_CREATED = 10_000
@@ -184,7 +184,7 @@ def _delete(args: argparse.Namespace, console: Console) -> int:
 def _selector_of(
     args: argparse.Namespace,
 ) -> Callable[[argparse.Namespace, Store], Deletion]:
-    """Return the function that selects machines by these options."""
+    """Return the function that selects machines according to the options."""
     is_by_pool = args.unused or args.all
     is_by_time = args.run is not None or args.since is not None
     ways = (bool(args.machine), is_by_pool, is_by_time, args.expired)
@@ -201,7 +201,7 @@ def _selector_of(
 
 
 def _chosen(args: argparse.Namespace, _store: Store) -> Deletion:
-    """Return the deletion of named machines, or of those of some pools."""
+    """Return the deletion of named machines, or of the machines of some pools."""
     choice = MachineSelection(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
 
     def decide_on(fleet: Fleet, world: World) -> Plan:
@@ -223,7 +223,7 @@ def _select_created(args: argparse.Namespace, store: Store) -> Deletion:
     latest: dict[str, datetime] = {}
     for attempt in store.attempts(_MAX_CREATED):
         latest[attempt.worker] = max(attempt.at, latest.get(attempt.worker, attempt.at))
-    # A name that a later run reused is another machine.
+    # If a later run reused the name, the machine is another one.
     made = frozenset(worker for worker, at in latest.items() if since <= at <= until)
     window = CreationWindow(since, until, made, frozenset(args.pool))
 
@@ -236,7 +236,7 @@ def _select_created(args: argparse.Namespace, store: Store) -> Deletion:
 
 
 def _span_of_run(store: Store, run: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return the start and end of a run; a killed one ends at the start of the next."""
+    """Return the start and end of a run; a killed run ends at the start of the next run."""
     runs = store.last_runs(_MAX_RUNS)
     starts = [each["started"] for each in runs]
     wanted = run.replace(" UTC", "").replace(" ", "T").removesuffix("Z")
@@ -258,10 +258,10 @@ def delete_leftovers(
     console: Console,
     apply: bool,  # noqa: FBT001 - the last argument of a partial
 ) -> bool:
-    """Print what dead image builds left, and delete it if requested; False if some is unknown.
+    """Print the remains of dead image builds; delete them if `apply`; False if some are unknown.
 
-    These machines have no pool and no worker: one that is older than any build or upload takes
-    was left by a dead run.
+    These machines have no pool and no worker. A machine that is older than the longest build or
+    upload was left by a dead run.
     """
     is_whole = True
     for name, cloud in clouds_of(fleet, file, SystemClock()).items():
@@ -276,7 +276,7 @@ def delete_leftovers(
 
 
 def _console(args: argparse.Namespace, console: Console) -> int:
-    """Print the console output stored with a hold, else the provider's current one."""
+    """Print the console output that is stored with a hold; else the provider's current output."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     text = sources.store.console(f"hold {args.machine}")
@@ -302,7 +302,7 @@ def _check_machines(plan: Plan, names: Iterable[str]) -> None:
 
 
 def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str = "") -> None:
-    """Raise FleetError if one of these names is unknown."""
+    """Raise FleetError, with similar or known names, if one of the names is unknown."""
     them = sorted(known)
     for name in names:
         if name in them:
@@ -315,7 +315,7 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
 
 
 def forget(args: argparse.Namespace, console: Console) -> int:
-    """Remove a missing machine from its stack, under the lock, and record that."""
+    """Remove a missing machine from its stack, under the lock, and record this as a run."""
     config = load_config(args, console)
     started = utc_now()
     sources = wire(config.fleet, args.file)

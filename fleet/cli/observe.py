@@ -1,4 +1,4 @@
-"""Record all inputs of a plan, including personal data but no secrets."""
+"""Record all inputs of a plan, which include personal data but no secrets: `fleet observe`."""
 
 import argparse
 import secrets
@@ -49,7 +49,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write the world as JSON."""
+    """Write the world as JSON to a file, a history or standard output."""
     if (args.since or args.until) and not args.kept:
         raise WrongUsage("--since and --until select observations in the store; add --kept")
     config = load_config(args, console)
@@ -76,14 +76,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_named_users(fleet: Fleet) -> set[str]:
-    """Return the users named in fleet.yaml: a recording with pseudonyms keeps their names."""
+    """Return the users that fleet.yaml names; their names are not replaced by pseudonyms."""
     askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
     named = {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
     return named.union(*(team.users for team in fleet.teams.values()))
 
 
 def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Iterator[World]:
-    """Yield the requested worlds, oldest first: a new observation, or stored ones."""
+    """Yield the requested worlds, oldest first: one new observation, or those in the store."""
     if not args.kept:
         yield look(config, wire(config.fleet, args.file), console)
         return

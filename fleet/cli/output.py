@@ -1,4 +1,4 @@
-"""Print the result of a command: as JSON if requested, else as text."""
+"""Print the result of a command: as JSON with --json, else as text."""
 
 import argparse
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def show(
 ) -> None:
     """Print a value as JSON with --json, else as text.
 
-    `piped` are the columns of text without a terminal; None: scripts search it line by line.
+    `piped` is the width of text without a terminal; None for unlimited lines, which scripts need.
     """
     if args.json:
         console.out(value_to_json(value))

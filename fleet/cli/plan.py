@@ -1,4 +1,4 @@
-"""Show which machines should exist, at what cost and why."""
+"""Show which machines should exist, their cost and the reasons: `fleet plan`."""
 
 import argparse
 
@@ -39,8 +39,8 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the plan; exit 4 if a guard refuses, 1 if a source is unknown, 3 with --exit-code."""
-    # The differences between configurations need no world.
+    """Print the plan; return 4 if a guard refuses, 1 if a source is unknown, else 0 or 3."""
+    # A comparison of two configurations needs no world.
     decision = observe_and_plan(args, console, needs_world=not args.base)
     plan = decision.plan
     change = None

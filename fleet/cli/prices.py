@@ -1,4 +1,4 @@
-"""Compare the prices that plans use with the providers' own."""
+"""Compare the prices that plans use with the providers' current prices."""
 
 import argparse
 
@@ -33,7 +33,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print equal and different prices, and providers that could not be compared."""
+    """Print equal and different prices, and the providers that could not be compared."""
     fleet = load_config(args, console).fleet
     clouds = clouds_of(fleet, args.file, SystemClock())
     store = store_of(fleet, args.file)

@@ -1,4 +1,4 @@
-"""Read worlds recorded by runs, from a history or from the store."""
+"""Read the worlds that runs recorded, from a history file or from the store."""
 
 import argparse
 from collections.abc import Iterator
@@ -44,23 +44,23 @@ def add_history(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class RecordedMoments:
-    """Recorded moments of a fleet, which can be read repeatedly with the same result."""
+    """Recorded moments of a fleet; each reading returns the same moments."""
 
     fleet: Fleet
     config: str
-    """Name of its fleet.yaml."""
+    """Path of the fleet.yaml."""
     file: str
-    """The history; empty: the store."""
+    """Path of the history; empty for the store."""
     since: datetime | None
     until: datetime | None
 
     @property
     def name(self) -> str:
-        """Return the name of the source for messages."""
+        """Return the name of the source, for messages."""
         return self.file or "the store"
 
     def worlds(self) -> Iterator[World]:
-        """Yield the worlds in order of time; raises WrongUsage for one of another fleet."""
+        """Yield the worlds in order of time; raises WrongUsage if a world is of another fleet."""
         latest: datetime | None = None
         for content in self._contents():
             world = world_of(self.name, content)
@@ -84,8 +84,8 @@ class RecordedMoments:
 
 
 def recorded(args: argparse.Namespace, fleet: Fleet) -> RecordedMoments:
-    """Return the moments selected by the options of `add_history`."""
-    # A run that ends meanwhile adds to the store.
+    """Return the moments that the options of `add_history` select."""
+    # Set an end, because a run that ends in the meantime adds a moment to the store.
     until = moment_of(args.until, args.began) or (None if args.world else args.began)
     since = moment_of(args.since, args.began)
     return RecordedMoments(fleet, args.file, args.world or "", since, until)

@@ -1,4 +1,4 @@
-"""Create, show, repair and move the stored state."""
+"""Create, show, repair and move the stored state: `fleet state`."""
 
 import argparse
 import json
@@ -83,7 +83,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Run the action on the fleet's state."""
+    """Run an action on the fleet's state; return its exit code."""
     config = load_config(args, console)
     fleet = config.fleet
     storage = find_storage(fleet, args.file)
@@ -160,7 +160,7 @@ def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Con
 
 
 def _migrate(store: Store, args: argparse.Namespace, console: Console) -> int:
-    """Print the change of the store's format; with --apply, make it under the lock."""
+    """Print the pending change of the store's format; with --apply, change it under the lock."""
     change = store.migration()
     if change and args.apply:
         with store.lock(lock_owner(), utc_now()):
@@ -177,7 +177,7 @@ _SAID = {
 
 
 def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
-    """List machines known only to a stack or only to a provider."""
+    """List machines that only a stack or only a provider knows; return 1 if there are any."""
     world = look(config, wire(config.fleet, args.file), console)
     found = find_orphans(config.fleet, world, plan_for(config, world))
     if args.json:
@@ -199,7 +199,7 @@ def _orphan_to_text(orphan: Orphan) -> str:
 
 
 def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Console) -> int:
-    """Rebuild lost parts of the store and stacks, or show the steps."""
+    """Rebuild lost parts of the store and stacks from machine labels, or show the steps."""
     fleet = config.fleet
     sources = wire(fleet, args.file)
     if not args.apply:
@@ -217,7 +217,7 @@ def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Con
         store.begin_run(started=started)
         edges = journalled(sources, lambda step: store.record_step(started=started, step=step))
         lost, world = _look(config, sources, console)
-        # Shared parts are found by their labels too, and their stack comes first.
+        # Find shared resources by their labels, too; their stack must exist first.
         world, troubles = apply_shared_stacks(fleet, world, edges, console.note)
         found = find_rebuild(fleet, world)
         done = carry_out(fleet, world, found, edges)
@@ -238,7 +238,7 @@ def _look(config: Config, sources: Sources, console: Console) -> tuple[tuple[str
 
 @contextmanager
 def _copy_store(store: Store, fleet: Fleet) -> Iterator[Store]:
-    """Yield a temporary copy of the store, which is empty if the store is missing."""
+    """Yield a temporary copy of the store; the copy is empty if the store is missing."""
     try:
         rows = store.dump()
     except StoreMissing:

@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the status, write it as static pages, or check that runs still happen."""
+    """Print the status, write it as static pages or metrics, or check that runs still happen."""
     if args.heartbeat:
         if args.world or args.site or args.metrics:
             raise WrongUsage("--heartbeat excludes --world, --site and --metrics")
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
-    """Print whether apply still runs, from the store alone; exit 1 if it does not."""
+    """Print whether `fleet apply` still runs, using only the store; return 1 if it does not."""
     fleet = load_config(args, console).fleet
     now = utc_now()
     beat = judge_heartbeat(fleet, ended_runs(store_of(fleet, args.file), now), now)

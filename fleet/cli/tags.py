@@ -54,7 +54,7 @@ def arguments(parser: Parser) -> None:
 
 
 def _explain(args: argparse.Namespace, console: Console) -> int:
-    """Print every tag of a request; exit 1 if the request is unknown."""
+    """Print every tag of a request; raises FleetError if the request is unknown."""
     if (args.name is None) == (args.request is None):
         raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group or args.task):
@@ -77,7 +77,7 @@ def _list(args: argparse.Namespace, console: Console) -> int:
 
 
 def _explain_waiting(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
-    """Explain a waiting request, with the tags reported by its queue."""
+    """Explain the tags of a waiting request, including the tags that its queue reports."""
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
     fleet, world = decision.config.fleet, decision.world
@@ -94,7 +94,7 @@ def _explain_waiting(args: argparse.Namespace, console: Console) -> tuple[Config
 
 
 def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
-    """Explain the tags of a new request with this name."""
+    """Explain the tags that a new request with this name would have."""
     config = load_config(args, console)
     fleet = config.fleet
     named = request_of_name(fleet, args.name, args.task)
@@ -119,7 +119,7 @@ def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, Ta
 
 
 def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
-    """Return the inputs of a name's tags: the day, the groups, the rules in queues."""
+    """Return the world that determines the tags of a name: day, groups, rules in the queues."""
     if args.world:
         return load_world(args, config.fleet, console)
     return World(

@@ -37,7 +37,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: "Console") -> int:
-    """Print findings and return 1 if any is an error."""
+    """Print findings; return 1 if a finding is an error."""
     from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
 
     world = _world(args.world, console) if args.world else None
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
 
 def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
-    """Yield the missing recordings, without which the demand of their queues is unknown."""
+    """Yield a warning for each missing recording; the demand of its queue is then unknown."""
     for queue, declared in fleet.queues.items() if fleet else ():
         if isinstance(declared, WorldQueue) and not _is_file(folder / declared.path):
             alike = _most_alike(declared.path, folder)
@@ -79,7 +79,7 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
 def _most_alike(path: str, folder: Path) -> str:
     """Return the existing file with the most similar name; "" if no name is similar.
 
-    Only below this folder: a merge request must not learn about other files.
+    Search only below this folder, because a merge request must not learn about other files.
     """
     beside = Path(os.path.realpath((folder / path).parent))
     if not beside.is_relative_to(os.path.realpath(folder)):
@@ -104,7 +104,7 @@ def _world(path: str, console: "Console") -> "World":
 
 
 def _read_recorded_names(path: str, world: "World", console: "Console") -> "RecordedNames":
-    """Return the names of the requests in a recorded world; notes if there are no names."""
+    """Return the names of the requests in a recorded world; print a note if it has no names."""
     from fleet.tagrules.names import recorded_names
 
     recorded = recorded_names(world)
@@ -114,7 +114,7 @@ def _read_recorded_names(path: str, world: "World", console: "Console") -> "Reco
 
 
 def to_yaml(document: Document) -> str:
-    """Return YAML that parses to the same document."""
+    """Return YAML that parses to the same document, without its includes."""
     value = dict(document.value) if isinstance(document.value, dict) else {}
     value.pop("include", None)
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -122,10 +122,10 @@ def to_yaml(document: Document) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Also quotes words that are numbers in fleet.yaml but not in PyYAML."""
+    """Dumper that also quotes words that are numbers in fleet.yaml but not in PyYAML."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's own
-        """Write values shared by several pools in full."""
+        """Return True, so that a value that several pools share is written in full for each."""
         return True
 
 
