@@ -210,7 +210,7 @@ def main() -> int:
     """Bake an image; return the exit code: 0, or 1 after an error."""
     os.umask(0o022)  # Else the caller's umask changes the modes of files in the root.
     order = BakeInputs.model_validate_json(sys.stdin.read())
-    tempfile.tempdir = str(order.work)  # The next build removes the work folder of a killed one.
+    tempfile.tempdir = str(order.work)  # The next build removes the work folder of a killed build.
     try:
         baked = in_memory_or_on_disk(order.work, order.log, lambda: _Bake(order).run())
     except (FleetError, OSError) as error:
@@ -356,7 +356,7 @@ def read_messages(
     if child.stdin is None or child.stdout is None:
         raise TypeError(child)
     with child.stdin, child.stdout:
-        with suppress(BrokenPipeError):  # it exited already; the log has the reason
+        with suppress(BrokenPipeError):  # the build exited already; the log has the reason
             child.stdin.write(order.model_dump_json().encode())
             child.stdin.close()
         for line in child.stdout:

@@ -100,7 +100,7 @@ def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[by
     """Run QEMU with an open file; kill QEMU when the context ends."""
     die_with_us = (need("setpriv"), "--pdeathsig=KILL", "--")
     guarded = ("/bin/sh", "-c", _EXEC_IF_PARENT_LIVES, "sh", str(os.getpid()))
-    with subprocess.Popen(  # noqa: S603 - QEMU, with options of this module's own making
+    with subprocess.Popen(  # noqa: S603 - QEMU, with options of this module
         [*die_with_us, *guarded, need(_QEMU), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

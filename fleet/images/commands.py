@@ -374,7 +374,7 @@ def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
-    """Upload a version to each place; with --clean, only remove leftovers of dead runs."""
+    """Upload a version to providers and stores; with --clean, only remove remains of dead runs."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     publishing = _upload(fleet, storage, args, console)
@@ -397,14 +397,14 @@ def _upload(
     chosen = choose_version(store, args.image, args.version)
     folder, manifest = find_build(storage.images, args.image, chosen.version)
     verify(folder, manifest)
-    # The signal handler deletes a temporary machine when a service manager stops this.
+    # The signal handler deletes a temporary machine when a service manager stops this process.
     with Signals().heard():
         heard = _UploadProgress(console).hear
         return publish_version(store, folder, publishers, now, heard)
 
 
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
-    """Return the places to publish to, without duplicates."""
+    """Return the providers and stores to publish to, without duplicates."""
     image = promote.recipe_of(fleet, args.image)
     for place in args.to:
         _check_place(place)
@@ -415,7 +415,7 @@ def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
 
 
 def _check_place(place: str) -> None:
-    """Refuse an invalid place; the message omits the place, which may contain credentials."""
+    """Refuse an invalid provider or URL; the message omits it: it may contain credentials."""
     if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
         raise WrongUsage(
             "--to: expected a provider, or a URL without credentials: file:///PATH or "
@@ -485,7 +485,7 @@ def _forgotten(
 ) -> tuple[tuple[prune.UntrackedUpload, ...], dict[str, str]]:
     """Return uploads without a recorded version, such as those of a killed build or publish.
 
-    The second value maps each place that could not be listed to the reason.
+    The second value maps each provider or store that could not be listed to the reason.
     """
     places = prune.places_of(config.fleet, sources.store.image_versions())
     listed, unlisted = prune.list_uploads(places, pruner.publisher_of)

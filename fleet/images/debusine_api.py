@@ -92,8 +92,8 @@ class DebusineClient:
         """Return the server's retry of an aborted request; None without a retry.
 
         The server retries a request if it lost the worker, but not if a user aborted the request.
-        Its API does not link the retry: the first newer request with equal fields (`_retry_key`).
-        The task data contains the script, which is unique for each build.
+        Its API does not link the retry. The retry is the first newer request with equal fields
+        (`_retry_key`): the task data contains the script, which is unique for each build.
         """
         if request.status != _ABORTED or request.aborted_by is not None:
             return None

@@ -148,7 +148,7 @@ class DiskBuilder:
         if left:
             with _block_signals():
                 command = isolated("rm", "-rf", "--", *map(str, left))
-                subprocess.run(command, check=False)  # noqa: S603 - what lies there is ours
+                subprocess.run(command, check=False)  # noqa: S603 - files of fleet
 
 
 @contextmanager

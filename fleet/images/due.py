@@ -216,7 +216,7 @@ def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
     for version in later:
         if version.state == "building" and case.now - version.since < MAX_BUILD_TIME:
             return f"{version.version} is being built", version.since + MAX_BUILD_TIME
-    # Count only failures with the current recipe and role: a corrected one is built immediately.
+    # Count only failures with the current recipe and role: a correction is built immediately.
     today = (recipe_digest(case.recipe), case.role)
     failed = [
         each

@@ -252,7 +252,7 @@ class Proxy(WorkerServer):
 
 
 async def _forward_messages(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket
-    """Forward messages from source to target until the source closes."""
+    """Forward messages from source to target until one of the two closes."""
     with suppress(ConnectionError):
         async for message in source:
             send = target.send_str if message.type is WSMsgType.TEXT else target.send_bytes
@@ -278,7 +278,7 @@ def _parse_tags(body: bytes) -> tuple[str, ...]:
     try:
         tags = json.loads(body)["provided_tags"]
     except (ValueError, KeyError, TypeError):
-        return ()  # older workers report none
+        return ()  # older workers report no tags
     return tuple(sorted({str(each) for each in tags})) if isinstance(tags, list) else ()
 
 

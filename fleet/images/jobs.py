@@ -126,7 +126,7 @@ class Here:
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
         """Start a script; append its standard error to the log."""
         with log.open("ab") as errors:
-            return subprocess.Popen(  # noqa: S603 - a script of ours
+            return subprocess.Popen(  # noqa: S603 - a script of fleet
                 (need("setpriv"), "--pdeathsig=KILL", "--", "/bin/sh", "-c", script),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -245,7 +245,7 @@ _TASK_EXECUTORS = ("unshare", "incus-lxc")
 
 
 def _executor_of_tasks(recipe: ImageRecipe) -> str:
-    """Return the executor that sbuild and autopkgtest use; empty if neither is enabled."""
+    """Return the executor for sbuild and autopkgtest: unshare, else incus-lxc, else ""."""
     enabled = executors_of(recipe.enable_backends)
     return next((each for each in _TASK_EXECUTORS if each in enabled), "")
 
@@ -403,7 +403,7 @@ def _run_in_root(
         limit.start()
         stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
         try:
-            with suppress(BrokenPipeError):  # it exited already; the log has the reason
+            with suppress(BrokenPipeError):  # the child exited already; the log has the reason
                 stdin.write(json.dumps(wanted).encode())
                 stdin.close()
             yield from map(json.loads, stdout)

@@ -20,7 +20,7 @@ from fleet.ports import Publisher
 
 
 class Pipeline:
-    """Publisher of one fleet's versions at one place."""
+    """Publisher of one fleet's versions at one provider or store."""
 
     def __init__(self, place: Publisher) -> None:
         self._at = place
@@ -30,7 +30,7 @@ class Pipeline:
         return tuple(sorted(self._at.find(), key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
-        """Upload and verify the disk of a version; a verified earlier upload is only returned."""
+        """Upload the disk of a version unless the place has it, and verify it."""
         with held(Path(folder).parent / f".publish-{self._at.kind}.lock") as holder:
             raw = partial(_raw_path, manifest, Path(folder))
             disk = ImageDisk(manifest, folder, content_of(manifest), holder, raw, tell)

@@ -91,7 +91,7 @@ def run(
     proxies = {name: os.environ[name] for name in PROXIES if name in os.environ}
     with log.open("ab") as text:
         text.write(f"+ {' '.join(words)}\n".encode())
-        done = subprocess.run(  # noqa: S603 - a program of ours with words of ours, no shell
+        done = subprocess.run(  # noqa: S603 - a program of fleet's choice, no shell
             words,
             check=False,
             input=stdin,
@@ -118,7 +118,7 @@ def run_on(
 
     Raises FleetError with the package to install if the program is missing.
     """
-    return subprocess.run(  # noqa: S603 - programs of our own choice
+    return subprocess.run(  # noqa: S603 - programs of fleet's choice
         [need(program), *args],
         input=stdin,
         capture_output=True,

@@ -116,7 +116,7 @@ def find_unreferenced(
 
 
 def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
-    """Return every place that may have an image, sorted, including removed stores."""
+    """Return every provider or store that may have an image, sorted, including removed stores."""
     named = {place for recipe in fleet.baked.values() for place in recipe.publish}
     before = {place for version in versions for place in version.publications if "://" in place}
     return tuple(sorted({*fleet.providers, *named, *before}))
@@ -127,8 +127,8 @@ def find_forgotten(
 ) -> tuple[UntrackedUpload, ...]:
     """Return complete uploads that neither a version nor fleet.yaml refers to.
 
-    `listed` maps place to uploads. Ids are compared across places, because two providers may share
-    an account, and a provider may have been renamed.
+    `listed` maps provider or store to uploads. Ids are compared across all of these, because two
+    providers may share an account, and a provider may have been renamed.
     """
     existing = [image for image in fleet.images.values() if isinstance(image, ExistingImage)]
     named = {upload for image in existing for upload in image.existing.values()}
@@ -258,7 +258,7 @@ def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[Pru
 def list_uploads(
     places: Iterable[str], publisher_of: Callable[[str], Pipeline]
 ) -> tuple[dict[str, tuple[Upload, ...]], dict[str, str]]:
-    """Return the uploads per place, and the error per unreadable place."""
+    """Return the uploads per provider or store, and the error of each unreadable one."""
     listed: dict[str, tuple[Upload, ...]] = {}
     unlisted: dict[str, str] = {}
     for place in places:
@@ -266,7 +266,7 @@ def list_uploads(
             try:
                 publisher = publisher_of(place)
             except PublicationRefused:
-                continue  # it takes no images
+                continue  # the provider stores no images
             listed[place] = publisher.uploads()
         except FleetError as error:
             unlisted[place] = str(error)
@@ -324,7 +324,7 @@ def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
 
 
 def _delete_everywhere(places: Mapping[str, str], publisher_of: Callable[[str], Pipeline]) -> None:
-    """Delete the uploads of a version; raises FleetError with the places that failed."""
+    """Delete all uploads of a version; raises FleetError with the deletions that failed."""
     left = []
     for place, upload in sorted(places.items()):
         try:

@@ -35,7 +35,7 @@ _PASSED: tuple[State, ...] = ("tested", "candidate", "current")
 
 
 Publishers = Mapping[str, Callable[[], Pipeline]]
-"""Place to a function that opens its publisher, or raises FleetError."""
+"""Provider or store URL to a function that opens its publisher, or raises FleetError."""
 
 
 def choose_version(store: Store, image: str, version: str | None) -> Version:
@@ -66,7 +66,7 @@ def publish_version(
     now: datetime,
     tell: Callable[[str, Transfer], None],
 ) -> Publishing:
-    """Publish a build to each place, record each success, and return the result per place."""
+    """Publish a build to each provider or store, record each success, and return all results."""
     manifest = read_manifest(folder)
 
     def publish(place: str, publisher: Pipeline) -> Published:
@@ -82,7 +82,7 @@ def publish_version(
 def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
-    """Record that a version is published at a place; also save its manifest."""
+    """Record that a version is published at a provider or store; also save its manifest."""
     # Save the manifest first: `fleet image due` reads the manifest of each published version.
     store.save_manifest(manifest)
     remembered = partial(_add_publication, place=place, publication=publication)
@@ -90,7 +90,7 @@ def remember_publication(
 
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
-    """Remove uploads of dead runs at each place; publish nothing."""
+    """Remove uploads of dead runs at each provider or store; publish nothing."""
 
     def clean(place: str, publisher: Pipeline) -> Published:
         return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
@@ -101,7 +101,7 @@ def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishin
 def _act_at_each(
     publishers: Publishers, act: Callable[[str, Pipeline], Published]
 ) -> tuple[Published, ...]:
-    """Call `act` for each place; record an error and continue with the next place."""
+    """Call `act` for each provider or store; record an error and continue with the next."""
     done = []
     for place, open_publisher in publishers.items():
         try:
@@ -112,7 +112,7 @@ def _act_at_each(
 
 
 def _add_publication(version: Version, *, place: str, publication: Publication) -> Version:
-    """Return the version with a publication added; if its id is known, its date stays."""
+    """Return the version with a publication added; a known id keeps its earlier date."""
     known = version.publications.get(place)
     if known is not None and known.id == publication.id:
         # A snapshot of a build at the provider is recorded, unverified, before it is published.

@@ -1,6 +1,6 @@
 """Render images, their versions and their builds as text, and due steps as GitLab jobs.
 
-GitLab refuses a pipeline without jobs: if no step is due, the pipeline has one job that prints so.
+GitLab refuses a pipeline without jobs: if no step is due, the pipeline has one job that says this.
 """
 
 import shlex
@@ -322,7 +322,7 @@ _MB = 1_000_000
 
 
 def publishing_to_text(publishing: Publishing) -> str:
-    """Return a line per place, and a line per object removed there."""
+    """Return a line per provider or store, and a line per object removed there."""
     what = f"{publishing.image} {publishing.version}".rstrip()
     lines = []
     for each in publishing.places:

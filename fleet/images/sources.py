@@ -103,7 +103,7 @@ def _default_lines(suite: str, log: Path) -> list[str]:
 
 
 def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:
-    """Return URI and name of a suite at a mirror, of its updates suite and its security suite."""
+    """Return URI and name of a suite, its updates suite and its security suite at a mirror."""
     base = mirror.rstrip("/")
     if suite in _SUITES_WITHOUT_UPDATES:
         return [(base, suite)]

@@ -102,7 +102,7 @@ class StorePublisher:
             if mark and mark.fleet == self.fleet and key == _mark_key(mark):
                 yield self._describe_upload(mark)
 
-    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - what is there is compared
+    def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - the store is compared
         """Write the folder of a version, read every file back, and mark the folder as whole."""
         manifest = disk.manifest
         before = f"{manifest.image}/{manifest.version}/"
@@ -218,7 +218,7 @@ _FILE_MODE = 0o644
 
 
 class Directory(Shelf):
-    """A shelf in a directory, `file:///PATH`."""
+    """The files of a directory, `file:///PATH`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -326,7 +326,7 @@ _RESUME_ADVICE = "; the next `fleet image publish` continues from here"
 
 
 class Bucket(Shelf):
-    """A shelf below a prefix of a bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
+    """The files below a prefix of an S3 bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
 
     def __init__(self, url: str, *, part_bytes: int = _PART_BYTES) -> None:
         self._part = part_bytes
@@ -344,7 +344,7 @@ class Bucket(Shelf):
         self.address = self._s3.address
 
     def reach(self) -> None:
-        """Raise if the bucket does not exist or the server does not respond."""
+        """Raise SourceUnreachable if the bucket does not exist or the server does not respond."""
         with self._s3.asked():
             self._s3.client.list_objects_v2(
                 Bucket=self._s3.bucket, Prefix=self._s3.before, MaxKeys=1
