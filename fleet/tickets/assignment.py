@@ -173,7 +173,7 @@ class Suitable:
     after: frozenset[str] = frozenset()
     """Subset of `last` that other waiting tickets need; those tickets get these kinds first."""
     limits_at: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
-    """Kind of machine without some optional tag (`otherwise`) to the limits that then apply."""
+    """Kind of machine that lacks an optional tag (`otherwise`) to the limits that still apply."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Spending:
         self._group_of = group_of
 
     def stops(self, ticket: Ticket, kinds: Iterable[str]) -> set[str]:
-        """Return the kinds of machine that are too expensive for a ticket in some budget."""
+        """Return the kinds of machine for which some budget has too little left for a ticket."""
         if not self._amounts:
             return set()
         group = self._group_of(ticket)

@@ -163,7 +163,7 @@ class _Counter:
 
     def find(self, text: str) -> Ticket:
         """Return a ticket of any user; raises TicketRefused if the ticket does not exist."""
-        found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - more digits no id has
+        found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - no id has more digits
         if found is None:
             raise TicketRefused(f"queue {self.name} has no ticket {text}")
         return expire(found, self.clock.now())

@@ -333,7 +333,7 @@ class ConnectionServer(ThreadedServer):
         try:
             waiting.connection.settimeout(self._bounds.patience)
             self._answer(waiting)
-        except Exception:  # noqa: BLE001 - shown as any other server of ours shows it
+        except Exception:  # noqa: BLE001 - printed like errors of other servers
             self.handle_error(waiting.connection, waiting.address)
         finally:
             self.shutdown_request(waiting.connection)

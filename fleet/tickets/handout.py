@@ -245,7 +245,7 @@ def _find_mismatches(
 
 
 def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
-    """Return why a ticket waits although a pool fits: for a free or a new machine."""
+    """Return why a ticket waits although a pool fits: until a machine is free or is created."""
     offers = _offers(fleet, queue)
     fitting = [
         name for name, offer in offers if not _find_mismatches(fleet, drops, tags, name, offer)
@@ -266,7 +266,7 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
 class TicketAssigner:
     """Assigns free machines to the tickets of each queue in turn, from one inventory.
 
-    Machines that a queue took are not available to later queues; those in `besides` to none.
+    Later queues do not get a machine that a queue took; no queue gets a machine in `besides`.
     """
 
     def __init__(self, fleet: Fleet, world: World, besides: Collection[str] = ()) -> None:
@@ -339,7 +339,7 @@ class TicketAssigner:
         return {kind: self._supplies[kind] for kind in sorted(self._supplies, key=dearness)}
 
     def take(self, queue: str, leases: Iterable[Lease]) -> None:
-        """Record the tickets that got a machine, which later queues cannot get."""
+        """Mark machines and budgets as used by these tickets, so that later queues skip them."""
         kinds = {unit: kind for kind, supply in self._supplies.items() for unit in supply.units}
         served = {f"{queue}/{lease.ticket}": lease.machine for lease in leases}
         for key, machine in served.items():
@@ -384,7 +384,7 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
-    """Return ticket id to the reason of the plan to wait: a budget, pool, tag or failed attempt.
+    """Return ticket id to the plan's reason to wait: a budget, a pool, a tag or failed attempts.
 
     Limits are missing here, because they depend on the tickets at the time of the client's call:
     see `why_all_wait`.

@@ -63,7 +63,7 @@ class WrongTokens:
 
 
 def network_of(address: str) -> str:
-    """Return an IPv4 address, or the /64 network of an IPv6 address, which one host may have."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address, as a host may have a /64."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

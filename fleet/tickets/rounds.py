@@ -169,7 +169,7 @@ def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None
 
 
 def _find_withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
-    """Return the machines to assign no ticket to: doubtful, not cleaned, or being changed."""
+    """Return the machines that get no ticket now: not responding, dirty, or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.cleaners:
         return going
@@ -326,7 +326,7 @@ def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
 
 
 def _find_forgotten(reading: QueueReading) -> dict[str, str]:
-    """Return the busy machines without known work; machine name to pool name."""
+    """Return machine name to pool name for the busy machines without known work."""
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     return {
         worker.name: worker.pool or ""

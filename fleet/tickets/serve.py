@@ -149,7 +149,7 @@ def bounds_here() -> Bounds:
 
 
 def load_ahead(fleet: Fleet) -> None:
-    """Import modules for the first new machine now, because the import takes seconds."""
+    """Import the modules for the first new machine, which takes longer than creating it."""
     can_solve()
     # If the optional dependency is missing, the first change reports that.
     with suppress(EngineAbsent):

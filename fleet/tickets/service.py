@@ -260,7 +260,7 @@ class TicketCalls:
 def read_number(given: int | str) -> int | None:
     """Return a ticket's id from a number or text (`resalloc` sends text); None if invalid."""
     number = str(given) if not isinstance(given, bool) else ""
-    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - more digits no id has
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - no id has more digits
 
 
 def client_name(client: str) -> str:

@@ -323,7 +323,7 @@ class DatabaseTickets:
         raise TicketRefused(f"machine {machine}: concurrent update; retry")
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines without a ticket that were not cleaned since their last one."""
+        """Return the machines without a ticket that were not cleaned after their last ticket."""
         held = sa.select(TICKETS.c.machine).where(TICKETS.c.state == TicketState.READY)
         dirty = sa.select(TENANCIES.c.machine).where(
             TENANCIES.c.dirty != 0, TENANCIES.c.machine.not_in(held)

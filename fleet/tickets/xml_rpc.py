@@ -76,7 +76,7 @@ def has_hung_up() -> bool:
 class XmlRpcServer(BackgroundServer):
     """Server at an address that handles each call in a separate thread."""
 
-    def __init__(  # noqa: PLR0913 - what a person chooses
+    def __init__(  # noqa: PLR0913 - settings of the service
         self,
         address: tuple[str, int],
         answer: Answer,
