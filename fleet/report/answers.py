@@ -139,7 +139,7 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
 
 
 def where_to_write(change: KeyChange) -> str:
-    """Return the position for an edit; "merge into" if its key exists: YAML permits a key once."""
+    """Return the position for an edit, and whether to merge the edit into an existing key."""
     key = change.path[0]
     is_there = not change.place.startswith(yaml_key(change.path))
     merges = is_there and change.yaml.startswith(f"{key}:")
@@ -271,7 +271,7 @@ _FIGURES = (
 
 
 def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
-    """Yield the findings by result, each with its fix; then waits by architecture, next steps."""
+    """Yield the findings by result, each with its fix, then waits and next steps."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
     yield line(StyledText(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))

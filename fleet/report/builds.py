@@ -25,7 +25,7 @@ from fleet.words import figures as words
 _MAX_BUILDS = 20
 """Maximum builds in a report; the JSON has all builds."""
 _MAX_UNMOVED = 5
-"""Maximum builds in a terminal whose machine or time does not change."""
+"""Maximum builds to show in a terminal that a change does not affect."""
 
 
 class _BuildRow(NamedTuple):

@@ -73,7 +73,7 @@ class Form(StrEnum):
 
 
 class ColumnKind(StrEnum):
-    """How the cells of a column are drawn."""
+    """Kind of a column, which determines how renderers draw its cells."""
 
     GROUP = "group"
     """In a terminal, a heading above the rows with the same cell."""

@@ -102,5 +102,5 @@ def document_to_html(blocks: Iterable[Block]) -> str:
 
 
 def _visible(value: object) -> object:
-    """Replace invisible characters in a text by escapes; return markup of templates unchanged."""
+    """Escape invisible characters in a text; return the markup of templates unchanged."""
     return shown(value) if type(value) is str else value

@@ -158,7 +158,7 @@ def _notices(plan: Plan) -> Iterator[Section]:
 
 
 def _draw_unserved(plan: Plan) -> Section:
-    """Return the unserved requests by cause; the first row has tags that all of them require."""
+    """Return the unserved requests by cause; the first row has the tags that all require."""
     total = sum(unserved.count for unserved in plan.unserved)
     signatures = {signature.id: signature for signature in plan.signatures}
     causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
@@ -198,7 +198,7 @@ def _draw_unserved(plan: Plan) -> Section:
 
 
 def _shared_tags(signatures: Sequence[Signature]) -> list[str]:
-    """Return the tags that all signatures require."""
+    """Return the tags that all these kinds of requests require."""
     first, *others = (each.required for each in signatures)
     return [tag for tag in first if all(tag in each for each in others)]
 
@@ -530,7 +530,7 @@ def _tags(plan: Plan) -> Iterator[Section]:
 
 
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
-    """Return a row per place where a queue has rules, with the differences from fleet.yaml."""
+    """Return a row per workspace or file where a queue has rules, with the differences."""
     rows = [
         row(
             f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
@@ -610,7 +610,7 @@ def _end_of(approval: ApprovalVerdict) -> str:
 
 
 def _warnings(plan: Plan) -> Iterator[Section]:
-    """Yield the warnings; if fleet.yaml has many, they get a folded section of their own."""
+    """Yield the warnings; if fleet.yaml has many warnings, these are in a separate section."""
     warnings = words.warnings(plan)
     own = [each for each in warnings if not each.place]
     folds = len(own) <= _MOST_OPEN_WARNINGS < len(warnings)

@@ -92,7 +92,7 @@ def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
 
 
 def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
-    """Return rows of which a terminal draws those at the positions `kept`, then a count."""
+    """Return rows; a terminal draws those at the positions `kept`, and the number of others."""
     found = [
         Row(cells, form=Form.ALL if nth in kept else Form.FULL) for nth, cells in enumerate(rows)
     ]

@@ -39,7 +39,7 @@ WIDTH = 100
 MIN_WIDTH = 40
 """Minimum width of the lines; a narrower terminal breaks them."""
 _TAIL = 12
-"""Columns that a text in the last cell gets at least; it wraps at words."""
+"""Columns to reserve for a text in the last cell, which wraps at words."""
 _CELLS_PER_LONG = 10
 """Number of cells per permitted long cell in a column; three to ten cells permit one."""
 _MIN_EXCESS = 8
