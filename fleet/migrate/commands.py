@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
-    """Import the file and report changes; None, after a report of the errors, if unreadable."""
+    """Return the import after a report of its changes; None after a report of its errors."""
     name, content = _content(args)
     imported = _import(args, name, content, console)
     if imported.text is None:

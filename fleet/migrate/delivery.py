@@ -36,7 +36,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """The pending change at one place; `held` has all entries that are stored at the place."""
+    """The pending change in one workspace; `held` has all entries that are stored in it."""
 
     place: str
     path: str

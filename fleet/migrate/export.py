@@ -159,7 +159,7 @@ def _show(deliveries: Sequence[tuple[TaskRules, Delivery]], console: Console) ->
 def _deliveries(
     args: argparse.Namespace, fleet: Fleet, today: date
 ) -> Iterator[tuple[str, TaskRules, Delivery]]:
-    """Yield queue, server and change per place; raises WrongUsage if no queue has `rules`."""
+    """Yield queue, server and change per workspace; raises WrongUsage if no queue has `rules`."""
     secrets = HostSecrets.beside(args.file)
     named = False
     for name, queue in sorted(fleet.queues.items()):
