@@ -100,7 +100,7 @@ class Farm:
         self.scaled = 0
         """Number of jobs whose duration was computed for another machine type."""
         self.unscaled = 0
-        """Number of jobs that were assumed to take as long on another machine type."""
+        """Number of jobs that were assumed to be equally long on another machine type."""
         self._seed = seed
         self._boots: defaultdict[tuple[str, str], deque[int]] = defaultdict(
             lambda: deque(maxlen=_LATEST_BOOTS)
@@ -213,7 +213,7 @@ class Farm:
         return until is not None and self.now < until
 
     def _boot_seconds(self, box: Box) -> int:
-        """Return the next recorded boot time of this pool and type in seconds, else the usual."""
+        """Return the next recorded boot seconds of this pool and type; else the expected ones."""
         recorded = self._boots.get((box.pool, box.type))
         if not recorded:
             pool = self.fleet.pools.get(box.pool)

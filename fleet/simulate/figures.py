@@ -328,7 +328,7 @@ def _three_digits(seconds: int) -> int:
 
 
 def _waits_at(places: list[int], counts: Counter[int], ranks: list[int]) -> list[int]:
-    """Return the waits at these ranks, in the order of all waits; ranks must be sorted."""
+    """Return the waits at these ranks (1: the shortest wait); `ranks` must be sorted."""
     found: list[int] = []
     passed = 0
     for place in places:

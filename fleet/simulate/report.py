@@ -128,7 +128,7 @@ def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
 
 
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""Placeholder, because the axis of shares has no time and separate ticks."""
+"""Placeholder for a start time: the axis of shares has no time, and its ticks are replaced."""
 
 
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
