@@ -30,7 +30,7 @@ PAID_BY_POOLS = "paid by pools"
 
 @dataclass(frozen=True)
 class RecentCharges:
-    """Recent charges of the ledger, stored in the second period of each charge."""
+    """Recent charges of the ledger; the amounts are in the second period (day) of each charge."""
 
     since: datetime
     """Seven days before `until`, or the time of the first charge if that is later."""
@@ -121,7 +121,7 @@ def money_of(
 def _charges_since(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory], recent: RecentCharges
 ) -> tuple[Charge, ...]:
-    """Return the charges of the recent days until now, in the second period of each charge."""
+    """Return the charges of the recent days until now, in the second period (day) of each."""
     kept = Ledger(charged_until=recent.until, charges=recent.charges)
     before = charges_of(fleet, world.altered(ledger=kept))
     # The hour of an entry may have started before a new fleet's first run.
@@ -134,7 +134,7 @@ _Projection = Callable[[Decimal, Decimal | None], Decimal | None]
 
 
 def _projection(basis: timedelta, left: timedelta, *, is_month: bool) -> _Projection:
-    """Return a projection from the cost of the time `basis`; `is_month`: of the month so far."""
+    """Return a projection from the cost in the time `basis`: the month so far, or recent days."""
 
     def project(month: Decimal, last: Decimal | None) -> Decimal | None:
         known = month if is_month else last
