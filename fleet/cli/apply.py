@@ -151,7 +151,7 @@ def _apply_once(
 def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Selection | None:
     """Show the plan; return a selection of exactly this plan, or None if the user declines.
 
-    The lock is free in the meantime: like for a saved plan, `apply` refuses if the plan changes.
+    The lock is free in the meantime: as with a saved plan, `apply` refuses if the plan changes.
     """
     decision = observe_and_plan(args, console)
     if decision.store is not None:

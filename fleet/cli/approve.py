@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _end(guard: str, pool: str, ordering: Ordering, console: Console) -> None:
-    """End the approvals of a guard and pool that `fleet approve` gave; fleet.yaml's remain."""
+    """End the approvals that `fleet approve` gave for a guard and pool; fleet.yaml's stay."""
     given = [each for each in ordering.in_force() if isinstance(each, GivenApproval)]
     ending = [each for each in given if (each.guard, each.pool) == (guard, pool)]
     if not ending:

@@ -85,7 +85,7 @@ def flag(options: Options, name: str, help_text: str) -> None:
     options.add_argument(name, action="store_true", help=help_text)
 
 
-def option(  # noqa: PLR0913 - what argparse needs to know
+def option(  # noqa: PLR0913 - argparse's arguments
     options: Options,
     name: str,
     metavar: str,

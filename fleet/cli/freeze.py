@@ -29,7 +29,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Freeze, replacing a freeze of the same pool and kind; with --end, end the freezes."""
+    """Place a freeze, which replaces one of the same pool and kind; with --end, end freezes."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         if args.stops != FROZEN:

@@ -18,7 +18,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Hold a machine, replacing an earlier hold of it; with --end, end the hold."""
+    """Hold a machine; a new hold replaces its earlier hold. With --end, end the hold."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         _end(args.machine, ordering, console)

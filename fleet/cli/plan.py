@@ -39,7 +39,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the plan; return 4 if a guard refuses, 1 if a source is unknown, else 0 or 3."""
+    """Print the plan; exit 4 if a guard refuses, 1 if a source is unknown, 3 with --exit-code."""
     # A comparison of two configurations needs no world.
     decision = observe_and_plan(args, console, needs_world=not args.base)
     plan = decision.plan

@@ -44,7 +44,7 @@ def add_history(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class RecordedMoments:
-    """Recorded moments of a fleet; each reading returns the same moments."""
+    """The recorded worlds of a fleet in a time span; each reading returns the same worlds."""
 
     fleet: Fleet
     config: str
