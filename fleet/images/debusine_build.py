@@ -134,7 +134,7 @@ class _ServerBuild:
         return images[0]
 
     def packages(self, image: Artifact) -> tuple[Package, ...]:
-        """Return the package list of the disk; if unreadable, the names from the server."""
+        """Return the disk's package list; if it is unreadable, the server's package names."""
         try:
             with open_disk(self._draft.folder / folder.QCOW2) as disk:
                 listed = disk.root.text(LISTED)

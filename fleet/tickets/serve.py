@@ -149,7 +149,7 @@ def bounds_here() -> Bounds:
 
 
 def load_ahead(fleet: Fleet) -> None:
-    """Import the modules for the first new machine, which takes longer than creating it."""
+    """Import modules for the first new machine now; the import takes longer than a creation."""
     can_solve()
     # If the optional dependency is missing, the first change reports that.
     with suppress(EngineAbsent):
