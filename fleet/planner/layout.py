@@ -1,4 +1,4 @@
-"""Build the allocation problem: groups of requests, places, and limits as rows."""
+"""Build the allocation problem: request groups, places to run, limits as linear constraints."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -44,26 +44,26 @@ from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
 _AGE_STEP = timedelta(minutes=10)
-"""Unit of the doubling age steps; requests within one step have equal age."""
+"""Smallest step of waiting time. Steps double; requests within one step count as equally old."""
 _MAX_LENGTHS = 64
-"""Maximum distinct durations that are exact: beyond, budgets round up and bills average them."""
+"""Maximum number of exact durations. Above it, budgets round them up and bills average them."""
 _CLASSES = {"high": -1, "normal": 0, "low": 1}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The allocation problem of this run."""
+    """The allocation problem of one run."""
 
     groups: tuple[RequestGroup, ...]
     places: Mapping[str, Place]
     rows: tuple[LimitRow, ...]
     accounts: tuple[BudgetAccount, ...]
     uses: tuple[Use, ...]
-    """The use of the limits of tags and queues."""
+    """The usage of each limit on tags and queues."""
 
     @cached_property
     def group_of(self) -> Mapping[str, RequestGroup]:
-        """Return the group of each request."""
+        """Map the key of each request to its group."""
         return {each.key: group for group in self.groups for each in group.requests}
 
 
@@ -74,7 +74,7 @@ def lay_out(
     supplies: Mapping[str, Supply],
     demand: Sequence[Signed],
 ) -> Layout:
-    """Return the groups, places and limits of this run."""
+    """Build the allocation problem of this run from the waiting requests."""
     places = {place.key: place for place in _places(fleet, world, pool_plans, supplies)}
     groups = tuple(_groups(fleet, world, pool_plans, places, demand))
     inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
@@ -121,9 +121,9 @@ def _remaining_share(
     pool_plan: PoolPlan | None,
     unit: Unit | None,
 ) -> float:
-    """Return the share of target_wait that a worker has left.
+    """Return the share of `target_wait` that a worker still has for new requests, from 0 to 1.
 
-    A busy one first finishes its work.
+    A busy worker first finishes its current work.
     """
     if pool_plan is None or unit is None or unit.state is not UnitState.BUSY:
         return 1.0
@@ -134,7 +134,7 @@ def _remaining_share(
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]
-"""Whether pool priorities rank before money, and the priorities other than 0."""
+"""Whether pool priorities rank before cost, and the nonzero priority of each pool."""
 _Key = tuple[
     Rank, int, Payer, frozenset[str], bool, int, Timing | None, frozenset[str], _Preferred
 ]
@@ -147,7 +147,7 @@ def _groups(
     places: Mapping[str, Place],
     demand: Sequence[Signed],
 ) -> Iterator[RequestGroup]:
-    """Yield the requests grouped by places, rank and payer."""
+    """Group the requests that share rank, payer and eligible places, and yield each group."""
     vocabulary = Vocabulary(fleet)
     limited = limited_tags(fleet, vocabulary)
     ways: defaultdict[str, list[str]] = defaultdict(list)
@@ -155,12 +155,12 @@ def _groups(
         if place.makes:
             ways[place.pool].append(place.key)
     waits = {place.key: _wait_at(pool_plans, place) for place in places.values()}
-    # A budget counts the longest request of a group, so groups have similar durations.
+    # A budget counts the longest request of a group, so a group has requests of similar duration.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
     in_sandbox = _find_in_sandbox(fleet, world)
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     known: dict[tuple[tuple[str, ...], ...], int] = {}
-    choices: dict[tuple[str, ...], int] = {}  # numbered, for they are slow to hash
+    choices: dict[tuple[str, ...], int] = {}  # numbered because these tuples are slow to hash
     for signed in demand:
         tags = limited(signed.ask.required)
         fitting = signed.fitting_supplies, signed.creating_pools
@@ -200,7 +200,7 @@ def _groups(
 
 
 def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the tickets whose machines `reuse` keeps for their sandbox, if budgets exist."""
+    """Return the tickets whose machine `reuse` keeps for their sandbox; empty without budgets."""
     pools = fleet.dynamic_pools.values()
     if not spending_limits(fleet) or not any(pool.reuse for pool in pools):
         return frozenset()
@@ -216,7 +216,7 @@ def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
 def _split_by_sandbox(
     requests: list[Ordered], in_sandbox: frozenset[str]
 ) -> Iterator[tuple[bool, list[Ordered]]]:
-    """Yield the requests outside of sandboxes, then those inside; empty parts are left out."""
+    """Yield (False, requests without sandbox) and (True, requests with one); skip empty lists."""
     if not in_sandbox:
         yield False, requests
         return
@@ -226,7 +226,7 @@ def _split_by_sandbox(
 
 
 def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
-    """Return a ticket's preference for each pool that may create a machine for it."""
+    """Return the priority of each pool that may create a machine for a ticket."""
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
         return False, ()
@@ -235,7 +235,7 @@ def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
 
 
 def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
-    """Return a pool's priority for a ticket with these required tags."""
+    """Return the sum of a pool's priorities for these required tags; 0 if it has no priorities."""
     own = fleet.pools.get(pool)
     if not isinstance(own, Pool) or not own.priorities:
         return 0
@@ -249,7 +249,7 @@ def _group_by_deadline(
     choices: dict[tuple[str, ...], int],
     places: Mapping[str, Place],
 ) -> Iterable[tuple[int, list[Ordered]]]:
-    """Group requests by the places where they meet their deadline, identified by number."""
+    """Group requests by the number of the set of places where they meet their deadline."""
     timing = signed.timing
     if timing is None or timing.deadline is None:
         return [(able, requests)]
@@ -267,16 +267,16 @@ def _group_by_deadline(
 
 
 def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
-    """Return the counted duration of each duration under budgets.
+    """Map each duration in seconds to the duration that budgets count.
 
-    Rounded if there are too many.
+    It is rounded up if there are more than `_MAX_LENGTHS` durations.
     """
     found = {request.seconds or 0 for signed in demand for request in signed.requests}
     return {each: _rounded_up(each) if len(found) > _MAX_LENGTHS else each for each in found}
 
 
 def _counted_length(seconds: int, lengths: Mapping[int, int]) -> int:
-    """Return the counted duration, also of durations on other machines."""
+    """Return the seconds that budgets count for a duration that may be missing in `lengths`."""
     if seconds in lengths or len(lengths) <= _MAX_LENGTHS:
         return lengths.get(seconds, seconds)
     return _rounded_up(seconds)
@@ -289,11 +289,11 @@ def _rounded_up(seconds: int) -> int:
 
 
 _Wait = tuple[int, int]
-"""target_wait of a pool, and its expected boot time."""
+"""A pool's `target_wait` and its expected boot time, in seconds."""
 
 
 def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait:
-    """Return the waiting time allowed at a place; zeros without target_wait."""
+    """Return the `target_wait` and boot time of a place's pool; zeros without `target_wait`."""
     pool_plan = pool_plans.get(place.pool)
     pool = pool_plan.pool if pool_plan else None
     if pool is None or pool.target_wait is None:
@@ -302,7 +302,7 @@ def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait:
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:
-    """Return the priority class of required tags; low wins, so that it displaces no other."""
+    """Return the priority class of required tags: -1 high, 0 normal, 1 low. Low overrides high."""
     classes = {
         _CLASSES[fleet.tags[name].priority]
         for tag in required
@@ -315,7 +315,7 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
 def _group_by_rank(
     signed: Signed, classed: int, now: datetime
 ) -> Iterator[tuple[Rank, list[Ordered]]]:
-    """Yield requests by rank: by their turn, else by priority and age."""
+    """Yield requests by rank: the rank of their turn if they have one, or priority and age."""
     requests: Sequence[Ordered] = signed.requests
     if turns := signed.turns:
         yield from (
@@ -327,7 +327,7 @@ def _group_by_rank(
 
 
 def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
-    """Group requests, oldest first, by doubling steps of their waiting time."""
+    """Group requests, oldest first, by their waiting time in doubling steps."""
     found: dict[int, list[Ordered]] = {}
     begin = 0
     while begin < len(requests):
@@ -342,7 +342,7 @@ def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[
 def _group_by_length(
     requests: list[Ordered], lengths: Mapping[int, int]
 ) -> dict[int, list[Ordered]]:
-    """Group requests by counted duration; one group if durations do not matter."""
+    """Group requests by the duration that budgets count; all have key 0 if no budget exists."""
     if not lengths:
         return {0: requests}
     found: defaultdict[int, list[Ordered]] = defaultdict(list)
@@ -352,7 +352,7 @@ def _group_by_length(
 
 
 class _Fits:
-    """Average use of places by one request of a group."""
+    """Finds the average usage of each place per request of a group."""
 
     def __init__(
         self, waits: Mapping[str, _Wait], now: datetime, lengths: Mapping[int, int]
@@ -361,12 +361,12 @@ class _Fits:
         self._now = now
         self._lengths = lengths
         self._known: defaultdict[object, _Known] = defaultdict(dict)
-        """Known fits by load: groups with equal durations have equal use."""
+        """Cached fits per load: groups with equal durations have equal usage."""
 
     def of(
         self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
     ) -> tuple[dict[str, Fit], bool]:
-        """Return the average use of each place by a request, and whether requests differ in it."""
+        """Return the average usage of each place per request, and whether the usage varies."""
         has_timing = requests[0].timing is not None
         loads: dict[tuple[MachineKind, ...], _Load] = {}
         fits = {}
@@ -375,7 +375,7 @@ class _Fits:
             if (load := loads.get(kinds)) is None:
                 load = loads[kinds] = _Load(requests, self._now, self._lengths, place)
                 load.known = self._known[load.identity]
-            # No calls where a fit is known: 100,000 requests have half a million.
+            # Avoid calls for known fits: 100,000 requests have half a million fits.
             wait = self._waits[place.key]
             if (share := load.shares.get(wait)) is None:
                 share = load.shares[wait] = load.find_share(*wait)
@@ -387,11 +387,11 @@ class _Fits:
 
 
 _Known = dict[tuple[str, float], Fit]
-"""(Place, share of a machine) to the use of one request."""
+"""(Place, share of a machine) to the usage per request."""
 
 
 class _Load:
-    """Average use of one kind of machine by one request of a group."""
+    """Average usage of one kind of machine per request of a group."""
 
     def __init__(
         self, requests: Sequence[Ordered], now: datetime, lengths: Mapping[int, int], place: Place
@@ -408,33 +408,33 @@ class _Load:
         self._longest = _counted_length(longest, lengths) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
         found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
-        # Equal multiples of all durations have the same average.
+        # Dividing all counts by their greatest common divisor does not change the average.
         times = gcd(*found.values())
         self.varied = len(found) > 1
-        """Whether its requests take different amounts of a place."""
+        """Whether the requests of the group use different shares of a machine."""
         self._count = len(requests) // times
         self._lengths = {length: count // times for length, count in found.items()}
         self._sum = sum(length * count for length, count in self._lengths.items())
         if len(self._lengths) > _MAX_LENGTHS:
             self._lengths = {self._sum // self._count: self._count}
         self.identity = frozenset(self._lengths.items()), self._sum, self._seconds, self._longest
-        """Fits by place and share, the only inputs that differ within this load."""
+        """Cache key: loads with this identity have equal fits for an equal place and share."""
         self.known: _Known = {}
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
         self.shares: dict[_Wait, float] = {}
-        """Known shares of a machine."""
+        """Maximum wait and boot time in seconds to the share of a machine."""
         self._group_by_deadline: dict[int, tuple[list[int], list[int]]] = {}
 
     def find_fit(self, place: Place, share: float) -> Fit:
-        """Return the use of a place by a request."""
+        """Return the usage of a place per request."""
         money = self._money(place, share) if place.makes else Decimal(0)
         fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
         return fit
 
     def _money(self, place: Place, share: float) -> Decimal:
-        """Return the average cost in addition to `place.setup`; alone, billed by whole increments.
+        """Return the average cost per request without `place.setup`.
 
-        Requests that share a machine fill its last increment in an unknown way.
+        A request alone on its machine is billed in whole increments, otherwise by time.
         """
         tariff, setup = place.tariff, place.setup_seconds
         if tariff is None or share < 1 or tariff.is_by_second_after(setup):
@@ -445,7 +445,7 @@ class _Load:
         return self._bills[tariff, setup] - place.setup
 
     def find_share(self, wait: int, boot: int) -> float:
-        """Return the average share: a whole machine for a long or long-waiting request."""
+        """Return the average share of a machine; 1 for a long or long-waiting request."""
         whole = len(self._requests)
         if wait <= boot:
             return 1.0
@@ -455,7 +455,7 @@ class _Load:
         return (whole - shorter + sums[shorter] / (wait - boot)) / whole
 
     def _short_requests(self, wait: int) -> tuple[list[int], list[int]]:
-        """Return the sorted durations of requests that waited less, and their prefix sums."""
+        """Return sorted durations of requests that waited less than `wait`, and prefix sums."""
         if wait not in self._group_by_deadline:
             most = timedelta(seconds=wait)
             seconds = sorted(

@@ -1,9 +1,9 @@
-"""Spending since the last charge of the ledger, by hour and payer.
+"""Calculate the spending since the last charge of the ledger, by hour and payer.
 
-A machine has one payer at a time: the request that it was created for, then the latest started
-work, until other work starts. The payer is charged for the whole bill, including boot and idle
-time. When other work starts, its payer takes over the unused rest of the billed increment. The
-sums do not depend on how often the ledger is charged.
+A machine has one payer at a time: first the request that it was created for, then the request that
+last started work on it. The payer is charged for the whole bill, including boot and idle time.
+When other work starts, its payer also pays for the unused part of the billed increment. The sums
+do not depend on how often a run charges the ledger.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ _DECIMALS = 9
 
 
 class Period(NamedTuple):
-    """The current hour, day or month of `money.time_zone`, and the end of the next one."""
+    """The current hour, day or month in `money.time_zone`, and the end of the next period."""
 
     name: PeriodName
     start: datetime
@@ -68,7 +68,7 @@ def periods(fleet: Fleet, now: datetime) -> tuple[Period, Period, Period]:
 
 
 def hour_of(zone: ZoneInfo, moment: datetime) -> datetime:
-    """Return the start of the local hour in UTC."""
+    """Return the start, in UTC, of the local hour that contains a moment."""
     moment = moment.astimezone(UTC)
     offset = moment.astimezone(zone).utcoffset() or timedelta()
     return moment - (moment + offset - datetime.min.replace(tzinfo=UTC)) % timedelta(hours=1)
@@ -78,7 +78,7 @@ def _next_hour(zone: ZoneInfo, hour: datetime) -> datetime:
     end = hour + timedelta(hours=1)
     if hour_of(zone, end - timedelta(microseconds=1)) == hour:
         return end
-    # If the clock changes within it by less than an hour, the next hour starts earlier.
+    # If the clock changes within this hour by less than an hour, the next hour starts earlier.
     return max(hour + timedelta(minutes=1), hour_of(zone, end))
 
 
@@ -92,24 +92,24 @@ def _next_month(first: date) -> date:
 
 @dataclass(frozen=True)
 class BilledMachine:
-    """One observed machine with a cost."""
+    """An observed machine that costs money."""
 
     pool: str
     tariff: Tariff | None
-    """None if its price is unknown."""
+    """None if the price of the machine is unknown."""
     created_at: datetime
     unit: Unit | None = None
-    """None if its provider is unreadable and only its stack records it."""
+    """None if the provider is unreadable and only the stack records the machine."""
     name: str = ""
 
 
 def holdings(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[BilledMachine, ...]:
-    """Return the machines of every pool; those of an unreadable provider from their stack.
+    """Return the billed machines of every pool; an unreadable provider's machines from the stack.
 
-    A machine that only a stack records, without a known age, counts from the last charge, by the
-    second: unknown is not zero. Creations of an interrupted apply are finished by this one.
+    A machine of unknown age is billed by the second since the last charge, because unknown is not
+    zero. A creation that an earlier apply did not finish counts as created now.
     """
     known = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     found = []
@@ -146,7 +146,7 @@ def _tariff(
 
 
 class PayerAccount(NamedTuple):
-    """The payer: the scope, team, owner and tags of work; without these the pool."""
+    """The payer: the scope, team, owner and tags of the work, or only the pool without work."""
 
     pool: str
     scope: str | None = None
@@ -156,7 +156,7 @@ class PayerAccount(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """New ledger entries, monthly tallies, and the current payers."""
+    """New ledger entries, monthly sums, and the current payer of each machine."""
 
     entries: tuple[LedgerEntry, ...] = ()
     tallies: tuple[Tally, ...] = ()
@@ -164,30 +164,30 @@ class Charged(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A span of a machine's time with one payer and package."""
+    """A time span of a machine with one payer and package."""
 
     start: datetime
     end: datetime
     payer: PayerAccount
     package: str | None = None
     worked: datetime | None = None
-    """When work of this payer last ran, or the machine was created.
+    """End of this payer's last work on the machine, or the creation of the machine.
 
-    None: work runs in this span.
+    None if work runs during this span.
     """
 
     @property
     def who(self) -> tuple[PayerAccount, str | None]:
-        """Return the payer and the package."""
+        """Return the payer and the package of this span."""
         return self.payer, self.package
 
 
 class Owner(NamedTuple):
-    """The payer of a machine from now on."""
+    """The current payer of a machine, and the end of that payment."""
 
     payer: PayerAccount
     until: datetime
-    """When its pool pays, if no other work follows; NEVER: the payer pays until the deletion."""
+    """Time at which the pool becomes the payer if no other work starts; NEVER if it does not."""
 
 
 def charge(
@@ -198,10 +198,10 @@ def charge(
 
 
 def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Charged:
-    """Return the charges for the time since the last charge, and the current payer of machines.
+    """Return the charges since the last charge, and the current payer of each machine.
 
-    If it was never charged, charges start with this month: no budget needs older ones. A gap is
-    charged in full, whatever its length.
+    The first charge starts with this month, because no budget covers earlier time. A gap between
+    charges is charged in full, however long it is.
     """
     ledger = world.ledger
     if isinstance(ledger, Unknown):
@@ -220,7 +220,7 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
         if before is not None:
             payers[holding.name] = _as_payer(holding.name, before)
     for name, each in reader.payers.items():
-        # A recently created machine, or one of an unreadable provider, is not deleted.
+        # Keep the payer of a new machine that is not yet listed, or of an unreadable provider.
         own = inventory.get(each.pool)
         if (own is not None and not own.listed) or world.time - each.since < _MAX_GAP:
             payers.setdefault(name, each)
@@ -230,9 +230,9 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
 def charges_until_now(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[Charge, ...]:
-    """Return the charges of this hour, day and month, with the time since the last charge.
+    """Return the charges of this hour, day and month, including the time since the last charge.
 
-    Pools have their current names. Empty if the ledger is unknown.
+    Pools have their current names. The result is empty if the ledger is unknown.
     """
     starts = [period.start for period in periods(fleet, world.time)]
     since = charge(fleet, world, inventory)
@@ -240,7 +240,7 @@ def charges_until_now(
 
 
 def as_charge(entry: LedgerEntry, starts: Sequence[datetime]) -> Charge:
-    """Return an entry as a charge of the hour, day and month that started then."""
+    """Convert an entry to a charge; `starts` has the start of the current hour, day and month."""
     hour, day, month = (entry.hour >= start for start in starts)
     seconds, money = entry.seconds, entry.money
     return Charge.model_construct(
@@ -255,7 +255,7 @@ def as_charge(entry: LedgerEntry, starts: Sequence[datetime]) -> Charge:
 
 
 def owners_of(fleet: Fleet, world: World, found: Iterable[BilledMachine]) -> tuple[Owner, ...]:
-    """Return the payer of each machine from now on."""
+    """Return the current payer of each machine."""
     reader = _TurnReader(fleet, world)
     return tuple(reader.owner(holding) for holding in found)
 
@@ -263,10 +263,10 @@ def owners_of(fleet: Fleet, world: World, found: Iterable[BilledMachine]) -> tup
 def released_at(
     fleet: Fleet, world: World, holding: BilledMachine, idle_since: datetime
 ) -> datetime:
-    """Return when its pool pays for a machine that is idle since `idle_since`; NEVER: not at all.
+    """Return when the pool starts to pay for an idle machine; NEVER if the pool does not pay.
 
-    A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) pays for them once
-    they could have been deleted.
+    A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) starts to pay when
+    the idle machine could have been deleted.
     """
     pool = fleet.pools.get(holding.pool)
     if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
@@ -287,7 +287,7 @@ def _keeps_machines(pool: Pool) -> bool:
 def unused(
     zone: ZoneInfo, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> Decimal:
-    """Return the cost of the time that is billed but unused at a moment."""
+    """Return the cost of the time that is already billed but not yet used at a moment."""
     tariff = tariff or FREE
     age = (moment - created_at) // timedelta(seconds=1)
     left = billed_seconds(tariff, age) - age
@@ -309,9 +309,9 @@ def cost_of_span(
     *,
     work: bool = False,
 ) -> Decimal:
-    """Return the bill of a machine between two moments; `work`: the cost of work on it.
+    """Return the bill of a machine for a span; with `work`, the cost of the time used by work.
 
-    A provider caps its bill per month.
+    The provider's monthly maximum applies to each month.
     """
     (start, until), cost = span, Decimal(0)
     while start < until:
@@ -324,7 +324,7 @@ def cost_of_span(
 
 
 class _TurnReader:
-    """Finds the payers of machines since the last charge of the ledger."""
+    """Finds the payers of each machine since the last charge of the ledger."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet, self._world, self._until = fleet, world, world.time
@@ -340,7 +340,7 @@ class _TurnReader:
         }
 
     def known(self, holding: BilledMachine) -> _Turn | None:
-        """Return the payer of a machine at the last charge; None if unrecorded."""
+        """Return an empty span with the payer at the last charge; None if no payer is recorded."""
         known = self.payers.get(holding.name)
         if known is None or known.pool != holding.pool:
             return None
@@ -348,15 +348,15 @@ class _TurnReader:
         return _Turn(self._since, self._since, payer, known.package, known.since)
 
     def turns(self, holding: BilledMachine) -> Iterator[_Turn]:
-        """Yield the spans of a machine's time since then: finished work, idle time, running work.
+        """Yield a machine's spans since the last charge: finished work, idle time, running work.
 
-        The last span is the present one; it is empty if it starts now.
+        The last span ends now. It is empty if it also starts now.
         """
         begin, until = min(max(self._since, holding.created_at), self._until), self._until
         worker, work = holding.unit.worker if holding.unit else None, work_of(holding)
         ended = worker.ended if worker else None
         before = self.known(holding)
-        # A run assigns a ticket its machine and charges up to then: the ticket ended later.
+        # A ticket's machine is charged when it is assigned, so the ticket ended after that charge.
         if ended is not None and begin < ended.at <= until:
             before = self._work_turn(holding, ended.work, begin, ended.at)
             yield before
@@ -372,7 +372,7 @@ class _TurnReader:
             yield self._work_turn(holding, work, start, until)
 
     def owner(self, holding: BilledMachine) -> Owner:
-        """Return the payer of a machine from now on."""
+        """Return the current payer of a machine."""
         *_, last = self.turns(holding)
         idle_since = NEVER if last.worked is None else self._idle_since(holding, last.worked)
         return Owner(last.payer, released_at(self._fleet, self._world, holding, idle_since))
@@ -393,7 +393,7 @@ class _TurnReader:
             yield pool._replace(start=released, worked=released)
 
     def _idle_since(self, holding: BilledMachine, worked: datetime) -> datetime:
-        """Return when a machine became idle: unobserved work may have ended after the recorded."""
+        """Return when a machine became idle; unobserved work may have ended after `worked`."""
         unit = holding.unit
         since = unit.since if unit is not None and unit.state is UnitState.IDLE else None
         return worked if since is None or since > self._until else max(worked, since)
@@ -416,7 +416,7 @@ def _as_payer(machine: str, turn: _Turn) -> MachinePayer:
 
 
 class _LedgerSums:
-    """Seconds and money by payer and hour, and of packages and idle time by month."""
+    """Sums of seconds and money by payer and hour; by package and month; of idle time by month."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -424,7 +424,7 @@ class _LedgerSums:
         self._tallied: defaultdict[tuple[str, TallyKind, str], _Sum] = defaultdict(_Sum)
 
     def add(self, holding: BilledMachine, turn: _Turn) -> None:
-        """Charge a turn for the bill of its machine."""
+        """Add the bill of a machine's span to the sums of its payer."""
         for hour, begin, stop in _split_by_hour(self._zone, turn.start, turn.end):
             life = Life(holding.tariff or FREE, holding.created_at, _month_of(self._zone, hour))
             seconds, money = life.seconds(begin, stop), life.billed(begin, stop)
@@ -433,7 +433,7 @@ class _LedgerSums:
             self._charge(hour, turn, seconds, money, idle=_Sum(seconds - used, money - worth))
 
     def hand_over(self, holding: BilledMachine, before: _Turn, turn: _Turn) -> None:
-        """Charge a turn for the rest of the increment that the previous payer was billed for."""
+        """Move the cost of the unused billed time from the previous payer to the next payer."""
         hour = hour_of(self._zone, turn.start)
         amount = unused(self._zone, holding.tariff, holding.created_at, turn.start)
         if amount:
@@ -449,7 +449,7 @@ class _LedgerSums:
         )
 
     def tallies(self) -> tuple[Tally, ...]:
-        """Return the tallies of packages, and of the charged idle time."""
+        """Return the monthly sums of each package and of the charged idle time."""
         return tuple(
             Tally(
                 month=month,
@@ -492,12 +492,12 @@ def _hour_key(item: tuple[tuple[datetime, PayerAccount], object]) -> tuple[datet
 
 
 def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
-    """Return the start of the month of a moment."""
+    """Return the start of the month that contains a moment."""
     return _start_of_day(zone, moment.astimezone(zone).date().replace(day=1))
 
 
 def work_of(holding: BilledMachine) -> Work | None:
-    """Return the work of a machine; None if it is idle or its work is unknown."""
+    """Return the current work of a machine; None if the machine is idle or its work is unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
 
@@ -510,7 +510,7 @@ def _started_at(holding: BilledMachine, work: Work) -> datetime | None:
 def _split_by_hour(
     zone: ZoneInfo, since: datetime, until: datetime
 ) -> Iterator[tuple[datetime, datetime, datetime]]:
-    """Yield each hour of a time span with the start and end of its overlap."""
+    """Yield each hour of a time span, with the start and end of their overlap."""
     while since < until:
         hour = hour_of(zone, since)
         end = min(until, max(_next_hour(zone, hour), since + timedelta(microseconds=1)))
@@ -519,7 +519,7 @@ def _split_by_hour(
 
 
 def gap_of(world: World) -> str:
-    """Return the warning about a ledger that was not charged for long; empty if it was."""
+    """Return a warning if the last charge is over a day old; empty otherwise."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is None:
         return ""
     gap = world.time - world.ledger.charged_until

@@ -1,6 +1,6 @@
-"""Limits on counts as rows: workers.max, max_starting, limits of tags and of ticket queues.
+"""Limits on counts as linear constraints: pool sizes, and limits of tags and ticket queues.
 
-Requests of unknown users are counted together: unknown is not zero.
+Work of unknown users counts against every user's limit, because unknown is not zero.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ _SERVES_NOTHING: Mapping[UnitState, str] = {
 
 
 def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[LimitRow]:
-    """Yield workers.max and workers.max_starting of each pool that may create machines."""
+    """Yield the `max` and `max_starting` constraints of each pool that may create machines."""
     ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
     for place in places:
         if place.makes:
@@ -70,7 +70,7 @@ def _pool_row(
 
 
 def _explain_useless(unit: Unit) -> str:
-    """Return why a machine serves no request; empty if it may, or drains."""
+    """Return why a machine serves no request; empty if it may serve a request, or drains."""
     since = unit.machine.deleting_since if unit.machine else None
     if since is not None:
         return words.explain_deleting(since)
@@ -80,7 +80,7 @@ def _explain_useless(unit: Unit) -> str:
 
 
 def is_booting(unit: Unit) -> bool:
-    """Return whether a machine is booting; without a registry its provider's state decides."""
+    """Return whether a machine boots; for an unregistered kind, the provider's state decides."""
     booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
     return unit.state in (UnitState.STARTING, UnitState.UNFINISHED) or (
         unit.state is UnitState.ASSUMED and booting
@@ -88,15 +88,15 @@ def is_booting(unit: Unit) -> bool:
 
 
 class _LimitFigure(NamedTuple):
-    """One figure under `limits` of a tag or a queue: per payer field, or in total."""
+    """A figure under `limits` of a tag or queue: a maximum in total, or per user, team etc."""
 
     tag: str
-    """As in `tags`; it may end in `*`. Empty for a limit of a queue."""
+    """The tag as written in `tags`, which may end in `*`; empty for a limit of a queue."""
     of: str
-    """A field of Payer, or `total`."""
+    """The counted field of Payer (such as `team`), or `total`."""
     most: int
     desk: str = ""
-    """The ticket queue of the limit; empty for a limit of a tag."""
+    """The ticket queue that has the limit; empty for a limit of a tag."""
 
     @property
     def path(self) -> Path:
@@ -106,26 +106,26 @@ class _LimitFigure(NamedTuple):
 
 
 class Use(NamedTuple):
-    """The use of one figure by one payer: busy workers and waiting requests."""
+    """The usage of one limit by one payer: busy workers and waiting requests."""
 
     limit: "_LimitFigure"
     who: str | None
     workers: tuple[Sequence[str], Sequence[str]]
-    """Names of busy workers of `who`, and of unknown users, who count for all payers."""
+    """Busy workers of `who`, and busy workers of unknown users, which count for every payer."""
     groups: tuple[RequestGroup, ...]
     counted: Mapping[tuple[str, str], Decimal]
-    """(Group, place) pairs that count: not places where the group waives the tag."""
+    """(Group, place) pairs that count, without places where the group does not need the tag."""
 
     @property
     def taken(self) -> int:
-        """Return the number of busy workers that count."""
+        """Return the number of busy workers that count against the limit."""
         return sum(map(len, self.workers))
 
 
 def find_uses(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[RequestGroup], teams: Teams
 ) -> tuple[Use, ...]:
-    """Return the use of each limit of tags and queues, by payer."""
+    """Return the usage of each limit on tags and queues, by payer."""
     return tuple(_uses(fleet, pool_plans, groups, teams))
 
 
@@ -151,7 +151,7 @@ def _uses(
 
 
 def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
-    """Yield the limits of tags and queues, one row per payer with waiting requests."""
+    """Yield a constraint per limit on a tag or queue and payer with waiting requests."""
     for use in uses:
         if use.counted:
             yield LimitRow(
@@ -167,7 +167,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
 def judge_limits(
     uses: Iterable[Use], counts: Mapping[tuple[str, str], int]
 ) -> Iterator[LimitVerdict]:
-    """Yield the use of each limit after the allocation, given requests per group and place."""
+    """Yield the usage of each limit after allocation; `counts` maps (group, place) to requests."""
     for use in uses:
         served = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
         yield LimitVerdict(
@@ -181,7 +181,7 @@ def judge_limits(
 
 
 def blocked_rows(fleet: Fleet, groups: Sequence[RequestGroup]) -> Iterator[LimitRow]:
-    """Yield a row with capacity 0 for tickets of each blocked owner."""
+    """Yield a constraint with capacity 0 for the tickets of each blocked owner."""
     for group in groups:
         desk = fleet.queues.get(group.payer.desk or "")
         if isinstance(desk, TicketQueue) and group.payer.owner in desk.blocked:
@@ -200,17 +200,17 @@ def last_rows(
     groups: Sequence[RequestGroup],
     places: Mapping[str, Place],
 ) -> Iterator[LimitRow]:
-    """Yield rows that reserve booting machines on demand for requests of their tags.
+    """Yield constraints that reserve a booting machine for requests with its on-demand tag.
 
-    Otherwise other requests would take a machine that boots for a tagged request, and another
-    machine would be created for that request.
+    Without them, other requests could take this machine, and fleet would create another machine
+    for the tagged request.
     """
     vocabulary = Vocabulary(fleet)
     for key in sorted(frozenset[str]().union(*(group.last for group in groups)) & places.keys()):
         at = [group for group in groups if key in group.fits]
         tag = min(supplies[key].offer.on_demand)
         for is_low in (False, True):
-            # A request for a low-priority tag displaces no other.
+            # A request for a low-priority tag takes no machine from other requests.
             callers = [g for g in at if key not in g.last and (is_low or g.rank[0] <= 0)]
             first = sum(len(g.requests) * g.fits[key].share for g in callers)
             others = [g for g in at if key in g.last and (g.rank[0] > 0) == is_low]
@@ -226,21 +226,21 @@ def last_rows(
 
 
 def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]:
-    """Return the limits of tickets of a queue that require these tags."""
+    """Return the limits on tickets of a queue that require these tags."""
     vocabulary = Vocabulary(fleet)
     asked = tuple(tags)
     return tuple(
         Limit(limit.path, limit.most, limit.of)
         for limit in _limits(fleet)
         if (limit.desk == desk if limit.desk else _is_tag_limited(vocabulary, limit.tag, asked))
-        and limit.of != "scope"  # a ticket is of none
+        and limit.of != "scope"  # a ticket has no scope
     )
 
 
 def limited_tags(
     fleet: Fleet, vocabulary: Vocabulary
 ) -> Callable[[Iterable[str]], frozenset[str]]:
-    """Return a function that selects the tags of a request that a limit or budget uses."""
+    """Return a function that selects those tags of a request that a limit or budget counts."""
     limited = {limit.tag for limit in _limits(fleet)}
     budgeted = {tag for budget in fleet.budgets.values() for tag in budget.tags}
     if not limited and not budgeted:
@@ -274,7 +274,7 @@ def _is_limited(vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup
 def _counts_at(
     vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup
 ) -> Collection[str]:
-    """Return the places where a group counts: not where it waives the tags of the limit."""
+    """Return the places where a group counts, without places where it waives the limited tags."""
     if limit.desk or not group.payer.without:
         return group.fits
     tags = {tag for tag in group.tags if _is_tag_limited(vocabulary, limit.tag, (tag,))}
@@ -290,7 +290,7 @@ def _counted_as(limit: _LimitFigure, payer: Payer) -> str | None:
 
 
 class _BusyWorker(NamedTuple):
-    """A worker that is or may be busy: its work if known, else its provided tags."""
+    """A worker that is or may be busy, its work if known, and the tags that its pool provides."""
 
     worker: str
     work: Work | None
@@ -313,7 +313,7 @@ def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_BusyWorker]:
 def _count_for(
     vocabulary: Vocabulary, limit: _LimitFigure, held: Iterable[_BusyWorker], teams: Teams
 ) -> Iterator[tuple[str | None, str]]:
-    """Yield the payer of each busy worker that counts to a limit; None if unknown."""
+    """Yield (payer, worker) for each busy worker that counts; the payer is None if unknown."""
     for each in held:
         if limit.desk and each.registry != limit.desk:
             continue

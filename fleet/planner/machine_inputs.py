@@ -1,7 +1,7 @@
 """Names of new machines, the options to create them, and their creation inputs.
 
-A name ends in a number of fixed width, so that no name is a prefix of another: some operators'
-scripts delete by name prefix. A name is not reused while any record contains it.
+Each name ends in a number of fixed width, so that no name is a prefix of another name, because
+some operators' scripts delete by name prefix. fleet does not reuse a recorded name.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,8 +42,8 @@ _MAX_NUMBER = 10**_NUMBER_DIGITS - 1
 _CREATED_RESULTS = ("registered", "failed", "gone")
 """Results of attempts that created a machine.
 
-The name of an attempt that only started, as in a killed run, is reused: a provider that did create
-the machine does not create a second one with that name.
+The name of an attempt that a killed run only started is reused. If the provider did create that
+machine, it does not create a second machine with the same name.
 """
 
 
@@ -54,9 +54,9 @@ class Names:
     present: frozenset[str]
     """Names of machines and workers that may still exist."""
     past: frozenset[str] = frozenset()
-    """Names of deleted ones with a record."""
+    """Recorded names of deleted machines."""
     taken: frozenset[str] = frozenset()
-    """Names of foreign machines, as reported by a provider when a run tried to use one."""
+    """Names of other fleets' machines; a provider refused to create a machine with such a name."""
 
     @cached_property
     def every(self) -> frozenset[str]:
@@ -65,19 +65,19 @@ class Names:
 
     @cached_property
     def in_order(self) -> list[str]:
-        """Return all known names, sorted, for prefix search by bisection."""
+        """Return all known names in sorted order, so that a prefix can be found by bisection."""
         return sorted(self.every)
 
 
 def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """Yield unused names like `<fleet>-<pool>-0001`, smallest number first.
 
-    If the four-digit numbers are exhausted, it yields names of deleted machines, then longer
-    numbers. Names after taken ones come first, with increasing gaps, as another fleet may have
-    many.
+    After all four-digit numbers, it yields names of deleted machines, then longer numbers. It
+    skips the names of another fleet's machines by growing steps, because another fleet may have
+    many machines.
     """
     begins = beginning_of(fleet, pool)
-    # The name of a pool may equal a machine name of another pool.
+    # The name prefix of a pool may equal the machine name of another pool.
     pools = remembered(fleet, "beginnings", (), lambda: sorted(_name_prefixes(fleet)))
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
@@ -110,7 +110,7 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
 
 
 def _find_by_prefix(begins: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the names with a prefix, by bisection of sorted names."""
+    """Return the names with a prefix; `names` is sorted."""
     end = bisect_right(names, begins, key=lambda name: name[: len(begins)])
     return names[bisect_left(names, begins) : end]
 
@@ -120,7 +120,7 @@ def _name_prefixes(fleet: Fleet) -> Iterator[str]:
 
 
 def known_names(fleet: Fleet, world: World) -> Names:
-    """Return every name of a machine or worker in fleet.yaml or in an observation."""
+    """Return all names of machines and workers in fleet.yaml and in this run's observations."""
     present = set(static_names(fleet))
     past = {attempt.worker for attempt in world.attempts if attempt.result in _CREATED_RESULTS}
     taken = {attempt.worker for attempt in world.attempts if attempt.result == "name-taken"}
@@ -140,7 +140,7 @@ def known_names(fleet: Fleet, world: World) -> Names:
 
 
 def _is_retired(worker: Worker) -> bool:
-    """Return whether a worker of fleet is disabled and runs nothing."""
+    """Return whether a worker that fleet created is disabled and runs no work."""
     is_off = worker.state is WorkerState.DISABLED and worker.running is None
     return is_off and worker.machine is not None
 
@@ -150,36 +150,36 @@ NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Closure:
-    """The reason why a pool, or one of its options, creates no machines in this run."""
+    """The reason why a pool, or an option of the pool, creates no machine in this run."""
 
     reason: str
     path: tuple[str | int, ...]
-    """The deciding key of fleet.yaml."""
+    """The key of fleet.yaml that causes it."""
     until: datetime | None = field(default=None, compare=False)
-    """When it ends by itself, if known."""
+    """Time when the reason ends without manual action; None if unknown."""
     unpublished: bool = False
-    """No version of the image is published."""
+    """True if no version of the image is published."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to create a machine for a pool: a type on a market."""
+    """A machine type on a market (on-demand or spot) that a pool can create."""
 
     pool: str
     type: str
     market: Market
     image: str
-    """The provider's image id; empty if no image is published."""
+    """The provider's id of the image; empty if no version is published."""
     price: Decimal | None
-    """Price per hour in the currency of fleet.yaml; None: unknown."""
+    """Price per hour in the currency of fleet.yaml; None if unknown."""
     closed: Closure | None = None
-    """Why the option is closed in this run; None if open."""
+    """The reason why this run cannot create it; None if it can."""
     shared: tuple[tuple[str, str], ...] = ()
-    """Settings that refer to resources shared with other machines of the provider."""
+    """Machine settings that refer to resources shared by machines of the provider."""
 
     @property
     def key(self) -> str:
-        """Return the key of the place for such machines."""
+        """Return the key of the place for machines of this option."""
         return f"{self.pool}/{self.type}/{self.market}"
 
 
@@ -190,9 +190,9 @@ def options_of(
     choice: ImageChoice,
     shared: Mapping[str, str] = NOTHING_SHARED,
 ) -> tuple[Option, ...]:
-    """Return the options of a pool in fleet.yaml order; empty without any.
+    """Return the options of a pool in the order of fleet.yaml; empty for a static pool.
 
-    `wont_make` reports closures of the whole pool.
+    Reasons that close the whole pool are in `wont_make`.
     """
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
@@ -212,7 +212,7 @@ def options_of(
             yield Option(name, kind, market, choice.id, price, closed, shared=own)
 
     if memory.has_failures:
-        # If there is an alternative, the next run uses it, even if that run starts late.
+        # If another option is open, the next run uses it, even if that run starts late.
         longer = replace(memory, least=timedelta(seconds=fleet.cadence) * 3 / 2)
         found = tuple(options(longer))
         if not all(each.closed for each in found):
@@ -221,7 +221,7 @@ def options_of(
 
 
 def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:
-    """Yield the types, markets and prices of a pool, with the reason for a missing price."""
+    """Yield each type, market and price of a pool, and the reason if the price is missing."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
@@ -230,15 +230,15 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
 
 
 def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the current digests of a pool's machines.
+    """Return the digests of the pool's current options.
 
-    They include stopped image versions: machines that booted these versions are not outdated.
+    They include retired image versions, so that machines with these versions are not outdated.
     """
     return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
 
 
 def digest_of(fleet: Fleet, option: Option, image: str) -> str:
-    """Return the digest of the creation inputs of an option with an image."""
+    """Return the digest of the creation inputs of an option with this image."""
     shared = (value for setting in option.shared for value in setting)
 
     def find() -> str:
@@ -248,7 +248,7 @@ def digest_of(fleet: Fleet, option: Option, image: str) -> str:
 
 
 def why_closed(options: Iterable[Option]) -> Closure | None:
-    """Return why all options of a pool are closed; None if one is open."""
+    """Return why all options of a pool are closed; None if any option is open."""
     found = [option.closed for option in options]
     closures = [each for each in found if each is not None]
     if not closures or len(closures) < len(found):
@@ -259,7 +259,7 @@ def why_closed(options: Iterable[Option]) -> Closure | None:
 
 
 def _explain_unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
-    """Return why a type without a price on a market is not bought there."""
+    """Return why fleet does not buy a type on a market where it has no price."""
     if market == "spot" and known.spot is None:
         return images.explain_spot_price(known.name, pool.provider)
     return images.explain_price(fleet.money.currency)
@@ -271,7 +271,7 @@ def wont_make(
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
 ) -> Closure | None:
-    """Return why a pool creates no machine in this run; None if it may."""
+    """Return why a pool creates no machine in this run; None if it can create machines."""
     return next(_obstacles(fleet, inventory, choice, shared), None)
 
 
@@ -303,7 +303,7 @@ def _obstacles(
 def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     """Return the creation inputs of a machine.
 
-    On demand is the default and left out, so that a second market outdates no machine.
+    The default, the on-demand market, is omitted, so that adding a market outdates no machine.
     """
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
@@ -319,7 +319,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         "image": option.image,
         "architecture": architecture,
         "settings": settings,
-        # Unset values are left out, so that they do not change the digest.
+        # Unset values are omitted, so that they do not change the digest.
         **{key: sorted(tags) for key, tags in pool_tags.items() if tags},
         **({"swap": pool.swap} if pool.swap else {}),
     }
@@ -343,7 +343,7 @@ def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
 
 
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
-    """Copy the inputs for another machine."""
+    """Copy the creation inputs for a machine with another name."""
     labels = inputs.labels | {"worker": worker}
     return inputs.altered(name=worker, labels=labels)
 
@@ -351,7 +351,7 @@ def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
 _UNRECORDED_RESULTS = frozenset({"starting", "gone", "error", "name-taken"})
 """Results of attempts that may have created an unrecorded machine.
 
-A name also counts as taken if a client repeats a creation after a lost response.
+They include `name-taken`, because a client that repeats a creation after a lost response gets it.
 """
 _ACTIVE_STATES = (MachineState.STARTING, MachineState.RUNNING)
 
@@ -365,7 +365,7 @@ def made_from(
         for image in filter(None, images):
             inputs = new_inputs(fleet, replace(option, image=image), machine.name)
             if inputs.labels["digest"] == machine.digest:
-                # Machines of a renamed pool keep the old pool label.
+                # A machine of a renamed pool keeps the old pool label.
                 return inputs.altered(labels=inputs.labels | {"pool": machine.pool})
     return None
 
@@ -377,11 +377,11 @@ def with_begun(
     choice: ImageChoice,
     tries: Iterable[Attempt],
 ) -> PoolInventory:
-    """Return the inventory with machines of an interrupted apply marked as unfinished creations.
+    """Return the inventory with machines of an interrupted apply marked as unfinished.
 
-    Such a machine has the label of the pool, and the readable stack does not contain its name: the
-    run recorded the attempt and died before the response. Labels alone prove nothing, as they can
-    be copied; a lost stack is a different case.
+    Such a machine has the pool's label and is missing in the stack: the run recorded the attempt
+    and was killed before the response. Without such an attempt, a machine is not marked, because
+    its labels may be copied. A lost stack is a different case.
     """
     stack = inventory.stack
     unrecorded = inventory.having(UnitState.UNRECORDED)
@@ -389,7 +389,7 @@ def with_begun(
         return inventory
     known = stack.names
     latest: dict[str, Attempt] = {}
-    for attempt in tries:  # the latest comes first
+    for attempt in tries:  # the latest attempt comes first
         latest.setdefault(attempt.worker, attempt)
     begun_here = {
         name for name, attempt in latest.items() if attempt.result in _UNRECORDED_RESULTS

@@ -1,7 +1,7 @@
-"""Notices for operators about expiry within 30 and 7 days, and about overdue items.
+"""Notices for operators about expiry within 30 and 7 days, and about overdue image builds.
 
-A rule of the allow-list is announced twice. Approvals, which are short by design, and prices,
-which each run may read from the provider's list, are announced only in their last week.
+An allow-list rule has both notices. Approvals and prices have only the last notice: approvals are
+short by design, and each run may read prices from the provider.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,9 +23,9 @@ SOON = 30
 VERY_SOON = 7
 """Days before expiry of the last notice."""
 LIST_LASTS = timedelta(days=30)
-"""Age at which a provider's own price list is outdated; each run may read it."""
+"""Age at which a price list that a run read from the provider counts as old."""
 LATE = timedelta(days=1)
-"""Grace period after `rebuild.every` for a new version of an image."""
+"""Time after `rebuild.every` at which a missing new image version is reported."""
 _MAX_CONTACT = 100
 _DAY_SECONDS = 86_400
 
@@ -33,7 +33,7 @@ _DAY_SECONDS = 86_400
 def find_notices(
     fleet: Fleet, world: World, approvals: Iterable[ApprovalVerdict]
 ) -> Iterator[Notice]:
-    """Yield the notices of a moment."""
+    """Yield the notices that are due now."""
     today = world.time.date()
     yield from _rules(fleet, today)
     yield from _approvals(approvals, today)
@@ -49,7 +49,7 @@ def _rules(fleet: Fleet, today: date) -> Iterator[Notice]:
         whom = _shorten(rule.contact) if rule.contact else "its contact"
         yield Notice(
             kind="allow-list",
-            # Indices of rules change, so the key does not contain them.
+            # The index of a rule may change, so the key does not contain it.
             key=_key("allow-list", rule.match, str(rule.expires), days),
             path=("powerful", number),
             until=rule.expires,
@@ -61,7 +61,7 @@ def _rules(fleet: Fleet, today: date) -> Iterator[Notice]:
 def _approvals(approvals: Iterable[ApprovalVerdict], today: date) -> Iterator[Notice]:
     for approval in approvals:
         days = _due_notice(approval.expires, today, VERY_SOON)
-        # An approval from the command line lasts for hours, and its author knows.
+        # An approval from the command line lasts for hours, and its author knows it.
         if days is None or not approval.left or not approval.path:
             continue
         yield Notice(
@@ -124,7 +124,7 @@ def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
 
 
 def _build_time(version: ImageVersion) -> datetime | None:
-    """Return the build time of a version, from its name."""
+    """Return the build time in the name of a version, else the start of its current state."""
     try:
         return datetime.strptime(version.version[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -132,7 +132,7 @@ def _build_time(version: ImageVersion) -> datetime | None:
 
 
 def _due_notice(until: date, today: date, first: int) -> int | None:
-    """Return the due notice: 30 days, 7 days, or 0 after expiry; None before."""
+    """Return the due notice: 30 or 7 days before expiry, 0 after it; None if no notice is due."""
     left = (until - today).days
     if left < 0:
         return 0

@@ -1,4 +1,4 @@
-"""The payer of each machine that a plan creates: the payer of its first request."""
+"""The payer of each machine that a plan creates, which is the payer of its first request."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ def payers_of(
     inventories: Mapping[str, PoolInventory],
     creates: Iterable[Create],
 ) -> Iterator[MachinePayer]:
-    """Yield the payer of each created machine; its pool if it serves no request."""
+    """Yield the payer of each new machine; the pool pays for a machine that serves no request."""
     creates = [*creates]
     if not creates:
         return
@@ -40,7 +40,7 @@ def payers_of(
                 scope=request.scope,
                 team=teams.of(request),
                 owner=request.owner,
-                # The request waives a tag that the pool does not provide (`otherwise`).
+                # A required tag that the pool does not provide is waived (`otherwise`).
                 tags=tuple(t for t in required if t in provides or tag_name(t) != t),
                 package=request.package,
             )
@@ -51,7 +51,7 @@ _Found = tuple[Request, QueueContext]
 
 
 def _requests(fleet: Fleet, world: World, keys: Collection[str]) -> dict[str, _Found]:
-    """Return requests by their keys in a plan; members of a group end in `#` and a number."""
+    """Map each key of a plan to its request; keys of a group's members end in `#` and a number."""
     wanted: defaultdict[str, list[str]] = defaultdict(list)
     for key in keys:
         wanted[key].append(key)

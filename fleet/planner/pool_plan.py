@@ -1,7 +1,7 @@
-"""The plan of one pool under construction: its actions, and the slack of its limits.
+"""The plan of one pool during planning: its actions, and the slack of its limits.
 
-Replacements and warm machines are created outside of allocation. They take their share of each
-limit here, so that no action exceeds a count or a budget.
+Replacements and warm machines are created outside of the allocation. They are subtracted from the
+slack of each limit here, so that no action exceeds a limit or a budget.
 """
 
 from collections import defaultdict
@@ -30,14 +30,14 @@ from fleet.words import lives
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """A limit that forbids one additional permanent machine, and the required amount."""
+    """The limit that forbids an additional permanent machine, and the amount that is needed."""
 
     row: LimitRow
     need: Decimal
 
 
 class Headroom:
-    """The slack of each limit after the waiting requests are served."""
+    """The slack of each limit after the allocation for waiting requests."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Headroom:
             for place in row.kept or row.machines:
                 self._of[place].append((number, row))
         self.kept: defaultdict[str, int] = defaultdict(int)
-        """Place to the number of permanent machines taken."""
+        """Place to the number of permanent machines taken there."""
 
     def take(self, place: str) -> ReachedLimit | None:
-        """Take one permanent machine; return the limit that forbids it, or None."""
+        """Take one permanent machine; return the limit that forbids it, or None if taken."""
         takes = [
             (number, (row.kept or row.machines)[place], row) for number, row in self._of[place]
         ]
@@ -81,24 +81,24 @@ _CAUSES = {
     Reason.ORPHAN: Cause.KNOWLEDGE,
 }
 _COUNTED_REASONS = frozenset({Reason.ORPHAN, Reason.REGISTRATION_LOST, Reason.GONE})
-"""Reasons that guards count even if the unit is already draining."""
+"""Reasons that guards count even if the machine is already draining."""
 _NO_OFFER = Offer(frozenset())
 _REASONS = frozenset(reason.value for reason in Reason)
 Because = tuple[Reason, str]
 
 
 class Proposal(NamedTuple):
-    """The decision of a rule of life on one machine."""
+    """A proposed step for one machine, from a rule of its life cycle."""
 
     step: Literal["delete", "drain", "replace", "keep"]
     unit: Unit
     reason: Reason
     because: str
     forgets: bool = False
-    """The machine to delete no longer exists, so the stack only drops its record."""
+    """The machine no longer exists, so that only its record in the stack is deleted."""
     absent: Literal["", "gone", "unmade"] = ""
     holding: BootHold | None = None
-    """The order to keep a machine whose boot failed, for a person to read its log."""
+    """The order to keep a machine whose boot failed, so that an operator can read its log."""
 
 
 def delete(
@@ -109,22 +109,22 @@ def delete(
     forgets: bool = False,
     absent: Literal["", "gone", "unmade"] = "",
 ) -> Proposal:
-    """Propose the deletion of an idle worker."""
+    """Propose to delete an idle worker."""
     return Proposal("delete", unit, reason, because, forgets, absent)
 
 
 def drain(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose the drain of a registered worker."""
+    """Propose to drain a registered worker."""
     return Proposal("drain", unit, reason, because)
 
 
 def replace_by_new(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose the replacement of a machine, in its turn."""
+    """Propose to replace a machine; the pace of replacements decides when."""
     return Proposal("replace", unit, reason, because)
 
 
 def keep(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose to keep a machine despite a reason to delete it."""
+    """Propose to keep a machine that there is a reason to delete."""
     return Proposal("keep", unit, reason, because)
 
 
@@ -139,48 +139,48 @@ class PoolPlan:
     """None if the pool was removed from fleet.yaml."""
     names: Iterator[str]
     closed: Closure | None
-    """Why it creates no machine; None if it may."""
+    """The reason why the pool creates no machine; None if it can create machines."""
     options: tuple[Option, ...] = ()
-    """Every option to create a machine here, in fleet.yaml order."""
+    """Every option to create a machine for the pool, in the order of fleet.yaml."""
     failures: str = ""
-    """Count and cause of its latest consecutive failed attempts; empty if none failed."""
+    """Count and cause of the latest consecutive failed creations; empty if the last succeeded."""
     digests: frozenset[str] = frozenset()
-    """Current digests of its machines, one per option and image."""
+    """Digests of up-to-date machines, one per option and image."""
     lost: frozenset[str] = frozenset()
-    """Units that were registered before, but are in no registry now."""
+    """Names of units that were registered before, but are in no registry now."""
     creations: Mapping[str, str] = field(default_factory=dict)
-    """Worker to the result of its last creation, if that failed."""
+    """Worker to the result of its last creation, if that creation failed."""
     choice: ImageChoice = field(default_factory=ImageChoice)
-    """The image of its next machine."""
+    """The image of the pool's next machine."""
     offer: Offer = _NO_OFFER
-    """The offer of its future workers."""
+    """The tags that the pool's future workers provide and require."""
     headroom: Headroom = field(default_factory=lambda: Headroom((), {}, {}))
-    """The slack of every limit, over all pools."""
+    """The slack of every limit of all pools."""
     turn: int = 0
-    """Position in service order of machines for no request."""
+    """Position in service order of machines that are created without a request."""
     is_staffed: bool = False
-    """Requests are assigned."""
+    """True after requests were assigned to workers."""
     used: dict[str, str] = field(default_factory=dict)
-    """Unit name to its assigned request."""
+    """Unit name to the key of the request assigned to the unit."""
     served: int = 0
-    """Number of waiting requests assigned to its existing and new workers."""
+    """Number of waiting requests assigned to existing and new workers of the pool."""
     awaited: bool = False
-    """A limit blocks requests that fit this pool."""
+    """True if a limit blocks requests that fit this pool."""
     blocked_by_max: int = 0
-    """Number of requests that only `workers.max` blocks here."""
+    """Number of requests that only this pool's `workers.max` blocks."""
     due: dict[str, "Because"] = field(default_factory=dict)
-    """Unit name to the reason of its replacement."""
+    """Unit name to the reason to replace it."""
     kept: dict[str, "Because"] = field(default_factory=dict)
-    """Unit name to the reason why it is kept despite a reason to delete it."""
+    """Unit name to the reason why the unit is kept despite a reason to delete it."""
     short: dict[Reason, tuple[str, ReachedLimit | None]] = field(default_factory=dict)
-    """`min` or `spare` to the missing count, and the blocking limit if there is one."""
+    """`min` or `spare` to an explanation of missing machines, and the blocking limit or None."""
     actions: list[Action] = field(default_factory=list)
     holds: list[BootHold] = field(default_factory=list)
-    """Machines that failed to boot and are held from now on."""
+    """Machines that failed to boot and that this plan starts to keep for an operator."""
     _candidate_creations: int = 0
-    """Number of new machines that boot the candidate."""
+    """Number of new machines that boot the candidate image version."""
     _templates: dict[tuple[str, Market, bool], Create] = field(default_factory=dict)
-    """(Type, market, exists) to a creation that further ones are copied from."""
+    """(Type, market, whether the machine exists) to a creation that further creations copy."""
 
     @property
     def name(self) -> str:
@@ -189,17 +189,17 @@ class PoolPlan:
 
     @property
     def on_demand(self) -> bool:
-        """Return whether it keeps machines only while a request requires one of its tags."""
+        """Return whether the pool keeps machines only while a request needs its tags."""
         return bool(self.offer.on_demand)
 
     @property
     def size(self) -> PoolSize:
-        """Return the limits on its number of workers; an on-demand pool keeps none."""
+        """Return the limits on the number of workers; minimums are 0 for an on-demand pool."""
         return size_of(self.pool, on_demand=self.on_demand)
 
     @property
     def unwanted(self) -> Reason | None:
-        """Return why fleet.yaml no longer wants the pool; None if it does."""
+        """Return why fleet.yaml no longer wants the pool; None if it wants the pool."""
         if self.pool is None:
             return Reason.POOL_REMOVED
         return Reason.POOL_DRAINING if self.pool.mode == "drain" else None
@@ -223,18 +223,18 @@ class PoolPlan:
 
     @property
     def staying(self) -> list[Unit]:
-        """Return the units that are neither draining nor being removed."""
+        """Return the units that accept work and that this plan does not remove."""
         leaving = self.leaving
         return [unit for unit in self.at_work if unit.name not in leaving]
 
     @cached_property
     def at_work(self) -> list[Unit]:
-        """Return the units that accept work, including those that this plan removes."""
+        """Return the units that accept work, including units that this plan removes."""
         return [unit for unit in self.inventory.units if not is_going(unit)]
 
     @property
     def made(self) -> int:
-        """Return the number of new machines in this plan."""
+        """Return the number of machines that this plan newly creates."""
         return sum(
             isinstance(a, Create) and a.reason is not Reason.INTERRUPTED for a in self.actions
         )
@@ -246,16 +246,16 @@ class PoolPlan:
 
     @property
     def is_full(self) -> bool:
-        """Return whether workers.max is reached."""
+        """Return whether the pool has `workers.max` machines."""
         return len(self.inventory.units) + self.made >= self.size.max
 
     def is_outdated(self, unit: Unit) -> bool:
-        """Return whether a machine was created from another config or image than the current."""
+        """Return whether a machine was created from an outdated config or image."""
         digest = unit.machine.digest if unit.machine else None
         return bool(digest and self.digests and digest not in self.digests)
 
     def needs_update(self, unit: Unit) -> bool:
-        """Return whether a unit is due for replacement, as outdated or by a candidate."""
+        """Return whether a unit is to be replaced because it is outdated or a candidate is due."""
         due, _ = self.due.get(unit.name, (None, ""))
         return due is Reason.OUTDATED or self.is_outdated(unit)
 
@@ -265,16 +265,16 @@ class PoolPlan:
 
     @cached_property
     def canaries(self) -> tuple[int, int]:
-        """Return the number of active units that boot the candidate, and of all active units."""
+        """Return the number of active units with the candidate image, and of all active units."""
         return sum(map(self.is_canary, self.at_work)), len(self.at_work)
 
     def is_canary(self, unit: Unit) -> bool:
-        """Return whether a unit boots the candidate."""
+        """Return whether a unit boots the candidate image version."""
         image = unit.machine.image if unit.machine else unit.inputs.image if unit.inputs else ""
         return bool(image) and image == self.choice.candidate
 
     def next_way(self, option: Option) -> Option:
-        """Return the option with its next image: the candidate until it has its share."""
+        """Return the option with its next image; the candidate image until it has its share."""
         if not self.choice.candidate:
             return option
         booting, at_work = self.canaries
@@ -285,20 +285,20 @@ class PoolPlan:
 
     @property
     def may_remove(self) -> bool:
-        """Return whether this run may drain or delete units here."""
+        """Return whether this run may drain or delete units of the pool."""
         paused = self.pool is not None and self.pool.mode == "pause"
         return not (self.inventory.blind or self.inventory.frozen or paused)
 
     @property
     def can_scale_down(self) -> bool:
-        """Return whether idle machines may be deleted: not if part of the demand is unknown."""
+        """Return whether idle machines may be deleted; False if part of the demand is unknown."""
         return self.may_remove and not self.inventory.sampled
 
     @property
     def booting(self) -> list[Unit]:
-        """Return the unregistered units whose registration can be prevented.
+        """Return the booting, unregistered units whose token fleet can revoke.
 
-        Without token revocation a unit might register and take work while it is deleted.
+        Without revocation, a unit might register and start work while it is deleted.
         """
         if self.inventory.tokens is None:
             return []
@@ -312,7 +312,7 @@ class PoolPlan:
 
     @property
     def resumes(self) -> Iterator[Resume]:
-        """Yield the drains to lift because their hold has ended."""
+        """Yield the drains to cancel because the operator's order to keep the machine ended."""
         if not self.may_remove or (self.pool is not None and self.pool.mode == "observe"):
             return
         leaving = self.leaving
@@ -326,17 +326,17 @@ class PoolPlan:
                 )
 
     def cost_of(self, unit: Unit) -> Decimal | None:
-        """Return the hourly cost of a unit; None if unknown."""
+        """Return the hourly cost of a unit; None if the price is unknown."""
         kind = unit.machine.type if unit.machine else unit.inputs.type if unit.inputs else ""
         return self._price_of(kind, market_of(unit.inputs))
 
     def _price_of(self, kind: str, market: Market) -> Decimal | None:
-        """Return the hourly price of a machine, rounded as it is shown; None if unknown."""
+        """Return the hourly price of a machine, rounded for display; None if unknown."""
         tariff = tariff_of_machine(self.fleet, self.name, self.inventory.provider, kind, market)
         return None if tariff is None else as_rate(tariff.price)
 
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
-        """Add the creation of a worker."""
+        """Add the creation of a worker to the plan."""
         self._candidate_creations += inputs.image == self.choice.candidate and not why.exists
         market = market_of(inputs)
         alike = inputs.type, market, why.exists
@@ -350,7 +350,7 @@ class PoolPlan:
                 reason=why.reason,
                 cause=why.cause,
                 because=why.because,
-                # An existing machine is already in the current cost of the pool.
+                # The current cost of the pool already includes an existing machine.
                 cost=Decimal(0) if why.exists else price or Decimal(0),
             )
         made = self._templates[alike].altered(
@@ -367,7 +367,7 @@ class PoolPlan:
         self.actions.append(made)
 
     def take(self, proposal: Proposal) -> None:
-        """Add the decision of a rule; the first reason of a replacement counts."""
+        """Add a proposal to the plan; the first reason to replace a machine is kept."""
         step, unit, reason, because, *_ = proposal
         if step == "delete":
             forgets, absent = proposal.forgets, proposal.absent
@@ -381,7 +381,7 @@ class PoolPlan:
             self.holds += [proposal.holding] if proposal.holding else []
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
-        """Add the drain of a registered worker, if removal is allowed."""
+        """Add the drain of a registered worker to the plan if this run may drain it."""
         if unit.is_leaving and reason is not Reason.HELD:
             reason = reason_of_departure(unit) or reason
         may_go = unit.held is None or reason is Reason.HELD or unit.held.by == FLEET
@@ -406,9 +406,9 @@ class PoolPlan:
         forgets: bool = False,
         absent: Literal["", "gone", "unmade"] = "",
     ) -> None:
-        """Add the deletion of an idle worker, if removal is allowed.
+        """Add the deletion of an idle worker to the plan if this run may delete it.
 
-        `forgets`: the machine no longer exists, so the stack only drops its record.
+        `forgets`: the machine no longer exists, so that only its record in the stack is deleted.
         """
         revokes = unit.awaits_token and self.inventory.tokens is not None
         carried = (
@@ -426,7 +426,7 @@ class PoolPlan:
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,
-                    # Without a machine it is not in the current cost of the pool.
+                    # Without a machine, the current cost of the pool does not include it.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
                     releases=forgets or unit.holds_in_vain,
@@ -438,26 +438,26 @@ class PoolPlan:
 
 
 class Why(NamedTuple):
-    """The reason of a creation."""
+    """The reason for a creation, and the requests that it serves."""
 
     reason: Reason
     cause: Cause
     because: str
     serves: tuple[str, ...] = ()
     turn: int = 0
-    """Its position in service order, over all pools; 0 precedes every request."""
+    """Position in service order over all pools; 0 is before every request."""
     until_idle: Decimal | None = None
-    """Bill until its deletion after the idle time-out."""
+    """Bill of the machine until its deletion after the idle time-out; None if unknown."""
     assumed: int = 0
-    """Number of its requests with an unknown duration."""
+    """Number of served requests with an unknown duration."""
     exists: bool = False
-    """The machine exists; only its record is missing."""
+    """True if the machine exists and only its record is missing."""
 
 
 def is_going(unit: Unit) -> bool:
-    """Return whether a unit gets no new work; a busy one first finishes its work.
+    """Return whether a unit gets no new work; a busy unit first finishes its work.
 
-    A unit held by an operator is kept.
+    A unit that an operator ordered to keep is kept.
     """
     is_told = unit.worker is not None and unit.worker.draining
     return unit.state in _GOING or is_told or unit.held is not None
@@ -466,7 +466,7 @@ def is_going(unit: Unit) -> bool:
 def reason_of_departure(unit: Unit) -> Reason | None:
     """Return the reason of a unit's earlier drain or disabling; None if unknown.
 
-    Drains for a hold do not count, nor unknown reasons of a newer fleet version.
+    Drains by an operator's keep order, and reasons of a newer fleet version, do not count.
     """
     reasons = (departure.reason for departure in unit.departures if departure.over is None)
     known = (Reason(reason) for reason in reasons if reason in _REASONS)
@@ -474,5 +474,5 @@ def reason_of_departure(unit: Unit) -> Reason | None:
 
 
 def cause_of(reason: Reason) -> Cause:
-    """Return the cause of a deletion reason."""
+    """Return the cause of a reason for deletion; DEMAND by default."""
     return _CAUSES.get(reason, Cause.DEMAND)

@@ -1,4 +1,4 @@
-"""The source of the prices of each provider in a plan, and its age."""
+"""The source of each provider's prices in a plan, and the age of these prices."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -12,7 +12,7 @@ from fleet.words.runs import describe_location
 
 
 def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
-    """Yield the source of prices of each cloud with pools, sorted by name."""
+    """Yield the price source of each provider that has pools, sorted by provider name."""
     used = {pool.provider for pool in fleet.dynamic_pools.values()}
     for name, declared in sorted(fleet.providers.items()):
         if name not in used:

@@ -1,7 +1,7 @@
-"""Promotions by `images.NAME.promote`: due and waiting versions, and their cost.
+"""Promotions by `images.NAME.promote`: versions to promote, waiting versions, and the cost.
 
-A candidate is evaluated by its boots in that state: `guards.boot_failures` stops it. A stopped
-candidate is retired, since the guard forgets boots after a day.
+A candidate is evaluated by the boots since it became a candidate: `guards.boot_failures` stops it.
+A stopped candidate is retired, because the guard ignores boots older than a day.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,14 +23,14 @@ Found = Promotion | WaitingVersion
 
 
 class Moving(NamedTuple):
-    """The versions promoted in this run, and the waiting ones, by image."""
+    """The versions promoted in this run, and the versions that wait, by image."""
 
     now: tuple[Promotion, ...]
     waiting: tuple[WaitingVersion, ...]
 
 
 def find_promotions(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Moving:
-    """Return the versions promoted in this run, and the waiting ones."""
+    """Return the versions promoted in this run, and the versions that wait."""
     found = tuple(_find(fleet, world, pool_plans)) if world.versions else ()
     return Moving(
         tuple(each for each in found if isinstance(each, Promotion)),
@@ -74,7 +74,7 @@ def _judge(
 
 
 def _explain_unchangeable(pools: list[PoolPlan]) -> str:
-    """Return why no pool of an image may be changed; empty if one may."""
+    """Return why no pool of an image may be changed; empty if any pool may be changed."""
     modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = modes and modes <= {"observe", "pause"}
     return words.explain_modes(modes) if is_still else ""
@@ -83,7 +83,7 @@ def _explain_unchangeable(pools: list[PoolPlan]) -> str:
 def _explain_stopped(
     fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> str:
-    """Return the pool where the guard stopped a version, as a sentence; empty without one."""
+    """Return a sentence with the pool where the guard stopped a version; empty if it did not."""
     rule = fleet.guards.boot_failures
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider, "")
@@ -96,7 +96,7 @@ def _explain_stopped(
 def _boot_attempts(
     version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> Iterator[Attempt]:
-    """Yield the finished boots of a version in its present state."""
+    """Yield the finished boots of a version since it entered its current state."""
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider)
         for attempt in memory.by_pool.get(pool_plan.name, ()):
@@ -143,7 +143,7 @@ def _promotion(
 
 
 def _count_replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> int:
-    """Count the machines of a pool that are replaced once the version is in its new state."""
+    """Count the machines of a pool that are replaced after the version enters its new state."""
     booted = version.ids.get(pool_plan.inventory.provider)
     machines = [unit.machine for unit in pool_plan.inventory.units if unit.machine]
     own = sum(machine.image == booted for machine in machines)
@@ -158,7 +158,7 @@ def _count_replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> i
 
 
 def _cost(pool_plan: PoolPlan, machines: int) -> Decimal | None:
-    """Return the maximum cost of running replacements in parallel with the old machines."""
+    """Return the maximum cost of replacements while the old machines still run."""
     if not machines or pool_plan.pool is None:
         return Decimal(0)
     if pool_plan.price is None:

@@ -1,13 +1,13 @@
-"""Machine settings and shared resources per kind of provider.
+"""Machine settings and shared cloud resources per kind of provider.
 
-One shared stack per provider holds the shared resources; it is brought up before any plan needs
-them. Resources stay while a machine that was created with them exists, even if fleet.yaml no
-longer requires them. A change that the engine can only make by replacement counts as a change
-here; the engine decides.
+One shared stack per provider has the shared resources. An apply creates them before a plan needs
+them. A resource is kept while a machine created with it exists, even if fleet.yaml no longer
+declares it. A change is reported as a change here, even if the engine can only make it by
+replacement.
 
-Names follow from fleet.yaml, so that a plan is complete before any resource exists. A launch
-template is named after its content and has one version: changed content means another template,
-and machines of the old one are outdated.
+Names follow from fleet.yaml, so that a plan is complete before any resource exists. The name of a
+launch template contains a digest of its content. Changed content means a new template, and
+machines of the old template are outdated.
 """
 
 import shlex
@@ -39,7 +39,7 @@ from fleet.words import images
 
 
 def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
-    """Return the settings of a pool's machines other than type and image."""
+    """Return the settings of a pool's machines, except their type and image."""
     provider = fleet.providers[pool.provider]
     match provider:
         case AwsProvider():
@@ -58,7 +58,7 @@ def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str
 
 
 def parts_of(fleet: Fleet, name: str) -> tuple[SharedResource, ...]:
-    """Return the shared parts that fleet.yaml declares for a provider."""
+    """Return the shared resources that fleet.yaml declares for a provider."""
     provider = fleet.providers.get(name)
     parts: Iterable[SharedResource] = ()
     match provider:
@@ -70,7 +70,7 @@ def parts_of(fleet: Fleet, name: str) -> tuple[SharedResource, ...]:
 
 
 _REVISION = 1
-"""Increment if stacks/aws changes the content of a template."""
+"""Increment it if stacks/aws changes the content of a launch template."""
 _GIB = 1024
 
 
@@ -88,7 +88,7 @@ def _template(provider: AwsProvider, fleet: str, name: str) -> SharedResource:
 
 
 def _disk(pool: Pool) -> dict[str, str]:
-    """Return the root disk in whole GiB, including swap; empty: the size of the image."""
+    """Return the root disk with swap, in GiB rounded up; empty for the size of the image."""
     disk = pool.machine.disk if isinstance(pool.machine, MachineSettings) else None
     return {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
 
@@ -128,13 +128,13 @@ _SETTINGS = {
     "placement_group": "placement_group_id",
     "template": "template",
 }
-"""Kind of part to the machine setting that refers to it."""
+"""Kind of shared resource to the machine setting that refers to it."""
 _BY_NAME = frozenset({"template"})
-"""Kinds of parts that machines refer to by name; the others by id."""
+"""Kinds of shared resources that machines refer to by name; the other kinds have ids."""
 
 
 def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] | Unknown:
-    """Return the shared settings of a provider's new machines; Unknown if a part is missing."""
+    """Return the shared settings of a provider's new machines; Unknown if any is missing."""
     parts = parts_of(fleet, name)
     if not parts:
         return {}
@@ -158,9 +158,9 @@ def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] 
 
 
 def in_use(world: World, name: str) -> dict[str, int] | Unknown:
-    """Return how many machines were created with each part of a base, by the part's key.
+    """Map the key of each shared resource to the number of machines created with it.
 
-    Unknown if a machine that no stack records may use one.
+    Unknown if a machine that is in no stack may use a shared resource.
     """
     base = world.bases.get(name)
     if not isinstance(base, Base):
@@ -189,7 +189,7 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
 
 
 def made_without(world: World, name: str, keys: Collection[str]) -> int:
-    """Return how many machines of a provider were created without some of these new parts."""
+    """Return the number of a provider's machines created without some of these resources."""
     recorded = (
         worker
         for stack in world.known_stacks.values()
@@ -197,12 +197,12 @@ def made_without(world: World, name: str, keys: Collection[str]) -> int:
         for worker in stack.workers
         if worker.name in stack.ids
     )
-    # A part by id has no id yet: no machine was created with it.
+    # A new resource with an id has no id yet, so no machine was created with it.
     return sum(any(not _uses_part(worker, key, "") for key in keys) for worker in recorded)
 
 
 def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[SharedResource, ...]:
-    """Return the required parts of a base: declared in fleet.yaml, or still in use."""
+    """Return the resources of a shared stack: declared in fleet.yaml, or still in use."""
     parts = {part.key: part for part in parts_of(fleet, name)}
     base = world.bases.get(name)
     used = in_use(world, name)
@@ -213,7 +213,7 @@ def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[SharedResource,
 
 
 def is_laid(base: Base, parts: Iterable[SharedResource]) -> bool:
-    """Return whether a base holds exactly these parts, all created as required."""
+    """Return whether a shared stack contains exactly these resources, created as declared."""
     wanted = tuple(parts)
     return (
         base.laid
@@ -231,19 +231,19 @@ def _used_by(stack: Stack, base: Base) -> Iterator[str]:
 
 
 def _uses_part(worker: WorkerInputs, key: str, part_id: str) -> bool:
-    """Return whether a machine was created with a part."""
+    """Return whether a machine was created with this shared resource."""
     setting = worker.settings.get(_SETTINGS[key.partition("/")[0]], "")
     return _reference(key, part_id) in setting.split()
 
 
 def _reference(key: str, part_id: str) -> str:
-    """Return the reference to a part in machine settings: its name or id."""
+    """Return the name or id by which machine settings refer to a shared resource."""
     kind, _, name = key.partition("/")
     return name if kind in _BY_NAME else part_id
 
 
 def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
-    """Yield the next apply's changes to the base of each provider; none if it is up to date."""
+    """Yield the changes of the next apply to each provider's shared stack, if it changes."""
     for name in sorted(fleet.providers):
         base = world.bases.get(name)
         if isinstance(base, Unknown) or why_held(fleet, name):
@@ -267,9 +267,9 @@ def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
 
 
 def why_held(fleet: Fleet, name: str, ordered: Collection[str] = ()) -> str:
-    """Return why a base is not changed; empty if some pool of its provider may be changed.
+    """Return why apply changes no shared stack of a provider; empty if it may change the stack.
 
-    If pools are `ordered`, only these may be.
+    It may if a pool of the provider may be changed; with `ordered`, only these pools count.
     """
     modes = {
         pool: each.mode

@@ -1,9 +1,8 @@
-"""Compute the amounts by which limits have to rise to serve a further request.
+"""Calculate how far limits must rise to serve one additional request.
 
-The limits are laid out as for the plan. An assignment serves the requests as the plan does, and
-then, without a solver, those that come before the request and the request itself: limits rise
-until it is served, and then fall to the amounts in use. A plan with the higher limits proves the
-figures.
+The limits are those of the plan. The requests are first assigned as in the plan. Then, without a
+solver, earlier requests and the given request are assigned: limits rise until it is served, and
+are then lowered to the amounts in use. A plan with the higher limits checks the result.
 """
 
 from collections import Counter, defaultdict
@@ -24,19 +23,19 @@ from fleet.planner.staffing import find_supplies
 from fleet.schema.model import Fleet
 
 _MAX_PLACES = 6
-"""Maximum places whose shortfall is computed, those first that few limits stop: more of them than
-a person reads."""
+"""Maximum number of evaluated places, with the fewest blocking limits first; a longer list would
+not help a reader."""
 _MAX_FILLS = 6
-"""Maximum fills for a place: with `_RAISE`, enough for a thousand requests that come first."""
+"""Maximum assignments per place; with `_RAISE`, enough for a thousand earlier requests."""
 _RAISE = 4
-"""Factor between the raises of two fills. The last amounts fall to those in use, so a high factor
-costs at most a fill."""
+"""Factor by which the next raise grows. The final amounts are lowered to the used amounts, so a
+high factor costs at most one assignment."""
 _ZERO = Decimal(0)
 
 
 @dataclass(frozen=True)
 class Missing:
-    """The amount that a limit has to be raised by for a request to be served at a place."""
+    """The amount by which a limit must rise so that a place can serve a request."""
 
     path: Path
     amount: Decimal
@@ -44,14 +43,14 @@ class Missing:
 
 
 class Lack(NamedTuple):
-    """A place that fits a request, with the missing capacity of its limits."""
+    """A place that fits a request, and the amounts by which its limits must rise."""
 
     place: str
     missing: tuple[Missing, ...]
 
 
 class Shortfalls:
-    """The limits of a run, filled as its plan fills them."""
+    """Calculates shortfalls from the limits and assignments of a plan."""
 
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
@@ -60,7 +59,7 @@ class Shortfalls:
         self.group_of = layout.group_of
         self.uses = layout.uses
         self._place_of: dict[str, str] = {}
-        """Request to the place that the plan serves it at."""
+        """Request to the place where the plan serves it."""
         for action in (*plan.actions, *plan.withheld):
             if isinstance(action, Create):
                 place = f"{action.pool}/{action.inputs.type}/{market_of(action.inputs)}"
@@ -78,11 +77,11 @@ class Shortfalls:
         }
 
     def of(self, key: str, *, whole_rank: bool = False) -> Iterator[Lack]:
-        """Yield the shortfalls of each place that limits stop, the fewest limits first.
+        """Yield the shortfalls of each place that limits block, fewest limits first.
 
-        `whole_rank`: also the later requests of its rank come before it. The figures are higher,
-        and a plan seldom serves another request for them. Places where an unknown amount counts
-        to a limit are left out: no figure helps there.
+        `whole_rank`: later requests of the same rank are also served first. The amounts are then
+        higher, and a plan rarely serves another request with them. Places where a limit counts an
+        unknown amount are skipped, because no raise is known to help there.
         """
         group = self.group_of.get(key)
         if group is None or group.id not in self._components:
@@ -96,7 +95,7 @@ class Shortfalls:
 
 
 class _Filling:
-    """A component whose requests are assigned as in the plan, and then filled in by rank."""
+    """A component of the problem, with requests assigned as in the plan and then by rank."""
 
     def __init__(self, component: Component, place_of: Mapping[str, str]) -> None:
         self._rows = component.rows
@@ -112,7 +111,7 @@ class _Filling:
         }
 
     def find_stopped(self) -> dict[str, int]:
-        """Return the places where only known limits stop the last request, with their number."""
+        """Map each place where only known limits block the last request to their number."""
         filled = self._fill({})
         short = {place: filled.shortfalls(self._last, place) for place in self._last.places}
         return {
@@ -122,7 +121,7 @@ class _Filling:
         }
 
     def find_missing(self, place: str) -> tuple[Missing, ...]:
-        """Return the amounts by which limits rise to serve the last request; empty: none help."""
+        """Return the raises that serve the last request; empty if no raise serves it."""
         rows, raised = self._rows, dict[Path, Decimal]()
         for turn in range(_MAX_FILLS):
             filled = self._fill(raised)
@@ -154,7 +153,7 @@ class _Filling:
         return all(self._rows[n].over is not None for n in rows)
 
     def _fill(self, raised: Mapping[Path, Decimal]) -> Assignment:
-        """Return the assignment under raised limits."""
+        """Return the assignment with raised limits."""
         self._model.rows = tuple(
             replace(row, room=row.room + raised[row.path]) if row.path in raised else row
             for row in self._rows
@@ -163,7 +162,7 @@ class _Filling:
 
 
 def _until(component: Component, group: RequestGroup, key: str, *, whole_rank: bool) -> Component:
-    """Return a component without the requests after one, which forms the last rank."""
+    """Return a component without requests after `key`, whose request gets the last rank."""
     last = next(request for request in group.requests if request.key == key)
     groups = []
     for other in component.groups:

@@ -1,9 +1,9 @@
 """Solve linear and mixed-integer programs with HiGHS, deterministically.
 
-One thread, a fixed seed, and limits in nodes and gaps, never in seconds: equal programs have equal
-solutions. The linear relaxation is solved by column generation, because a large component has a
-million columns of which a solution uses a few thousand (R. Bixby and others, Very large-scale
-linear programming, Operations Research 40, 1992).
+The solver uses one thread, a fixed seed, and limits on nodes and gaps instead of seconds, so that
+equal programs have equal solutions. Column generation solves the linear relaxation, because a
+large component has a million columns, of which a solution uses a few thousand (R. Bixby and
+others, Very large-scale linear programming, Operations Research 40, 1992).
 """
 
 import sys
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 
 def _import_at_first_use(name: str) -> ModuleType | None:
-    """Return a module that is imported when it is used first; None if it is not installed.
+    """Return a module that is imported at its first use; None if it is not installed.
 
-    A program that solves nothing starts in a tenth of a second less.
+    A program that solves nothing then starts a tenth of a second sooner.
     """
     if name not in sys.modules:
         if (spec := find_spec(name)) is None or spec.loader is None:
@@ -33,45 +33,45 @@ def _import_at_first_use(name: str) -> ModuleType | None:
 np: Any = _import_at_first_use("numpy")
 highspy: Any = _import_at_first_use("highspy")
 Solver = Any
-"""A solver of HiGHS."""
+"""A HiGHS solver (`highspy.Highs`)."""
 Array = Any
-"""An array of numpy."""
+"""A numpy array."""
 Bounds = tuple[Array, Array]
-"""The lower and the upper bounds of rows."""
+"""The lower and upper bounds of rows."""
 GAP = 1e-4
-"""Relative gap at which an exact search ends. HiGHS's own default; a plan prints it."""
+"""Relative gap at which an exact search ends: the default of HiGHS. A plan prints it."""
 MAX_NODES = 2000
-"""Maximum branch-and-bound nodes of an exact search. The plan says so where it is reached."""
+"""Maximum branch-and-bound nodes of an exact search. A plan reports a search that reached it."""
 TOLERANCE = 1e-6
-"""Feasibility tolerance of the solver, for rows and for integrality."""
+"""Feasibility tolerance of the solver, for constraints and for integrality."""
 ROW_MARGIN = 2e-6
-"""Distance that searches keep from a limit that is not an integer: twice the tolerance."""
+"""Margin that searches keep below a limit that is not an integer: twice the tolerance."""
 COUNT_GAP = 1 - 1e-4
-"""Counts are integers: a bound less than one above a solution proves it."""
+"""Absolute gap for integer objectives: a bound less than 1 from the solution proves optimality."""
 _EQUAL_COST = 1e-7
-"""Difference below which two scaled costs are equal: HiGHS's dual feasibility tolerance."""
+"""Difference below which scaled costs count as equal: the dual feasibility tolerance of HiGHS."""
 _COLUMNS_PER_BLOCK = 6
-"""Columns per block at the start and generated in each iteration: with 3 as with 12, 10,000
-requests in 400 limited pools take longer."""
+"""Columns per block at the start and per iteration. With 3 or with 12, the solution for 10,000
+requests in 400 limited pools takes longer."""
 _FEW_COLUMNS = 5_000
-"""Up to this number all columns are active from the start: generation only adds iterations."""
+"""Up to this number, all columns are active from the start, because generation is slower."""
 _MAX_COST = 40.0
-"""Scaled cost of the most expensive column: HiGHS asks for moderate numbers."""
+"""Scaled cost of the most expensive column; HiGHS recommends moderate numbers."""
 _OPTIONS: Mapping[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
     "parallel": "off",
     "random_seed": 0,
     "mip_abs_gap": 0.0,
-    # It looks for a first solution; here a first solution is always known or trivial.
+    # Feasibility jump searches for a first solution, which is always known or trivial here.
     "mip_heuristic_run_feasibility_jump": False,
 }
 _PRIMAL_SIMPLEX = 4
 _DUAL_SIMPLEX = 1
-"""HiGHS's numbers of methods. New columns keep a basis primal feasible, but the dual simplex
-method is five times as fast where many change."""
+"""HiGHS's numbers of simplex methods. New columns keep a basis primal feasible, but the dual
+simplex method is five times as fast after many new columns."""
 _MANY_COLUMNS = 2_000
-"""Number of new columns above which the dual simplex method solves a relaxation."""
+"""Number of new columns above which the dual simplex method solves the relaxation."""
 
 
 def can_solve() -> bool:
@@ -80,15 +80,15 @@ def can_solve() -> bool:
 
 
 class Objective(NamedTuple):
-    """One of the objectives that are minimized in turn."""
+    """One of the objectives that are minimized in lexicographic order."""
 
     costs: Array
     is_count: bool = True
-    """Its values are integers."""
+    """True if the objective has integer values."""
 
 
 class Solution(NamedTuple):
-    """An integer solution, a proven bound of its cost, and the nodes of the search."""
+    """An integer solution, a lower bound of its cost, and the number of searched nodes."""
 
     values: Array
     bound: float
@@ -96,7 +96,7 @@ class Solution(NamedTuple):
 
 
 class Relaxed(NamedTuple):
-    """A solution of the linear relaxation; no integer solution has a cost below the bound."""
+    """A solution of the linear relaxation; `bound` is a lower bound of every integer solution."""
 
     values: Array
     bound: float
@@ -105,47 +105,47 @@ class Relaxed(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Columns, which are integers from 0 to an upper bound, and rows, which bound weighted sums.
+    """A program: integer columns from 0 to an upper bound, and rows that bound weighted sums.
 
-    The first columns, one for each element of `block`, count the requests of a block at a place.
+    The first columns, one per element of `block`, count the requests of a block at a place.
     """
 
     costs: Array
     penalties: Array
-    """Costs in addition to `costs` for a search that has one objective."""
+    """Costs added to `costs` in a search with a single objective."""
     first_costs: Array
-    """Costs that are minimized before `costs`, in an exact search."""
+    """Costs that an exact search minimizes before `costs`."""
     last_costs: Array
-    """Costs that are minimized after `costs`, in an exact search."""
+    """Costs that an exact search minimizes after `costs`."""
     uppers: Array
     row_uppers: Array
-    """Upper bound of each row. The first rows, one per block, are equal to it."""
+    """Upper bound of each row. The first rows, one per block, are equalities."""
     entries: tuple[Array, Array, Array]
-    """Row, column and factor of each entry: first those of requests in the row of their block,
-    then those of requests in the row of their place."""
+    """Row, column and factor of each entry: first requests in the row of their block, then
+    requests in the row of their place, then all others."""
     block: Array
     place: Array
     machines: Array
-    """Place to the column of its number of new machines; -1 for existing workers."""
+    """Place to the column that counts its new machines; -1 for existing workers."""
     totals: Array
-    """Block to the column of its number of served requests."""
+    """Block to the column that counts its served requests."""
     rank: Array
-    """Block to its rank."""
+    """Block to the number of its rank."""
     rank_rows: Sequence[int]
-    """Rank to the row of its number of served requests."""
+    """Rank to the row that counts its served requests."""
     steps: Mapping[str, int]
-    """Place to the column of the further steps of time that its machines are billed."""
+    """Place to the column that counts the further billing steps of its machines."""
 
     @cached_property
     def by_column(self) -> tuple[Array, Array, Array]:
-        """Return the start of each column, and the row and factor of each entry by column."""
+        """Return the start of each column, and the row and factor of each entry, by column."""
         rows, columns, factors = self.entries
         order = np.argsort(columns, kind="stable")
         starts = np.searchsorted(columns[order], np.arange(len(self.costs) + 1))
         return starts, rows[order].astype("int32"), factors[order]
 
     def select(self, columns: Array) -> tuple[Array, Array, Array]:
-        """Return the start of each of these columns, and the row and factor of each entry."""
+        """Return the start of each given column, and the row and factor of each entry."""
         starts, rows, factors = self.by_column
         lengths = starts[columns + 1] - starts[columns]
         ends = np.cumsum(lengths)
@@ -153,38 +153,38 @@ class Program:
         return np.append(0, ends), rows[at], factors[at]
 
     def row_sums(self, values: Array) -> Array:
-        """Return the sum of each row."""
+        """Return the weighted sum of each row."""
         rows, columns, factors = self.entries
         return np.bincount(rows, factors * values[columns], len(self.row_uppers))
 
     def served(self, values: Array) -> Array:
-        """Return the number of served requests of each rank."""
+        """Return the number of served requests per rank."""
         return np.bincount(self.rank, values[self.totals], len(self.rank_rows))
 
     def row_bounds(self) -> Bounds:
-        """Return the bounds of each row."""
+        """Return the lower and upper bound of each row."""
         lower = np.full(len(self.row_uppers), -inf)
         lower[: len(self.totals)] = 0.0
         return lower, self.row_uppers.copy()
 
     def is_until(self, rank: int) -> Array:
-        """Return whether each column is of this rank or an earlier one, or of no rank."""
+        """Return, per column, whether it belongs to no rank, this rank or an earlier rank."""
         found = np.ones(len(self.costs), dtype=bool)
         found[: len(self.block)] = self.rank[self.block] <= rank
         found[self.totals] = self.rank <= rank
         return found
 
     def count_costs(self, blocks: Sequence[int]) -> Array:
-        """Return the costs whose minimum serves the most requests of some blocks."""
+        """Return the costs whose minimum serves the maximum number of requests of these blocks."""
         costs = np.zeros(len(self.costs))
         costs[self.totals[blocks]] = -1.0
         return costs
 
     def solve(self, objectives: Iterable[Objective], *, serve_all: bool) -> Solution | None:
-        """Return the best solution by several objectives, one after the other.
+        """Return the best solution for several objectives in lexicographic order.
 
-        None if the program is infeasible, or no solution was found within `MAX_NODES`. Bound and
-        nodes are those of the last objective that is no count, before `last_costs`.
+        None if the program is infeasible, or no solution was found within `MAX_NODES`. The bound
+        and nodes are those of the last cost objective, without `last_costs`.
         """
         solver = _load(self, np.arange(len(self.costs)))
         if serve_all:
@@ -200,7 +200,7 @@ class Program:
                 mip_max_nodes=MAX_NODES,
                 mip_abs_gap=COUNT_GAP if is_count else 0.0,
                 mip_rel_gap=0.0 if is_count else GAP,
-                # Presolve of HiGHS 1.15.1 can remove the best solutions of a rank.
+                # Presolve of HiGHS 1.15.1 may remove the best solutions of a rank.
                 presolve="off" if is_count else "choose",
             )
             _set_costs(solver, costs)
@@ -230,11 +230,11 @@ class Program:
         gap: float,
         toward: Array = None,
     ) -> Array:
-        """Return integer values within the same row bounds at no higher cost.
+        """Return integer values within the same row bounds and with at most the same cost.
 
-        The columns of each neighbourhood are free in turn, all others fixed. With `toward`, each
-        free column stays between its value and the one that it has there. Each search ends after
-        this number of nodes, or at this gap relative to the cost of its columns.
+        In each search, only the columns of one neighbourhood are free. With `toward`, a free
+        column stays between its value and the value in `toward`. A search ends after this number
+        of nodes, or at this gap relative to the cost of its columns.
         """
         values, used = values.copy(), self.row_sums(values)
         lower, upper = row_bounds
@@ -259,7 +259,7 @@ class Program:
                 mip_rel_gap=0.0,
                 mip_abs_gap=gap * abs(cost),
                 mip_allow_restart=False,
-                # A third of the time, for solutions that the other heuristics find as well.
+                # It takes a third of the time, and other heuristics find equally good solutions.
                 mip_heuristic_run_root_reduced_cost=False,
             )
             _set_start(solver, given)
@@ -276,8 +276,8 @@ class Program:
 class Relaxation:
     """The linear relaxation of a program, solved by column generation.
 
-    Bounds can change, and one objective follows the other. `active`: the columns from which it
-    starts; None: some of each block.
+    A caller may change bounds and minimize several objectives. `active` has the first columns of
+    the solver; None selects some columns of each block.
     """
 
     def __init__(self, program: Program, active: Array | None = None) -> None:
@@ -286,26 +286,26 @@ class Relaxation:
         self._lower, self._upper = np.zeros(count), program.uppers.copy()
         self._costs = np.zeros(count)
         self.pivots = 0
-        """Number of simplex iterations."""
+        """Total number of simplex iterations."""
         self._first = np.flatnonzero(np.diff(program.block, prepend=-1))
         """First column of each block."""
         self._lengths = np.diff(self._first, append=pairs)
-        # Equal columns take turns, by the golden ratio: else all blocks get the same place first,
-        # and 1,000 requests in 400 limited pools take six times as long.
+        # Vary the order of equal columns by the golden ratio. Otherwise all blocks get the same
+        # place first, and 1,000 requests in 400 limited pools take six times as long.
         self._turns = np.arange(pairs) * 0.6180339887498949 % 1
         self._is_active = np.arange(count) >= (pairs if pairs > _FEW_COLUMNS else 0)
         if active is None:
             active = self._select(np.arange(pairs), np.zeros(pairs), _COLUMNS_PER_BLOCK)
         self._is_active[np.array(active, dtype=int)] = True
         self.active = np.flatnonzero(self._is_active)
-        """The columns of the solver, in its order."""
+        """The columns in the solver, in the solver's order."""
         self._added = len(self.active)
-        """The number of columns that are new since the last run."""
+        """Number of columns added since the last run."""
         self.solver = _load(program, self.active)
         _set_options(
             self.solver,
             presolve="off",
-            # A maximum that was rounded down can be required then.
+            # A limit that was rounded down may otherwise make the relaxation infeasible.
             primal_feasibility_tolerance=TOLERANCE,
         )
 
@@ -326,10 +326,10 @@ class Relaxation:
         *,
         stop: Callable[[float, float, Array], bool] = lambda *_: False,
     ) -> Relaxed | None:
-        """Return the minimum cost solution; None if infeasible.
+        """Return the solution of minimum cost; None if infeasible.
 
-        Column generation ends when no reduced cost is negative, or if `stop` is true for the cost
-        of the active columns, the bound over all columns, and the values.
+        Column generation ends when no reduced cost is negative, or when `stop` returns true for
+        the cost of the active columns, the lower bound, and the values.
         """
         program, pairs = self._program, len(self._program.block)
         scale = float(abs(costs).max()) / _MAX_COST or 1.0
@@ -346,7 +346,7 @@ class Relaxation:
             is_fixed = self._is_active[:pairs] | (self._upper[:pairs] == 0)
             gains = np.where(is_fixed, 0.0, -reduced[:pairs])
             best = np.maximum(np.maximum.reduceat(gains, self._first), 0.0)
-            # No block can gain more than all of its upper bound at its best column.
+            # The gain of a block is at most its upper bound times the gain of its best column.
             bound = cost - float((best * program.uppers[self._first]).sum())
             some = gains > np.repeat(np.maximum(_EQUAL_COST, best / 2), self._lengths)
             some, values = np.flatnonzero(some), self.values()
@@ -369,7 +369,7 @@ class Relaxation:
         return columns[order[position < count]]
 
     def _weigh(self, duals: Array) -> Array:
-        """Return the sum of factor times dual for each column."""
+        """Return, per column, the sum of factor times dual."""
         pairs, entries = len(self._program.block), self._program.entries
         rows, columns, factors = (part[2 * pairs :] for part in entries)
         found = np.bincount(columns, factors * duals[rows], len(self._costs))
@@ -389,10 +389,10 @@ class Relaxation:
 
 
 def run(solver: Solver, *, relaxed: bool = False) -> float | None:
-    """Run the solver and return the objective; None if no solution was found.
+    """Run the solver and return the objective value; None if no solution was found.
 
-    A relaxed program proves something only by an optimal basis. HiGHS 1.15 ends some as unknown
-    although both its solutions are feasible, which is proof enough.
+    For a relaxation, only an optimal basis is a proof. HiGHS 1.15 reports some optima as unknown;
+    a primal and a dual feasible solution prove these.
     """
     solver.run()
     info, feasible = solver.getInfo(), highspy.SolutionStatus.kSolutionStatusFeasible
@@ -423,7 +423,7 @@ def _set_start(solver: Solver, values: Array) -> None:
 
 
 def _load(program: Program, columns: Array) -> Solver:
-    """Return a solver of some columns and all rows of a program."""
+    """Return a solver with these columns and all rows of a program."""
     costs, uppers = program.costs[columns], program.uppers[columns]
     return _build_solver(costs, uppers, program.row_bounds(), program.select(columns))
 
@@ -431,7 +431,7 @@ def _load(program: Program, columns: Array) -> Solver:
 def _build_solver(
     costs: Array, uppers: Array, row_bounds: Bounds, entries: tuple[Array, Array, Array]
 ) -> Solver:
-    """Return a solver of these columns and rows, with the entries by column."""
+    """Return a solver with these columns and rows; `entries` are sorted by column."""
     solver = highspy.Highs()
     _set_options(solver, **_OPTIONS)
     lp = highspy.HighsLp()

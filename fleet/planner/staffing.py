@@ -1,9 +1,9 @@
-"""Supplies of workers, assignment of requests to workers, and the machines to create.
+"""Group workers into supplies, assign requests to workers, and list the machines to create.
 
-Each place distributes its requests over its workers in service order (list scheduling): the next
-request goes to the worker with the earliest expected finish.
+The requests of each place are assigned to its workers in service order (list scheduling): the next
+request is assigned to the worker with the earliest expected finish.
 
-An unserved request has a reason and a deciding line of fleet.yaml.
+Each unserved request gets a reason and the key of fleet.yaml that decides it.
 """
 
 from collections import Counter, defaultdict
@@ -55,10 +55,10 @@ from fleet.words import lives, pools
 def find_supplies(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
 ) -> dict[str, Supply]:
-    """Return the supplies: per pool its future workers, and its existing workers by offer.
+    """Return the supplies of each pool: future workers, and existing workers by offer.
 
-    Machines form a separate supply if different budgets count their payer: work on them costs
-    their own payer more.
+    Machines whose payer counts against other budgets form a separate supply, because their work
+    costs that payer more.
     """
     queues = frozenset(world.queues)
     inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
@@ -87,10 +87,10 @@ def find_supplies(
 
 
 def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers that can take a request; busy ones too if requests may wait for them.
+    """Return the workers that can take a request, including busy workers with `target_wait`.
 
-    Workers that are only unseen count too: they may be about to take work, and no replacement is
-    bought.
+    Workers that cannot be observed now are included: they may start work soon, so no replacement
+    is created for them.
     """
     may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
     unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
@@ -102,7 +102,7 @@ def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
 
 
 _SupplyKey = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]
-"""The tags that a worker reports, and the budgets that count its payer."""
+"""The tags that a worker reports, and the budgets that count the payer of its machine."""
 
 
 def _group_by_offer(
@@ -112,9 +112,9 @@ def _group_by_offer(
     default: Offer,
     workers: Iterable[tuple[str, Worker | None, tuple[str, ...]]],
 ) -> dict[tuple[Offer, tuple[str, ...]], list[str]]:
-    """Group workers by offer and by the budgets that count their payer.
+    """Group workers by their offer and by the budgets that count the payer.
 
-    The offer is the one that a worker reports, else that of its pool.
+    The offer is the tags that the worker reports, or the offer of the pool without these.
     """
     groups: defaultdict[_SupplyKey, list[str]] = defaultdict(list)
     one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
@@ -130,7 +130,7 @@ def _group_by_offer(
         if alike is not None and alike.provides:
             offer = offer_of_worker(fleet, pool, images, alike)
         elif alike is not None:
-            # The worker reports only `requires`: it provides the tags of its pool.
+            # The worker reports only `requires`, so it provides the tags of its pool.
             offer = default._replace(requires=default.requires | set(alike.requires))
         offers.setdefault((offer, budgets), []).extend(names)
     return offers
@@ -152,20 +152,20 @@ def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
 
 
 _Load = list[tuple[Rank, Ordered]]
-"""The requests of one worker, in service order."""
+"""The requests assigned to one worker, in service order."""
 
 
 @dataclass
 class Service:
-    """Which requests are served by which workers."""
+    """The assignment of requests to workers."""
 
     by_worker: dict[str, str] = field(default_factory=dict)
-    """Request to the existing worker that it is counted for."""
+    """Request to the existing worker that is planned for it."""
     unserved: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
     turns: int = 0
-    """Number of machines created for requests."""
+    """Number of machines that are created for requests."""
     budgets: tuple[BudgetVerdict, ...] = ()
-    """The use of each budget."""
+    """The usage of each budget."""
 
 
 def staff(
@@ -174,7 +174,7 @@ def staff(
     places: Mapping[str, Place],
     allocation: Allocation,
 ) -> Service:
-    """Count existing workers for requests, and create machines for the others."""
+    """Assign requests to existing workers, and create machines for the other served requests."""
     service = Service(unserved=allocation.unserved)
     owner = {
         unit.name: pool_plan
@@ -192,7 +192,7 @@ def staff(
             own = _distribute(served, allocation.machines.get(key, 0), places[key])
             loads += ((key, load) for load in own if load)
             continue
-        # Idle workers come before busy ones.
+        # Idle workers are sorted before busy workers.
         units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
         for unit, load in zip(units, _distribute(served, len(units), places[key]), strict=True):
             service.by_worker |= {request.key: unit for _, request in load}
@@ -202,7 +202,7 @@ def staff(
     loads.sort(key=lambda each: each[1][0])
     options: dict[str, Option] = {}
     made: dict[tuple[str, str], WorkerInputs] = {}
-    # Many machines have the same bill.
+    # Cached because many machines have an equal bill.
     billed = cache(lambda key, seconds: places[key].billed(seconds))
     for turn, (key, load) in enumerate(loads, start=1):
         place = places[key]
@@ -226,7 +226,7 @@ def staff(
 def _note_unserved(
     pool_plans: Mapping[str, PoolPlan], places: Mapping[str, Place], allocation: Allocation
 ) -> None:
-    """Record per pool that limits block requests, and how many only `workers.max` blocks."""
+    """Record the pools that limits block, and how many requests only `workers.max` blocks."""
     waiting = Counter(map(id, allocation.unserved.values()))
     for known, stops in _index_by_id(allocation.unserved.values()).items():
         for stop in stops:
@@ -238,24 +238,24 @@ def _note_unserved(
 
 
 def is_blocked_by_max(stop: Stop, pool: str) -> bool:
-    """Return whether `workers.max` of a pool is the only limit that blocks a request."""
+    """Return whether only `workers.max` of this pool blocks a request."""
     room = ("pools", pool, "workers", "max")
     return bool(stop.rows) and all(row.path == room for row in stop.rows)
 
 
 def _index_by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:
-    """Return distinct stop tuples by identity: blocked requests share a tuple, slow to hash."""
+    """Map the identity of each stop tuple to the tuple: the tuples are shared and slow to hash."""
     return dict(zip(map(id, stopped), stopped, strict=True))
 
 
 def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Load]:
-    """Return the requests of each worker: each request goes to the worker that is free first."""
+    """Return the requests of each worker, each assigned to the worker that is free first."""
     loads: list[_Load] = [[] for _ in range(workers)]
     if len(served) <= workers:
         for load, each in zip(loads, served, strict=False):
             load.append(each)
         return loads
-    # Time at which a worker is free, and its number, packed in one integer.
+    # One integer per worker: the time when it is free, times `workers`, plus its number.
     free = [*range(workers)]
     for each, seconds in zip(served, _durations(served, place), strict=True) if workers else ():
         first = free[0]
@@ -295,7 +295,7 @@ def find_unserved(
     demand: Sequence[Signed],
     service: Service,
 ) -> Iterator[Unserved]:
-    """Yield the requests without a machine in this run, by signature and cause."""
+    """Yield the requests that get no machine in this run, by signature and cause."""
     if not service.unserved:
         return
     own = {
@@ -316,12 +316,12 @@ def find_unserved(
         about, rests_on = ("near", queue), tuple(served.values())
         return remembered(fleet, about, rests_on, lambda: Nearness(served))
 
-    # Requests with equal requirements are equally near to a pool, whatever their priority.
+    # The nearest pool depends only on the requirements, not on the priority.
     unproven = find_unproven(fleet, world)
     nearest = cache(lambda asked: _find_nearest(fleet, unproven, near(asked.queue), asked))
     used = used_of(service.budgets)
     causes = _Causes(pool_plans, service.unserved.values(), used)
-    # Not validated, so that requests with equal causes share them.
+    # Skip validation, so that requests with equal causes share the objects.
     blank = Unserved(signature="", requests=(), count=0, because="", path=(), blocked=())
     for signed in demand:
         keys = [request.key for request in signed.requests]
@@ -331,7 +331,7 @@ def find_unserved(
         groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
         stopped = map(service.unserved.get, keys)
         seconds_of = [request.seconds if has_end else None for request in signed.requests]
-        # Consecutive requests mostly have the same cause.
+        # Consecutive requests usually have the same cause.
         alike = groupby(zip(stopped, seconds_of, keys, strict=True), itemgetter(0, 1))
         for (stops, seconds), each in alike:
             if stops is not None:
@@ -374,19 +374,19 @@ def _find_late_pools(
 
 
 class _Cause(NamedTuple):
-    """The cause of unserved requests; empty if no pool fits."""
+    """The cause of unserved requests; empty if no pool fits them."""
 
     because: str = ""
     path: Path = ()
-    """The deciding line."""
+    """The deciding key of fleet.yaml."""
     blocked: tuple[Blocked, ...] = ()
-    """The pools that would fit."""
+    """The pools that fit, with the reason why they create no machine."""
     decisions: tuple[Decision, ...] = ()
-    """The same by reason."""
+    """The same reasons grouped by code and figures."""
 
 
 def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
-    """Add the pools that would miss the deadline to a cause."""
+    """Add to a cause the pools that cannot finish before the deadline."""
     if not late:
         return cause
     pools = {each.blocked.pool for each in late}
@@ -401,7 +401,7 @@ def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
 
 
 class _Causes:
-    """Causes of unserved requests, cached by fitting pools and stops."""
+    """The causes of unserved requests, cached by fitting pools and stops."""
 
     def __init__(
         self,
@@ -410,7 +410,7 @@ class _Causes:
         used: "Used",
     ) -> None:
         self._pool_plans = pool_plans
-        # Many requests are blocked by one limit at one place.
+        # Cached because one limit at one place blocks many requests.
         self._stopped_by = cache(partial(_stopped_by, used))
         self._stops = _index_by_id(stopped)
         first: dict[tuple[tuple[str, tuple[LimitRow, ...]], ...], int] = {}
@@ -422,11 +422,11 @@ class _Causes:
         self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
 
     def number_of(self, stops: tuple[Stop, ...]) -> int:
-        """Return a number that is equal for equal stops."""
+        """Return a number that equal stop tuples share."""
         return self._numbers[id(stops)]
 
     def of(self, signed: Signed, number: int) -> _Cause:
-        """Return the cause for a signature; empty if no pool fits."""
+        """Return the cause for the requests of a signature; empty if no pool fits them."""
         key = signed.creating_pools, number
         if key not in self._known:
             stops = self._stops[number]
@@ -446,17 +446,17 @@ _said = attrgetter("place", "rows")
 
 
 class _Stopped(NamedTuple):
-    """A pool that a limit keeps from creating a machine; `room` is the slack of that limit."""
+    """A pool that may create no machine because of a limit; `room` is the slack of that limit."""
 
     blocked: Blocked
     code: NoMachineReason
     message: str
-    """The reason in words; the subject is missing if it is the pool."""
+    """The reason in words, without the name of the pool."""
     room: Decimal | None = None
 
     @property
     def what(self) -> tuple[Path, str]:
-        """Return the identity of the cause: the path of a limit, else the path and sentence."""
+        """Return the identity of the cause: the path of a limit, or the path and sentence."""
         return self.blocked.path, self.blocked.because if self.room is None else ""
 
 
@@ -466,7 +466,7 @@ def _find_blocked(
     stops: Sequence[Stop],
     stopped_by: Callable[[str, LimitRow, str], _Stopped],
 ) -> Iterator[_Stopped]:
-    """Yield every pool that fits, with the reason why it creates no further machine."""
+    """Yield each fitting pool with the reasons why it creates no further machine."""
     rows = {stop.place: stop.rows for stop in stops}
     free: defaultdict[str, list[str]] = defaultdict(list)
     for place in sorted(rows):
@@ -486,7 +486,7 @@ def _find_blocked(
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
         for place in free[pool]:
-            # A machine is idle there, but a limit blocks the request.
+            # A machine is idle at this place, but a limit blocks the request.
             for row in rows[place]:
                 yield stopped_by(pool, row, place)
 
@@ -499,11 +499,11 @@ def _close_pool(pool: str, message: str, by: Closure) -> _Stopped:
 
 
 Used = Mapping[tuple[Path, str], BudgetVerdict]
-"""The verdict of each budget, by key and period."""
+"""Budget decisions by the path and the period of the budget."""
 
 
 def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
-    """Return the verdicts of budgets with known use, by key and period."""
+    """Return the budget decisions with a known usage, by the path and period of the budget."""
     return {
         (budget.path, budget.when): budget
         for budget in budgets
@@ -512,7 +512,7 @@ def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
 
 
 def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
-    """Return why a limit is binding; for a budget also the use of this plan."""
+    """Return why a limit blocks a request; for a budget, with the usage by this plan."""
     budget = used.get((row.path, row.when))
     if budget is None:
         return row.sentence
@@ -521,7 +521,7 @@ def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
 
 
 def _stopped_by(used: Used, pool: str, row: LimitRow, place: str) -> _Stopped:
-    """Return the blocked pool and the slack of the limit that blocks a request at a place."""
+    """Return the pool that a limit blocks at a place, and the slack of that limit."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
     budget = used.get((row.path, row.when))
@@ -547,10 +547,10 @@ def _distinct(found: Sequence[_Stopped]) -> tuple[_Stopped, ...]:
 
 
 def _join_pools(found: Sequence[_Stopped]) -> Iterator[Decision]:
-    """Yield one decision per class of pools with the same code, key and figures.
+    """Yield one decision per group of pools with the same code, key and figures.
 
-    Pools that are each stopped by their own budget are one class without figures: the budgets of
-    400 pools never have equal figures, and `blocked` contains them.
+    Pools that are each blocked by their own budget form one group without figures, because 400
+    pools rarely have equal budgets. `blocked` has these figures.
     """
     classes: defaultdict[tuple[object, ...], list[_Stopped]] = defaultdict(list)
     for each in found:
@@ -577,13 +577,13 @@ def _is_own_budget(stopped: _Stopped) -> bool:
 
 
 def _key_of_class(blocked: Blocked) -> Path:
-    """Return the deciding key, with `*` in place of the pool itself."""
+    """Return the deciding key, with `*` in place of the blocked pool's name."""
     own = blocked.path[:2] == ("pools", blocked.pool)
     return ("pools", "*", *blocked.path[2:]) if own else blocked.path
 
 
 def _join_causes(found: Sequence[_Stopped]) -> str:
-    """Join the causes; of one limit in two periods keep the one with less slack."""
+    """Join the causes; if one limit blocks in two periods, use the period with less slack."""
     tightest: dict[tuple[Path, str], _Stopped] = {}
     for each in found:
         known = tightest.setdefault(each.what, each)
@@ -593,7 +593,7 @@ def _join_causes(found: Sequence[_Stopped]) -> str:
 
 
 def _explain_held(fleet: Fleet, signed: Signed) -> _Cause | None:
-    """Return why the queue holds its requests; None if it does not."""
+    """Return why the queue assigns these requests to no worker; None if it may assign them."""
     if not signed.held:
         return None
     tags, first = held_tags(signed.refused), held_by(signed.refused)
@@ -617,14 +617,14 @@ def _describe_held(fleet: Fleet, signed: Signed, first: TagRefusal) -> str:
 def _find_nearest(
     fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, asked: FitRequirements
 ) -> _Cause:
-    """Return the nearest pool with its mismatches, and the deciding line."""
+    """Return the mismatches of the nearest pool, and the key of fleet.yaml to change."""
     if not near.offers:
         return _Cause(pools.explain_unserved_queue(asked.queue), ("pools",))
     least = asked.ask._replace(required=asked.ask.required - asked.dropped)
     wrong, _, name = min(near.count_mismatches(least))
     code = Served.WORKERS_BUSY if isinstance(fleet.pools[name], StaticPool) else Served.FITS
     unfit = tuple(find_unfit(fleet, asked, name, near.offers[name])) or (fitting(name, code),)
-    # The remedy of an unproven image is a command, and no edit.
+    # An unpublished image needs a command, not an edit of fleet.yaml.
     for pool in sorted(unproven.keys() & near.offers.keys()) if wrong else ():
         first = next(find_unfit(fleet, asked, pool, near.offers[pool], unproven[pool]), None)
         if first is not None and first.code is Unfit.IMAGE_UNPROVEN:
@@ -635,4 +635,4 @@ def _find_nearest(
 
 
 _KEY_ORDER: Mapping[Path, int] = {("image",): 0, ("machine",): 1}
-"""Keys of a pool that decide a mismatch before its tags, since they are harder to change."""
+"""Keys of a pool that decide a mismatch before its tags, because they are harder to change."""

@@ -1,6 +1,6 @@
-"""Move the world forward in time.
+"""Predict the world at a later time.
 
-`move_time` moves only the time. `apply_plan` also applies a plan, and `step` follows a forecast.
+`move_time` changes only the time, `apply_plan` also applies a plan, and `step` a forecast.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ _Change = Callable[[str, tuple[Worker, ...]], tuple[Worker, ...]]
 
 
 def move_time(world: World, at: datetime) -> World:
-    """Return the world as it is read again at a later moment without any event.
+    """Return the world as a later read would observe it if no event happened.
 
-    Machines whose workers have not registered keep their age: they still boot.
+    Machines without a registered worker keep their age, because they still boot.
     """
     by = at - world.time
     booting = {machine.name for _, machine in world.machines()} - _registered_machines(world)
@@ -60,16 +60,16 @@ def move_time(world: World, at: datetime) -> World:
 
 
 def next_pause(fleet: Fleet) -> timedelta:
-    """Return the time until the next run at which new machines are up."""
+    """Return the time until the next run in which newly created machines have booted."""
     boots = [boot_of(pool).expected for pool in fleet.dynamic_pools.values()]
     return timedelta(seconds=max([fleet.cadence, *boots]))
 
 
 def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Forecast) -> World:
-    """Return the world at a moment, with all events of the forecast of a plan until then.
+    """Return the world at `moment`, after the plan and all forecast events until then.
 
-    Machines of the plan are up. Requests with an earlier start have left the queue: their workers
-    are busy with them, or idle after them. Work without a known end continues.
+    The plan's machines have booted. Requests that started before `moment` have left the queue:
+    their workers run them or are idle afterwards. Work of unknown duration continues.
     """
     after = apply_plan(fleet, world, plan, moment)
     seconds = (moment - world.time).total_seconds()
@@ -82,7 +82,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     drops = Drops(fleet, world.time)
 
     def let_work(before: Worker) -> Worker:
-        """Return a worker after the work that it ends and starts until the moment."""
+        """Return a worker after it ended and started its work until `moment`."""
         worker, standing = before, found.standing.get(before.name)
         left = standing.free_in if standing and standing.works else None
         if left is not None and left <= seconds:
@@ -105,7 +105,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
 
 
 def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Demand:
-    """Return the demand without started requests; the rest of a group keeps its names."""
+    """Return the demand without started requests; other members of a group keep their names."""
     kept: list[Request] = []
     for request in demand.requests:
         names = [f"{request.id}#{nth}" for nth in range(1, request.count + 1)]
@@ -116,14 +116,14 @@ def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Deman
             continue
         since = request.pending_since
         for nth, each in enumerate(left):
-            # The requests keep the order of their moments.
+            # The microseconds keep the order of the requests.
             own = since + timedelta(microseconds=nth) if since else None
             kept.append(request.altered(id=each, count=1, pending_since=own))
     return demand.altered(requests=tuple(kept))
 
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
-    """Return the world after this plan was applied, at a moment, with its machines up."""
+    """Return the world at `at`, after a plan was applied and its machines have booted."""
     now = world.time
     gone = {a.worker for a in plan.actions if a.action == "delete"}
     made = [a for a in plan.actions if isinstance(a, Create)]
@@ -145,7 +145,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
 
 
 def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datetime) -> World:
-    """Return the world whose machines have booted until a moment; their workers are idle."""
+    """Return the world in which machines that boot until `at` have idle workers."""
     registered = _registered_machines(world)
     booting = {
         machine.name: machine
@@ -162,7 +162,7 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
         ready = boot_of(fleet.pools[machine.pool]).ready_at(machine.created_at or world.time)
         worker = transitions.register(machine, min(at, max(world.time, ready)))
         registry = registries.get(name) or _registry_of(fleet, world, machine)
-        # Later, `move_time` moves the time when it was last seen.
+        # `move_time` later moves the `last_seen` time.
         new[registry].append(worker.altered(last_seen=world.time))
 
     def register_all(registry: str, workers: tuple[Worker, ...]) -> tuple[Worker, ...]:
@@ -184,7 +184,7 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
 
 
 def _registry_of(fleet: Fleet, world: World, machine: Machine) -> str:
-    """Return where the worker of a machine registers; empty: nowhere that is read."""
+    """Return the registry of a machine's worker; empty if no registry is readable."""
     pool = fleet.pools[machine.pool]
     provider = pool.provider if isinstance(pool, Pool) else ""
     listing = world.providers.get(provider)
@@ -203,7 +203,7 @@ def _registered_machines(world: World) -> set[str]:
 
 
 def _replace_demands(world: World, change: Callable[[str, Demand], Demand]) -> World:
-    """Return the world with the readable demand of every queue changed."""
+    """Return the world with the readable demand of every queue replaced by `change`."""
     queues = {
         name: reading.altered(demand=change(name, reading.demand))
         if isinstance(reading.demand, Demand)
@@ -214,7 +214,7 @@ def _replace_demands(world: World, change: Callable[[str, Demand], Demand]) -> W
 
 
 def _replace_workers(world: World, change: _Change) -> World:
-    """Return the world with the workers of every registry changed."""
+    """Return the world with the workers of every registry replaced by `change`."""
     queues = {
         name: reading.altered(workers=change(name, reading.workers))
         if isinstance(reading.workers, tuple)
@@ -233,7 +233,7 @@ def _replace_workers(world: World, change: _Change) -> World:
 def _replace_machines(
     world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
 ) -> World:
-    """Return the world with new machines, and without deleted ones, in listings and stacks."""
+    """Return the world after creations and deletions, in listings and stacks."""
     listed = {machine.name for _, machine in world.machines()}
     machines: defaultdict[str, list[Machine]] = defaultdict(list)
     created: defaultdict[str, list[tuple[WorkerInputs, str]]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""The team of each request and of running work: as the queue reports it, else by `teams`.
+"""The team of requests and of running work: as reported by the queue, else by `teams`.
 
-The order of precedence is: the team of the user, of a group, of the owner, of the workspace, of
-the scope. Within each, the first team by name counts.
+The first match decides: user, group, owner, workspace, scope. If several teams match at the same
+level, the first name in the alphabet is used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from fleet.schema.remembered import remembered
 
 
 class Teams:
-    """The teams of fleet.yaml, by their members."""
+    """The teams of fleet.yaml, found by their members."""
 
     def __init__(self, fleet: Fleet, members: Mapping[str, Iterable[str]]) -> None:
         self.are_stated = bool(fleet.teams)
@@ -29,7 +29,7 @@ class Teams:
                 self._of_user.setdefault(user, by_group[group])
 
     def of(self, each: Request | Work) -> str | None:
-        """Return the team of a request or of work; None if it is in no known team."""
+        """Return the team of a request or of running work; None if no team matches."""
         if each.team is not None or not self.are_stated:
             return each.team
         return self.of_names(
@@ -49,7 +49,7 @@ class Teams:
         workspace: str | None = None,
         scope: str | None = None,
     ) -> str | None:
-        """Return the team that these names are in; None if they are in no team."""
+        """Return the team that contains any of these names; None if no team matches."""
         by = self._by_kind
         grouped = [by["groups"][group] for group in groups if group in by["groups"]]
         if user in self._of_user:
@@ -66,7 +66,7 @@ class Teams:
 
 
 def teams_of(fleet: Fleet, world: World) -> Teams:
-    """Return the teams of a fleet, with the members of groups that a world knows."""
+    """Return the teams of fleet.yaml, with the group members that were observed."""
     members = world.members
 
     def find() -> Teams:

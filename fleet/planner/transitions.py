@@ -1,7 +1,7 @@
-"""The events in the life of a machine and its worker, as changes of the facts about them.
+"""State changes of a machine, its worker and its stack, as new values of the observed facts.
 
-The steps of a world, a simulation and the simulated cloud share these. They cost no validation,
-and this module loads only the facts: the plugin of the simulated cloud has to start fast.
+Predictions, simulations and the simulated cloud use them. They skip validation, and this module
+imports only the facts, because the plugin of the simulated cloud has to start fast.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ from fleet.model.facts import (
 from fleet.tagrules.names import package_of
 
 SHARED = Request.model_fields.keys() & Work.model_fields.keys()
-"""Fields that work shares with its request."""
+"""Fields that running work copies from its request."""
 
 
 def create_machine(
     inputs: WorkerInputs, pool: str, machine_id: str, at: datetime, *, address: str | None = None
 ) -> Machine:
-    """Return a machine that a provider has just created; it boots."""
+    """Return a newly created machine, which boots."""
     return Machine.model_construct(
         name=inputs.name,
         id=machine_id,
@@ -41,12 +41,12 @@ def create_machine(
 
 
 def boot(machine: Machine) -> Machine:
-    """Return a machine that has booted; its port answers."""
+    """Return the machine after its boot, with a reachable port."""
     return machine.altered(state=MachineState.RUNNING, misses=0, was_ready=True)
 
 
 def register(machine: Machine, at: datetime) -> Worker:
-    """Return the worker of a machine when it registers; it is idle."""
+    """Return the idle worker that a machine registers at this time."""
     return Worker.model_construct(
         name=machine.name,
         machine=machine.name,
@@ -62,21 +62,21 @@ def register(machine: Machine, at: datetime) -> Worker:
 def work_on(
     request: Request, required: Iterable[str], since: datetime, *, names: Sequence[str] = ()
 ) -> Work:
-    """Return the work on a request that requires these tags of its worker."""
+    """Return the running work of a request; `required` are the tags that it needs."""
     shared = {key: getattr(request, key) for key in SHARED}
     shared |= {"required": tuple(required), "package": package_of(request) or None}
     return Work.model_construct(started_at=since, names=tuple(names), **shared)
 
 
 def start_work(worker: Worker, running: str, work: Work | None, at: datetime) -> Worker:
-    """Return a worker that starts a request."""
+    """Return the worker after it started a request."""
     return worker.altered(
         state=WorkerState.BUSY, running=running, work=work, since=at, last_seen=at
     )
 
 
 def end_work(worker: Worker, at: datetime) -> Worker:
-    """Return a worker that has ended its work; a worker that is off stays off."""
+    """Return the worker after its work ended; a disabled worker stays disabled."""
     is_on = worker.state is WorkerState.BUSY
     return worker.altered(
         state=WorkerState.IDLE if is_on else worker.state,
@@ -89,7 +89,7 @@ def end_work(worker: Worker, at: datetime) -> Worker:
 
 
 def set_draining(worker: Worker, at: datetime, *, draining: bool) -> Worker:
-    """Return a worker that gets no new work, or that gets work again; idle since then."""
+    """Return the worker with draining switched on or off; an idle worker is idle since `at`."""
     if worker.draining == draining:
         return worker
     return worker.altered(draining=draining, since=worker.since if worker.running else at)
@@ -98,7 +98,7 @@ def set_draining(worker: Worker, at: datetime, *, draining: bool) -> Worker:
 def change_stack(
     stack: Stack, created: Iterable[tuple[WorkerInputs, str]] = (), gone: Iterable[str] = ()
 ) -> Stack:
-    """Return a stack with new machines and their ids, and without deleted ones."""
+    """Return the stack with new machines and their ids, and without deleted machines."""
     made = {inputs.name: (inputs, machine_id) for inputs, machine_id in created}
     removed = {*gone, *made}
     kept = tuple(each for each in stack.workers if each.name not in removed)

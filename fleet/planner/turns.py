@@ -1,12 +1,12 @@
-"""Turns of owners in queues that fleet itself assigns, and machines given up for them.
+"""Turns of owners in ticket queues, and machines released so that owners take turns.
 
-The score of a ticket is 100 per priority, plus one per `ageing` step of waiting. It is minus one
-per machine that its owner has, or had since all waiting owners are present, and minus one per
-earlier ticket of its owner. Waiting steps during which its owner had machines count only once.
+The score of a ticket is 100 per priority level plus 1 per `ageing` step of waiting. It is reduced
+by 1 per machine that its owner has, or had while all current owners were waiting, and by 1 per
+earlier ticket of its owner. Waiting time and machines from before then cancel out at most.
 
-A sandbox machine reserved for later tickets is given up if an earlier ticket waits only for
-capacity of its pool, and for limits and budgets that those tickets use. A ticket precedes later
-ones of other owners at the limits of tags and queues, and at budgets.
+A machine kept for later tickets of a sandbox is deleted if an earlier ticket waits only for
+capacity of the pool, or for limits and budgets that those later tickets use. At limits and
+budgets, a ticket goes before later tickets of other owners.
 """
 
 from bisect import bisect_left
@@ -36,24 +36,24 @@ from fleet.tagrules.vocabulary import Vocabulary
 PRIORITY = 100
 """Score of one priority level."""
 CLASS = 10**9
-"""Greater than any score of a ticket."""
+"""A number above the score of any ticket."""
 
 _MAX_RANKS = 8
-"""Maximum ranks of overtaken tickets at one limit: each rank takes time to solve."""
+"""Maximum number of ranks for overtaken tickets at one limit; each rank takes solver time."""
 
 
 class WaitingTicket(NamedTuple):
-    """A waiting ticket."""
+    """A waiting ticket with its score before turns."""
 
     id: int
     owner: str
     rank: int
-    """Its priority and the class of its tags, as a score."""
+    """The score of its priority and of the priority class of its tags."""
     since: datetime
 
 
 class Had(NamedTuple):
-    """A returned machine of an owner."""
+    """A machine that its owner has returned."""
 
     owner: str
     priority: int
@@ -66,10 +66,10 @@ def places_behind(
     ageing: int,
     now: datetime,
 ) -> dict[int, int]:
-    """Return the score deduction of tickets for machines that their owners had meanwhile.
+    """Map ticket id to the score deduction for machines that the owner had since it was opened.
 
-    `waiting`: id, owner, priority and opening time of each ticket. Machines from before the last
-    owner came count at most the waiting time of the ticket.
+    `waiting` has id, owner, priority and opening time. Machines from before the last owner arrived
+    deduct at most the age steps that the ticket gained before then.
     """
     waiting = [*waiting]
     oldest: dict[str, datetime] = {}
@@ -92,7 +92,7 @@ def places_behind(
         begin = max(together, since)
         later = len(own) - bisect_left(own, begin)
         before = bisect_left(own, begin) - bisect_left(own, since)
-        # All owners gain equal steps after `begin`: only earlier steps limit the deduction.
+        # After `begin`, all owners gain equal steps, so only earlier steps limit the deduction.
         waited = _age_steps(now, since, ageing) - _age_steps(now, begin, ageing)
         if places := later + min(before, waited):
             behind[number] = places
@@ -110,7 +110,7 @@ def in_turn(
     now: datetime,
     behind: Mapping[int, int],
 ) -> list[int]:
-    """Return the ids of tickets in service order; `held` are the owners of current machines."""
+    """Return ticket ids in service order; `held` lists the owner of each machine in use."""
     turns = Counter(held)
     oldest_first = sorted(waiting, key=lambda t: (-t.rank, t.since, t.id))
     score: dict[int, int] = {}
@@ -123,7 +123,7 @@ def in_turn(
         if behind:
             alike[ticket.owner, ticket.rank].append(ticket.id)
     for ids in alike.values():
-        # The oldest ticket of an owner takes the best score: it comes first.
+        # The oldest ticket of an owner gets the owner's best score, so that it is served first.
         best_first = sorted((score[number] for number in ids), reverse=True)
         score |= dict(zip(ids, best_first, strict=True))
     return [t.id for t in sorted(oldest_first, key=lambda t: (-score[t.id], t.since, t.id))]
@@ -131,7 +131,7 @@ def in_turn(
 
 @dataclass(frozen=True)
 class Chosen:
-    """The allocation problem of a run and its solution."""
+    """The allocation problem of a run, and its solution."""
 
     layout: Layout
     allocation: Allocation
@@ -143,18 +143,18 @@ class Chosen:
         return {row: row.room - row.taken(made, served) for row in self.layout.rows}
 
     def needed(self, key: str, place: str, row: LimitRow) -> Decimal:
-        """Return the use of a limit by a request with a new machine at a place."""
+        """Return the amount of a limit that a request with a new machine at a place needs."""
         amount = row.requests.get((self.layout.group_of[key].id, place), Decimal(0))
         return amount + row.machines.get(place, Decimal(0))
 
     def is_used_up(self, key: str, place: str, row: LimitRow) -> bool:
-        """Return whether only other requests of this plan use up a limit for a request."""
+        """Return whether only other requests of this plan exhaust a limit for a request."""
         return not _is_pool_limit(row) and self.needed(key, place, row) <= row.room
 
     def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
-        """Return whether giving up a request's machine leaves another enough slack.
+        """Return whether deleting the machine of request `key` lets request `other` be served.
 
-        The capacity of the pool itself is free once the machine is deleted.
+        Deleting the machine always frees capacity of its pool.
         """
         group, places = self.layout.group_of[key], self.layout.places
         own = [at for at in group.fits if places[at].pool == pool and not places[at].makes]
@@ -173,9 +173,9 @@ def give_up_for_others(
     demand: Sequence[Signed],
     service: Service,
 ) -> frozenset[str]:
-    """Delete machines reserved for later tickets, for capacity that earlier tickets wait for.
+    """Delete machines kept for later tickets if earlier tickets wait for this capacity.
 
-    Return the names of the machines. The later tickets then wait for the same capacity.
+    Return the names of these machines. The later tickets then wait for the same capacity.
     """
     given_up: set[str] = set()
     full = [
@@ -216,10 +216,10 @@ def give_up_for_others(
 def find_overtaken(
     fleet: Fleet, world: World, demand: Sequence[Signed], layout: Layout, by_age: Allocation
 ) -> dict[str, Rank]:
-    """Return the ranks of tickets that a limit blocks, although it admits later ones of others.
+    """Return ranks for tickets that a limit blocks although it admits other owners' later tickets.
 
-    `by_age` is the allocation by priority, age and cost. A limit that admits a number of tickets
-    of a queue admits as many of the first by turn, if their machines can be created.
+    `by_age` is the allocation by priority, age and cost. If a limit admits some tickets of a
+    queue, it admits as many of the first tickets by turn if their machines can be created.
     """
     stopped = _stopped_at(fleet, by_age)
     if not stopped:
@@ -243,17 +243,17 @@ def find_overtaken(
 
 
 def _is_pool_limit(row: LimitRow) -> bool:
-    """Return whether a row is a limit under `workers` of a pool."""
+    """Return whether a constraint is a limit under `workers` of a pool."""
     return row.path[2:3] == ("workers",)
 
 
 def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[LimitRow, set[str]]:
-    """Return the tickets blocked by each limit, unless running work already reaches a limit."""
+    """Return the tickets that each limit blocks, except limits that running work exhausts."""
     stopped: defaultdict[LimitRow, set[str]] = defaultdict(set)
     desks = {name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)}
     for key, stops in by_age.unserved.items():
         for stop in stops if key.partition("/")[0] in desks else ():
-            # If a limit is already reached, no order of tickets frees capacity.
+            # If running work exhausts a limit, no order of tickets frees capacity.
             if all(row.room > 0 for row in stop.rows):
                 for row in stop.rows:
                     if not _is_pool_limit(row):
@@ -268,7 +268,7 @@ def _owners_of(world: World, queue: str) -> dict[str, str]:
 
 
 def _served_at(row: LimitRow, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
-    """Yield the served requests that count to a limit; `served` has them by group and place."""
+    """Yield the served requests that a limit counts; `served` maps (group, place) to requests."""
     pairs = {pair for pair, amount in row.requests.items() if amount and pair in served}
     if row.machines:
         pairs |= {(group, place) for group, place in served if row.machines.get(place)}
@@ -283,7 +283,7 @@ def _rank_overtaken(
     owners: Mapping[str, str],
     group_of: Mapping[str, RequestGroup],
 ) -> Iterator[tuple[str, Rank]]:
-    """Yield the first tickets by turn at one limit with their ranks, if others overtook them."""
+    """Yield ranks for the first tickets by turn at one limit, if other owners overtook them."""
     in_turn_here = sorted({*waiting, *served}, key=turns.__getitem__)
     due, others = in_turn_here[: len(served)], in_turn_here[len(served) :]
     passed = {owners[key] for key in due if key in waiting}
@@ -298,7 +298,7 @@ def _rank_overtaken(
 
 
 class Overtaking(NamedTuple):
-    """Overtaken tickets, and the allocations by age and by turn."""
+    """The new ranks of overtaken tickets, and the allocations by age and by turn."""
 
     ranks: Mapping[str, Rank]
     by_age: Allocation
@@ -312,10 +312,10 @@ def keep_for_turns(
     overtaking: Overtaking,
     service: Service,
 ) -> frozenset[str]:
-    """Return the idle machines reserved for later tickets, while machines for earlier ones boot.
+    """Return the idle machines to keep for later tickets while machines for earlier tickets boot.
 
-    If assigned, they would count to the limit that the earlier tickets wait for. A machine that
-    boots longer than its pool expects reserves none: the pool or a guard may refuse to create it.
+    If assigned now, they would use the limit that the earlier tickets need. After the expected
+    boot time no machine is kept: the pool or a guard may refuse to create the machines.
     """
     by_age, by_turn = overtaking.by_age.served, overtaking.by_turn.served
     helped = overtaking.ranks.keys() & overtaking.by_age.unserved.keys()
@@ -343,15 +343,15 @@ def keep_for_turns(
 def _waiting_in_turn(
     waiting: Collection[str], turns: Mapping[str, int], helped: Collection[str]
 ) -> list[str]:
-    """Return the tickets of a queue that wait for capacity and are not helped, by turn."""
+    """Return the tickets that wait for capacity and are not yet helped, in order of turn."""
     own = (key for key in waiting if key in turns and key not in helped)
     return sorted(own, key=turns.__getitem__)
 
 
 def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
-    """Return whether `reuse` keeps machines in a pool, and this run may delete them.
+    """Return whether `reuse` keeps machines in a pool and this run may delete machines there.
 
-    In other pools the machine would be assigned to no ticket, and be kept.
+    In other pools, the machine would be assigned to no ticket but would still be kept.
     """
     pool = pool_plan.pool
     if pool is None or pool.reuse is None or pool.mode != "apply" or not pool_plan.may_remove:
@@ -360,7 +360,7 @@ def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
 
 
 def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
-    """Return the idle machines with their tickets: inside a sandbox, or outside."""
+    """Return idle machine to its ticket, for machines inside a sandbox or outside."""
 
     def is_kept(unit: Unit) -> bool:
         return unit.state is UnitState.IDLE and unit.worker is not None and bool(unit.worker.uses)
@@ -375,9 +375,9 @@ def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, s
 
 
 def _capacity_turns(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[float]:
-    """Yield for each machine without sandbox the turn of its ticket.
+    """Yield the turn of the ticket of each machine without a sandbox; infinity for a deletion.
 
-    Such machines are assigned by turn, and a plan may count them for other tickets.
+    These machines are assigned by turn, although a plan may count them for other tickets.
     """
     counted = [*_tickets_by_machine(pool_plan, in_sandbox=False).values()]
     for action in pool_plan.actions:
@@ -391,9 +391,9 @@ def _capacity_turns(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[f
 def _waiting_for_room(
     pool_plan: PoolPlan, chosen: Chosen, service: Service
 ) -> dict[str, tuple[Stop, ...]]:
-    """Return the requests that only the capacity of a pool blocks there, with the stops.
+    """Return the requests that only the capacity of a pool blocks, with the blocked places.
 
-    Limits used up by other requests of this plan may block them too.
+    Limits that other requests of this plan exhaust may also block them.
     """
 
     def is_short(key: str, stop: Stop) -> bool:
@@ -410,7 +410,7 @@ def _waiting_for_room(
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
-    """Return the turn of each waiting ticket of a queue; empty for other queues."""
+    """Return the position in service order of each waiting ticket; empty for other queues."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
         return {}
@@ -434,13 +434,13 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
 
 
 def turns_behind(world: World, queue: str) -> dict[int, int]:
-    """Return the score deduction of a queue's tickets for machines of their owners."""
+    """Map the ticket ids of a queue to the score deduction for their owners' machines."""
     behind = world.queues[queue].behind
     return {int(number): places for number, places in behind.items() if number.isdecimal()}
 
 
 def _delete_for_ticket(pool_plan: PoolPlan, name: str, key: str, service: Service) -> None:
-    """Delete a machine for a ticket; the tickets assigned to it wait."""
+    """Delete a machine so that a ticket can get capacity; the tickets assigned to it wait."""
     stops = service.unserved[key]
     counted = {each for each, unit in service.by_worker.items() if unit == name}
     service.by_worker = {k: u for k, u in service.by_worker.items() if k not in counted}

@@ -1,12 +1,12 @@
-"""A unit: a machine and its worker, observed by provider, stack and registries, and its state.
+"""A unit is a machine with its worker, as observed by provider, stack and registries.
 
-The most active of several registrations counts. An idle, draining or dead registration therefore
-never hides a working one. A machine is deleted only after every queue that knows its worker has
-stopped assigning work to it.
+If a worker has several registrations, the most active one counts, so that an idle, draining or
+dead registration never hides a working one. A machine is deleted only after every queue that knows
+its worker has stopped assigning work to it.
 
-At a cloud without registration, a machine is ready if its provider reports it as running with an
-address and, with `ready`, its port has answered. Before a check, a machine is neither ready nor
-failed.
+Without registration, a machine is ready if its provider reports it as running with an address and,
+with `ready`, its port has answered. Before the first check of the port, a machine is neither ready
+nor failed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,16 +32,16 @@ from fleet.schema.model import DebusineQueue, Fleet, Pool, Ready, is_at_cloud
 from fleet.words import lives
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""Later than any other time."""
+"""A time after all other times."""
 _MIN_CONNECTED = timedelta(minutes=10)
 DISCONNECTED_GRACE = 75 * 60
-"""Seconds without contact after which an idle worker is replaced.
+"""Seconds without contact after which fleet replaces an idle worker.
 
-A connected worker is heard within 65 minutes; a disconnected one has ten more to reconnect.
+A connected worker has contact every 65 minutes; a disconnected worker gets ten more.
 """
 
 Registries = Mapping[str, tuple[Worker, ...]]
-"""Queue or provider to its registered workers."""
+"""Name of a queue or provider to its registered workers."""
 
 _INACTIVE_STATES = (
     (WorkerState.DISABLED, False),
@@ -51,13 +51,13 @@ _INACTIVE_STATES = (
     (WorkerState.DEAF, False),
     (WorkerState.IDLE, False),
 )
-"""(State, draining) of inactive workers, least likely to become active first."""
+"""(State, draining) of inactive workers, from the least to the most likely to become active."""
 
 
 def workers_by_machine(
     registries: Registries, static: frozenset[str]
 ) -> dict[str, tuple[str, Worker]]:
-    """Return machine name to registry and worker, without static workers."""
+    """Map machine name to (registry, worker), without static workers."""
     found: dict[str, tuple[str, Worker]] = {}
     for registry, worker in sorted(
         _dynamic_registrations(registries, static), key=_activity_order
@@ -67,14 +67,14 @@ def workers_by_machine(
 
 
 def enrols_at(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
-    """Return the first queue by name at which a pool's workers register with a token of fleet."""
+    """Return the queue where a pool's workers register with fleet's token; None without such."""
     if not isinstance(pool, Pool):
         return None
     return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
 
 
 def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
-    """Return the first queue by name that lets fleet revoke tokens of workers."""
+    """Return the first queue, by name, where fleet can revoke worker tokens; None without such."""
     declared = ((name, fleet.queues.get(name)) for name in queues)
     return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
 
@@ -82,7 +82,7 @@ def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
 def registries_of(
     world: World, queues: list[str], provider: str, listing: Listing
 ) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and the unreadable registries."""
+    """Return the workers by registry, and an error message per unreadable registry."""
     if listing.workers is not None:
         return {provider: listing.workers}, ()
     return queue_registries(world, queues)
@@ -91,7 +91,7 @@ def registries_of(
 def queue_registries(
     world: World, queues: list[str]
 ) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by queue, and the unreadable queues."""
+    """Return the workers by queue, and an error message per unreadable queue."""
     registries = {}
     unreadable = []
     for queue in queues:
@@ -104,7 +104,7 @@ def queue_registries(
 
 
 def seconds_away(world: World, worker: Worker | None) -> int:
-    """Return the seconds since last contact with a disconnected worker; 0 if connected."""
+    """Return the seconds since the last contact with a disconnected worker; 0 if connected."""
     if worker is None or not (worker.away or worker.state is WorkerState.DISCONNECTED):
         return 0
     heard = worker.last_seen or worker.since
@@ -112,10 +112,10 @@ def seconds_away(world: World, worker: Worker | None) -> int:
 
 
 def hears_others(world: World, queue: str) -> bool:
-    """Return whether a queue's reports of disconnected workers are reliable.
+    """Return whether a queue is right about disconnected workers.
 
-    After an outage of the queue its workers reconnect one by one, so one worker has to be
-    connected for long enough.
+    After an outage of a queue, its workers reconnect gradually. Reports are therefore used only if
+    one worker has been connected for long enough.
     """
     reading = world.queues.get(queue)
     workers = reading.workers if reading and isinstance(reading.workers, tuple) else ()
@@ -124,7 +124,7 @@ def hears_others(world: World, queue: str) -> bool:
 
 
 def is_busy(worker: Worker) -> bool:
-    """Return whether a worker runs something, by its state or its reported work."""
+    """Return whether a worker runs work, by its state or its reported work."""
     return worker.state is WorkerState.BUSY or worker.running is not None
 
 
@@ -153,13 +153,13 @@ def _activity(worker: Worker) -> int:
 
 
 MAX_FAILED_CHECKS = 3
-"""Failed checks in a row after which a machine that was ready counts as broken."""
+"""Consecutive failed port checks after which a previously ready machine is broken."""
 
 
 def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
-    """Return whether a machine can be, or could have been, assigned to a ticket."""
+    """Return whether a machine is ready for tickets, or was ready before it failed."""
     if machine.state is not MachineState.RUNNING:
-        # A machine that failed its livechecks was up before: it is drained, not waited for.
+        # A machine that failed its checks was ready before: fleet drains it and stops waiting.
         return machine.state is MachineState.FAILED
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool) or not is_at_cloud(fleet, pool):
@@ -169,9 +169,9 @@ def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
 
 
 def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
-    """Return whether a machine is not ready after its deadline.
+    """Return whether a machine missed the deadline to become ready.
 
-    Without checks since its boot, the deadline of its port counts from the first check.
+    If the port was first checked late, the deadline counts from the first check.
     """
     boot = boot_of(pool)
     began = machine.created_at or machine.looked_since
@@ -187,7 +187,7 @@ def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
 
 
 def has_failed(machine: Machine | None) -> bool:
-    """Return whether a machine that was ready has failed several checks."""
+    """Return whether a machine that was ready is now broken."""
     if machine is None:
         return False
     is_silent = machine.was_ready and (machine.misses or 0) >= MAX_FAILED_CHECKS
@@ -195,14 +195,14 @@ def has_failed(machine: Machine | None) -> bool:
 
 
 def why_late(pool: object, *, revoked: bool = False) -> str:
-    """Return the deadline that a machine missed, and whether its token is revoked for it."""
+    """Return a sentence with the missed deadline, and whether the machine's token is revoked."""
     ready = _ready(pool)
     port = ready.port if ready else None
     return lives.explain_late(boot_of(pool).deadline, port, revoked=revoked)
 
 
 def why_lost(pool: object) -> str:
-    """Return the failure of a machine that was ready; empty if workers register."""
+    """Return why a machine that was ready is broken; empty if the pool's workers register."""
     ready = _ready(pool)
     return lives.explain_lost_port(ready.port) if ready else ""
 
@@ -212,37 +212,37 @@ def _ready(pool: object) -> Ready | None:
 
 
 class UnitState(Word):
-    """State of a unit, from provider, stack and registry."""
+    """State of a unit according to its provider, stack and registry."""
 
     IDLE = "idle"
     BUSY = "busy"
     STARTING = "starting"
-    ASSUMED = "assumed"  # there is no registry to ask: counted as capacity
+    ASSUMED = "assumed"  # no registry exists: it counts as capacity
     DRAINING = "draining"
-    DEAF = "deaf"  # connected for long, but its queue gives it nothing: it knows no tags of it
+    DEAF = "deaf"  # connected for long without work: the queue knows none of its tags
     DISCONNECTED = "disconnected"
-    FAILED = "failed"  # its provider says that it does not work, and there is no registry to ask
+    FAILED = "failed"  # its provider reports a failure, and no registry exists
     DISABLED = "disabled"
-    STOPPED = "stopped"  # both witnesses know its machine, which is off: it runs nothing
+    STOPPED = "stopped"  # provider and stack know the machine, which is off and runs no work
     NEVER_REGISTERED = "never-registered"
-    UNRECORDED = "unrecorded"  # the provider lists it, the stack does not know it
-    MISSING = "missing"  # the stack knows it, the provider does not list it
-    UNFINISHED = "unfinished"  # an apply was killed before its machine was recorded
-    UNDELETED = "undeleted"  # an apply was killed before its machine was deleted
+    UNRECORDED = "unrecorded"  # the provider lists it, but the stack does not contain it
+    MISSING = "missing"  # the stack contains it, but the provider does not list it
+    UNFINISHED = "unfinished"  # an apply was killed before it recorded the machine
+    UNDELETED = "undeleted"  # an apply was killed before it deleted the machine
     STATIC = "static"
 
 
 DEAF_GRACE = 120
-"""Seconds that a connected worker has to report its tags; until then it counts as starting."""
+"""Seconds in which a connected worker has to report its tags; it counts as starting."""
 RETURN_GRACE = DEAF_GRACE
-"""Seconds that a disconnected worker still counts as capacity: most reconnect."""
+"""Seconds for which a disconnected worker counts as capacity, because most reconnect."""
 CAPACITY = frozenset({UnitState.IDLE, UnitState.STARTING, UnitState.ASSUMED, UnitState.UNFINISHED})
-"""States that can take work; `is_capacity` adds briefly disconnected workers."""
+"""States that can take work; `is_capacity` also includes briefly disconnected workers."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One worker and its machine, as observed."""
+    """One machine and its worker, as observed."""
 
     name: str
     pool: str
@@ -252,51 +252,51 @@ class Unit:
     inputs: WorkerInputs | None = None
     registry: str | None = None
     held: Hold | None = None
-    """The operator's order to keep it without work."""
+    """The operator's order to keep the machine without new work; None without an order."""
     returning: bool = False
-    """Its worker is idle and disconnected, but was heard recently or is about to connect."""
+    """The idle worker is disconnected, but had contact recently or connects soon."""
     is_leaving: bool = False
-    """Another queue of its worker has stopped assigning work to it."""
+    """Another queue has stopped assigning work to the worker."""
     drains: int = 1
-    """Number of runs to drain it: one per queue that assigns work to it."""
+    """Number of runs needed to drain it: one per queue that assigns work to it."""
     departures: tuple[Departure, ...] = ()
-    """Why earlier runs drained or disabled it, oldest first."""
+    """Reasons why earlier runs drained or disabled it, oldest first."""
     resumes: tuple[Departure, ...] = ()
-    """Drains for an ended hold: it gets work again unless it has another reason to go."""
+    """Drains by an ended keep order: it gets work again unless there is another reason."""
 
     @property
     def is_capacity(self) -> bool:
-        """Return whether it can take work, now or once it has booted or reconnected."""
+        """Return whether it can take work now, or after its boot or reconnection."""
         return self.state in CAPACITY or self.returning
 
     @property
     def since(self) -> datetime | None:
-        """Return the start of its present state."""
+        """Return when its current state started; None if unknown."""
         if self.worker and self.worker.since:
             return self.worker.since
         return self.machine.created_at if self.machine else None
 
     @property
     def has_failed(self) -> bool:
-        """Return whether its provider repeatedly found its machine broken."""
+        """Return whether its provider or failed checks report the machine as broken."""
         return has_failed(self.machine)
 
     @property
     def failure(self) -> str:
-        """Return the failure of a broken machine."""
+        """Return why the machine is broken."""
         misses = self.machine.misses if self.machine else None
         return lives.explain_silent_port(misses) if misses else lives.FAILED
 
     @property
     def awaits_token(self) -> bool:
-        """Return whether its worker still needs an unused token to register."""
+        """Return whether the worker needs an unused token to register."""
         if self.worker is not None:
             return self.worker.state is WorkerState.ENROLLED
         return self.state in (UnitState.STARTING, UnitState.NEVER_REGISTERED, UnitState.STOPPED)
 
     @property
     def holds_in_vain(self) -> bool:
-        """Return whether it was assigned work that it cannot run and that has to be released."""
+        """Return whether its assigned work cannot run and has to be released."""
         if self.worker is None or not is_busy(self.worker):
             return False
         is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
@@ -304,24 +304,24 @@ class Unit:
 
     @property
     def work_in_vain(self) -> str | None:
-        """Return the assigned work that it cannot run; None without such work."""
+        """Return the id of assigned work that cannot run; None without such work."""
         return self.worker.running if self.worker and self.holds_in_vain else None
 
     @property
     def may_run(self) -> bool:
-        """Return whether it may run something: such a unit is never deleted."""
+        """Return whether it may run work; such a unit is never deleted."""
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
 @dataclass(frozen=True)
 class Sightings:
-    """The observations of one pool."""
+    """The observations of one pool's machines and workers."""
 
     pool: str
     machines: Sequence[Machine]
     stack: Stack | Unknown | None
     workers: Mapping[str, tuple[str, Worker]]
-    """Machine name to registry and worker."""
+    """Machine name to (registry, worker)."""
 
 
 def units_of(
@@ -336,7 +336,7 @@ def units_of(
     for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
         machine = machines.get(name)
         registry, worker = seen.workers.get(name, (None, None))
-        # A reused name does not identify a machine: compare ids.
+        # A name may be reused, so compare the ids of the machine.
         strange = machine is not None and ids.get(name, machine.id) != machine.id
         overdue = machine is not None and is_overdue(machine)
         state = (
@@ -384,7 +384,7 @@ def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> UnitState 
 def registered_state(
     worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
 ) -> UnitState:
-    """Return the state of a machine that provider and stack report, from its registry."""
+    """Return the state of a machine that is in provider and stack, by its registration."""
     if worker is None:
         if not has_registry:
             return UnitState.ASSUMED
@@ -407,7 +407,7 @@ def _is_young(worker: Worker, now: datetime) -> bool:
 
 
 def _is_returning(worker: Worker | None, now: datetime, *, overdue: bool) -> bool:
-    """Return whether a disconnected worker was heard recently, or is still booting."""
+    """Return whether a disconnected worker had contact recently, or still boots."""
     if worker is None:
         return False
     if worker.last_seen is None and not overdue:
