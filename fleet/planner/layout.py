@@ -249,7 +249,7 @@ def _group_by_deadline(
     choices: dict[tuple[str, ...], int],
     places: Mapping[str, Place],
 ) -> Iterable[tuple[int, list[Ordered]]]:
-    """Group requests by the number of the set of places where they meet their deadline."""
+    """Return (number in `choices`, requests) per set of places that meet the deadline."""
     timing = signed.timing
     if timing is None or timing.deadline is None:
         return [(able, requests)]
@@ -411,7 +411,7 @@ class _Load:
         # Dividing all counts by their greatest common divisor does not change the average.
         times = gcd(*found.values())
         self.varied = len(found) > 1
-        """Whether the requests of the group use different shares of a machine."""
+        """Whether the requests of the group use different amounts of machine time."""
         self._count = len(requests) // times
         self._lengths = {length: count // times for length, count in found.items()}
         self._sum = sum(length * count for length, count in self._lengths.items())

@@ -80,7 +80,7 @@ def _explain_useless(unit: Unit) -> str:
 
 
 def is_booting(unit: Unit) -> bool:
-    """Return whether a machine boots; for an unregistered kind, the provider's state decides."""
+    """Return whether a machine boots; without a registry, its state at the provider decides."""
     booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
     return unit.state in (UnitState.STARTING, UnitState.UNFINISHED) or (
         unit.state is UnitState.ASSUMED and booting

@@ -72,9 +72,9 @@ class Names:
 def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """Yield unused names like `<fleet>-<pool>-0001`, smallest number first.
 
-    After all four-digit numbers, it yields names of deleted machines, then longer numbers. It
-    skips the names of another fleet's machines by growing steps, because another fleet may have
-    many machines.
+    After all four-digit numbers, it yields names of deleted machines, then longer numbers. If a
+    provider refused names of another fleet, it starts after these names, with a gap that doubles
+    with each refused name.
     """
     begins = beginning_of(fleet, pool)
     # The name prefix of a pool may equal the machine name of another pool.
@@ -230,9 +230,9 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
 
 
 def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the digests of the pool's current options.
+    """Return the current digests of a pool's machines.
 
-    They include retired image versions, so that machines with these versions are not outdated.
+    They include image versions that a guard stopped, so that their machines are not outdated.
     """
     return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
 

@@ -158,7 +158,7 @@ def _count_replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> i
 
 
 def _cost(pool_plan: PoolPlan, machines: int) -> Decimal | None:
-    """Return the maximum cost of replacements while the old machines still run."""
+    """Return the maximum cost of running old and new machines together; None if unknown."""
     if not machines or pool_plan.pool is None:
         return Decimal(0)
     if pool_plan.price is None:

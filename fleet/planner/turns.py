@@ -2,7 +2,7 @@
 
 The score of a ticket is 100 per priority level plus 1 per `ageing` step of waiting. It is reduced
 by 1 per machine that its owner has, or had while all current owners were waiting, and by 1 per
-earlier ticket of its owner. Waiting time and machines from before then cancel out at most.
+earlier ticket of its owner. Machines from before then only cancel waiting steps from before then.
 
 A machine kept for later tickets of a sandbox is deleted if an earlier ticket waits only for
 capacity of the pool, or for limits and budgets that those later tickets use. At limits and
