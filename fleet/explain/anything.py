@@ -1,4 +1,4 @@
-"""Explain a name of any kind: request, package, pool, worker, image, rule or tag."""
+"""Explain objects of any kind by name: requests, packages, pools, workers, images, rules, tags."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,13 +19,13 @@ from fleet.words.images import describe_waiting
 
 
 def explain_any(case: Case, name: str) -> Matches:
-    """Return the explanation of each object with this name."""
+    """Return an explanation of each object with this name."""
     found = tuple(each for explain in EXPLAINERS.values() for each in explain(case, name))
     return Matches(fleet=case.fleet.fleet, name=name, matches=found)
 
 
 def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
-    """Yield the explanations of the requests of a name, in groups of the same outcome."""
+    """Yield an explanation per request with this name, grouped by equal outcome."""
     meant, replans = frozenset(case.named(name)), Replans(MOST_REPLANS)
     for signature, _, keys in by_outcome(case):
         first = None
@@ -45,7 +45,7 @@ def _worker(case: Case, name: str) -> Iterator[Explanation]:
 
 
 def _image(case: Case, name: str) -> Iterator[Explanation]:
-    """Yield the versions of an image, the pools that boot it, and their problems."""
+    """Yield an explanation of an image: its versions, the pools that boot it, and its problems."""
     fleet, world = case.fleet, case.world
     image = fleet.images.get(name)
     versions = [each for each in world.versions if each.image == name]
@@ -73,7 +73,7 @@ def _image(case: Case, name: str) -> Iterator[Explanation]:
 
 
 def _tag(case: Case, name: str) -> Iterator[Explanation]:
-    """Yield the pools, limits and waiting requests of a tag."""
+    """Yield an explanation of a tag: its pools, limits and waiting requests."""
     for each in list_tags(case.fleet).tags:
         if each.tag != name:
             continue
@@ -103,7 +103,7 @@ def _tag(case: Case, name: str) -> Iterator[Explanation]:
 
 
 def _rule(case: Case, name: str) -> Iterator[Explanation]:
-    """Yield the rules of the allow-list that name it, or the rule of fleet validate."""
+    """Yield the allow-list rules that match a name, or the `fleet validate` rule of this name."""
     word = re.compile(rf"(?<![\w.+-]){re.escape(name)}(?![\w+-])")
     for nth, rule in enumerate(case.fleet.powerful):
         key = f"powerful[{nth}]"
@@ -135,11 +135,11 @@ EXPLAINERS: dict[str, Callable[[Case, str], Iterator[Explanation]]] = {
     "rule": _rule,
     "tag": _tag,
 }
-"""Each kind with its explanations of a name."""
+"""Kind of object to the function that yields the explanations of a name."""
 
 
 def names_of_kind(case: Case, kind: str) -> list[str]:
-    """Return the known names of a kind."""
+    """Return all known names of objects of a kind."""
     fleet, plan = case.fleet, case.plan
     match kind:
         case "request":

@@ -1,11 +1,11 @@
-"""The effect of a change of fleet.yaml: the edited keys, and the differences of both plans.
+"""The effect of a change of fleet.yaml: the edited keys, and the differences between both plans.
 
-Both plans use one world, so every difference comes from the change. Actions are compared by kind,
-place and reason, not by the generated name of a new machine. A renamed pool is observed under its
-new name only, so the base is planned with that name (`rename_pools`).
+Both plans use the same observations, so every difference comes from the change. Actions are
+compared by kind, place and reason, because the names of new machines are generated. A renamed pool
+is observed only under its new name, so the base is planned with that name (`rename_pools`).
 
-The cost in the steady state counts machines that are busy now, `min` and `spare`; not idle ones
-beyond that, on-demand ones, or new ones for waiting requests.
+The steady-state cost counts busy machines, `min` and `spare`. It does not count other idle
+machines, on-demand machines, or new machines for waiting requests.
 """
 
 from collections import Counter, defaultdict
@@ -46,7 +46,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 
 class ImageChange(Value):
-    """An image that is due because of the change: no machine boots its current recipe."""
+    """An image that must be built because of the change: no machine boots its current recipe."""
 
     image: str
     change: Literal["added", "recipe changed"]
@@ -60,7 +60,7 @@ class ImageChange(Value):
 def find_image_changes(
     base: Fleet, head: Fleet, world: World, plan: Plan
 ) -> tuple[ImageChange, ...]:
-    """Return the images that `fleet image due` names because of the change; `plan` is its own."""
+    """Return the images that must be built because of the change; `plan` includes the change."""
     found = []
     for name, recipe in sorted(head.baked.items()):
         before = base.baked.get(name)
@@ -109,7 +109,7 @@ class PoolValueChange(Value):
 
 
 class PoolChange(Value):
-    """A pool that the change adds, removes or edits; its machines may be the same for now."""
+    """A pool that the change adds, removes or edits, even if its machines stay the same now."""
 
     pool: str
     change: Literal["added", "removed", "changed"]
@@ -117,7 +117,7 @@ class PoolChange(Value):
 
 
 class ActionsChange(Value):
-    """Equal actions whose number the change raises or lowers."""
+    """Equal actions whose number differs between the plans without and with the change."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -136,7 +136,7 @@ class ActionsChange(Value):
 
 
 class OutdatedChange(Value):
-    """Machines of a pool that the change outdates and therefore schedules for replacement."""
+    """Machines of a pool that are outdated, and thus replaced, in only one of both plans."""
 
     pool: str
     outdated: bool = Field(description="Outdated with the change, else without.")
@@ -144,7 +144,7 @@ class OutdatedChange(Value):
 
 
 class RequestsChange(Value):
-    """Equal requests that gain or lose a worker because of the change."""
+    """Requests of one signature that gain or lose a worker because of the change."""
 
     served: bool = Field(description="Served only with the change, else only without.")
     queue: str
@@ -155,7 +155,7 @@ class RequestsChange(Value):
 
 
 class GuardChange(Value):
-    """A guard with another result because of the change."""
+    """A guard whose result changes because of the change."""
 
     guard: str
     pool: str | None = Field(None, description="Counted pool; None: the whole fleet.")
@@ -167,14 +167,14 @@ class GuardChange(Value):
 
 
 class Rest(Value):
-    """The cost of a fleet in its steady state: no pending replacement, no waiting request."""
+    """The steady-state cost of a fleet, without pending replacements and waiting requests."""
 
     hour: Rate = Field(description="Money per hour.")
     month: Rate = Field(description="Money per month, of at most 730 billed hours.")
 
 
 class Verdict(Value):
-    """The figures of a change in this run; None: unknown."""
+    """The effect of a change in this run, in figures; None if a figure is unknown."""
 
     create: int = Field(description="Additional created machines; negative: fewer.")
     drain: int = Field(description="Additional drains; negative: fewer.")
@@ -197,7 +197,7 @@ class Verdict(Value):
 
 
 class Changes(Value):
-    """The effect of a change of fleet.yaml in the current world."""
+    """The effect of a change of fleet.yaml on the plan for the current observations."""
 
     base: str = Field(description="SHA-256 of the compared fleet.yaml.")
     same_config: bool = Field(description="Both fleet.yaml are equal except for comments.")
@@ -235,7 +235,7 @@ class Changes(Value):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether machines, money, requests and guards are the same without the change."""
+        """Return whether machines, cost, requests and guards are equal without the change."""
         money = (self.cost_before, self.currency_before) != (self.cost_after, self.currency)
         machines = self.actions or self.outdated
         return not (money or machines or self.requests or self.guards or self.attention)
@@ -246,7 +246,7 @@ Comparison = Changes | Unknown
 
 
 class ComparedPlan(Plan):
-    """The plan with reasons and costs; with `--base` also the effect of the change."""
+    """The plan with reasons and costs; with `--base`, also the effect of the change."""
 
     change: Comparison | None = Field(
         None,
@@ -258,7 +258,7 @@ class ComparedPlan(Plan):
 
 
 def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
-    """Map old to new names of the pools that a change renames."""
+    """Map the old name of each renamed pool to its new name."""
     return {
         old: new
         for old, new in heirs_of(head).items()
@@ -267,7 +267,7 @@ def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
 
 
 def rename_pools(base: Fleet, renames: Mapping[str, str]) -> Fleet:
-    """Return the fleet with renamed pools; their machines are found as before."""
+    """Return the fleet with these pools renamed; their machines are still found."""
     pools = {
         renames.get(name, name): pool.model_copy(update={"previously": name})
         if name in renames
@@ -298,7 +298,7 @@ def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
 
 
 def _hours(fleet: Fleet, verdict: PoolVerdict) -> Decimal:
-    """Return the billed hours per month of a pool's machines."""
+    """Return the billed hours per month of one machine of a pool."""
     cap = billing_of(fleet, verdict.provider or "").month
     return HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
 
@@ -310,7 +310,7 @@ def find_verdict(
     head: tuple[Fleet, Plan],
     builds: MovedBuilds,
 ) -> Verdict:
-    """Return the figures of a change; `base` and `head` are the compared fleets and plans."""
+    """Return the figures of a change; `base` and `head` are (fleet, plan) without and with it."""
     counts = Counter[str]()
     for each in change.actions:
         counts["withheld" if each.withheld else each.action] += each.after - each.before
@@ -336,18 +336,18 @@ def find_verdict(
 
 
 def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
-    """Return the number of machines of a pool in its steady state."""
+    """Return the number of machines of a pool in the steady state."""
     if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
         return 0
     if pool.mode != "apply":
-        return verdict.machines  # nothing changes there
+        return verdict.machines  # fleet does not change a pool in this mode
     size = size_of(pool)
     return min(size.max, max(size.min, verdict.busy + size.spare))
 
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
 _Cause = tuple[str, tuple[str | int, ...]]
-"""A reason, and the key of fleet.yaml that decides it."""
+"""A reason, and the key of fleet.yaml that causes it."""
 
 
 def compare(
@@ -358,10 +358,10 @@ def compare(
     config: tuple[ConfigChange, ...] = (),
     renames: Mapping[str, str] = MappingProxyType({}),
 ) -> Changes:
-    """Return the differences between the plan of a changed fleet.yaml and the plan of its base.
+    """Return the differences between the plans without (`base`) and with (`head`) a change.
 
-    `unseen` names objects of the base that were not read (`find_unseen`), `config` the keys that
-    differ (`find_config_changes`), `renames` the old names of pools. Both plans use the new names
+    `unseen` describes unread sources of the base (`find_unseen`). `config` has the edited keys
+    (`find_config_changes`). `renames` maps old to new pool names; both plans use the new names
     (`rename_pools`).
     """
     needed = frozenset(base.attention)
@@ -384,7 +384,7 @@ def compare(
 
 
 def find_unseen(base: Fleet, head: Fleet, world: World) -> tuple[str, ...]:
-    """Return the sources that only the base names and that were therefore not read."""
+    """Return a message per queue or provider that only the base has and that was not read."""
     return tuple(
         f"{kind} {name} is only in the base and was not read"
         for kind, named, other, seen in (
@@ -431,7 +431,7 @@ def _format_value(value: object) -> str:
 
 
 class _Kind(NamedTuple):
-    """The key by which actions count as equal."""
+    """The properties by which actions count as equal."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -483,7 +483,7 @@ def _group_by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
 
 
 def _find_unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
-    """Return the actions without a counterpart in the other plan: by name, else the last ones."""
+    """Return the actions without a match in the other plan: other names first, else the last."""
     names = {action.worker for action in fewer}
     others = [action for action in more if action.worker not in names]
     return others[len(fewer) - len(more) :]
@@ -520,7 +520,7 @@ def _outdated_machines(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
-    """Yield requests that gain or lose a worker; of equal requests only the number counts."""
+    """Yield requests that gain or lose a worker; for equal requests, only the number counts."""
     before, after = _served_requests(base), _served_requests(head)
     known = {key for signature in base.signatures for key in signature.requests}
     unserved = {key: (each.because, each.path) for each in head.unserved for key in each.requests}
@@ -545,7 +545,7 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
 
 
 def _served_requests(plan: Plan) -> dict[str, _Cause]:
-    """Map requests that have or will get a worker to the reason."""
+    """Map each request that has or will get a worker to the reason."""
     pools = {action.worker: action.pool for action in plan.actions}
     pools |= {verdict.worker: verdict.pool for verdict in plan.workers}
     served: dict[str, _Cause] = {}

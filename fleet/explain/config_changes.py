@@ -1,4 +1,4 @@
-"""The keys of fleet.yaml that a change edits."""
+"""Find the keys of fleet.yaml that a change edits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ConfigChange(Value):
 
 
 class Edited(NamedTuple):
-    """One key, or one entry of a list, with both values; None if absent."""
+    """An edited key or list entry, with its values before and after; None if absent."""
 
     path: Path
     before: Any
@@ -43,29 +43,29 @@ class Edited(NamedTuple):
 
 @dataclass(frozen=True)
 class Edits:
-    """Two fleet.yaml, and their differences."""
+    """The differences between two versions of fleet.yaml."""
 
     base: Fleet
     head: Fleet
 
     @cached_property
     def found(self) -> tuple[Edited, ...]:
-        """Return every differing key, in the order of the reference."""
+        """Return every edited key, in the order of the reference page."""
         return tuple(differing((), self.base, self.head))
 
     @property
     def has_rules(self) -> bool:
-        """Return whether the allow-list differs."""
+        """Return whether the change edits the allow-list (`powerful`)."""
         return any(each.path[0] == "powerful" for each in self.found)
 
     def write(self, edited: Edited) -> tuple[str, str]:
-        """Return both values as fleet.yaml writes them, cut if long; empty if absent."""
+        """Return both values as written in fleet.yaml; long values are cut, absent ones empty."""
         before = write_value(self.base, edited.path, edited.before)
         return _shorten(before), _shorten(write_value(self.head, edited.path, edited.after))
 
 
 def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
-    """Return every differing key that a plan does not show."""
+    """Return the edited keys, without keys of pools that `PoolChange` compares."""
     return tuple(
         ConfigChange(path=edited.path, before=before, after=after)
         for edited in edits.found
@@ -75,7 +75,7 @@ def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml
-    """Yield the keys that differ between two values at a path."""
+    """Yield each key that differs between two values; `path` is their common path."""
     if before == after:
         return
     if isinstance(before, ConfigSection) and type(before) is type(after):
@@ -85,7 +85,7 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa:
         for name in sorted(before.keys() | after.keys()):
             yield from differing((*path, name), before.get(name), after.get(name))
     elif _are_sections(before) and _are_sections(after):
-        # Compare by text: comparing all pairs takes seconds for a thousand entries.
+        # Compare texts, because comparing all pairs takes seconds for a thousand entries.
         there, here = set(map(repr, before)), set(map(repr, after))
         gone = [(number, each) for number, each in enumerate(before) if repr(each) not in here]
         new = [(number, each) for number, each in enumerate(after) if repr(each) not in there]
@@ -103,12 +103,12 @@ def _is_compared_in_pools(path: Path) -> bool:
     section, *inner = path
     if section != "pools":
         return False
-    key = tuple(inner[1:])  # empty if the pool itself was added or removed
+    key = tuple(inner[1:])  # empty if the change adds or removes the pool
     return not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
 
 
 def _shorten(text: str) -> str:
-    """Shorten a long value: cut between entries and close its brackets."""
+    """Shorten a long value: cut it after an entry and close its brackets."""
     if len(text) <= _MAX_LENGTH:
         return text
     best, opened, quoted = "", "", False

@@ -1,7 +1,7 @@
-"""The cost of waiting builds by a plan, and their places without and with a change.
+"""The cost of waiting builds according to a plan, and their places without and with a change.
 
-A build counts at the place where its plan creates a machine for it, else at the cheapest place
-that fits and ends it in time. Every place is one of `fleet.explain.options`.
+The place of a build is the machine that the plan creates for it, or else the cheapest place that
+fits and finishes it in time. All places come from `fleet.explain.options`.
 """
 
 from collections import Counter, defaultdict
@@ -31,27 +31,27 @@ from fleet.schema.model import Fleet
 from fleet.tagrules.names import names_of, package_of
 
 MOST_COMPARED = 200
-"""Maximum builds that a comparison lists: a report shows fewer."""
+"""Maximum number of builds in a comparison; a report shows fewer."""
 _MAX_PLACES = 20
-"""Maximum places per build: otherwise a fleet of 400 pools would fill a megabyte."""
+"""Maximum number of places per build; 400 pools would otherwise fill a megabyte."""
 
 
 class Placement(NamedTuple):
-    """The places of equal builds, and their cost there."""
+    """The places of equal builds, and the cost of the builds there."""
 
     counts: Counter[Way | None]
-    """Place to number of builds; None: no place fits and ends them in time."""
+    """Place to number of builds; key None counts builds that no place finishes in time."""
     cost: Decimal | None
-    """Total of the builds with a place; None: unknown."""
+    """Total cost of the builds with a place; None if unknown."""
     fits: frozenset[tuple[Way, Decimal | None]]
-    """The places that fit and end the builds in time, with the cost of one build."""
+    """(Place, cost of one build) for each place that finishes the builds in time."""
     is_planned: bool
-    """The plan creates a machine for one of them."""
+    """True if the plan creates a machine for any of the builds."""
     seconds: int | None
-    """Duration of the longest of the builds with a place; None: unknown."""
+    """Duration of the longest build with a place; None if unknown."""
 
     def moves_to(self, other: "Placement") -> bool:
-        """Return whether builds run elsewhere or at another cost, not only earlier."""
+        """Return whether builds run at another place or cost, not only earlier."""
         if (self.counts, self.cost) == (other.counts, other.cost):
             return False
         both_planned = self.is_planned and other.is_planned
@@ -59,24 +59,24 @@ class Placement(NamedTuple):
 
     @property
     def unplaced(self) -> int:
-        """Return the number of builds without a place."""
+        """Return the number of builds that no place finishes in time."""
         return self.counts[None]
 
 
 class BuildCosts:
-    """Computes the places and costs of builds by one plan."""
+    """Calculates the places and costs of builds according to one plan."""
 
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         self._finder = OptionFinder(fleet, world)
         self._planned = ways_of_requests(plan)
 
     def options_for(self, queue: str, request: Request) -> Options:
-        """Return the places of a build; places where its plan creates a machine are marked."""
+        """Return the places of a build; places where the plan creates its machine are marked."""
         options = self._finder.options_for(queue, request)
         return mark_chosen(options, self._planned.get(f"{queue}/{request.id}", ()))
 
     def placement_of(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Placement:
-        """Return the place of a build; with `also`, the place of later builds with these tags."""
+        """Return the place of a build, or of a later equal build that requires the tags `also`."""
         options = self._finder.options_for(queue, request, also=also)
         places = {way_to(each): each for each in options if not each.asks}
         planned = self._planned.get(f"{queue}/{request.id}", Counter())
@@ -100,7 +100,7 @@ class BuildCosts:
 
 
 def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
-    """Return the machines that a plan creates for each request; members of a group are summed."""
+    """Map each request to the machines that the plan creates for it; group members are summed."""
     found: defaultdict[str, Counter[Way]] = defaultdict(Counter)
     for action in plan.actions:
         if isinstance(action, Create):
@@ -110,13 +110,13 @@ def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
 
 
 def _default_place(options: Options) -> Way | None:
-    """Return the cheapest place, or the first if no cost is known; None: no place fits in time."""
+    """Return the cheapest place, or the first if no cost is known; None if no place is in time."""
     place = cheapest(options) or next(filter(is_possible, options), None)
     return None if place is None else way_to(place)
 
 
 class ComparedBuild(Value):
-    """Waiting builds of one name, task and cost: their places without and with a change."""
+    """Waiting builds with equal name, task and cost: their places without and with a change."""
 
     name: str = Field(description="Name that the allow-list matches; else the package or the id.")
     task: str = ""
@@ -130,14 +130,14 @@ class ComparedBuild(Value):
 
 
 class BuildsCost(Value):
-    """The cost of builds at the places where they run."""
+    """The total cost of builds at the places where they run."""
 
     cost: Bill | None = Field(Decimal(0), description="Cost of placed builds; None: unknown.")
     unplaced: int = Field(0, description="Number of builds without a place in time.")
     seconds: int | None = later(0, "Duration of the longest placed build; None: unknown.")
 
     def plus(self, placement: Placement) -> "BuildsCost":
-        """Return the cost including further builds."""
+        """Return the total cost after adding the builds of a placement."""
         known = None not in (self.cost, placement.cost)
         cost = (self.cost or Decimal(0)) + (placement.cost or Decimal(0)) if known else None
         lengths = (self.seconds, placement.seconds)
@@ -149,7 +149,7 @@ class BuildsCost(Value):
 
 
 class MovedBuilds(Value):
-    """The waiting builds that a change sends to other places."""
+    """The waiting builds that a change moves to other places."""
 
     count: int = 0
     before: BuildsCost = Field(BuildsCost(), description="Without the change.")
@@ -157,34 +157,34 @@ class MovedBuilds(Value):
 
 
 class BuildComparison(NamedTuple):
-    """The waiting builds of two fleet.yaml."""
+    """The waiting builds without and with a change."""
 
     moved: MovedBuilds
     builds: tuple[ComparedBuild, ...]
-    """The moved ones first, then the most expensive; at most `MOST_COMPARED`."""
+    """Moved builds first, then the most expensive builds; at most `MOST_COMPARED`."""
 
 
 class _BuildKey(NamedTuple):
-    """The key by which a comparison merges builds."""
+    """The properties by which a comparison merges builds."""
 
     is_still: bool
     queue: str
     name: str
     task: str
     before: Decimal | None
-    """Cost of one build, without the change."""
+    """Cost of one build without the change; None if unknown."""
     after: Decimal | None
-    """Cost of one build, with the change."""
+    """Cost of one build with the change; None if unknown."""
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Return the sort key of builds in a comparison."""
+        """Return the sort key: moved builds first, then by decreasing cost."""
         cost = max(self.before or Decimal(0), self.after or Decimal(0))
         return self.is_still, -cost, self.queue, self.name, self.task
 
 
 def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildComparison:
-    """Return the places and costs of waiting builds without and with a change."""
+    """Compare the places and costs of all waiting builds without and with a change."""
     count, before, after = 0, BuildsCost(), BuildsCost()
     found: defaultdict[_BuildKey, list[Request]] = defaultdict(list)
     for queue, demand in world.demands():
@@ -225,5 +225,5 @@ def _compare_build(
 
 
 def _is_timed(build: ComparedBuild) -> bool:
-    """Return whether the duration of a build is known at some place."""
+    """Return whether the duration of a build is known for any place."""
     return any(place.seconds is not None for place in (*build.before, *build.after))

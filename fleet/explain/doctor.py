@@ -1,4 +1,4 @@
-"""Evaluate the readings of a check-up: demand, clocks, waits, workers."""
+"""Evaluate the observations of `fleet doctor`: demand, waiting times and workers."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ from fleet.schema.units import write_duration
 from fleet.words.answers import describe_unservable
 
 ANY = "any"
-"""The architecture of work that names none."""
+"""The architecture name for requests that require no architecture."""
 _BUILD_ARCH = "worker:build-arch:"
 
 Summaries = Mapping[str, Summary]
 
 
 def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
-    """Yield the demand of every queue, and the requests that no worker can ever run."""
+    """Yield a finding on each queue's demand, and on requests that no worker can ever run."""
     estimates = {estimate.queue: estimate for estimate in case.plan.estimates}
     for queue, reading in sorted(case.world.queues.items()):
         about = f"queue {queue}, demand"
@@ -62,9 +62,9 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[QueueWait]:
 
 
 def find_steps(findings: Sequence[CheckResult], *, has_run: bool) -> Iterator[NextStep]:
-    """Yield the next steps: failures first, each group in the order of dependencies.
+    """Yield the next steps: for failures, then for notices, then for unchecked findings.
 
-    Findings with the same remedy, or that only repeat another finding, share one step.
+    Findings with the same remedy, or that repeat another finding, share one step.
     """
     steps: dict[str, list[str]] = {}
     causes: dict[str, str] = {}
@@ -84,7 +84,7 @@ def find_steps(findings: Sequence[CheckResult], *, has_run: bool) -> Iterator[Ne
 
 
 def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
-    """Yield the requests that no worker of this fleet can ever run, by reason."""
+    """Yield a finding per reason for requests that no worker of this fleet can ever run."""
     hopeless: defaultdict[str, list[str]] = defaultdict(list)
     for signature in case.plan.signatures if case.fleet.pools else ():
         for key in _blocking_reasons(case, signature) if signature.queue == queue else ():
@@ -108,7 +108,7 @@ def _blocking_reasons(case: Case, signature: Signature) -> Iterator[str]:
 def _requests_without_workers(
     case: Case, queue: str, demand: Demand, summary: Summary
 ) -> Iterator[CheckResult]:
-    """Yield requests for an architecture without a connected worker at the server."""
+    """Yield a finding per requested architecture without a connected worker and without a pool."""
     offered = {tag for offer in case.decider.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_group_by_architecture(demand.requests).items()):
         tag = f"{_BUILD_ARCH}{architecture}"

@@ -1,8 +1,8 @@
-"""Packages that would gain most on a powerful machine, and rules that no build uses.
+"""Packages that would gain most from a powerful machine, and allow-list rules without builds.
 
-Both come from recorded moments. A build counts once, at the prices and by the durations of the
-last moment; each of its places comes from `OptionFinder.options_for`. A package is compared at the
-machine with the most time gained for its additional cost.
+Both come from recorded observations. A build counts once, with the prices and durations of the
+last observation and the places of `OptionFinder.options_for`. A package is compared on the machine
+that saves most time per additional cost.
 """
 
 from collections import Counter, defaultdict
@@ -26,9 +26,9 @@ from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name
 
 UNUSED_AFTER = timedelta(days=90)
-"""A rule is reported if no build used it for this time."""
+"""A rule is reported if no build used it for this long."""
 _MIN_SPAN = timedelta(days=1)
-"""Minimum span of a history: a shorter one cannot be scaled to a month."""
+"""Minimum length of a history that can be scaled to a month."""
 _SHOWN = 20
 
 
@@ -53,12 +53,12 @@ class Gain(Value):
 
     @property
     def gained(self) -> int:
-        """Return the seconds that one build gains on average."""
+        """Return the average number of seconds that a build would gain."""
         return self.seconds_here - self.seconds_there
 
     @property
     def extra(self) -> Decimal:
-        """Return the additional cost of one build on average."""
+        """Return the average additional cost of a build."""
         return self.cost_there - self.cost_here
 
 
@@ -93,7 +93,7 @@ class Gains(Value):
 
 
 def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
-    """Return gains and unused rules from recorded worlds, oldest first; Unknown without any."""
+    """Return gains and unused rules; Unknown without worlds. `worlds` has the oldest first."""
     seen = _MomentCounter()
     jobs = [
         job for job in KnownHistory().events(seen.watch(worlds)) if isinstance(job, PastRequest)
@@ -127,18 +127,18 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
 
 @dataclass
 class _MomentCounter:
-    """Counts the recorded moments, and keeps the names in them."""
+    """Counts the recorded observations, and collects the names of builds in them."""
 
     first: Moment | None = None
     last: World | None = None
     moments: int = 0
     unread: int = 0
     _latest: dict[tuple[str, str], Moment] = field(default_factory=dict)
-    """Name and task to the time when they were seen last."""
+    """(Name, task) to the time of the last observation that contains it."""
     _running: dict[str, Request] = field(default_factory=dict)
 
     def watch(self, worlds: Iterable[World]) -> Iterator[World]:
-        """Yield the moments and record their names."""
+        """Yield the worlds unchanged, and count each world and its names."""
         for world in worlds:
             self.first = self.first or world.time
             self.last = world
@@ -148,7 +148,7 @@ class _MomentCounter:
             yield world
 
     def named(self, job: PastRequest) -> Iterator[tuple[str, Request]]:
-        """Yield the queue and the request of a named build, once per member of a group."""
+        """Yield the queue and the request of a recorded build if the build has a name."""
         request = job.request
         if not names_of(request):
             request = self._running.get(job.key, request)
@@ -158,7 +158,7 @@ class _MomentCounter:
             yield job.queue, request
 
     def tasks(self, since: Moment) -> dict[str, frozenset[str]]:
-        """Return the names seen since then, each with its tasks."""
+        """Map each name seen since a time to its tasks."""
         return tasks_by_name(about for about, at in self._latest.items() if at >= since)
 
     def _see(self, world: World) -> None:
@@ -177,7 +177,7 @@ class _MomentCounter:
 
 @dataclass
 class _BuildSums:
-    """Sums over builds of one package at one powerful machine."""
+    """Sums over the builds of one package on one powerful machine type."""
 
     builds: int = 0
     seconds_here: int = 0
@@ -189,11 +189,11 @@ class _BuildSums:
 
 
 _PackageKey = tuple[str, str, object]
-"""Queue, task and package."""
+"""Queue, task, and parts of the name that identify the package."""
 
 
 class _GainSearch:
-    """Sums durations and costs of builds, here and at the place that a rule would open."""
+    """Sums durations and costs of builds at the current place and at places that a rule opens."""
 
     def __init__(self, fleet: Fleet, world: World, span: timedelta) -> None:
         self._fleet = fleet
@@ -208,7 +208,7 @@ class _GainSearch:
         self.not_known = 0
 
     def add(self, queue: str, request: Request) -> None:
-        """Add a build, if no rule allows it."""
+        """Add a build to the sums if no rule allows it."""
         if self._rules.rules_for(request) or self._given & set(request.required):
             self.allowed += 1
             return
@@ -236,7 +236,7 @@ class _GainSearch:
         sums.rules[name] = there.rule
 
     def gains(self) -> Iterator[Gain]:
-        """Yield each package that gains, at the machine with the most time gained per money."""
+        """Yield each package that gains time, with the machine that saves most time per cost."""
         for (queue, task, _), places in self._found.items():
             found = [self._gain(queue, task, *each) for each in places.items()]
             gaining = [each for each in found if each.gained > 0]
@@ -267,7 +267,7 @@ class _GainSearch:
 
 
 def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
-    """Return the sort key of gains: gains without cost first, then most time per money."""
+    """Return the sort key: gains without additional cost first, then most time per cost."""
     per_money = float("inf") if gain.gain_per_money is None else gain.gain_per_money
     return (-per_money, -gain.gained * gain.builds, gain.name, gain.task, gain.pool)
 
@@ -275,9 +275,9 @@ def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
 def _find_unused_rules(
     fleet: Fleet, tasks: Mapping[str, Collection[str]], today: date
 ) -> Iterator[UnusedRule]:
-    """Yield the rules that match none of these names; `validate` reports expired ones."""
+    """Yield the valid rules that match none of these names."""
     if not tasks:
-        return  # no build that was read has a name
+        return  # no recorded build has a name
     for index, names in AllowList(fleet, today).count_names(tasks).items():
         rule = fleet.powerful[index]
         if not names:

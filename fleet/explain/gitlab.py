@@ -18,12 +18,12 @@ _IMPLICIT = {
     "AWS_SECRET_ACCESS_KEY": "AWS",
     "AWS_SESSION_TOKEN": "AWS",
 }
-"""Variables that fleet or a library reads although fleet.yaml does not name them, and their
-reader."""
+"""Variables that fleet or a library reads although fleet.yaml does not name them, to the program
+that reads the variable."""
 
 
 def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
-    """Yield the protection of each variable of fleet, then the relevant project settings."""
+    """Yield a finding per variable of fleet, then a finding per relevant project setting."""
     yield from _variables(fleet, project)
     yield _default_branch(project)
     yield _merge_requests(project)
@@ -31,7 +31,7 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
 
 
 def unchecked_gitlab(said: str) -> CheckResult:
-    """Return the finding that GitLab was not queried, with the reason."""
+    """Return the finding that GitLab was not queried; `said` is the reason."""
     return CheckResult(about=f"{_ABOUT}variables", result="unchecked", said=said)
 
 
@@ -48,7 +48,7 @@ def _variables(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
 
 
 def _declared_variables(fleet: Fleet) -> dict[str, str]:
-    """Map the environment variables in fleet.yaml to the keys that name them."""
+    """Map each environment variable that fleet.yaml names to the path of its key."""
     found: dict[str, str] = {}
     for path, secret in secrets_in(fleet):
         match secret:

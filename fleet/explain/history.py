@@ -1,7 +1,7 @@
-"""The recent history of a fleet: one sample of each plan, and samples folded into equal slots.
+"""The recent history of a fleet: a sample per plan, averaged over time slots of equal length.
 
-A sample is valid until the next one, but at most `HOLDS` times `cadence`: the time without runs is
-unknown. Figures that a run could not read are unknown too. Unknown time does not count as zero.
+A sample is valid until the next sample, but at most `HOLDS` times `cadence`. Time after that is
+unknown, as are figures that a run could not read. Unknown time does not count as zero.
 """
 
 from collections import Counter
@@ -17,16 +17,16 @@ from fleet.schema.model import Fleet
 
 DAYS = 7
 FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
-"""Slots of plots, and of the tables beneath them; many of the first make one of the second."""
+"""Slot lengths of plots and of the tables below them; the second is a multiple of the first."""
 YOUNG = timedelta(hours=12)
-"""A history that is shorter has finer slots: else its plots would have a few steps."""
+"""A shorter history has shorter slots; otherwise its plots would have only a few steps."""
 YOUNG_FINE, YOUNG_COARSE = timedelta(minutes=5), timedelta(minutes=30)
 HOLDS = 3
-"""Maximum validity of a sample, as a multiple of `cadence`: after that the runs have stopped."""
+"""Maximum validity of a sample, in multiples of `cadence`; then the runs have stopped."""
 
 
 def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
-    """Return the observed figures of each pool and of the fleet, before the plan's changes."""
+    """Return the figures of each pool and of the fleet before the plan's actions."""
     unsure = {*plan.unread, *(each.queue for each in plan.estimates)}
     waiting: Counter[str] = Counter()
     for signature in plan.signatures:
@@ -74,13 +74,13 @@ def _sum(figures: Sequence[int | None]) -> int | None:
 
 
 STATES = ("busy", "idle", "starting", "other")
-"""States of machines that past figures distinguish."""
+"""The machine states in past figures."""
 
 
 class Slot(NamedTuple):
-    """Figures of a time slot: averages of the known values, and the maximum of waiting requests.
+    """Figures of one time slot: averages of known values, and the maximum of waiting requests.
 
-    None: unknown in the whole slot.
+    None if a figure is unknown in the whole slot.
     """
 
     start: datetime
@@ -90,11 +90,11 @@ class Slot(NamedTuple):
     other: float | None
     waiting: int | None
     rate: float | None
-    """Money per hour."""
+    """Cost per hour, in the currency of fleet.yaml."""
 
 
 class SlotGrid(NamedTuple):
-    """Slots of equal length that cover a time, and the validity of a sample."""
+    """Slots of equal length that cover a time span, and the maximum validity of a sample."""
 
     start: datetime
     length: timedelta
@@ -108,20 +108,20 @@ class SlotGrid(NamedTuple):
 
 
 def span_of(fleet: Fleet, begin: datetime, now: datetime, *, length: timedelta) -> SlotGrid:
-    """Return the slots from a moment up to now; they start at multiples of their length."""
+    """Return the slots from `begin` to `now`; each starts at a multiple of its length."""
     start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
     return SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
 
 
 def fold(samples: Sequence[tuple[datetime, MomentFigures]], span: SlotGrid) -> tuple[Slot, ...]:
-    """Fold samples, sorted by time, into slots."""
+    """Average samples, which are sorted by time, over each slot."""
     parts = [*_split_at_slots([at for at, _ in samples], span)]
     return _fold_parts([figures for _, figures in samples], parts, span)
 
 
 class _SlotPart(NamedTuple):
-    """The part of a slot that one sample covers."""
+    """The part of a slot in which one sample is valid."""
 
     slot: int
     seconds: float
@@ -149,7 +149,7 @@ def _fold_parts(
 
 
 def _split_at_slots(times: Sequence[datetime], span: SlotGrid) -> Iterator[_SlotPart]:
-    """Yield the parts of slots that samples of these times cover."""
+    """Yield the parts of slots in which samples taken at these times are valid."""
     length = span.length.total_seconds()
     for nth, at in enumerate(times):
         following = times[nth + 1] if nth + 1 < len(times) else span.end
@@ -173,7 +173,7 @@ def _slot(
 
 @dataclass(frozen=True)
 class Trend:
-    """The last days of a pool or of a fleet, in fine slots and in coarse ones."""
+    """The figures of a pool or fleet in the last days, in fine and in coarse slots."""
 
     span: SlotGrid
     fine: tuple[Slot, ...]
@@ -181,19 +181,19 @@ class Trend:
     step: timedelta
     """Length of a coarse slot."""
     now: MomentFigures
-    """The figures of this plan."""
+    """The figures in this plan."""
 
 
 @dataclass(frozen=True)
 class FleetHistory:
-    """The last days of a fleet and of each of its pools."""
+    """The figures of the last days, for a fleet and for each of its pools."""
 
     fleet: Trend
     pools: Mapping[str, Trend]
 
 
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetHistory:
-    """Return the days up to a plan since the first sample, from samples sorted by time."""
+    """Return the last `DAYS` days up to a plan; `samples` are sorted by time."""
     begin = plan.time - timedelta(days=DAYS)
     if samples:
         begin = max(begin, samples[0].at)
@@ -201,7 +201,7 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetH
     fine, coarse = (YOUNG_FINE, YOUNG_COARSE) if is_young else (FINE, COARSE)
     span = span_of(fleet, begin, plan.time, length=fine)
     now = sample_of(fleet, plan)
-    # The time after this plan is unknown, also within the last slot.
+    # The time after this plan is unknown, even in the last slot.
     parts = [*_split_at_slots([*(each.at for each in samples), plan.time], span)]
 
     def trend(figures: Iterable[MomentFigures], current: MomentFigures) -> Trend:
@@ -221,7 +221,7 @@ _ABSENT = MomentFigures(None, None, None, None, None, None)
 
 
 def _merge_slots(fine: Sequence[Slot], length: timedelta) -> Iterator[Slot]:
-    """Yield the averages and the maximum of waiting requests of each coarse slot."""
+    """Yield the coarse slots: averages, and the maximum of waiting requests."""
     for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % length):
         slots = list(group)
         means = [_mean([getattr(slot, name) for slot in slots]) for name in _MEANS]

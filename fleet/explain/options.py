@@ -1,9 +1,9 @@
-"""The places of a build, each with start, end and cost.
+"""The places where a build could run, each with start, end and cost.
 
-A place is a new machine of one pool, type and market. `explain`, the status pages and the report
-on a merge request all show the figures of `OptionFinder.options_for`, so that a build has one cost
-at a place. The cost is the bill of the machine until its deletion: boot, work, idle time-out and
-the runs that delete it, in whole billed steps.
+A place is a new machine of one pool, type and market. `explain`, the status pages and the merge
+request report all use `OptionFinder.options_for`, so that they show equal costs. The cost is the
+bill of the machine until its deletion: boot, work, idle time-out and the runs that delete it, in
+whole billing increments.
 """
 
 import re
@@ -32,11 +32,11 @@ from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Vocabulary
 
 Options = tuple[PlaceFacts, ...]
-"""The places of a build: the fitting ones, then those that a rule would open."""
+"""The places of a build: places that fit now, then places that an allow-list rule would open."""
 
 
 class OptionFinder:
-    """Finds the places of builds; equal builds share one computation."""
+    """Finds the places of builds; equal builds share the calculation."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet = fleet
@@ -49,9 +49,9 @@ class OptionFinder:
         self._known: dict[object, Options] = {}
 
     def options_for(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Options:
-        """Return the places of a build, pools by name, types in the order of fleet.yaml.
+        """Return the places of a build, sorted by pool name, then in fleet.yaml order.
 
-        With `also`, the places of an equal later build to which rules add these tags.
+        With `also`, return the places of an equal later build to which rules add these tags.
         """
         told = context = self._contexts.get(queue, NOTHING)
         if tags := [tag for tag in also if self._is_rule_tag(tag)]:
@@ -66,7 +66,7 @@ class OptionFinder:
         if not told.stored:
             dropped = self._drops.of(asking.ask.required, request.pending_since)
         expected = self._durations.of(queue, request)
-        key = queue, id(asking), dropped, expected  # the judge caches the request
+        key = queue, id(asking), dropped, expected  # the judge caches `asking`: its id is stable
         if key not in self._known:
             self._known[key] = tuple(self._fitting_places(queue, asking.ask, dropped, expected))
         return self._known[key] + self._places_by_rule(queue, request, context, expected)
@@ -82,7 +82,7 @@ class OptionFinder:
     def _places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected
     ) -> Options:
-        """Return the places that a rule of the allow-list would open for a build."""
+        """Return the places that an additional allow-list rule would open for a build."""
         names = names_of(request)
         if not names or expected[0] is None:
             return ()
@@ -100,8 +100,8 @@ class OptionFinder:
         ask = self._judge.ask_of_alike(request, context).ask
         for name, pool in sorted(self._pools.items()):
             if pool.mode != "apply" or not size_of(pool).max:
-                continue  # a rule alone does not open the pool
-            # At Debusine a rule also has requests provide the tags that its pools require.
+                continue  # a rule alone does not open this pool
+            # At Debusine, a rule also adds the provided tags that its pools require.
             provided = self._decider.offers[name].requires
             asked = FitRequirements(queue, ask._replace(provided=provided))
             tags = self._decider.find_unasked(asked, name)
@@ -112,13 +112,13 @@ class OptionFinder:
                 asking.held
                 or self._decider.find_unasked(FitRequirements(queue, asking.ask), name) != ()
             ):
-                continue  # other effects of these tags block it
+                continue  # another effect of these tags blocks the build
             rule = write_value(self._fleet, ("powerful", 0), rule_for(request, tags))
             for place in self._places(name, expected):
                 yield place.altered(asks=tags, rule=rule)
 
     def _places(self, name: str, expected: Expected) -> Iterator[PlaceFacts]:
-        """Yield each machine type and market of a pool."""
+        """Yield a place for each machine type and market of a pool."""
         fleet, world, (_, timing) = self._fleet, self._world, expected
         pool = self._pools[name]
         start = boot_of(pool).ready_at(world.time)
@@ -143,7 +143,7 @@ class OptionFinder:
             )
 
     def _add_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
-        """Return the request as if rules had added these tags, in place of any other source."""
+        """Return the request as if allow-list rules had added these tags."""
         given = set(tags)
         asked = {tag: by for tag, by in request.asked.items() if tag not in given}
         provided = request.provided
@@ -153,7 +153,7 @@ class OptionFinder:
         return request.altered(required=required, asked=asked, provided=provided)
 
     def _is_rule_tag(self, tag: str) -> bool:
-        """Return whether rules of the allow-list may request a tag."""
+        """Return whether allow-list rules may request a tag."""
         allowed, _ = self._vocabulary.asked_by(tag)
         return allowed is None or "rules" in allowed
 
@@ -171,28 +171,28 @@ class OptionFinder:
 
 
 def cheapest(options: Options) -> PlaceFacts | None:
-    """Return the cheapest place that fits and ends in time; None if no cost is known."""
+    """Return the cheapest place that finishes in time; None if no place has a known cost."""
     known = [each for each in options if each.cost is not None and is_possible(each)]
     return min(known, key=lambda each: (each.cost, each.pool, each.type), default=None)
 
 
 def is_possible(place: PlaceFacts) -> bool:
-    """Return whether a build fits a place without another rule, and ends there in time."""
+    """Return whether a place fits without another rule and finishes in time."""
     return not place.asks and not place.is_late
 
 
 def way_to(place: PlaceFacts) -> Way:
-    """Return the machine of a place."""
+    """Return the pool, type and market of a place."""
     return Way(place.pool, place.type, place.market)
 
 
 def way_of(create: Create) -> Way:
-    """Return the machine that a plan creates."""
+    """Return the pool, type and market of a machine that a plan creates."""
     return Way(create.pool, create.inputs.type, market_of(create.inputs))
 
 
 def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
-    """Mark the places at which a plan creates one of these machines."""
+    """Mark the places where a plan creates a machine."""
     if not ways:
         return options
     return tuple(
@@ -201,20 +201,20 @@ def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
 
 
 def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:
-    """Return the rule of the allow-list that gives these tags to builds of this name and task."""
-    # Only at Debusine do several tasks share a name.
+    """Return an allow-list rule that adds these tags to builds of this name and task."""
+    # Only at Debusine may several tasks share a name.
     task = {"task": request.task} if request.scope is not None and request.task else {}
-    # Escape only RE2's operators, so that the name stays readable.
+    # Escape only the operators of RE2, so that the name stays readable.
     match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", names_of(request)[0])
     return PowerfulRule.model_validate({"match": match, "ask": list(tags)} | task)
 
 
 def request_of(worker: Worker) -> Request | None:
-    """Return the request that a worker runs; None if unknown."""
+    """Return the request that a worker runs; None if it is unknown."""
     work = worker.work
     if work is None or not worker.running:
         return None
-    # The name of a request is a join of these fields.
+    # The name of a request joins these fields with slashes.
     parts = next((name.split("/") for name in work.names if name.count("/") == PARTS - 1), None)
     fields = dict(zip(("owner", "project", "chroot", "package"), parts or (), strict=False))
     named = {"owner": work.owner, "package": work.package} | fields

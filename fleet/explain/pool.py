@@ -1,4 +1,4 @@
-"""Why a pool has as many machines as it has, and not one fewer or more."""
+"""Explain why a pool has its number of machines, and no fewer or more."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -19,7 +19,7 @@ from fleet.words import answers
 
 
 def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a pool has its number of machines; None if the pool does not exist."""
+    """Explain the number of machines of a pool; None if the pool does not exist."""
     verdict = next((pool for pool in plan.pools if pool.pool == name), None)
     if verdict is None:
         return None
@@ -44,7 +44,7 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
 def _explain_fewer(
     fleet: Fleet, world: World, plan: Plan, verdict: PoolVerdict, pool: Pool
 ) -> ExplainedReason:
-    """Return why not one machine fewer: waiting requests, or the reason to keep an idle one."""
+    """Explain why one machine fewer is too few: lost requests, `min`, or a machine to keep."""
     name, fewer = verdict.pool, verdict.machines_after - 1
     workers = ("pools", name, "workers")
     least = size_of(pool).min
@@ -75,7 +75,7 @@ def _explain_fewer(
 def _explain_more(
     fleet: Fleet, plan: Plan, verdict: PoolVerdict, pool: Pool, blind: Sequence[str]
 ) -> Iterator[ExplainedReason]:
-    """Yield the constraints on an additional machine, or that it would be idle."""
+    """Yield the limits on an additional machine, or the reason why it would be idle."""
     name, more = verdict.pool, verdict.machines_after + 1
     stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
     for unserved in plan.unserved:

@@ -1,7 +1,7 @@
-"""The cost of builds on powerful machines by the allow-list, and their cost elsewhere.
+"""The cost of running builds that the allow-list lets use powerful machines, and alternatives.
 
-A build counts while it runs, if its request required a tag that a rule of `powerful` requests. The
-cost is None if the end of the build or a price is unknown.
+A running build counts if its request required a tag that a rule of `powerful` adds. A cost is None
+if the end of the build or a price is unknown.
 """
 
 from collections.abc import Mapping
@@ -21,28 +21,28 @@ from fleet.schema.model import Fleet
 
 
 class PowerfulBuild(NamedTuple):
-    """A build that runs on a powerful machine, its time and its cost."""
+    """A build that runs on a powerful machine, with its times and cost."""
 
     worker: WorkerVerdict
     package: str | None
     since: datetime | None
     ends: datetime | None
-    """The expected end."""
+    """The expected end; None if unknown."""
     cost: Decimal | None
-    """The cost so far."""
+    """The cost so far; None if unknown."""
     expected: Decimal | None
-    """The expected total cost."""
+    """The expected total cost; None if unknown."""
     elsewhere: PlaceFacts | None
-    """The cheapest place without the tags of the allow-list, for a new machine.
+    """The cheapest new machine that could run the build without the tags of the allow-list.
 
-    None: no other pool fits and ends it in time, or the duration is unknown.
+    None if no other pool finishes it in time, or its duration is unknown.
     """
 
 
 def powerful_builds(
     fleet: Fleet, world: World, plan: Plan, known: Mapping[str, WorkerFacts]
 ) -> tuple[PowerfulBuild, ...]:
-    """Return the builds that run on powerful machines, the highest cost so far first."""
+    """Return the builds that run on powerful machines, with the highest cost so far first."""
     given = {tag for rule in fleet.powerful for tag in rule.ask}
     if not given:
         return ()
@@ -86,7 +86,7 @@ def _build(
 
 
 class _PlaceSearch:
-    """Finds the places of builds without the allow-list."""
+    """Finds the places of builds as if the allow-list were empty."""
 
     def __init__(self, fleet: Fleet, world: World, given: set[str]) -> None:
         self.fleet = fleet
@@ -96,7 +96,7 @@ class _PlaceSearch:
         self._finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
 
     def elsewhere(self, verdict: WorkerVerdict, worker: Worker) -> PlaceFacts | None:
-        """Return the cheapest place in another pool that fits a build without these tags."""
+        """Return the cheapest place in another pool for a build without the allow-list's tags."""
         request = request_of(worker)
         if request is None:
             return None

@@ -1,8 +1,8 @@
-"""The recorded builds that a rule of the allow-list matches, with their owners and cost.
+"""The recorded builds that an allow-list rule matches, with their owners and cost.
 
-A build waits or runs in one of several moments of a fleet; equal ids in two moments are one build.
-Figures per month count the builds after the first moment. They are lower bounds: a build that
-starts and ends between two moments is unseen. They need at least one day.
+A build waits or runs in one or more observations of a fleet; equal ids are one build. Monthly
+figures count the builds after the first observation and need at least one day. They are lower
+bounds, because a build that starts and ends between two observations is not recorded.
 """
 
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ _EXAMPLES = 5
 
 
 class RuleReach(Value):
-    """The recorded builds that an added or changed rule of the allow-list matches."""
+    """The recorded builds that an added or changed allow-list rule matches."""
 
     path: tuple[str | int, ...]
     before: str = Field("", description="The replaced pattern; empty: a new rule.")
@@ -72,21 +72,21 @@ class RuleReach(Value):
 
 @dataclass(frozen=True)
 class _Build:
-    """Recorded work, with its names and its request."""
+    """A recorded build with its names and its request."""
 
     queue: str
     names: tuple[str, ...]
     request: Request
     is_later: bool
-    """The build was absent in the first moment."""
+    """True if the first observation does not contain the build."""
 
 
 def find_reach(
     edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
 ) -> tuple[RuleReach, ...]:
-    """Return the matches of each added or changed rule, in the order of the file.
+    """Return the matches of each added or changed rule, in the order of fleet.yaml.
 
-    `worlds` are moments of the fleet, the oldest first and that of both plans last.
+    `worlds` has the oldest observation first, and the observation of both plans last.
     """
     edited = [each for each in edits.found if each.path[0] == "powerful" and each.path[1:]]
     rules = [(each.path, each.after) for each in edited if each.after is not None]
@@ -98,7 +98,7 @@ def find_reach(
 
 
 def _take_replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | None:
-    """Return the rule that another rule replaces, and remove it from the list."""
+    """Return the removed rule that a new rule replaces, or None; remove it from `gone`."""
     for about in (
         lambda each: (each.match, each.task),
         lambda each: each.match,
@@ -133,7 +133,7 @@ class _RecordedBuilds:
         self._span = worlds[-1].time - worlds[0].time
 
     def reach(self, path: Path, rule: PowerfulRule, before: PowerfulRule | None) -> RuleReach:
-        """Return the builds that a rule matches."""
+        """Return the recorded builds that a rule matches."""
         matched = self._matched[int(path[1])]
         added = [each for each in matched if not self._before[id(each)].issuperset(rule.ask)]
         names = dict.fromkeys(each.names[0] for each in (*added, *matched))
@@ -177,17 +177,17 @@ class _RecordedBuilds:
 
 
 class _Cost(NamedTuple):
-    """The cost of the builds of a rule."""
+    """The cost of the builds that a rule matches; None if unknown."""
 
     total: Decimal | None = None
     before: Decimal | None = None
-    """Without the change."""
+    """Cost of the same builds without the change."""
     month: Decimal | None = None
     not_known: str = ""
 
 
 def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
-    """Return the total cost of builds; None with the reason if unknown."""
+    """Return the total cost of builds and an empty text, or None and the reason."""
     placed = tuple(placed)
     if unplaced := sum(each.unplaced for each in placed):
         return None, f"no place fits {unplaced} of its builds and ends them in time"
@@ -199,7 +199,7 @@ def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
 
 
 def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
-    """Yield every build of these moments once, in its latest state."""
+    """Yield each build of these observations once, in its latest state."""
     found: dict[tuple[str, str], _Build] = {}
     first: set[tuple[str, str]] = set()
     for number, world in enumerate(worlds):
@@ -212,7 +212,7 @@ def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
 
 
 def _read_work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
-    """Yield the waiting and running builds: queue, names, request."""
+    """Yield the queue, names and request of each waiting or running build."""
     for queue, reading in world.queues.items():
         if isinstance(reading.demand, Demand):
             for request in reading.demand.requests:
@@ -224,7 +224,7 @@ def _read_work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
 
 
 def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:
-    """Return whether a rule certainly matches a proper superset of the matches of another rule."""
+    """Return whether a rule certainly matches more than another rule and all of its matches."""
     if rule.task not in (None, before.task):
         return False
     if rule.match == before.match:
@@ -240,7 +240,7 @@ def _owner(request: Request) -> str:
 
 
 def _count_by_package(builds: Iterable[_Build]) -> dict[str, int]:
-    """Return the number of builds per package, highest first; all chroots are one package."""
+    """Return the number of builds per package, highest first; chroots are merged."""
     found: defaultdict[object, list[_Build]] = defaultdict(list)
     for build in builds:
         found[package_key(build.names[0])].append(build)
@@ -253,13 +253,13 @@ def _count_by_package(builds: Iterable[_Build]) -> dict[str, int]:
 
 
 def package_key(name: str) -> tuple[str, ...]:
-    """Return owner, project and package of a name: the key of its package."""
+    """Return the owner, project and package of a name, without the chroot."""
     *project, _, package = without_directory(name).split("/")
     return (*project, package)
 
 
 def common_name(names: set[str]) -> str:
-    """Return the common parts of the names of one package, with `*` for differing parts."""
+    """Return a common name for builds of one package, with `*` for differing parts."""
     owner, projects, *rest = map(set, zip(*(name.split("/") for name in names), strict=True))
     project = min(projects) if len(projects) == 1 else f"{min(projects).partition(':')[0]}:*"
     parts = [min(part) if len(part) == 1 else "*" for part in rest]

@@ -1,8 +1,8 @@
-"""Turn recorded worlds into external events: jobs, boots, refusals, images.
+"""Convert recorded observations to external events: jobs, boots, refusals, spot losses.
 
-Worlds arrive and events leave in order of time. The buffer holds waiting and running jobs, and all
-jobs that started after the oldest of these. A job is passed on once its end is known, or after
-`HORIZON`, so memory does not grow with the length of a history.
+Observations are read and events are yielded in order of time. The buffer has the waiting and
+running jobs, and all events after the oldest of these jobs. A job is yielded after its end is
+known, or after `HORIZON`, so that memory does not grow with the length of the history.
 """
 
 from collections import Counter
@@ -30,47 +30,47 @@ from fleet.planner.transitions import SHARED
 from fleet.planner.units import is_busy
 
 HORIZON = timedelta(days=3)
-"""A job is passed on after this time even if its end is still unknown."""
+"""Time after which a job is yielded even if its end is unknown."""
 _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 
 @dataclass(slots=True, eq=False)
 class PastRequest:
-    """One request of the past, and the duration of its work."""
+    """A past request, and the duration of its work."""
 
     key: str
-    """Queue and id."""
+    """Queue and id, as `queue/id`."""
     queue: str
     request: Request
     at: datetime
-    """Observed arrival."""
+    """Observed time of arrival."""
     since: datetime | None = None
-    """Start of the wait if before the history; None: since its arrival."""
+    """Start of the wait if before the history; None if the wait started with the arrival."""
     seconds: int | None = None
-    """Duration in seconds; None: not seen."""
+    """Duration in seconds; None if unknown."""
     least: int = 0
-    """Minimum duration in seconds if the end was not seen."""
+    """Minimum duration in seconds if the end was not observed."""
     pool: str = ""
     type: str = ""
-    """Its machine type; empty: unknown."""
+    """Type of the machine that ran the job; empty if unknown."""
     started: datetime | None = None
     worker: str = ""
-    """The worker that ran it."""
+    """Name of the worker that ran the job."""
     withdrawn: datetime | None = None
-    """Time when it disappeared although no worker ran it."""
+    """Time when the request disappeared without having run on a worker."""
     is_done: bool = field(default=False, repr=False)
 
 
 class Facts(NamedTuple):
-    """Facts that fleet does not decide, from a moment on."""
+    """Observed facts that fleet does not control, valid from a time on."""
 
     at: datetime
     world: World
-    """Without demand, workers, machines and stacks."""
+    """The observation without demand, workers, machines and stacks."""
 
 
 class BootDuration(NamedTuple):
-    """Time from the creation of a machine until its worker registered."""
+    """Duration from the creation of a machine to the registration of its worker."""
 
     at: datetime
     pool: str
@@ -79,7 +79,7 @@ class BootDuration(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A provider had no stock, or an account no quota left; `is_over`: available again."""
+    """A provider was out of stock or a quota was reached; `is_over` if available again."""
 
     at: datetime
     pool: str
@@ -89,7 +89,7 @@ class Refused(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Spot machines seen between two moments: total seconds, and number of lost machines."""
+    """Spot machines between two observations: machine seconds, and number of busy ones lost."""
 
     at: datetime
     seconds: int
@@ -100,7 +100,7 @@ Event = PastRequest | Facts | BootDuration | Refused | Lost
 
 
 class KnownHistory:
-    """The known history up to one moment."""
+    """Collects the events of a history while observations are read."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, Event]] = []
@@ -108,9 +108,9 @@ class KnownHistory:
         self._alive: dict[str, PastRequest] = {}
         self._groups = Groups(self._alive)
         self.worlds = 0
-        """Number of worlds read."""
+        """Number of observations read."""
         self.latest: datetime | None = None
-        """Time of the latest world."""
+        """Time of the latest observation."""
         self._facts: World | None = None
         self._booting: dict[str, Machine] = {}
         self._tried: dict[tuple[str, datetime], str] = {}
@@ -118,18 +118,18 @@ class KnownHistory:
         self._spot: set[str] = set()
         self._busy_spot: set[str] = set()
         self.unseen = 0
-        """Requests that workers finished and that no moment shows."""
+        """Number of requests that workers finished and that no observation contains."""
         self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
 
     def events(self, worlds: Iterable[World]) -> Iterator[Event]:
-        """Yield events in order of time; the first is the `Facts` of the first world."""
+        """Yield events in order of time; the first event has the `Facts` of the first world."""
         for world in worlds:
             self.see(world)
             yield from self.ready(world.time)
         yield from self.rest()
 
     def see(self, world: World) -> None:
-        """Read the next moment."""
+        """Read the next observation."""
         self._see_facts(world)
         self._see_attempts(world)
         machines = {machine.name: machine for _, machine in world.machines()}
@@ -146,12 +146,12 @@ class KnownHistory:
         return len(self._heap)
 
     def ready(self, now: datetime) -> Iterator[Event]:
-        """Yield the events that no later event can precede."""
+        """Yield the buffered events that no later event can precede."""
         while self._heap and self._is_known(self._heap[0][2], now):
             yield heappop(self._heap)[2]
 
     def rest(self) -> Iterator[Event]:
-        """Yield the remaining events at the end of a history."""
+        """Yield the remaining events after the last observation."""
         for job in self._alive.values():
             if job.started is not None and self.latest is not None and job.seconds is None:
                 job.least = _seconds(job.started, self.latest)
@@ -202,7 +202,7 @@ class KnownHistory:
     def _add_attempt(self, each: Attempt, now: datetime) -> None:
         failed = each.result in _TRIED_FOR_NOTHING
         if failed or each.result in ("starting", "registered"):
-            # A late discovery is reported with the current time: time is monotonic.
+            # A late discovery gets the current time, because events are in order of time.
             at = max(each.at, self.latest or now)
             self._add(Refused(at, each.pool, each.type, each.market, is_over=not failed))
 
@@ -228,8 +228,8 @@ class KnownHistory:
     def _see_spot(
         self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
     ) -> None:
-        """Count the lifetime of spot machines, and those that disappeared while busy."""
-        # If a provider could not be read, no machine counts as deleted.
+        """Add the lifetime of spot machines, and the number that disappeared while busy."""
+        # While a provider is unreadable, no machine counts as deleted.
         has_unknown = any(isinstance(each, Unknown) for each in world.providers.values())
         if self.latest is not None and not has_unknown:
             between = _seconds(self.latest, world.time)
@@ -270,7 +270,7 @@ class KnownHistory:
                 since = request.pending_since if self.latest is None else None
                 self._begin(PastRequest(key, queue, request, came, since))
             elif job is not None and job.started is not None and key not in running:
-                job.started = None  # it is retried
+                job.started = None  # the queue retries the request
         for key, worker in running.items():
             self._see_running(world, key, worker, machines)
         free = {worker.name: worker for _, worker in workers}
@@ -283,7 +283,7 @@ class KnownHistory:
         self._groups.forget()
 
     def _see_uses(self, workers: dict[str, Worker]) -> None:
-        """Count the requests that workers finished unseen since the previous moment."""
+        """Count the requests that workers finished unobserved since the previous observation."""
         seen = Counter(job.worker for job in self._alive.values() if job.started is not None)
         for name, worker in workers.items():
             if worker.uses is not None and name in self._uses:
@@ -293,14 +293,14 @@ class KnownHistory:
         self._uses = {n: w.uses for n, w in workers.items() if w.uses is not None}
 
     def _running_key(self, world: World, queue: str, running: str) -> str:
-        """Return the key of a worker's request; without a queue, search all queues."""
+        """Return the key of a worker's request; without a queue name, search all queues."""
         if queue:
             return f"{queue}/{running}"
         keys = [f"{name}/{running}" for name in sorted(world.queues)]
         return next((key for key in keys if key in self._alive), keys[0] if keys else running)
 
     def _arrival(self, world: World, said: datetime | None) -> datetime:
-        """Return the arrival of an object that was absent in the previous moment."""
+        """Return the arrival time of an object that the previous observation did not contain."""
         if self.latest is None:
             return world.time
         return min(max(said or world.time, self.latest), world.time)
@@ -349,7 +349,7 @@ class KnownHistory:
         del self._alive[job.key]
 
     def _new_runs(self, world: World) -> Counter[tuple[str, str, str, int]]:
-        """Return the new runs in the history of a queue, by duration in seconds."""
+        """Count the new runs in queue histories by task, package, machine and seconds."""
         found: Counter[tuple[str, str, str, int]] = Counter()
         known: dict[tuple[str, str, str], tuple[int, ...]] = {}
         for each in (run for _, demand in world.demands() for run in demand.runs):
@@ -368,7 +368,7 @@ _PASSING = {"time", "delete_seconds", "queues"}
 
 
 def _has_changed(facts: World, before: World) -> bool:
-    """Return whether any fact differs that a decision depends on."""
+    """Return whether facts that decisions depend on differ."""
     if facts.queues.keys() != before.queues.keys():
         return True
     if any(facts.queues[name] != before.queues[name] for name in facts.queues):
@@ -390,7 +390,7 @@ _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
 def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
-    """Yield every registered worker with its queue; without a queue if it is at its provider."""
+    """Yield each registered worker with its queue; the queue is empty at a provider."""
     for queue, reading in sorted(world.queues.items()):
         if isinstance(reading.workers, tuple):
             yield from ((queue, worker) for worker in reading.workers)
@@ -402,19 +402,19 @@ def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
 def _find_unseen_run(
     request: Request, new_runs: Counter[tuple[str, str, str, int]]
 ) -> tuple[str, str, str, int] | None:
-    """Return a run of the same task and package that belongs to no seen job."""
+    """Return a new run of the same task and package that matches no other job; None without."""
     about = (request.task, request.package or "")
     fitting = (run for run, left in new_runs.items() if left > 0 and run[:2] == about)
     return min(fitting, default=None)
 
 
 def _request_of(own: str, work: Work, started: datetime) -> Request:
-    """Return the request of work that was never seen waiting."""
+    """Return a request for running work that no observation contained as waiting."""
     return Request(id=own, pending_since=started, **{key: getattr(work, key) for key in SHARED})
 
 
 def _end_time(worker: Worker | None, before: datetime, now: datetime) -> datetime:
-    """Return the end of work that ran in the previous moment and no longer runs."""
+    """Return the end of work that ran in the previous observation and no longer runs."""
     if worker is not None:
         began = worker.work.started_at if worker.work and is_busy(worker) else worker.since
         if began is not None and before <= began <= now:

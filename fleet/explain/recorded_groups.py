@@ -1,7 +1,7 @@
-"""Track single requests of a group: a queue names only the oldest, and counts the equal ones.
+"""Track single requests of a group: a queue reports the oldest one and the number of equal ones.
 
-A group is tracked from moment to moment. A running request that was never named was the oldest of
-its group. The oldest of the other requests disappeared first, and an increase means new requests.
+Groups are compared from observation to observation. A running request that no queue reported was
+the oldest of its group. The oldest other requests disappear first; an increase is new requests.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from fleet.model.facts import Request, Work, World
 
 _Likeness = tuple[str, tuple[str, ...], tuple[str, ...], int, str | None, str | None, int | None]
 _Hidden = dict[_Likeness, list[tuple[str, Request]]]
-"""Unnamed requests of each group by key, the oldest first."""
+"""Key of a group to its unreported requests, oldest first."""
 
 
 class Groups:
@@ -24,12 +24,12 @@ class Groups:
         self._alive = alive
         self._hidden: defaultdict[str, _Hidden] = defaultdict(dict)
         self._keys: dict[str, str] = {}
-        """Queue and id to the key of a request before it was named."""
+        """`queue/id` to the key that the request had before the queue reported its id."""
         self._numbers = count(1)
         self._before: datetime | None = None
 
     def key_of_running(self, named: str, work: Work | None) -> str:
-        """Return the key of a running request, by its queue and id."""
+        """Return the key of a running request; `named` is `queue/id`."""
         if self._is_unknown(named) and work is not None:
             for hidden in self._hidden[named.partition("/")[0]].values():
                 if hidden and _is_work_of(hidden[0][1], work):
@@ -38,7 +38,7 @@ class Groups:
         return self._keys.get(named, named)
 
     def waiting(self, world: World) -> Iterator[tuple[str, str, Request]]:
-        """Yield each waiting request: its key, its queue, and its values."""
+        """Yield the key, queue and request of each waiting request."""
         for queue, demand in world.demands():
             known, self._hidden[queue] = self._hidden[queue], {}
             alike: defaultdict[_Likeness, list[Request]] = defaultdict(list)
@@ -67,7 +67,7 @@ class Groups:
         return named not in self._keys and named not in self._alive
 
     def _take_name(self, named: str, request: Request, hidden: list[tuple[str, Request]]) -> None:
-        """Match a newly named request to the oldest hidden one, unless it is new."""
+        """Match a newly reported request to the oldest unreported one, unless it is new."""
         since = request.pending_since
         if since is not None and self._before is not None and since <= self._before:
             self._keys[named], _ = hidden.pop(0)
@@ -75,20 +75,20 @@ class Groups:
     def _create_request(
         self, world: World, queue: str, oldest: Request, nth: int
     ) -> tuple[str, Request]:
-        """Return the nth request after the oldest, with a time since the previous moment."""
+        """Return the nth request after the oldest one, waiting since after the previous world."""
         since = oldest.pending_since
         if since is not None:
             if self._before is not None:
                 since = min(max(since, self._before), world.time)
                 since += (world.time - since) / 2
-            # The oldest request is served before requests of the same time.
+            # A queue serves its oldest request before requests of the same time.
             since += timedelta(microseconds=nth)
         name = f"{oldest.id}#{next(self._numbers)}"
         return f"{queue}/{name}", oldest.altered(id=name, count=1, pending_since=since)
 
 
 def _likeness(each: Request) -> _Likeness:
-    """Return the key of groups, without fields that change with the oldest request."""
+    """Return the key of a request's group, from fields that its members share."""
     about = (each.task, each.required, each.provided, each.priority)
     return (*about, each.requester, each.owner, each.deadline_seconds)
 

@@ -1,4 +1,4 @@
-"""Why a request waits, its expected start, and the edits that would get it served."""
+"""Explain why a request waits, when it may start, and which edits would get it served."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,11 +47,11 @@ FIRST_READ = "resolve the unknown first: no machine is created there until it is
 _ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
 _UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
-"""Reasons by an image without a published version."""
+"""Reasons that an image has no published version."""
 MOST_REPLANS = 100
-"""Maximum plans for all groups together, in the order of service."""
+"""Maximum number of plans for all groups together, used in service order."""
 FEWEST_PLANS = 1
-"""Minimum plans per group, while any are left: one plan proves most edits."""
+"""Minimum number of plans per group while plans are left; most edits need one plan."""
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
@@ -59,14 +59,14 @@ SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 class Case(PlannedRun):
-    """The explained run, and values derived from it."""
+    """The explained run, with values that several explanations use."""
 
     def assumed_start(self, key: str) -> datetime | None:
-        """Return the start of a request by assumed durations, if only durations are unknown."""
+        """Return the start by assumed durations; None unless only durations are unknown."""
         return self.assumed.start_of(key) if key in self.forecast.untimed else None
 
     def named(self, name: str) -> list[str]:
-        """Return the request with this id, else the requests of this package."""
+        """Return the request with this id, or else the requests of this package."""
         keys = [key for signature in self.plan.signatures for key in signature.requests]
         for is_meant in _IDS:
             if meant := [key for key in keys if is_meant(key, name)]:
@@ -75,19 +75,19 @@ class Case(PlannedRun):
 
     @cached_property
     def options(self) -> OptionFinder:
-        """Return the finder of places for requests."""
+        """Return the finder of places where requests could run."""
         return OptionFinder(self.fleet, self.world)
 
     @cached_property
     def created(self) -> dict[str, Way]:
-        """Return each machine that the plan creates, by its worker."""
+        """Map each worker that the plan creates to its machine's pool, type and market."""
         return {
             each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
         }
 
     @cached_property
     def inventory(self) -> dict[str, PoolInventory]:
-        """Return the machines of each pool, and its unknowns."""
+        """Return the machines of each pool, and the reasons why machines are unknown."""
         return take_inventory(self.fleet, self.world)
 
     @cached_property
@@ -97,13 +97,13 @@ class Case(PlannedRun):
         return frozenset(each.worker for each in self.plan.workers) - unseen
 
     def worker_of(self, signature: Signature, key: str) -> str | None:
-        """Return the next worker of a request; None if its machine does not exist yet."""
+        """Return the next worker of a request; None without a worker or machine."""
         worker = signature.by_worker.get(key)
         return None if worker in self._uncreated_workers else worker
 
     @cached_property
     def _uncreated_workers(self) -> frozenset[str]:
-        """Return the workers whose creation an apply started and did not finish."""
+        """Return the workers without a machine whose creation an apply started."""
         return frozenset(
             unit.name
             for pool in self.inventory.values()
@@ -118,7 +118,7 @@ class Case(PlannedRun):
 
     @cached_property
     def classes(self) -> dict[Class, Counter[str]]:
-        """Return the workers of each class, with their states."""
+        """Map each class of equal workers to the number of workers per state."""
         states = {each.worker: each.state for each in self.plan.workers}
         found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
         for worker in self.forecast.standing.values():
@@ -126,9 +126,9 @@ class Case(PlannedRun):
         return found
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
-        """Return the least strict enforcer of a claim on these tags; None: a recording."""
+        """Return the weakest enforcer of a claim about these tags; None for a recording."""
         if isinstance(self.fleet.queues.get(queue), WorldQueue):
-            # A recording assigns no work, so it has no information about the tag.
+            # A recording assigns no work, so it does not enforce tags.
             return None
         names = {tag_name(tag) for tag in tags}
         found = [
@@ -136,7 +136,7 @@ class Case(PlannedRun):
             for each in self.enforcement
             if each.tag in names and each.claim == claim and each.queue == queue
         ]
-        # The queue itself knows tags that fleet.yaml neither declares nor provides.
+        # The queue itself enforces tags that fleet.yaml neither declares nor provides.
         return weakest(found) or "scheduler"
 
 
@@ -154,11 +154,11 @@ _IDS: tuple[Callable[[str, str], bool], ...] = (
     lambda key, name: key.partition("/")[2] == name,
     _is_first_of,
 )
-"""Tests whether an id has a name, in this order: a full id, a queue's own, that of a group."""
+"""Tests whether a request has a name, in this order: `queue/id`, id, id of a group."""
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Return the explanation of one request."""
+    """Explain one request; the search for edits uses plans of `replans`."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
@@ -174,7 +174,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             for g in case.plan.guards
             if g.result == "refused"
             and g.path in unserved.paths
-            # Guards of several pools may share one line of fleet.yaml.
+            # Guards of several pools may share one key of fleet.yaml.
             and (g.pool is None or (g.pool, g.path) in stopped)
         ]
         steps += [f"resolve the guard's refusal: {way}" for way in ways if way]
@@ -222,7 +222,7 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
 
 
 def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
-    """Return the tags that were dropped after waiting and that the worker is missing."""
+    """Return ", without TAGS" for waived tags that a worker does not provide; or empty."""
     pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
     provides = case.decider.offers[pool].provides if pool in case.decider.offers else ()
     missing = listed([tag for tag in signature.dropped if tag not in provides])
@@ -257,7 +257,7 @@ def _request_facts(
 
 
 def expectation(case: Case, key: str, start: datetime | None) -> str:
-    """Return the expected start of a request, in words."""
+    """Return a sentence with the expected start of a request."""
     assumed = case.assumed_start(key) if start is None else None
     moment = start or assumed
     if moment is None:
@@ -275,7 +275,7 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
 
 
 def _workers_that_fit(case: Case, signature: Signature) -> str:
-    """Return the states of the workers that fit a request but do not serve it."""
+    """Return the number of workers that fit a request but do not serve it, by state."""
     asked = asked_by(case.fleet, signature)
     states: Counter[str] = Counter()
     for (queues, offer, _), found in case.classes.items():
@@ -287,7 +287,7 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 
 def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return the start of a request: on a worker of this plan, or on one of the later runs."""
+    """Return the expected start of a request in this or a later run; None if unknown."""
     starts = [case.forecast.start_of(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
@@ -299,7 +299,7 @@ def _has_edits(suggestion: Suggestion) -> bool:
 
 
 def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Return the suggestion, with a note if a worker may be free before the awaited run."""
+    """Add a note to a suggestion if a worker may be free before the awaited run."""
     wait = suggestion.wait
     if wait is None or start is None or wait.until is None or not wait.runs:
         return suggestion
@@ -310,7 +310,7 @@ def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Sugg
 
 
 def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: Replans) -> str:
-    """Return how a served request gets its worker, or that the next run would not serve it."""
+    """Return the next step of a served request, or a warning if the next run stops serving it."""
     following = replans.run_after(case)
     if following is not None and not is_served(following.plan, key):
         waits = following.unserved[key].because if key in following.unserved else ""
@@ -326,7 +326,7 @@ def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: 
 
 
 def _missing_entries(case: Case, signature: Signature, key: str) -> Iterator[str]:
-    """Yield the missing keys of look-ups that make a request's tags unknown."""
+    """Yield a step for each missing look-up entry that makes a request's tags unknown."""
     found = case.find(key)
     for path in find_missing_entries(case.fleet, signature, *found) if found else ():
         yield f"set {yaml_key(path)}: {path[2]} is unknown without it"
@@ -353,7 +353,7 @@ def _nothing_found(
 
 
 def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
-    """Yield the rules that add tags to a ticket."""
+    """Yield the rules of fleet.yaml that add tags to a ticket."""
     found = case.find(key)
     if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
         return
@@ -365,7 +365,7 @@ def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
 
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
-    """Return whether no worker of this fleet, existing or new, can ever run a request."""
+    """Return whether no existing or new worker of this fleet can ever run a request."""
     if unserved is None or unserved.blocked:
         return False
     if any(each.code is Unfit.IMAGE_UNPROVEN for each in unserved.decisions):
@@ -379,7 +379,7 @@ def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> boo
 def reasons_of(
     case: Case, signature: Signature, key: str, unserved: Unserved | None
 ) -> Iterator[ExplainedReason]:
-    """Yield every reason about a request: denied tags, unknowns, and every pool."""
+    """Yield all reasons for a request: denied tags, unknown facts, and one per pool."""
     for refused in signature.refused:
         who = f"owner of tag {refused.tag}: `asked_by`"
         if refused.is_unknown:
@@ -397,7 +397,7 @@ def reasons_of(
 
 
 def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
-    """Yield for each tag with `otherwise` the time when the request may run without it."""
+    """Yield a reason per tag with `otherwise`: when the request may run without the tag."""
     found = case.find(key)
     since = found[0].pending_since if found else None
     if found is None or since is None:
@@ -413,7 +413,7 @@ def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[E
 
 
 def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
-    """Return the unknowns that stop fitting pools from creating machines."""
+    """Return the unknown facts that stop fitting pools from creating machines."""
     pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
     found = (
         because
@@ -483,7 +483,7 @@ def _enforcer_of(case: Case, signature: Signature, decision: Decision) -> Enforc
 
 
 def _format_fixers(case: Case, decisions: Iterable[Decision]) -> Iterator[str]:
-    """Yield the persons who can make a pool fit, for each mismatch."""
+    """Yield, per mismatch, the person who can make a pool fit and the key to edit."""
     vocabulary = Vocabulary(case.fleet)
     tags_of = {each.code: each.figures.tags for each in decisions}
     name = next(each.subject[0] for each in decisions)
@@ -503,7 +503,7 @@ def _format_fixers(case: Case, decisions: Iterable[Decision]) -> Iterator[str]:
 
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
-    """Return the places of a request: fitting ones, then those that a rule would allow."""
+    """Return the places for a request: places that fit, then places that a rule would open."""
     found = case.find(key)
     if found is None:
         return ()
@@ -515,9 +515,9 @@ def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, .
 def explain_every(
     fleet: Fleet, world: World, plan: Plan, *, most: int = MOST_REPLANS
 ) -> Everything:
-    """Return the explanation of every waiting request, in the order of service.
+    """Explain every waiting request, in service order.
 
-    Makes at most `most` further plans.
+    The searches for edits use at most `most` plans.
     """
     case = Case(fleet, world, plan)
     replans = Replans(min(most, MOST_REPLANS * count_plans(plan) // MOST_PLANS))
@@ -543,12 +543,12 @@ def explain_every(
 
 
 def _share(left: int, searches: int) -> int:
-    """Return the number of plans for the next search: enough, or none."""
+    """Return the number of plans for the next search; 0 if no plan is left."""
     return min(left, max(FEWEST_PLANS, left // searches))
 
 
 def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
-    """Yield the requests of each signature by outcome, served ones first."""
+    """Yield (signature, outcome, requests); served requests of a signature come first."""
     for signature in case.plan.signatures:
         verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
         for verdict in sorted(dict.fromkeys(verdicts.values()), key=_rank):
@@ -556,7 +556,7 @@ def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
 
 
 def each_request(everything: Everything) -> EachRequest:
-    """Return the explanations without their groups."""
+    """Return the explanations as one list, without groups."""
     answers = (answer for group in everything.groups for answer in group.requests)
     return EachRequest(fleet=everything.fleet, requests=tuple(answers))
 
@@ -586,7 +586,7 @@ def _explain_group(
 
 
 def without_search(answer: Explanation) -> Explanation:
-    """Return the explanation; if no search was made, with the command that makes one."""
+    """Return the explanation; without a search, add the command that searches."""
     if ENDED not in answer.next_steps:
         return answer
     steps = [step for step in answer.next_steps if step != ENDED]
@@ -595,7 +595,7 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Explain a request of the same signature and outcome as an explained one."""
+    """Explain a request like `first`, which has the same signature and outcome."""
     start = case.forecast.start_of(key)
     return first.altered(
         name=key,

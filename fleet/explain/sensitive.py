@@ -1,7 +1,7 @@
 """Find the edits of fleet.yaml that the approver of a change has to see.
 
-A table states for each key which direction loosens it. Machines are counted in the plan without
-the change, builds in the recorded moments.
+A table states which edits of a key loosen a restriction. Machines are counted in the plan without
+the change, builds in the recorded observations.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ Kind = Literal[
     "access-widened",
     "image-pinned",
 ]
-"""Kinds of sensitive edits, in the order in which edits are listed."""
+"""Kinds of sensitive edits, the most serious kind first; edits are listed in this order."""
 _ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -59,18 +59,18 @@ class SensitiveEdit(Value):
 
 
 class Looser(NamedTuple):
-    """The condition under which an edit of a key is sensitive, and the kind of the edit."""
+    """The edits of a key that are sensitive, and the kind of these edits."""
 
     kind: Kind
     when: Literal["higher", "lower", "gone", "set", "any"]
-    """`higher`: raised, or the limit removed; `any`: every edit."""
+    """`higher`: raised, or the limit removed. `gone`: removed. `any`: every edit."""
     value: object = None
-    """With `set`: the value that is looser; None: any value."""
+    """With `set`, the value that loosens a restriction; None for any value."""
 
 
 _ANY = "*"
 _NAMED = ("budgets", "images", "pools", "providers", "queues", "tags")
-"""Sections with named parts."""
+"""Sections of fleet.yaml whose keys are names, such as the name of a pool."""
 _HIGHER = Looser("guard-loosened", "higher")
 _LOWER = Looser("guard-loosened", "lower")
 _RAISED = Looser("limit-raised", "higher")
@@ -90,20 +90,20 @@ GUARDS: dict[tuple[str, ...], Looser] = {
     ("boot_failures", "fall_back"): Looser("guard-loosened", "set", "previous-image"),
     ("demand_max_age",): _HIGHER,
 }
-"""Key of `guards` to the loosening direction."""
+"""Key of `guards` to the edits that loosen the guard."""
 
 BUDGET: dict[str, Looser] = {
     **dict.fromkeys(("per_hour", "per_day", "per_month"), _RAISED),
     **{f"machine_hours_per_{each}": _RAISED for each in ("hour", "day", "month")},
     **dict.fromkeys(("scope", "team", "owner", "tags"), Looser("limit-raised", "any")),
 }
-"""Key of a budget to the loosening direction."""
+"""Key of a budget to the edits that loosen the budget."""
 
 LIMITS: dict[tuple[str, ...], Looser] = {
     ("total",): _RAISED,
     **{("per", each): _RAISED for each in ("submitter", "owner", "scope", "team", "sandbox")},
 }
-"""Key of `limits` to the loosening direction."""
+"""Key of `limits` to the edits that loosen the limit."""
 
 ADDRESSES: tuple[tuple[str, ...], ...] = (
     ("queues", _ANY, "url"),
@@ -111,7 +111,7 @@ ADDRESSES: tuple[tuple[str, ...], ...] = (
     ("state", "store"),
     ("notify", "webhook", "url"),
 )
-"""Keys with addresses to which a secret is sent."""
+"""Keys with the address of a server to which fleet sends a secret."""
 
 _TABLE: dict[tuple[str, ...], Looser] = {
     **{("guards", *key): looser for key, looser in GUARDS.items()},
@@ -145,7 +145,7 @@ _TABLE: dict[tuple[str, ...], Looser] = {
 def find_sensitive(
     edits: Edits, reach: Iterable[RuleReach], base: Plan
 ) -> tuple[SensitiveEdit, ...]:
-    """Return the sensitive edits, the gravest kind first; `base` is the plan without them."""
+    """Return the sensitive edits, most serious kind first; `base` is the plan before them."""
     found = [
         *_secrets_and_commands(edits),
         *_patterns(edits, reach),
@@ -160,7 +160,7 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
     path, before, after = edited
     if path[0] == "tags" and path[1:]:
         yield from _loosened_tag(edits, str(path[1]), base)
-        # A missing tag equals a tag whose rule is empty.
+        # A missing tag equals a tag with an empty rule.
         if len(path) == 2:  # noqa: PLR2004 - `tags`, and its name
             before, after = before or TagRule.model_construct(), after or TagRule.model_construct()
             for each in differing(path, before, after):
@@ -177,7 +177,7 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
 
 
 def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
-    """Yield the edit if the table has its key, or the list or map that contains it."""
+    """Yield the edit if the table has its key or the list or map that contains the key."""
     path, before, after = edited
     for length in range(len(path), 0, -1):
         looser = _TABLE.get(_pattern(path[:length]))
@@ -213,7 +213,7 @@ def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401
 
 
 def _section_keys(path: Path) -> Iterator[tuple[str, Looser]]:
-    """Yield the keys of the table in a named section."""
+    """Yield each key below a path that is in the table, and its sensitive edits."""
     for pattern, looser in _TABLE.items():
         if pattern[:-1] == _pattern(path):
             yield pattern[-1], looser
@@ -225,7 +225,7 @@ def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> Sens
 
 
 def _loosened_tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the restrictions that a tag loses, over all rules that declare it."""
+    """Yield the restrictions that a tag loses, from all entries of `tags` that match the tag."""
     base, head = Vocabulary(edits.base), Vocabulary(edits.head)
     pools = tuple(
         pool.pool
@@ -275,7 +275,7 @@ def _has_secret(fleet: Fleet, section: Path) -> bool:
 
 
 def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
-    """Yield the rules that match more builds; without recorded builds, all that could."""
+    """Yield rules that match additional builds; without recorded builds, all rules that may."""
     for each in reach:
         if each.added or each.is_wider or not each.of:
             path, before, after = (*each.path, "match"), each.before, each.match
@@ -293,7 +293,7 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
 
 
 def _rule(edits: Edits, reach: RuleReach) -> Edited:
-    """Return a changed rule with the rule that it replaces."""
+    """Return the edit of a changed rule: the replaced rule and the new rule."""
     rules = [each for each in edits.found if each.path[0] == "powerful"]
     about = (reach.before, reach.task_before)
     old = next(
@@ -306,7 +306,7 @@ def _rule(edits: Edits, reach: RuleReach) -> Edited:
 
 
 def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the pools that the change removes or drains and that have or may have machines."""
+    """Yield the pools with (possible) machines that the change removes or drains."""
     for verdict in base.pools:
         path: Path = ("pools", verdict.pool)
         before, after = (fleet.pools.get(verdict.pool) for fleet in (edits.base, edits.head))

@@ -1,4 +1,4 @@
-"""The sources of the tags of a request, and the enforcers of the tags of a fleet."""
+"""The sources of a request's tags, and the enforcement of each tag of a fleet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ WORDS: dict[Enforcer, str] = {
 
 
 class EnforcedClaim(Value):
-    """The enforcer of one claim at one queue."""
+    """The component that enforces one claim about a tag at one queue."""
 
     claim: Claim
     queue: str
@@ -73,7 +73,7 @@ class TagList(Value):
 
 
 def list_tags(fleet: Fleet) -> TagList:
-    """Return every tag with its enforcers."""
+    """Return every known tag with its pools, limits and enforcement."""
     claims, providing = enforcement_of(fleet), pools_providing(fleet)
     return TagList(
         fleet=fleet.fleet,
@@ -90,7 +90,7 @@ def enforcement_facts(
     tags: Iterable[str],
     queues: Collection[str],
 ) -> Iterator[str]:
-    """Yield a sentence for each exclusivity and limit of these tags, and each number."""
+    """Yield a sentence for each exclusivity, limit and minimum of these tags at these queues."""
     wanted = {tag_name(tag) for tag in tags}
     for each in claims:
         plain = each.claim == "tag" and each.by != "capacity"
@@ -103,9 +103,9 @@ def enforcement_facts(
 def enforcer_of_limit(
     claims: Iterable[Enforcement], path: Path, queues: Collection[str]
 ) -> Enforcer | None:
-    """Return the enforcer of a limit: fleet, which creates no more machines, or a queue."""
+    """Return the enforcer of a limit: "scheduler", "capacity" or "report"; None if unknown."""
     if path[:1] == ("queues",) and path[2:]:
-        return "scheduler"  # fleet itself assigns machines to tickets
+        return "scheduler"  # fleet itself assigns tickets
     if path[:1] != ("tags",):
         return "capacity"
     found = (each for each in claims if each.path == path[:3] and each.queue in queues)
@@ -135,17 +135,17 @@ def _claim(each: Enforcement) -> EnforcedClaim:
 
 @dataclass(frozen=True)
 class Subject:
-    """The explained subject: a name, or a request that waits in a queue."""
+    """The explained object: a name, or a request that waits in a queue."""
 
     name: str
     request: Request
     ruled_by: tuple[str, ...]
-    """The queues whose own rules give it its tags."""
+    """The queues whose rules decide the tags of the name."""
     queue: str | None = None
 
 
 class ExplainedTag(Value):
-    """One tag, whether it counts, and every rule that requests or forbids it."""
+    """One tag, whether it counts, and every rule that adds or forbids it."""
 
     tag: str
     verdict: Literal["counts", "refused", "not-stored"]
@@ -165,12 +165,11 @@ class TagsExplanation(Value):
 
 
 def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request | None:
-    """Return a request with this name; None if it does not have four parts.
+    """Return a request with this name of four parts; None if the name has other parts.
 
-    Without a task, the task is the one that builds the package.
-
-    The request is Debusine's if its first part is a scope that a queue reads, or if no queue of
-    another kind has names; else it is Copr's.
+    The default task is the one that builds the package. The request is from Debusine if the first
+    part is a scope of a Debusine queue, or if only Debusine queues have names. Otherwise it is
+    from Copr.
     """
     parts = name.split("/")
     if len(parts) != PARTS or not all(parts):
@@ -191,7 +190,7 @@ def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request
 
 
 def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
-    """Return the queues with own rules that may receive a request of this name."""
+    """Return the queues that have rules and may receive a request with this name."""
     return tuple(
         name
         for name, queue in sorted(fleet.queues.items())
@@ -201,9 +200,9 @@ def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
 
 
 def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
-    """Return the queue, the request of this id, and its demand.
+    """Return the queue, the request and the queue's demand; None if no request has this id.
 
-    `name` is the queue's own id, or `queue/id` if two queues use the same one.
+    `name` is an id, or `queue/id` if two queues use the same id.
     """
     wanted = name.partition("#")[0]
     for queue, demand in world.demands():
@@ -216,7 +215,7 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
 def explain_tags(
     fleet: Fleet, world: World, subject: Subject, asking: TagRequirements
 ) -> TagsExplanation:
-    """Return every tag of a request with its source, and the fitting pools."""
+    """Explain each tag of a request by its source, and each pool by its fit."""
     verdicts = tuple(judge_rules(fleet, world))
 
     def acts(path: Path) -> str:

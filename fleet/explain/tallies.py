@@ -1,4 +1,4 @@
-"""The figures that one run adds to its month, in addition to the ledger."""
+"""The counts and costs that one run adds to its month, in addition to the ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ from fleet.words.limits import ROUNDING
 
 POWERFUL, ORDINARY = "powerful", "ordinary"
 FAR_BELOW = 4
-"""A build needs no powerful machine if its peak is below this fraction (1/4) of the memory."""
+"""A build needs no powerful machine if its peak is less than 1/4 of the machine's memory."""
 _STEP = log(1.1)
 _MOST_WAITING = 1000
 _NANO = 10**9
@@ -26,22 +26,22 @@ _MAX_NAME_LENGTH = 200
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the bucket of a wait; each bucket is a tenth longer than the previous one."""
+    """Return the number of a wait's bucket; each bucket is 10% longer than the previous one."""
     return int(log(max(0.0, seconds) + 1) / _STEP)
 
 
 def most_of(bucket: int) -> int:
-    """Return the longest wait of a bucket, in seconds."""
+    """Return the longest wait in a bucket, in seconds."""
     return int(exp((bucket + 1) * _STEP) - 1)
 
 
 def _figure_name(path: Iterable[str | int]) -> str:
-    """Return a key of fleet.yaml as the name of a figure."""
+    """Return a key of fleet.yaml with dots, which names a figure."""
     return ".".join(map(str, path))
 
 
 def limit_paths(fleet: Fleet) -> frozenset[str]:
-    """Return the keys of fleet.yaml that limit the number or cost of machines."""
+    """Return the keys of fleet.yaml that limit the number or the cost of machines."""
     pools = fleet.dynamic_pools.items()
     found = {_figure_name(("pools", name, "workers", "max")) for name, _ in pools}
     sections: list[tuple[tuple[str, ...], object]] = [
@@ -71,7 +71,7 @@ def limit_paths(fleet: Fleet) -> frozenset[str]:
 def tallies_of(
     fleet: Fleet, world: World, plan: Plan, waited: Mapping[str, datetime]
 ) -> tuple[Tally, ...]:
-    """Return the tallies of this run; `waited` are the waiting requests of the previous run."""
+    """Return the counts of this run; `waited` maps requests to the start of their last wait."""
     month = f"{world.time.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
 
     def tally(kind: TallyKind, name: str = "", *, count: int = 1, nanos: int = 0) -> Tally:
@@ -100,7 +100,7 @@ def tallies_of(
 
 
 def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, datetime]:
-    """Map waiting requests to the start of their wait; a silent queue keeps its previous requests.
+    """Map waiting requests to the start of their wait; requests of an unread queue are kept.
 
     If there are too many, only the longest waits are kept.
     """
@@ -125,7 +125,7 @@ def _running(world: World) -> Iterator[tuple[str, Worker]]:
 
 
 def _binding_keys(plan: Plan) -> set[str]:
-    """Return the keys of fleet.yaml that make requests wait, or whose budgets are exceeded."""
+    """Return the keys of fleet.yaml whose limits make requests wait or are exceeded."""
     paths = {path for each in plan.unserved for path in each.paths}
     paths |= {each.path for each in plan.budgets if each.exceeded and not each.coming}
     paths |= {e.path for e in plan.limits if e.waiting and e.in_use + e.given >= e.limit}
@@ -147,7 +147,7 @@ def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
 def _peaks(
     fleet: Fleet, world: World, plan: Plan, given: set[str]
 ) -> Iterator[tuple[TallyKind, str]]:
-    """Yield the packages of powerful builds whose peak memory a queue records."""
+    """Yield ("powerful", package) per build with a known peak; also "needless" if it is low."""
     types = {each.worker: (each.pool, each.type) for each in plan.workers}
     for queue, reading in world.queues.items():
         peaks = {(h.task, h.package): h for h in _history(reading)}
@@ -174,9 +174,9 @@ def _history(reading: object) -> tuple[TaskHistory, ...]:
 
 
 def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:
-    """Yield the cost of new machines and its lower bound, if the bound is about these machines.
+    """Yield the cost of new machines, and the lower bound if it has the same machines.
 
-    A guard may withhold machines until the next run: the bound includes them, the cost does not.
+    If a guard withholds machines, the bound includes them and the cost does not.
     """
     best = plan.optimum
     if best is None or not best.machines:

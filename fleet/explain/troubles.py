@@ -1,4 +1,4 @@
-"""Find the stops and failed attempts of pools, the freezes and the holds."""
+"""Find freezes, held machines, pools that create no machines, and failed creations."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _STOPS = frozenset({SizeReason.CLOSED, SizeReason.IMAGE, SizeReason.OPTION_CLOSE
 
 
 class Trouble(Value):
-    """One of these, with the next try if it has one."""
+    """A freeze, a held machine, or a pool that needs attention, with the command that helps."""
 
     about: str = Field(description="A pool, a machine or a freeze, as `pool builders`.")
     said: str
@@ -23,7 +23,7 @@ class Trouble(Value):
 
 
 def find_troubles(plan: Plan) -> Iterator[Trouble]:
-    """Yield the orders of a plan, followed by the stops and failures of each pool."""
+    """Yield each freeze and held machine, then each closed pool and its failed creations."""
     frozen = [order.what for order in plan.orders if isinstance(order, Freeze)]
     for order in plan.orders:
         match order:
@@ -34,7 +34,7 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
                 )
             case Hold():
                 about, said = f"machine {order.machine}", f"held {order.said}"
-                # fleet holds a machine that did not boot so that a person can look at it.
+                # fleet holds a machine that failed to boot so that an operator can inspect it.
                 is_own = order.by == FLEET
                 console, end = f"machine console {order.machine}", f"hold {order.machine} --end"
                 fix = f"fleet {console if is_own else end}"

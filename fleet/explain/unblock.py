@@ -1,9 +1,9 @@
-"""Suggest edits of fleet.yaml and waits that get a waiting request served.
+"""Suggest edits of fleet.yaml, or waits, that get a waiting request served.
 
-A suggestion is the inverse of a constraint that the plan records: `moves` raises each limit by its
-shortfall. Edits that claim a property of machines (a provided tag) rank after edits that only
-allow. Waits come from the forecast of the plan. A plan of the edited fleet.yaml or of the awaited
-world proves each suggestion. There are at most `MOST_PLANS` plans.
+A suggestion removes a constraint that the plan reports: `moves` raises each limit by its
+shortfall. Edits that only permit are ranked before edits that claim a property of machines (a
+provided tag). Waits come from the forecast. Each suggestion is checked by a plan of the edited
+fleet.yaml or of the world after the wait, with at most `MOST_PLANS` plans.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,15 +61,15 @@ from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words.answers import LAST_CHOICE
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
-"""Ranks: raise a limit or set a mode, move an expiry, approve, add a rule to the allow-list, have
-the request require a tag, declare that workers provide one, permit a tag to all users, remove a
+"""Ranks of edits: raise a limit or set a mode, postpone an expiry, approve, add an allow-list
+rule, have the request require a tag, declare a provided tag, permit a tag to all users, remove a
 key."""
 MOST_VALUES = 3
-"""Maximum values proposed for a key of a look-up: fewer than `MOST_SHOWN`, to show others too."""
+"""Maximum values suggested per look-up key; below `MOST_SHOWN`, to leave others a turn."""
 FEW_PLANS = 2
-"""Up to this number of plans, edits are proven first: the forecast has the expected start."""
+"""Up to this number of plans, edits are checked before waits, which the forecast has."""
 MAX_MOMENTS = 3
-"""Maximum moments tried at which a constraint expires."""
+"""Maximum number of expiry times of constraints that are checked by a plan."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 MOST_RUNS = 12
 MOST_EDITS = 4
@@ -79,27 +79,27 @@ _Key = frozenset[tuple[Path, str]]
 
 @dataclass(frozen=True)
 class Remedy:
-    """A suggestion, and its edits."""
+    """A suggestion, and the edits that it contains."""
 
     suggestion: Suggestion
     edits: tuple[Edit, ...] = ()
 
 
 def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, ...]:
-    """Return the remedies for a waiting request, the smallest first; a wait has no edits.
+    """Return the suggestions for a waiting request, smallest first; a wait has no edits.
 
-    Returns only the fewest edits, at most `replans.most_shown`.
+    Only suggestions with the fewest edits are returned, at most `replans.most_shown`.
     """
     if is_served(run.plan, key) or key not in run.signatures:
         return ()
     if replans.left <= 0:
-        # A plan proves each suggestion.
+        # Each suggestion needs a plan.
         replans.is_spent = True
         return ()
     found: list[Remedy] = []
     is_few = replans.left <= FEW_PLANS and not is_throttled(run.plan, key)
     if is_few:
-        # The expected start is known without a plan.
+        # The forecast has the expected start without another plan.
         found = _fewest(run, key, replans)
     waits = [
         Remedy(Suggestion(sentence=describe_wait(run.fleet, wait), wait=wait))
@@ -112,11 +112,11 @@ def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, 
 
 
 _PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
-"""Keys of fleet.yaml that bound users, teams and money, not sizes."""
+"""Keys of fleet.yaml that limit users, teams and cost on purpose."""
 
 
 def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
-    """Return the fewest edits that get a request served, the smallest figures first."""
+    """Return the suggestions with the fewest edits, smallest figures first."""
     patient = patient and not is_throttled(run.plan, key)
     search = _EditSearch(run.fleet, run.world, key, replans, patient=patient)
     every = search.run(run.plan)
@@ -133,22 +133,22 @@ def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
         if works:
             remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
     if not remedies and search.patient and replans.left:
-        # Waiting for a throttle takes too many runs: raise the throttle too.
+        # The throttle would last too many runs: raise the throttle too.
         return _fewest(run, key, replans, patient=False)
     return remedies[: replans.most_shown]
 
 
 @dataclass
 class _Frontier:
-    """Sets of edits that no plan has tried, the fewest edits first."""
+    """Sets of edits to try, with the fewest edits first."""
 
     is_few: bool
-    """Few plans are left: edits that only allow precede, since their figures are known."""
+    """Few plans are left, so sets of edits that only permit are tried first."""
     heap: list[tuple[bool, int, int, int, tuple[Edit, ...]]] = field(default_factory=list)
     seen: set[_Key] = field(default_factory=set)
 
     def add(self, edits: tuple[Edit, ...]) -> None:
-        """Add a set of edits, unless it was added before."""
+        """Add a set of edits unless it was added before."""
         name = _edits_key(edits)
         if name not in self.seen:
             self.seen.add(name)
@@ -159,21 +159,21 @@ class _Frontier:
 
 @dataclass
 class _EditSearch:
-    """The search for the fewest edits, with one plan per state."""
+    """The search for the fewest edits that serve one request."""
 
     fleet: Fleet
     world: World
     key: str
     replans: Replans
     patient: bool = False
-    """A throttled machine counts as success: a later run creates it."""
+    """A machine withheld by a throttle counts as success, because a later run creates it."""
 
     def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
-        """Return sets of the fewest edits that serve the request, each proven by a plan.
+        """Return the smallest sets of edits that serve the request, each checked by a plan.
 
-        This is a best-first search: if a plan does not serve the request yet, figures rise by the
-        shortfall in that plan. At the limit of plans, a set that may be too large is dropped if
-        another one is known.
+        This is a best-first search. If the request is not yet served, figures rise by the
+        shortfall in that plan. If no plan is left, a set that was not minimized is dropped if
+        another set is known.
         """
         frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
         found: list[tuple[Edit, ...]] = []
@@ -202,7 +202,7 @@ class _EditSearch:
         return found
 
     def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
-        """Add every set of edits that extends a plan."""
+        """Add every set of edits that extends these edits by another move."""
         after = PlannedRun(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
@@ -211,7 +211,7 @@ class _EditSearch:
                 frontier.add(each)
 
     def _minimize(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], bool]:
-        """Drop needless edits and steps; return whether there were plans to try each."""
+        """Drop needless edits and steps; return whether enough plans were left to try each."""
         is_proven = True
         for edit in edits if len(edits) > 1 else ():
             fewer = tuple(each for each in edits if each.path != edit.path)
@@ -229,14 +229,14 @@ class _EditSearch:
         return edits, is_proven
 
     def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
-        """Return the requests that a plan serves and that these edits would leave unserved."""
+        """Return the requests that `plan` serves and that would wait with these edits."""
         after = self._plan(edits)
         keys = (key for signature in plan.signatures for key in served_by(signature))
         still = {key for s in after.signatures for key in served_by(s)} if after else set()
         return tuple(key for key in keys if after is not None and key not in still)
 
     def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, AwaitedEvent | None]:
-        """Return whether edits get the request served, and the wait if not in this run."""
+        """Return whether edits get the request served, and the wait if a later run serves it."""
         plan = self._plan(edits)
         if plan is None or is_served(plan, self.key):
             return plan is not None, None
@@ -251,11 +251,11 @@ class _EditSearch:
         return self.replans.plan(*after, of=self._plan_key(edits))
 
     def _plan_key(self, edits: tuple[Edit, ...]) -> tuple[str, _Key]:
-        """Return the cache key of these edits' plan; an edit may be of the request itself."""
+        """Return the cache key of the plan with these edits, and the request if it is edited."""
         return self.key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
 
     def _serves(self, edits: tuple[Edit, ...]) -> bool | None:
-        """Return whether edits serve the request; None at the limit of plans."""
+        """Return whether edits serve the request; None if no plan is left."""
         plan = self._plan(edits)
         return None if plan is None else self._is_reached(plan)
 
@@ -264,9 +264,9 @@ class _EditSearch:
 
 
 def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """Return the union of edits and a move; a figure raised by both rises by both amounts.
+    """Return the union of edits and a move; if both raise a figure, the amounts are added.
 
-    Empty if both write the same key and it is no figure.
+    Empty if both set the same key and it is not a figure.
     """
     found = {edit.path: edit for edit in edits}
     for edit in move:
@@ -281,12 +281,12 @@ def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, 
 
 
 def _edits_key(edits: tuple[Edit, ...]) -> _Key:
-    """Return a key of these edits, independent of their order."""
+    """Return a key of a set of edits that does not depend on their order."""
     return frozenset((edit.path, repr(edit.new)) for edit in edits)
 
 
 def _user_edit_count(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return the number of edits as a user counts them, and the number of places."""
+    """Return the count of edits (two tags in one list count twice), and of edited keys."""
     return _count(edits), len(edits)
 
 
@@ -330,7 +330,7 @@ def _suggest(
 
 
 def lifts_limit(edits: Iterable[Edit]) -> bool:
-    """Return whether edits raise a limit of tags or a budget: the team set it on purpose."""
+    """Return whether edits raise a limit or budget that the team has set on purpose."""
     return any(not _PURPOSEFUL.isdisjoint(edit.path) for edit in edits)
 
 
@@ -342,10 +342,10 @@ def _format_harms(harms: tuple[str, ...]) -> str:
 
 
 def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
-    """Yield the edits that lift the constraints that a plan records against one request.
+    """Yield sets of edits that each remove a constraint that blocks a request in the plan.
 
-    `few`: the number of remaining plans, if small. Limits then rise until they serve all of its
-    rank, at one additional place: the set of fewest edits is tried first.
+    `few`: the number of plans left, if small. Limits are then raised until they serve all requests
+    of the same rank, at one additional place, since the smallest set is tried first.
     """
     fleet, world = run.fleet, run.world
     signature, found = run.signatures.get(key), run.find(key)
@@ -360,12 +360,12 @@ def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tupl
         yield (edit,)
     for edit in _askers(fleet, signature, request):
         yield (edit,)
-    # If the queue has stored the tags already, a rule acts on later requests.
+    # If the queue has stored the tags, a new rule applies only to later requests.
     yield from _fitting_edits(run, signature, None if demand.stored else request)
 
 
 def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
-    """Yield the inverse of each constraint, or of all limits that stop a request at one place."""
+    """Yield sets of edits: the raises that each place needs, then one edit per other key."""
     fleet, plan = run.fleet, run.plan
     unserved = run.unserved.get(key)
     if unserved is None:
@@ -383,7 +383,7 @@ def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ..
 
 
 def _keep_machines(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
-    """Yield for each pool the edit that keeps one additional machine despite its maximum."""
+    """Yield, per pool above its maximum, the edit that keeps one additional machine."""
     every = (*plan.actions, *plan.withheld)
     gone = (each for each in every if not isinstance(each, Create))
     for name in sorted({each.pool for each in gone if each.reason is Reason.ABOVE_MAX}):
@@ -393,7 +393,7 @@ def _keep_machines(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
-    """Yield the deciding keys other than limits."""
+    """Yield the keys that block a request, except limits."""
     paths = [each.path for each in unserved.blocked if each.code != "limit"]
     paths += [] if unserved.blocked else [unserved.path]
     pools = {each.pool for each in unserved.blocked}
@@ -403,10 +403,10 @@ def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
 
 
 def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
-    """Yield looser values of a blocking key."""
+    """Yield edits that loosen a blocking key."""
     for figure in figures_at(fleet, path):
         if figure[-1] == "of_last":
-            continue  # it counts more boots without allowing any
+            continue  # a larger `of_last` counts more boots but permits no boot
         raised = raise_figure(fleet, figure, _shortfall(fleet, plan, key, figure))
         if raised is not None:
             yield raised
@@ -423,14 +423,14 @@ _CREATE = ("guards", "throttle", "create")
 
 
 def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
-    """Return the shortfall of a figure of a guard; 1 if the guard has no figures."""
+    """Return the missing amount of a guard's figure; 1 if the guard reports no amount."""
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
     needed = [old + 1]
     for guard in guards:
         count = guard.count
         if figure[:-1] == _CREATE:
-            # The machine is created in a later run, in the order of service.
+            # A later run creates the machine, in service order.
             later = [
                 each
                 for each in plan.withheld
@@ -445,7 +445,7 @@ def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
 
 
 def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]:
-    """Yield approvals: a new one, a larger existing one, or a renewed one."""
+    """Yield edits that add an approval, or raise or renew an existing approval."""
     today, pool = world.time.date(), guard.pool
     for number, approval in enumerate(fleet.approvals):
         if approval.guard == guard.guard and pool in (None, approval.pool):
@@ -466,7 +466,7 @@ def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]
 
 
 def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
-    """Yield the expired rules of the allow-list that match."""
+    """Yield edits that renew expired allow-list rules for a build."""
     today = world.time.date()
     over = [n for n, rule in enumerate(fleet.powerful) if rule.expires and rule.expires < today]
     names = names_of(request)
@@ -481,7 +481,7 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
 
 
 def _not_before(world: World, path: Path) -> Edit:
-    """Return the edit that moves an expiry to today or later."""
+    """Return the edit that moves an expiry date to today; it may be later."""
     yesterday = world.time.date() - timedelta(days=1)
     return Edit(path, None, rank=EXPIRY, least=yesterday).turned(1)
 
@@ -489,7 +489,7 @@ def _not_before(world: World, path: Path) -> Edit:
 def find_missing_entries(
     fleet: Fleet, signature: Signature, request: Request, demand: Demand
 ) -> dict[tuple[str, ...], DeriveRule]:
-    """Map the missing keys of look-ups that would determine a request's tags to their rules."""
+    """Map each missing look-up key that would decide a request's tags to its `derive` rule."""
     if not any(refused.is_unknown for refused in signature.refused):
         return {}
     context = context_of(fleet, signature.queue, demand)
@@ -500,7 +500,7 @@ def find_missing_entries(
 def _lookup_edits(
     run: PlannedRun, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
 ) -> Iterator[Edit]:
-    """Yield the values of a look-up's missing key that give a tag that some pool provides."""
+    """Yield values for missing look-up keys that result in a tag that some pool provides."""
     provided = {
         tag
         for name, pool in (run.fleet.pools if missing else {}).items()
@@ -515,7 +515,7 @@ def _lookup_edits(
 
 
 def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Edit]:
-    """Yield edits of `asked_by` that allow the denied tags."""
+    """Yield edits of `asked_by` that permit the denied tags."""
     for refused in signature.refused:
         if refused.is_unknown and is_about_environments(fleet.derive[int(refused.path[1])]):
             place: Path = ("queues", signature.queue, "unknown_environment")
@@ -538,9 +538,9 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 def _fitting_edits(
     run: PlannedRun, signature: Signature, ruled: Request | None
 ) -> Iterator[tuple[Edit, ...]]:
-    """Yield edits that make a pool fit, of the pools with fewest mismatches.
+    """Yield sets of edits that make a pool fit, the pools with fewest edits first.
 
-    Rules apply to the request `ruled`.
+    `ruled`: the request to which allow-list rules may still add tags; None if stored.
     """
     found: list[tuple[int, str, list[list[tuple[Edit, ...]]]]] = []
     for name, pool in sorted(run.fleet.pools.items()):
@@ -554,7 +554,7 @@ def _fitting_edits(
 
 
 def _is_refused(fleet: Fleet, edits: Iterable[Edit]) -> bool:
-    """Return whether `fleet validate` would refuse a claim that workers provide or add tags."""
+    """Return whether `fleet validate` would refuse these claims about provided tags."""
     claims = [e for e in edits if e.rank == CLAIM and e.path[0] in ("pools", "images")]
     if not claims:
         return False
@@ -578,15 +578,15 @@ def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
 def _fix_mismatches(
     run: PlannedRun, signature: Signature, name: str, ruled: Request | None
 ) -> Iterator[list[tuple[Edit, ...]]]:
-    """Yield the alternatives that fix each mismatch of a pool; all mismatches need a fix."""
+    """Yield, per mismatch of a pool, the alternative sets of edits that fix it."""
     fleet, pool = run.fleet, run.fleet.pools[name]
     unfit = run.decider.find_unfit(asked_by(fleet, signature), name)
     tags_of = {each.code: each.figures.tags for each in unfit}
     missing = tags_of.get(Unfit.TAG_MISSING, ())
     if Unfit.TOO_SMALL in tags_of or not all(map(is_tag, missing)):
-        return  # no edit enlarges its machines or adds such a tag
+        return  # no edit of fleet.yaml enlarges machines or adds such a tag
     if Unfit.IMAGE_UNPROVEN in tags_of:
-        return  # its image proves them once a version is built, tested and published
+        return  # after a build, test and publication, the image proves these tags
     if Unfit.QUEUE_NOT_SERVED in tags_of:
         text = f"let pool {name} serve queue {signature.queue}"
         serves = [*(pool.serves or ()), signature.queue]
@@ -615,7 +615,7 @@ def _fix_mismatches(
 def _open_tags(
     fleet: Fleet, exclusive: tuple[str, ...], on_demand: tuple[str, ...]
 ) -> Iterator[Edit]:
-    """Yield the edits that end the exclusive and on-demand use of workers with these tags."""
+    """Yield the edits that let any request use workers with these tags."""
     vocabulary = Vocabulary(fleet)
     for tags, flag, holds in (
         (exclusive, "exclusive", vocabulary.is_exclusive),
@@ -627,7 +627,7 @@ def _open_tags(
 
 
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
-    """Yield the rule of the allow-list that gives these tags to equal builds."""
+    """Yield the allow-list rule that adds these tags to builds of this name."""
     for name in names_of(request)[:1]:
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
         new = rule_for(request, tags)
@@ -635,7 +635,7 @@ def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Ed
 
 
 def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
-    """Return the edit that makes a pool provide tags, or its image if only the image may."""
+    """Return the edit that adds provided tags to a pool, or to its image if only that may."""
     pool = fleet.pools[name]
     vocabulary = Vocabulary(fleet)
     sources = [vocabulary.provided_by(tag)[0] for tag in tags]
@@ -649,7 +649,7 @@ def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
 
 
 def describe(fleet: Fleet, edit: Edit) -> str:
-    """Return an edit in words with its figures."""
+    """Return an edit as a phrase with its figures."""
     if edit.text:
         return edit.text
     old = write_value(fleet, edit.path, value_at(fleet, edit.path))
@@ -663,7 +663,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
 
 
 def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
-    """Return a wait in words."""
+    """Return a wait as a phrase."""
     when = write_time(wait.until) if wait.until else ""
     if wait.runs:
         runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
@@ -681,7 +681,7 @@ def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
 
 
 def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
-    """Yield waits, each planned again; the next runs represent all later events."""
+    """Yield waits, each checked by a plan; a wait for runs is yielded alone."""
     if _is_eased_by_runs(run, key):
         wait = wait_for_runs(run, key, replans)
         if wait is not None:
@@ -691,21 +691,21 @@ def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedE
         replans.is_spent = True
         return
     after = _after_work(run, key, replans)
-    # The next attempt after a shortage may fail again: it is no expectation if a worker is known.
+    # An attempt after a shortage may fail again, so prefer a known end of work.
     found = [after, _after_time(run, key, replans, attempts=after is None)]
     known = [wait for wait in found if wait is not None]
     yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
 
 
 def is_throttled(plan: Plan, key: str) -> bool:
-    """Return whether only a throttle withholds a request's machine: a later run creates it."""
+    """Return whether only a throttle withholds a request's machine, which a later run creates."""
     return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
 
 
 def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
-    """Return whether the coming runs may serve a request.
+    """Return whether the next runs may serve a request.
 
-    Machines boot or are deleted first, or their creation is retried by then.
+    Until then, machines boot or are deleted, or their creation is retried.
     """
     plan, following = run.plan, run.world.time + next_pause(run.fleet)
     blocked = run.unserved[key].blocked if key in run.unserved else ()
@@ -720,7 +720,7 @@ def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
 
 
 def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the first run that serves a request if the machines of every run boot."""
+    """Return the wait until the first run that serves a request, if all new machines boot."""
     while run.number < MOST_RUNS:
         if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
             return None
@@ -735,7 +735,7 @@ def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent |
 
 
 def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the workers whose work ends before a request starts, by the forecast of the plan."""
+    """Return the wait for workers that the forecast expects to end their work; None without."""
     found = run.forecast
     if key in found.untimed:
         found = run.assumed
@@ -750,13 +750,13 @@ def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | N
 
 
 def _all_exist(run: PlannedRun, workers: Iterable[str]) -> bool:
-    """Return whether workers exist now, not only in this plan."""
+    """Return whether the workers exist now and are busy or idle."""
     states = {each.worker: each.state for each in run.plan.workers}
     return all(states.get(name) in ("busy", "idle") for name in workers)
 
 
 def _for_workers(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent:
-    """Return the wait for the busy workers on which a request, and those before it, start."""
+    """Return the wait for the busy workers that first serve this and earlier requests."""
     own = found.workers[key]
     names: dict[str, None] = {}
     for other, worker in found.workers.items():
@@ -778,7 +778,7 @@ def _wait(
 
 
 def _for_limit(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent | None:
-    """Return the wait for work that must end before a limit of a tag or queue admits a request."""
+    """Return the wait for work that ends before a tag or queue limit admits a request, or None."""
     group_of = run.shortfalls.group_of
     stops = {each.path for each in run.unserved[key].blocked} if key in run.unserved else ()
     for use in sorted(run.shortfalls.uses, key=lambda each: str(each.limit.path)):
@@ -791,7 +791,7 @@ def _for_limit(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent | Non
             if use.limit.path in unserved.paths
             for each in unserved.requests
         }
-        # In the order of service.
+        # The keys are in service order.
         before = [*found.not_known][: [*found.not_known].index(key)]
         ahead = sum(each in stopped and group_of[each].id in counted for each in before)
         working = (found.standing.get(name) for name in {*chain(*use.workers)})
@@ -810,9 +810,9 @@ def _for_limit(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent | Non
 def _after_time(
     run: PlannedRun, key: str, replans: Replans, *, attempts: bool
 ) -> AwaitedEvent | None:
-    """Return the first moment at which a constraint of a request expires, proven by a plan.
+    """Return the wait for the first expiry of a constraint that lets a plan serve a request.
 
-    `attempts`: also the moment of the next attempt to create a machine.
+    `attempts`: also wait for the next attempt to create a machine.
     """
     moments = sorted(set(_moments(run, key, attempts=attempts)))
     for moment in islice(moments, MAX_MOMENTS):
@@ -823,11 +823,11 @@ def _after_time(
 
 
 def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]:
-    """Yield the recorded ends of constraints, and the moment when `otherwise` drops a tag."""
+    """Yield the times when a constraint ends or `otherwise` lets the request waive a tag."""
     blocked = run.unserved[key].blocked if key in run.unserved else ()
     yield from (b.until for b in blocked if b.until and (attempts or b.code != "closed"))
     if attempts and run.world.attempts:
-        # A version with more tags may boot again.
+        # A stopped image version with more tags may boot again.
         choices = choose_images(run.fleet, run.world).values()
         yield from (each.until for each in choices if each.until)
     found, signature = run.find(key), run.signatures.get(key)
@@ -840,7 +840,7 @@ def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]
 
 
 def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | None:
-    """Return the world after a wait."""
+    """Return the world after a wait; None if no plan is left."""
     later: PlannedRun | None = run
     for _ in range(wait.runs):
         later = replans.run_after(later) if later else None
@@ -854,7 +854,7 @@ def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | No
 def _run_after_wait(
     run: PlannedRun, key: str, wait: AwaitedEvent, replans: Replans
 ) -> PlannedRun | None:
-    """Return the run after a wait that serves a request; None: it still waits."""
+    """Return the run after a wait if it serves the request; None otherwise."""
     if (seen := awaited(run, wait, replans)) is None:
         return None
     plan = replans.plan(run.fleet, seen, of=("wait", wait))

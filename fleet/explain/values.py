@@ -1,4 +1,4 @@
-"""Values of `fleet explain`: a headline, facts, reasons with their places, next steps."""
+"""Values of `fleet explain`: a headline, facts, reasons with file positions, and next steps."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from fleet.tagrules.sources import Enforcer
 
 
 class ExplainedReason(Value):
-    """One reason, the key of fleet.yaml that decides it, its enforcer and the person to ask."""
+    """A reason, the key of fleet.yaml that decides it, its enforcer and the person to ask."""
 
     because: str
     path: Path = ()
@@ -21,43 +21,43 @@ class ExplainedReason(Value):
 
 
 class AwaitedEvent(Value):
-    """The awaited event or moment."""
+    """The runs, workers or time that a request waits for."""
 
     runs: int = 0
-    """Runs of fleet apply from now, each with its machines up."""
+    """Number of future runs of `fleet apply` if each run's new machines boot."""
     workers: tuple[str, ...] = ()
-    """Busy workers whose work has to end."""
+    """Busy workers whose work has to end first."""
     until: Moment | None = None
-    """The expected moment; None: the end of the work is unknown."""
+    """The expected time; None if the end of the work is unknown."""
     start: Moment | None = None
-    """The expected start of the request on the awaited worker."""
+    """The expected start of the request after the wait; None if unknown."""
     assumed: Moment | None = None
-    """The moment if work of unknown duration takes an hour; None: the durations are known."""
+    """The time if work of unknown duration takes an hour; None if all durations are known."""
 
 
 class KeyChange(Value):
-    """One key of fleet.yaml and its new value."""
+    """A key of fleet.yaml with its old and new value."""
 
     path: Path
     old: str
     new: str
     yaml: str
-    """YAML to merge into the file: from its top, or within the entry of a list."""
+    """YAML to merge into fleet.yaml: from the top level, or into an entry of a list."""
     place: str = ""
 
 
 class Suggestion(Value):
-    """A way to get a request served: edits of fleet.yaml, a wait, or both."""
+    """Edits of fleet.yaml, a wait, or both, that get a request served."""
 
     sentence: str
     changes: tuple[KeyChange, ...] = ()
     asks: tuple[str, ...] = ()
-    """Tags that the request would have to require too."""
+    """Additional tags that the request would have to require."""
     wait: AwaitedEvent | None = None
     harms: tuple[str, ...] = ()
-    """Requests that are served now and would wait after the change."""
+    """Requests that are served now but would wait after the change."""
     lifts_limit: bool = False
-    """The change raises a limit or a budget that the team set itself: the last choice."""
+    """True for a last choice, which raises a limit or budget that the team set itself."""
 
 
 class Explanation(Value):
@@ -70,19 +70,19 @@ class Explanation(Value):
     reasons: tuple[ExplainedReason, ...] = ()
     next_steps: tuple[str, ...] = ()
     expected: Moment | None = None
-    """The expected start of a request; None: unknown."""
+    """The expected start of a request; None if unknown."""
     assumed: Moment | None = None
-    """The start if work of unknown duration took an hour, if only that is unknown."""
+    """The start if work of unknown duration takes an hour; None unless only that is unknown."""
     never: bool = False
-    """No worker of this fleet can ever run the request."""
+    """True if no worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()
-    """Ways to get a request served, each verified by a plan, the smallest first."""
+    """Suggestions that get the request served, each checked by a plan, smallest first."""
     places: tuple[PlaceFacts, ...] = ()
-    """New machines that could run a request, now or with an additional rule of the allow-list."""
+    """New machines that could run the request, now or with an additional allow-list rule."""
     currency: str = ""
-    """Currency of the costs."""
+    """Currency of the costs in `places`."""
     like: str = ""
-    """The first request of the same outcome, which has the suggestions."""
+    """The first request with the same outcome, which has the suggestions."""
 
 
 class Matches(Value):
@@ -94,16 +94,16 @@ class Matches(Value):
 
 
 class OutcomeGroup(Value):
-    """Requests of one signature with the same outcome, in the order of service."""
+    """Requests of one signature with the same outcome, in service order."""
 
     signature: str
     queue: str
     required: tuple[str, ...]
     priority: int
     verdict: str
-    """Their outcome in words."""
+    """The outcome in words."""
     requests: tuple[Explanation, ...]
-    """One explanation each; only the first has suggestions, the others name it in `like`."""
+    """An explanation per request; later ones have no suggestions but name the first in `like`."""
 
 
 class Everything(Value):
@@ -114,7 +114,7 @@ class Everything(Value):
 
 
 class EachRequest(Value):
-    """The same for programs: one explanation per request."""
+    """The result of `fleet explain request --all` without groups, for programs."""
 
     fleet: str
     requests: tuple[Explanation, ...]

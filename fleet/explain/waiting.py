@@ -23,59 +23,59 @@ from fleet.tagrules.names import package_of
 
 MOST_EXPLAINED = 200
 LONG_SECONDS = 3600
-"""A request waits long after this time if no fitting pool has a `target_wait`."""
+"""Seconds of a long wait if no fitting pool has a `target_wait`."""
 _MAX_WORK = 5_000
-"""Maximum requests and workers over all plans of the searches: one or two seconds."""
+"""Maximum requests and workers in all plans of the searches: one or two seconds of work."""
 
 
 class WaitingRequest(NamedTuple):
-    """One request: start of its wait, expected start, and build."""
+    """A request with the start of its wait, its expected start, and its package."""
 
     key: str
     since: datetime | None
     start: datetime | None
     package: str = ""
     assumed: datetime | None = None
-    """The start by assumed durations, if no better estimate is known."""
+    """The start by assumed durations; None if a better estimate is known."""
 
 
 class WaitingGroup(NamedTuple):
-    """Requests of one signature with the same outcome, in the order of service."""
+    """Requests of one signature with the same outcome, in service order."""
 
     signature: Signature
     verdict: str
-    """Their outcome in words."""
+    """The outcome in words."""
     is_served: bool
-    """They have a worker, or one is being created."""
+    """True if the requests have a worker, or a machine is being created."""
     path: Path
-    """The deciding key of fleet.yaml; empty if there is no such key."""
+    """The key of fleet.yaml that decides the outcome; empty if no key does."""
     long_seconds: int
-    """Seconds after which they wait long: `target_wait`, or an hour."""
+    """Seconds of a long wait: the smallest `target_wait`, or an hour."""
     requests: tuple[WaitingRequest, ...]
 
     @property
     def since(self) -> datetime | None:
-        """Return the start of the oldest wait; None if unknown."""
+        """Return the start of the longest wait; None if unknown."""
         return min((r.since for r in self.requests if r.since is not None), default=None)
 
     def is_long(self, request: WaitingRequest, now: datetime) -> bool:
-        """Return whether a request waits longer than `long_seconds`."""
+        """Return whether a request has waited longer than `long_seconds`."""
         return request.since is not None and now - request.since > timedelta(
             seconds=self.long_seconds
         )
 
 
 class WaitingExplanations(NamedTuple):
-    """All waiting requests, and the explanations of some of them."""
+    """All waiting requests, and explanations of some of them."""
 
     groups: tuple[WaitingGroup, ...] = ()
-    """Groups without a worker first, then by priority and number."""
+    """Groups without a worker first, then by priority and number of requests."""
     explained: Mapping[str, Explanation] = {}
-    """By request: the first of each group without a worker, and the longest waits."""
+    """Request to explanation: the first request per group without a worker, and longest waits."""
 
 
 def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
-    """Return the waiting requests; explain at most `most`, half as examples of their group."""
+    """Return the waiting requests; explain at most `most`, half of them as group examples."""
     groups = sorted(
         (_group(case, *each) for each in by_outcome(case)),
         key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),
@@ -99,7 +99,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
 
 
 def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
-    """Return a group whose explained requests have the starts of their own explanations."""
+    """Return the group with the expected starts of the explanations."""
     answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(
         each if answer is None else each._replace(start=answer.expected, assumed=answer.assumed)
@@ -131,14 +131,14 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
 
 
 def _long_seconds(fleet: Fleet, signature: Signature) -> int:
-    """Return the seconds after which a request waits long."""
+    """Return the seconds after which a wait of the signature's requests is long."""
     pools = (fleet.pools.get(name) for name in signature.pools)
     targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
     return min((target for target in targets if target is not None), default=LONG_SECONDS)
 
 
 def _explain_firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
-    """Yield the explanation of the first of each group, with suggestions if time allows."""
+    """Yield an explanation of each group's first request, with suggestions if plans are left."""
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
     replans = Replans(min(MOST_REPLANS, _MAX_WORK // (size + 1)))
     for number, group in enumerate(groups):

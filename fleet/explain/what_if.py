@@ -1,7 +1,7 @@
-"""Edit a fleet.yaml as a value, and plan again, also for a later world.
+"""Edit a fleet.yaml in memory, and plan again, also for a later world.
 
-An edit names a path and its new value; some figures may be raised step by step. This module does
-not depend on the reason of an edit.
+An edit has a path and a new value; some figures can be raised in steps. This module does not
+depend on the purpose of an edit.
 """
 
 import json
@@ -41,28 +41,28 @@ _CENT = Decimal("0.01")
 
 
 REMOVED = object()
-"""The new value of a removed key."""
+"""The new value of a key that an edit removes."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One key of fleet.yaml with another value."""
+    """A key of fleet.yaml with a new value."""
 
     path: Path
     new: object
     count: int = 1
-    """Number of edits as a user counts them: two tags in one list are two."""
+    """Number of edits that a user would count: two tags in one list are two edits."""
     rank: int = 0
-    """The order among equally few edits."""
+    """Order among sets with the same number of edits, lowest first."""
     text: str = ""
-    """The edit in words; empty if path and values suffice."""
+    """The edit as a phrase; empty if path and values are enough."""
     least: object = None
-    """Initial value of a figure that may be raised step by step."""
+    """Initial value of a figure that can be raised in steps; None for other values."""
     steps: int = 0
-    """Number of steps by which it was raised."""
+    """Number of steps by which the figure was raised."""
 
     def turned(self, steps: int) -> "Edit":
-        """Return this edit with its figure raised by a number of steps."""
+        """Return this edit with its figure raised by a number of steps from the start."""
         return replace(self, new=_raise_limit(self.least, steps), steps=steps)
 
 
@@ -80,7 +80,7 @@ def _raise_limit(least: object, steps: int) -> object:
 
 
 def is_figure(fleet: Fleet, path: Path) -> bool:
-    """Return whether a path names a number or an amount of money."""
+    """Return whether the value at a path is a number or an amount of money."""
     value = value_at(fleet, path)
     return not isinstance(value, bool) and isinstance(value, int | Money)
 
@@ -88,7 +88,7 @@ def is_figure(fleet: Fleet, path: Path) -> bool:
 def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
     """Return the edit that raises a figure by at least an amount; None if impossible.
 
-    An amount for money is in the currency of the file.
+    An amount of money is in the currency of fleet.yaml (`money.currency`).
     """
     old = value_at(fleet, path)
     if not is_figure(fleet, path):
@@ -109,7 +109,7 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
-    """Return the fleet with these edits."""
+    """Return the fleet after these edits."""
     for edit in edits:
         fleet = _replace_at(fleet, edit.path, edit.new)
     return fleet
@@ -151,7 +151,7 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
 
 
 def figures_at(fleet: Fleet, path: Path) -> list[Path]:
-    """Return the figures at a path: itself, or those that are set directly below it."""
+    """Return the path itself if it has a figure, or the paths of figures directly below it."""
     value = value_at(fleet, path)
     if isinstance(value, ConfigSection):
         below = [(*path, name) for name in type(value).model_fields]
@@ -160,7 +160,7 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 
 
 def _pattern_at(fleet: Fleet, path: Path) -> str:
-    """Return the pattern by which fleet.yaml writes a value; empty for a plain value."""
+    """Return the pattern in which fleet.yaml writes a value, such as a percentage; or empty."""
     section = value_at(fleet, path[:-1])
     if isinstance(section, ConfigSection):
         field = type(section).model_fields[str(path[-1])]
@@ -181,7 +181,7 @@ def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of 
 
 
 def write_value(fleet: Fleet, path: Path, value: object) -> str:
-    """Format a value as fleet.yaml writes it at a path, on one line."""
+    """Format a value in one line, as fleet.yaml writes it at a path."""
     pattern = _pattern_at(fleet, path)
     if isinstance(value, int | Money) and pattern:
         return written(value, pattern)
@@ -201,7 +201,7 @@ def _write(value: object) -> str:
 
 
 def write_yaml(fleet: Fleet, edit: Edit) -> str:
-    """Return the YAML of an edit: from the top of the file, or within the entry of a list."""
+    """Return an edit as YAML, from the top level or for an entry of a list; empty if removed."""
     if edit.new is REMOVED:
         return ""
     text = write_value(fleet, edit.path, edit.new)
@@ -224,30 +224,30 @@ def _key(step: str) -> str:
 
 
 REQUEST = ("request",)
-"""The path of an edit of the request itself: its additional tags."""
+"""The path of an edit that adds tags to the request itself."""
 
 MOST_PLANS = 10
-"""Maximum plans for one request: all suggestions and their combinations together."""
+"""Maximum number of plans for one request, over all suggestions and combinations."""
 MOST_SHOWN = 4
 _WORK = 300
-"""Work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10 pools, or
-with more. `fleet explain request` then takes 1.2 to 2 times as long as `fleet plan`."""
+"""Maximum work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10 or
+more pools. `fleet explain request` then takes 1.2 to 2 times as long as `fleet plan`."""
 _REQUESTS_EACH = 8
-"""Waiting requests that take as long to plan as a pair of unserved requests and a pool."""
+"""Number of waiting requests that take as long to plan as one blocked (requests, pool) pair."""
 
 
 def is_served(plan: Plan, key: str) -> bool:
-    """Return whether a plan has a worker, existing or new, for a request."""
+    """Return whether a plan assigns an existing or new worker to a request."""
     return any(key in s.by_worker or key in s.by_create for s in plan.signatures)
 
 
 def served_by(signature: Signature) -> tuple[str, ...]:
-    """Return the requests of a signature that have a worker, existing or new."""
+    """Return the requests of a signature that have an existing or new worker."""
     return (*signature.by_worker, *signature.by_create)
 
 
 def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
-    """Return fleet and world with these edits; an edit may be of the request itself."""
+    """Return fleet and world after these edits; the path REQUEST edits the request `key`."""
     every = tuple(edits)
     for edit in every:
         if edit.path == REQUEST and isinstance(edit.new, tuple):
@@ -277,18 +277,18 @@ def _require_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of fleet apply: its world and plan; number 0 is the explained one."""
+    """A run of `fleet apply` with its world and plan; number 0 is the explained run."""
 
     fleet: Fleet
     world: World
     plan: Plan
     number: int = 0
     of: Hashable = ()
-    """Distinguishes the runs of different fleet.yaml."""
+    """Distinguishes runs with different fleet.yaml."""
 
     @cached_property
     def requests(self) -> dict[str, tuple[Request, Demand]]:
-        """Return each waiting request by `queue/id`, with its demand."""
+        """Map `queue/id` to each waiting request and its queue's demand."""
         return {
             f"{queue}/{request.id}": (request, demand)
             for queue, demand in self.world.demands()
@@ -297,41 +297,41 @@ class PlannedRun:
 
     @cached_property
     def unserved(self) -> dict[str, Unserved]:
-        """Return the entry of the plan of each unserved request."""
+        """Map each unserved request to its entry in the plan."""
         return {key: each for each in self.plan.unserved for key in each.requests}
 
     @cached_property
     def decider(self) -> FitDecider:
-        """Return the decisions on every pair of a request and a pool."""
+        """Return the object that decides whether a pool fits a request."""
         return FitDecider(self.fleet, self.world)
 
     @cached_property
     def shortfalls(self) -> Shortfalls:
-        """Return the shortfalls of limits."""
+        """Return the object that calculates by how much limits must rise."""
         return Shortfalls(self.fleet, self.world, self.plan)
 
     @cached_property
     def signatures(self) -> dict[str, Signature]:
-        """Return the signature of each waiting request."""
+        """Map each waiting request to its signature."""
         return {key: each for each in self.plan.signatures for key in each.requests}
 
     def find(self, key: str) -> tuple[Request, Demand] | None:
-        """Return the request of this name, and its demand; for a name `queue/id#n`, the group."""
+        """Return the request with this key and its demand; for `queue/id#n`, the whole group."""
         return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Return the expected start of each request if no run follows this one."""
+        """Return the expected start of each request if no later run changes anything."""
         return forecast(self.fleet, self.world, self.plan)
 
     @cached_property
     def assumed(self) -> Forecast:
-        """Return the forecast with the usual duration for work of unknown duration."""
+        """Return the forecast that uses the usual duration if a duration is unknown."""
         return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
 
 
 def count_plans(plan: Plan) -> int:
-    """Return the number of further plans that explaining one request may take."""
+    """Return the maximum number of plans that the explanation of one request may use."""
     pairs = sum(len(unserved.blocked) for unserved in plan.unserved)
     waiting = sum(signature.count for signature in plan.signatures)
     return max(1, min(MOST_PLANS, _WORK // (1 + pairs + waiting // _REQUESTS_EACH)))
@@ -340,17 +340,17 @@ def count_plans(plan: Plan) -> int:
 class Replans:
     """Makes a limited number of plans of edited fleets and later worlds.
 
-    A plan with a key (`of`) is made once and shared by all requests.
+    A plan with a cache key (`of`) is made once and shared by all requests.
     """
 
     def __init__(self, most: int = MOST_PLANS) -> None:
         self.left = most
-        """Number of further plans."""
+        """Number of plans left."""
         self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}
         self._runs: dict[Hashable, PlannedRun] = {}
         self.is_spent = False
-        """Whether a search stopped at the limit."""
+        """True if a search stopped because no plan was left."""
 
     @contextmanager
     def share(self, most: int, *, most_shown: int = MOST_SHOWN) -> Iterator["Replans"]:
@@ -362,7 +362,7 @@ class Replans:
         self.left -= given - shared.left
 
     def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
-        """Return the plan; None at the limit."""
+        """Return the plan; None if no plan is left."""
         if of is not None and of in self._known:
             return self._known[of]
         if self.left <= 0:
@@ -375,13 +375,13 @@ class Replans:
         return plan
 
     def run_after(self, run: PlannedRun) -> PlannedRun | None:
-        """Return the next run, with this one's machines up; None at the limit."""
+        """Return the next run, after this run's machines have booted; None if no plan is left."""
         name = (run.number + 1, run.of)
         if name not in self._runs:
             if self.left <= 0:
                 self.is_spent = True
                 return None
-            # Requests still wait for the workers that were created for them.
+            # Queues have not yet assigned the requests of the new workers.
             then = run.world.time + next_pause(run.fleet)
             world = apply_plan(run.fleet, run.world, run.plan, then)
             plan = self.plan(run.fleet, world)

@@ -1,4 +1,4 @@
-"""Facts and cost of a worker, and the reason why it is kept or deleted."""
+"""The facts and cost of a worker, and the reason why it is kept or deleted."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from fleet.words import answers
 
 
 def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
-    """Return the known facts of each worker."""
+    """Map each worker to its known facts."""
     inventory = take_inventory(fleet, world)
     held = {each.unit.name: each for each in holdings(fleet, world, inventory) if each.unit}
     return {
@@ -61,7 +61,7 @@ def _facts(
 
 
 def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
-    """Return the machine type by the pool; None if the pool does not have the type."""
+    """Return the machine type from the pool; None if the pool does not have this type."""
     pool = fleet.pools.get(unit.pool)
     if unit.machine is None or not isinstance(pool, Pool):
         return None
@@ -71,14 +71,14 @@ def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
 def _cost(
     fleet: Fleet, world: World, held: BilledMachine | None, since: datetime | None, *, work: bool
 ) -> Decimal | None:
-    """Return the cost of a machine, or of the work on it, since a moment; None: unknown."""
+    """Return the cost of a machine, or of the work on it, since a time; None if unknown."""
     if held is None or held.tariff is None or since is None or since > world.time:
         return None
     return cost_of_span(fleet, held.tariff, held.created_at, (since, world.time), work=work)
 
 
 def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
-    """Return why a worker is kept or deleted; None for an unknown worker."""
+    """Explain why a worker is kept or deleted; None if the worker is unknown."""
     verdict = next((worker for worker in plan.workers if worker.worker == name), None)
     if verdict is None:
         return None
@@ -112,7 +112,7 @@ def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[s
 
 
 def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
-    """Return the facts of a worker that limit its life."""
+    """Return the facts of a worker that decide how long it is kept."""
     pool, inventory = fleet.pools.get(verdict.pool), take_inventory(fleet, world)
     for unit in inventory[verdict.pool].units if verdict.pool in inventory else ():
         if unit.name == verdict.worker:
@@ -121,7 +121,7 @@ def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
 
 
 def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[ExplainedReason]:
-    """Yield the moments at which a clock changes the decision on a worker."""
+    """Yield the times at which the decision to keep a worker changes."""
     pool = fleet.pools.get(verdict.pool)
     if not isinstance(pool, Pool) or verdict.verdict != "keep" or verdict.inactive:
         return
