@@ -1,4 +1,4 @@
-"""The words of every surface: sentences of decisions, and figures in text.
+"""Sentences and formatted figures that every output of fleet uses.
 
-The planner and explain fill `because` and `message` from here, so this room is below them.
+The planner and explain fill `because` and `message` with them, so this package imports neither.
 """

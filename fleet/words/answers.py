@@ -1,4 +1,4 @@
-"""Sentences of explanations: why a request waits, and a pool or worker is as it is."""
+"""Sentences of `fleet explain`: why a request waits, and why a pool or worker has its state."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,13 +21,13 @@ _VERBS = {"keep": "stays", "create": "is created", "drain": "drains", "delete": 
 
 
 def describe_wait(request: str, reason: str, *, never: bool) -> str:
-    """Explain why a request waits; `never`: no worker can run it."""
+    """Explain why a request waits; `never` adds that no worker can ever run it."""
     hopeless = "no worker of this fleet can ever run it: " if never else ""
     return f"request {request} waits: {hopeless}{reason}"
 
 
 def describe_unservable(requests: str, reason: str) -> str:
-    """Explain why no worker can run some requests."""
+    """Explain why no worker can ever run some requests."""
     return f"no worker of this fleet can ever run {requests}: {reason}"
 
 
@@ -37,12 +37,12 @@ def describe_unknown_start(reason: str) -> str:
 
 
 def explain_unseen_worker(worker: str) -> str:
-    """State the worker that a request is next for."""
+    """State that the next worker of a request is not listed now."""
     return f"worker {worker}, which runs it next, is currently not listed"
 
 
 def explain_sampled_turn(seconds: int) -> str:
-    """State when a request would start if the listed requests were the whole queue."""
+    """State when a request would start if its queue had only the listed requests."""
     return (
         f"after the listed requests it would start in {write_duration(seconds)}, but its queue "
         "was only partly read, and other requests may come first"
@@ -50,12 +50,12 @@ def explain_sampled_turn(seconds: int) -> str:
 
 
 def explain_ruled_tag(tag: str, rule: str, origin: str) -> str:
-    """State the rule that adds a tag to a ticket, and its origin."""
+    """State the rule that adds a tag to a ticket, and why the rule applies."""
     return f"asks for {tag} by {rule}: {origin}"
 
 
 def explain_stored_tag(tag: str, name: str, queue: str) -> str:
-    """Explain why a request keeps a tag that its queue stored."""
+    """Explain that a request keeps a tag despite `otherwise`, because its queue stored it."""
     return (
         f"otherwise.drop of tag {name} has no effect: queue {queue} stored "
         f"{tag} with the request and assigns it only to workers that provide {tag}"
@@ -63,7 +63,7 @@ def explain_stored_tag(tag: str, name: str, queue: str) -> str:
 
 
 def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -> str:
-    """State when a request may run without a tag, and whether it may now."""
+    """State since or from when a request may run without a tag."""
     at = write_time(until)
     if waived:
         return f"waited {after} for {tag}: may run without {tag} since {at}"
@@ -71,7 +71,7 @@ def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -
 
 
 def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) -> str:
-    """Explain why a rule for another task does not apply."""
+    """Explain that a rule matches a name, but is for another task."""
     return (
         f"pattern {pattern!r} matches {name}, but the rule is for task "
         f"{ruled}, not for {task or 'a request without a task'}"
@@ -79,50 +79,50 @@ def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) ->
 
 
 def describe_enforcement(tag: str, claim: str, by: str, queue: str, reason: str) -> str:
-    """State the enforcer of a tag, or of a limit on it, at a queue."""
+    """State the enforcer of a tag, of its exclusivity or of its limit at a queue."""
     what = "" if claim == "tag" else f" {claim},"
     return f"{tag}:{what} {by} at {queue}: {reason}"
 
 
 def describe_pool_size(pool: str, wanted: int, most: int, reason: str) -> str:
-    """State the number of machines that a pool wants, and why."""
+    """State the number of machines that a pool should have, and why."""
     return f"pool {pool} wants {write_count(wanted, 'machine')} (max {most}): {reason}"
 
 
 def explain_lost(fewer: int, lost: Sequence[str]) -> str:
-    """State the requests that would wait with fewer machines."""
+    """Name the requests that would wait with `fewer` machines."""
     many = "1 request that is" if len(lost) == 1 else f"{len(lost)} requests that are"
     named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
     return f"not {fewer}: with workers.max {fewer}, {many} served now would wait: {named}"
 
 
 def explain_least(fewer: int, least: int) -> str:
-    """State the minimum of a pool."""
+    """State that `workers.min` forbids `fewer` machines."""
     return f"not {fewer}: workers.min is {least}"
 
 
 def explain_leaving(fewer: int) -> str:
-    """Explain why a pool has no machine that could be left out."""
+    """State that fewer machines are impossible, because all are already being removed."""
     return f"not {fewer}: its machines are already drained or deleted"
 
 
 def explain_kept(fewer: int, worker: str, reason: str) -> str:
-    """State the worker that is kept although no request needs it."""
+    """State why a worker is kept although no additional request would wait without it."""
     return f"not {fewer}, although no more requests would wait: {worker}: {reason}"
 
 
 def explain_stopped(more: int, waiting: int, reason: str) -> str:
-    """Explain why requests that fit a pool get no further machine there."""
+    """Explain why a pool gets no additional machine although fitting requests wait."""
     return f"not {more}, although {count_waiting(waiting)} that would fit: {reason}"
 
 
 def explain_blind(more: int, reason: str) -> str:
-    """State the unknown fact that keeps a pool from creating machines."""
+    """State the unknown fact that stops a pool from creating an additional machine."""
     return f"not {more}: {reason}"
 
 
 def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
-    """Explain that another machine would be idle; `full`: the maximum that it would exceed."""
+    """Explain that an additional machine would be idle; `full`: the maximum it would exceed."""
     limit = "" if full is None else f"workers.max is {full}, and "
     price = f" at {cost}" if cost else ""
     known = "request" if sure else "known request"
@@ -130,14 +130,14 @@ def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
 
 
 def count_waiting(count: int) -> str:
-    """Return the number of waiting requests with the verb."""
+    """Return "1 request waits" or "3 requests wait"."""
     return "1 request waits" if count == 1 else f"{count} requests wait"
 
 
 def explain_group(
     queue: str, count: int, priority: int, required: Sequence[str], served: tuple[int, int]
 ) -> str:
-    """State the requests of a signature, and those served by existing and by new machines."""
+    """State the number of equal requests, and how many existing and new machines serve."""
     used, made = served
     return (
         f"queue {queue}: {count_waiting(count)} with priority "
@@ -149,18 +149,18 @@ def explain_group(
 def describe_worker(
     worker: str, verdict: Literal["keep", "create", "drain", "delete"], reason: str, *, held: bool
 ) -> str:
-    """State the decision on a worker, and why; `held`: a guard withholds it."""
+    """State the decision on a worker, and why; `held`: a guard withholds the action."""
     suffix = " (withheld by a guard in this run)" if held else ""
     return f"worker {worker} {_VERBS[verdict]}: {reason}{suffix}"
 
 
 def explain_boot(up: datetime, failed: datetime) -> str:
-    """State when a machine is expected up, and when it counts as failed."""
+    """State when a machine should have booted, and when its boot counts as failed."""
     return f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
 
 
 def explain_idle_end(key: str, stated: str, over: datetime, *, past: bool) -> str:
-    """State when the idle time of a worker reaches its limit."""
+    """State when an idle worker reaches the idle limit `key`."""
     tense = "was" if past else "is"
     return f"{key} ({stated}) {tense} reached at {write_time(over)}; then deleted unless needed"
 
@@ -171,23 +171,23 @@ def explain_age_end(key: str, stated: str, end: datetime) -> str:
 
 
 def explain_uses_end(most: int, uses: int | None) -> str:
-    """State after how many requests a worker is deleted; None: its uses are unknown."""
+    """State the maximum and finished number of requests of a worker; None if unknown."""
     finished = "unknown" if uses is None else uses
     return f"deleted after {write_count(most, 'request')}; finished so far: {finished}"
 
 
 def explain_work_end(end: datetime) -> str:
-    """State the expected end of the work of a worker."""
+    """State the expected end of a worker's work."""
     return f"expected end of its work: {write_time(end)}"
 
 
 def explain_dropped(tag: str) -> str:
-    """Explain why a request may run without a tag."""
+    """Explain that a request has waited long enough to run without a tag."""
     return f"waited longer than `otherwise.after` of tag {tag}, so it may run without it"
 
 
 def explain_tag_rule(tag: str, rule: str) -> str:
-    """State the rule that gives a tag."""
+    """State the rule that adds a tag."""
     return f"{tag} by {rule}"
 
 
@@ -198,7 +198,7 @@ LIST_TAGS = "`fleet tags list` has all tags"
 
 
 def describe_image(name: str, pools: Sequence[str], *, is_declared: bool) -> str:
-    """Return the pools that boot an image."""
+    """Name the pools that boot an image."""
     if not is_declared:
         return f"image {name} is not in fleet.yaml"
     boots = f"pools that boot it: {listed(pools)}" if pools else "no pool boots it"
@@ -206,27 +206,27 @@ def describe_image(name: str, pools: Sequence[str], *, is_declared: bool) -> str
 
 
 def describe_tag(name: str, pools: Sequence[str]) -> str:
-    """Return the pools that provide a tag."""
+    """Name the pools that provide a tag."""
     return f"tag {name}: {f'provided by {listed(pools)}' if pools else 'no pool provides it'}"
 
 
 def describe_trouble(pool: str, said: str) -> str:
-    """Return the problem of an image in a pool."""
+    """State a problem with the image of a pool."""
     return f"pool {pool}: {said}"
 
 
 def describe_asking(requests: str, count: int) -> str:
-    """Return the number of waiting requests that ask for a tag."""
+    """State the number of waiting requests that require a tag."""
     return f"{requests} {'asks' if count == 1 else 'ask'} for it"
 
 
 def describe_rule(key: str, match: str, only: str, asked: str) -> str:
-    """Return the builds that a rule of the allow-list matches, and the tags that they get."""
+    """State the builds that an allow-list rule matches, and the tags that the builds get."""
     return f"rule {key}: builds{only} that match {match} get {asked}"
 
 
 def describe_check(name: str) -> str:
-    """Return the command that applies a rule."""
+    """State that a name is a rule of `fleet validate`."""
     return f"rule {name} of `fleet validate`"
 
 
@@ -234,5 +234,5 @@ LAST_CHOICE = "; last choice: this raises a limit that your team set itself"
 
 
 def count_matches(name: str, count: int) -> str:
-    """Return the number of objects with a name."""
+    """State the number of objects that have a name."""
     return f"{name} names {count:,} objects"

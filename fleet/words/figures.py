@@ -31,7 +31,7 @@ from fleet.schema.units import write_count, write_duration, write_time
 many, time = write_count, write_time
 
 UNKNOWN = "unknown"
-"""Shown in place of an unreadable figure: never a zero."""
+"""Shown instead of an unknown figure, which must never look like a zero."""
 
 WHOLE = "The whole plan, including actions that are due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
@@ -45,23 +45,23 @@ REMARKS_HEADING = "Remarks on readings"
 
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
-    """Return amounts of money with the places that the finest amount needs, at least two."""
+    """Format amounts of money with the decimals that the finest amount needs, at least two."""
     known = iter(money.rates([each for each in amounts if each is not None], sign=sign))
     return [UNKNOWN if amount is None else next(known) for amount in amounts]
 
 
 def rate(amount: Decimal | None, *, sign: bool = False) -> str:
-    """Return one amount of money with two to four places."""
+    """Format an amount of money with two to four decimals."""
     return rates([amount], sign=sign)[0]
 
 
 def hourly(amount: Decimal | None, *, sign: bool = False) -> str:
-    """Return a cost per hour with four places, so that a column of them aligns."""
+    """Format a cost per hour with four decimals, so that the figures of a column align."""
     return UNKNOWN if amount is None else format(amount, "+,.4f" if sign else ",.4f")
 
 
 def totals(amounts: Sequence[Decimal | None]) -> list[str]:
-    """Return sums of money to the cent; to four places if cents hide one or a difference."""
+    """Format sums of money with two decimals, or with four if two hide an amount or difference."""
     known = {each for each in amounts if each}
     in_cents = {each: cents(each) for each in known}
     hides = any(abs(each) < _MIN_IN_CENTS for each in known)
@@ -70,35 +70,35 @@ def totals(amounts: Sequence[Decimal | None]) -> list[str]:
 
 
 def cents(amount: Decimal | None) -> str:
-    """Return an amount of money to the cent."""
+    """Format an amount of money with two decimals."""
     return UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
 def amount(figure: Figure | None) -> str:
-    """Return an amount of a budget with two places, without separators; `unknown` without one."""
+    """Format an amount of a budget with two decimals and no separators; None is `unknown`."""
     known = amount_of(figure)
     return UNKNOWN if known is None else f"{known:.2f}"
 
 
 _MIN_IN_CENTS = Decimal("0.1")
-"""Minimum amount at which cents distinguish two costs of a build."""
+"""Amount below which a cost is shown with more than two decimals."""
 
 
 def bill(amount: Decimal | None) -> str:
-    """Return the cost of a build or of machines: to the cent, a small one to four places."""
+    """Format the cost of a build or of machines: two decimals, or up to four if it is small."""
     if amount is None or abs(amount) >= _MIN_IN_CENTS:
         return cents(amount)
     return rate(amount.quantize(Decimal("0.0001")))
 
 
 def place(each: PlaceFacts) -> str:
-    """Return the name of a place: its machine type, market and pool."""
+    """Return a place as text: its machine type, market (unless on-demand) and pool."""
     market = "" if each.market == "on-demand" else f" ({each.market})"
     return f"{each.type}{market} of pool {each.pool}"
 
 
 def place_note(each: PlaceFacts) -> str:
-    """Return the constraint that keeps a build from a place; empty without one."""
+    """Return why a build may not use a place, such as its deadline; empty if it may."""
     notes = []
     if each.is_late:
         whose = "its own deadline" if each.own_deadline else "the deadline"
@@ -109,7 +109,7 @@ def place_note(each: PlaceFacts) -> str:
 
 
 def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
-    """Yield the required edit for each pool that is in time but needs a rule of the allow-list."""
+    """Yield, per pool that is only missing an allow-list rule, the edit that adds the rule."""
     asking = {each.pool: each for each in places if each.asks and not each.is_late}
     for pool, each in asking.items():
         later = " for later builds (the queue stored the tags of this one)"
@@ -120,7 +120,7 @@ def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
 def before_after(
     before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
 ) -> str:
-    """Return the total cost per hour before and after, once if equal."""
+    """Format the cost per hour before and after a change; an equal cost appears once."""
     if before is None and after is None:
         return UNKNOWN
     first, second = totals([before, after])
@@ -129,13 +129,13 @@ def before_after(
 
 
 def market(inputs: WorkerInputs) -> str:
-    """Return the market of a machine, to follow its type; empty for on-demand."""
+    """Return the market in parentheses, to follow the machine type; empty for on-demand."""
     name = market_of(inputs)
     return "" if name == "on-demand" else f" ({name})"
 
 
 def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
-    """Return the cost per hour before and after a plan, as far as known."""
+    """Format the cost per hour before and after a plan; "at least" if partly unknown."""
     if plan.is_cost_known:
         return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
     if not plan.cost_before and not plan.cost_after:
@@ -145,12 +145,12 @@ def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
 
 
 def figure(count: int | None) -> str:
-    """Return a count, or `unknown`."""
+    """Format a count; None is `unknown`."""
     return UNKNOWN if count is None else str(count)
 
 
 def size_of(facts: WorkerFacts) -> str:
-    """Return the size of a machine; empty if unknown."""
+    """Format the cores, memory, disk and swap of a machine; empty if all are unknown."""
     parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
     sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
     parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
@@ -160,12 +160,12 @@ def size_of(facts: WorkerFacts) -> str:
 
 
 def state(worker: WorkerVerdict) -> str:
-    """Return the state of a worker; unknown if no registry lists it."""
+    """Return the state of a worker; `unknown` if no registry lists the worker."""
     return UNKNOWN if worker.state in ("assumed", "unknown") else worker.state
 
 
 def duration(length: timedelta) -> str:
-    """Return a length of time in its two largest units, for instance 1 h 20 min."""
+    """Format a duration in its two largest units, for instance "1 h 20 min"."""
     seconds = max(0, int(length.total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes == 0:
@@ -178,7 +178,7 @@ def duration(length: timedelta) -> str:
 
 
 def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | None]) -> str:
-    """Return the expected starts of requests; without known durations, the assumed ones."""
+    """Format the expected starts of requests, or the assumed starts if no start is expected."""
     known = sorted(filter(None, expected)) or sorted(filter(None, assumed))
     if not known:
         return UNKNOWN
@@ -190,29 +190,29 @@ def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | Non
 
 
 def since(moment: datetime | None, now: datetime) -> str:
-    """Return the time since a moment; a dash if unknown."""
+    """Format the duration since a moment; a dash if the moment is unknown."""
     return "-" if moment is None else duration(now - moment)
 
 
 def notices(plan: Plan) -> tuple[str, ...]:
-    """Return the notices of a plan that do not repeat a warning about fleet.yaml."""
+    """Return the notices of a plan that repeat no warning about fleet.yaml."""
     warned = any(each.rule == "expires-soon" for each in plan.warnings)
     in_file = ("allow-list", "approval") if warned else ()
     return tuple(each.said for each in plan.notices if each.kind not in in_file)
 
 
 def clock(plan: Plan) -> tuple[str, ...]:
-    """Return why an apply refuses the clock of a plan: figures by it are wrong."""
+    """Return the reasons why `fleet apply` does not trust the clock of a plan."""
     return tuple(each.message for each in plan.warnings if each.rule == CLOCK_RULE)
 
 
 def warnings(plan: Plan) -> tuple[Warning_, ...]:
-    """Return the warnings of a plan without those of its clock, which are shown above it."""
+    """Return the warnings of a plan except those about the clock, which are shown first."""
     return tuple(each for each in plan.warnings if each.rule != CLOCK_RULE)
 
 
 def price_source(source: PriceSource) -> str:
-    """Return the price list of a provider, its date, and why no newer one is used."""
+    """Describe the price list of a provider, its date, and why no newer list is used."""
     which = "provider's own list" if source.own else "table shipped with fleet"
     dated = f" of {source.as_of}" if source.as_of else " (has no prices for it)"
     is_old = source.age_seconds is not None and (source.because or not source.own)
@@ -222,7 +222,7 @@ def price_source(source: PriceSource) -> str:
 
 
 def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> str:
-    """Return keys with their files: pools.arm.image in fleet.d/arm.yaml."""
+    """Format keys with their files, for instance "pools.arm.image in fleet.d/arm.yaml"."""
     files: dict[str, list[str]] = {}
     for path in paths:
         files.setdefault(included.get(yaml_key(path[:2]), "fleet.yaml"), []).append(yaml_key(path))
@@ -230,17 +230,17 @@ def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> 
 
 
 def named(noun: str, names: Sequence[str]) -> str:
-    """Return names after their noun: pools arm, big and 2 more."""
+    """Format names after their noun, for instance "pools arm, big and 2 more"."""
     return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
 
 
 def estimated(estimate: Estimate) -> str:
-    """Return the known demand of a queue that was only partly read."""
+    """State the known demand of a queue that was only partly read."""
     return f"queue {estimate.queue}: {estimate.because}"
 
 
 def changes(plan: Plan) -> str:
-    """Return the numbers of workers to create, drain and delete."""
+    """Format the number of workers to create, drain and delete, and of other changes."""
     if plan.is_quiet:
         unsure = plan.unknown or plan.estimates
         return "nothing to change (some facts are unknown)" if unsure else "nothing to change"
@@ -254,7 +254,7 @@ def changes(plan: Plan) -> str:
 
 
 def replacement(promotion: Promotion, currency: str) -> str:
-    """Return the machines that a promotion replaces, the rate and the maximum cost."""
+    """State the machines that a promotion replaces, the pace and the maximum cost."""
     if not promotion.replaces:
         return "replaces no machine"
     cost = promotion.cost
@@ -264,7 +264,7 @@ def replacement(promotion: Promotion, currency: str) -> str:
 
 
 def replaced(pools: Sequence[Replaced]) -> str:
-    """Return the number of replaced machines per pool, and the rate."""
+    """Format the number of replaced machines per pool, the pace in percent and the windows."""
     return ", ".join(
         f"{many(each.machines, 'machine')} of {each.pool} ({each.at_a_time}% at a time"
         + (f", only {' or '.join(each.windows)}" if each.windows else "")
@@ -274,7 +274,7 @@ def replaced(pools: Sequence[Replaced]) -> str:
 
 
 def demand(waiting: int, served: int, *, unsure: object) -> str:
-    """Return the number of waiting requests, and of those that have or will get a machine."""
+    """State the number of waiting requests, and how many have or will get a machine."""
     if not waiting:
         return f"waiting requests: {UNKNOWN}" if unsure else "no requests wait"
     requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
@@ -283,12 +283,12 @@ def demand(waiting: int, served: int, *, unsure: object) -> str:
 
 
 def have_a_machine(count: int) -> str:
-    """Format the number of requests that have or will get a machine."""
+    """Return "1 has or will get a machine" or "3 have or will get a machine"."""
     return f"{count:,} {'has' if count == 1 else 'have'} or will get a machine"
 
 
 def waiting(plan: Plan) -> str:
-    """Return the number of waiting requests of a plan; empty if no request is known to wait."""
+    """State the number of waiting requests of a plan; empty if no request is known to wait."""
     count = sum(signature.count for signature in plan.signatures)
     unserved = sum(each.count for each in plan.unserved)
     unsure = plan.unread or plan.estimates
@@ -296,7 +296,7 @@ def waiting(plan: Plan) -> str:
 
 
 def new_machines(plan: Plan) -> Iterator[str]:
-    """Yield the cost of new machines, compared with the cheapest choice, and the assumptions."""
+    """Yield the cost of new machines and its gap to the cheapest choice, then assumptions."""
     optimum = plan.optimum
     if optimum is None:
         return
@@ -321,7 +321,7 @@ def new_machines(plan: Plan) -> Iterator[str]:
 
 
 def _cost_until_idle(plan: Plan, optimum: Optimum) -> str:
-    """Return the number of machines for waiting requests, and their cost until they are idle."""
+    """State the number of machines for waiting requests and their cost until they are idle."""
     count, money = optimum.machines, f"about {bill(optimum.cost)} {plan.currency}"
     created = sum(isinstance(action, Create) for action in plan.actions)
     if not count:
@@ -334,26 +334,26 @@ def _cost_until_idle(plan: Plan, optimum: Optimum) -> str:
 
 
 def withheld(plan: Plan) -> str:
-    """Return the actions that guards withhold; empty without such actions."""
+    """Format the number of actions that guards withhold; empty if no action is withheld."""
     released = f"{len(plan.unreleased):,} to release" if plan.unreleased else ""
     return ", ".join(filter(None, (_counts(plan.withheld, always=False), released)))
 
 
 def used(approval: ApprovalVerdict) -> str:
-    """Return the use of an approval: used 12 of 18, 3 more in this plan."""
+    """Format the usage of an approval, for instance "used 12 of 18, 3 more in this plan"."""
     now = f", {len(approval.passes)} more in this plan" if approval.passes else ""
     return f"used {approval.used} of {approval.count}{now}"
 
 
 def digests(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the digests of a plan by name, shortened."""
+    """Yield (name, shortened digest) for each digest of a plan."""
     for name in ("plan", "config", "world"):
         if digest := getattr(plan.digests, name):
             yield name, short(digest)
 
 
 def short(digest: str) -> str:
-    """Return the start of a digest, long enough to be unique."""
+    """Return the first 12 characters of a digest, which are enough to identify a plan."""
     return digest[:12]
 
 
@@ -367,11 +367,11 @@ def _counts(actions: Sequence[Action], *, always: bool) -> str:
 
 
 _MAX_SKEW = 600
-"""Maximum difference of two clocks, in seconds."""
+"""Maximum accepted difference between two clocks, in seconds."""
 
 
 def age(recorded: datetime, now: datetime, cadence: int) -> str:
-    """Return the age of a recorded world, and whether it is too old to evaluate a change."""
+    """State the age of a recorded world, with a warning if it is older than twice `cadence`."""
     seconds = int((now - recorded).total_seconds())
     if seconds < -_MAX_SKEW:
         return (
@@ -386,7 +386,7 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
 
 
 def page_of_guard(guard: str) -> str:
-    """Return the page about a guard that refuses."""
+    """Return the documentation page about the refusals of a guard."""
     return f"{REFUSED_PAGE}#{guard}"
 
 
@@ -394,7 +394,7 @@ _NEAR_LIMIT_PERCENT = 80
 
 
 def near_limit(budget: BudgetVerdict) -> str:
-    """Return a note if little of a budget is left; empty below 80 % of its limit."""
+    """Return a note if at least 80% of a budget is used or planned; empty otherwise."""
     spent = amount_of(budget.spent)
     if spent is None or not budget.limit:
         return ""
@@ -407,5 +407,5 @@ def near_limit(budget: BudgetVerdict) -> str:
 
 
 def holding(each: BootHold) -> str:
-    """Return the message about a machine that is held from this run on."""
+    """State that a machine is held from this run on, and why."""
     return f"{each.worker} is held from this run on: {each.because}"

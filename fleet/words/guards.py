@@ -1,4 +1,4 @@
-"""Sentences of the results of guards."""
+"""Sentences about the results of guards."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -14,12 +14,12 @@ _CAUSES: Mapping[Cause, str] = {
 
 
 def count_are(count: int, word: str) -> str:
-    """Return a count with its noun and verb: 1 action is, 2 actions are."""
+    """Return a count with its noun and verb, for instance "2 actions are"."""
     return f"{count} {word} is" if count == 1 else f"{count} {word}s are"
 
 
 def explain_observe_mode(pool: str, count: int) -> str:
-    """Explain why a pool with mode observe has no action."""
+    """Explain that mode `observe` withholds all actions of a pool."""
     return f"pool {pool} has mode: observe: {count_are(count, 'action')} shown, not applied"
 
 
@@ -29,7 +29,7 @@ def explain_freeze(freeze: str, count: int) -> str:
 
 
 def explain_no_registry(pool: str, count: int) -> str:
-    """Explain why machines of a pool could never register."""
+    """Explain that machines of a pool could never register, because no queue issues tokens."""
     return (
         f"machines of pool {pool} cannot register: none of its queues issues worker tokens: "
         f"{count_are(count, 'creation')} withheld"
@@ -37,7 +37,7 @@ def explain_no_registry(pool: str, count: int) -> str:
 
 
 def explain_no_admin(queue: str, pool: str, count: int) -> str:
-    """Explain why a queue gives workers of a pool no token."""
+    """Explain that workers of a pool get no token, because their queue has no `admin`."""
     return (
         f"queue {queue} has no `admin`, so workers of pool {pool} get no token: "
         f"{count_are(count, 'creation')} withheld"
@@ -45,7 +45,7 @@ def explain_no_admin(queue: str, pool: str, count: int) -> str:
 
 
 def describe_throttle(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
-    """State the number of actions of a kind now and later; pool None: of the fleet."""
+    """State the number of actions now and in later runs, in a pool or (None) in the fleet."""
     where = f"pool {pool}" if pool else "the fleet"
     return (
         f"{count} to {kind} in {where} ({write_count(machines, 'machine')}): "
@@ -56,7 +56,7 @@ def describe_throttle(kind: str, pool: str | None, count: int, machines: int, la
 def explain_rivals(
     queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int
 ) -> str:
-    """State the provisioners that create machines for the same requests."""
+    """Name the worker pools in which a queue itself creates machines for the same requests."""
     return (
         f"queue {', '.join(queues)} creates machines for the same requests in its worker "
         f"pools {', '.join(worker_pools)}: {write_count(count, 'creation')} of pool {pool} "
@@ -65,12 +65,12 @@ def explain_rivals(
 
 
 def describe_causes(causes: Iterable[Cause]) -> str:
-    """State the causes of removals."""
+    """Join the causes of removals to a phrase."""
     return " and ".join(_CAUSES[cause] for cause in sorted(causes))
 
 
 def describe_removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
-    """State the share of machines that a cause would remove; pool None: of the fleet."""
+    """State the share of machines that a cause would remove, in a pool or (None) the fleet."""
     share = 100 * count / machines if machines else 0
     where = f"pool {pool}" if pool else "the fleet"
     return (
@@ -80,7 +80,7 @@ def describe_removal(causes: str, pool: str | None, count: int, machines: int, l
 
 
 def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
-    """State the additional cost of machines by config; pool None: in the fleet."""
+    """State the cost added by config changes, in a pool or (None) in the fleet."""
     where = f"in pool {pool}" if pool else "in the fleet"
     what = write_count(machines, "machine")
     return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
@@ -92,17 +92,17 @@ def explain_withheld(reason: str) -> str:
 
 
 def explain_unknown_use(reason: str) -> str:
-    """Explain why the use of an approval is unknown."""
+    """Explain why the usage of an approval is unknown."""
     return f"its use is unknown: {reason}"
 
 
 def explain_missing_pool(pool: str) -> str:
-    """State the pool of an approval that does not exist."""
+    """State that the pool of an approval does not exist."""
     return f"no pool {pool} in fleet.yaml or with machines"
 
 
 def explain_expired(day: date) -> str:
-    """State the last day of an approval."""
+    """State the last day of an expired approval."""
     return f"expired on {day}"
 
 
@@ -115,7 +115,7 @@ def describe_inert(approval: ApprovalVerdict) -> str:
 
 
 def describe_approvals(approvals: Sequence[ApprovalVerdict], now: int) -> str:
-    """State the use of the approvals of a pool, and the number that they let pass now."""
+    """State the usage of a pool's approvals, and the number of actions that they permit now."""
     used, count = sum(each.used for each in approvals), sum(each.count for each in approvals)
     more = f", {now} more now" if now else ""
     inert = "; ".join(sorted({each.inert for each in approvals if each.inert}))

@@ -1,4 +1,4 @@
-"""Sentences of images, of failed attempts to create machines, and of promotions."""
+"""Sentences about images, promotions, and failed attempts to create machines."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -18,12 +18,12 @@ NOT_READ = "not read"
 
 
 def _write_time_to_second(moment: datetime) -> str:
-    """Format a time to the second, as in 2026-11-29 04:53:18 UTC."""
+    """Format a time to the second, for instance "2026-11-29 04:53:18 UTC"."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def describe_unpublished(image: str, provider: str) -> str:
-    """State the image without a published version at a provider."""
+    """State that an image has no published version at a provider."""
     return f"image {image} has no published version at provider {provider}"
 
 
@@ -33,12 +33,12 @@ def explain_unknown_versions(reason: str) -> str:
 
 
 def explain_unpromoted(image: str) -> str:
-    """State the command that promotes the first version of an image."""
+    """Return the command that promotes the first version of an image."""
     return f"no version of image {image} is promoted: fleet image promote {image}"
 
 
 def explain_manual(image: str) -> str:
-    """State the key that leaves promotion to a person."""
+    """State that only an operator promotes versions of an image."""
     return f"images.{image}.promote is manual"
 
 
@@ -48,7 +48,7 @@ def explain_failed(why: str) -> str:
 
 
 def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
-    """Explain why a queue gives workers of a version no work, with the remedies."""
+    """Explain why a queue assigns no work to workers of a version, and how to fix it."""
     names = ", ".join(unproven) or "no executor is enabled"
     return (
         f"its test proved no executor, so queue {queue} gives it no work (unproven: {names}); "
@@ -58,45 +58,45 @@ def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
 
 
 def explain_other_task(queue: str, wanted: str, own: str) -> str:
-    """State the version of a task that a queue asks for, and that of the worker."""
+    """State the task version that a queue requires, and the version of its worker."""
     return f"queue {queue} requires {wanted}, and its worker has {own}"
 
 
 def explain_trial(image: str, until: datetime, after: int) -> str:
-    """State when a candidate becomes current, by the seconds of its trial."""
+    """State when a candidate becomes current; `after`: the seconds of its trial."""
     rule = f"images.{image}.promote.after is {write_duration(after)}"
     return f"becomes current at {write_time(until)} if its machines boot ({rule})"
 
 
 def describe_boot(image: str, at: datetime) -> str:
-    """State the version and time of the last boot, as the end of a sentence."""
+    """Return the end of a sentence: the version and time of the last boot."""
     return f"last booted: {image} at {_write_time_to_second(at)}"
 
 
 def describe_pin(image: str, version: str) -> str:
-    """State the version that fleet.yaml pins."""
+    """State the image version that fleet.yaml pins."""
     return f"image {image} is pinned to version {version} (images.{image}.version)"
 
 
 def explain_pin_state(pin: str, state: str) -> str:
-    """Explain by its state why a pinned version does not boot."""
+    """Explain that a pinned version does not boot in its current state."""
     return f"{pin}, which is {state}: only tested versions boot"
 
 
 def explain_pin_unpublished(pin: str, provider: str) -> str:
-    """State the provider without a pinned version."""
+    """State that a pinned version is not published at a provider."""
     return f"{pin}, which is not published at provider {provider}"
 
 
 def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "") -> str:
-    """State the known versions; `promote`: the image whose declared ids can be remembered."""
+    """State the recorded versions; `promote`: the image whose ids in fleet.yaml can be kept."""
     names = ", ".join(sorted(known)) or "none"
     command = f"; to record the ids of fleet.yaml as this version: `fleet image promote {promote}`"
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
 def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
-    """Explain why a pinned version is stopped, its last boot and the edit."""
+    """Explain why a pinned version is stopped, with its last boot and the key to edit."""
     return (
         f"{pin}, which {stop}; {last}; a pinned version has no replacement: edit "
         f"images.{image}.version in fleet.yaml"
@@ -104,44 +104,44 @@ def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
 
 
 def explain_stopped(image: str, stop: str, last: str) -> str:
-    """Explain why an image is stopped, and its last boot."""
+    """Explain why an image is stopped, with its last boot."""
     return f"image {image} {stop}; {last}"
 
 
 def describe_fall_back(version: ImageVersion) -> str:
-    """State the version that new machines boot in place of a stopped one."""
+    """State the version that new machines boot instead of a stopped version."""
     return f"new machines boot {version.image} {version.version} instead"
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
-    """Explain why a candidate is stopped, and its last boot."""
+    """Explain why a candidate is stopped, with its last boot."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} {stop}; {last}; no machine is created with it"
 
 
 def describe_missing_tags(version: ImageVersion, tags: Iterable[str]) -> str:
-    """State the tags of the current version that a candidate does not report."""
+    """State the tags that the current version reports and a candidate does not."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} does not report {', '.join(tags)}, which the current version does"
 
 
 def describe_declared(image: str, declared: str) -> str:
-    """State the image of fleet.yaml that is not promoted, and the command."""
+    """State that the image in fleet.yaml is not promoted, with the command to promote it."""
     return f"fleet.yaml names {declared}, which is not promoted: fleet image promote {image}"
 
 
 def describe_promotion(image: str, version: str) -> str:
-    """State the command that promotes a version."""
+    """Return the command that promotes a version."""
     return f"`fleet image promote {image} {version}`"
 
 
 def describe_failures(failures: int, boots: int) -> str:
-    """State the failed boots of an image as the end of a sentence about it."""
+    """Return the end of a sentence: the number of failed boots of an image."""
     return f"failed {failures} of its last {boots} boots (guards.boot_failures)"
 
 
 def describe_stop(failures: int, boots: int, until: datetime) -> str:
-    """State the failed boots of an image, and its retry time."""
+    """State the failed boots of an image, and when fleet tries it again."""
     return f"{describe_failures(failures, boots)}; retried from {_write_time_to_second(until)}"
 
 
@@ -151,80 +151,80 @@ def explain_stop_in_pool(pool: str, failures: str) -> str:
 
 
 def explain_modes(modes: Iterable[str]) -> str:
-    """State the modes of pools that keep a version from being promoted."""
+    """State the modes in which the pools of an image forbid a promotion."""
     return f"all pools with this image have mode {' or '.join(sorted(modes))}"
 
 
 def explain_unknown_machines(pool: str) -> str:
-    """State the pool whose machines are unknown."""
+    """State that the machines of a pool are unknown."""
     return f"the machines of pool {pool} are unknown in this run"
 
 
 def explain_no_boots(failed: int) -> str:
-    """State the failed boots of a candidate; 0: no machine boots it."""
+    """State that all boots of a candidate failed; 0 means that no machine boots it yet."""
     all_failed = f"all of its {write_count(failed, 'boot')} failed so far"
     return all_failed if failed else "no machine boots it yet"
 
 
 def explain_came_up(age: timedelta, boots: int, failed: int) -> str:
-    """State the age of a candidate and its boots."""
+    """State the age of a candidate, and its boots and failed boots."""
     count = write_count(boots, "boot")
     return f"candidate for {write_duration(age)}: {count}, {failed} failed"
 
 
 def explain_newer(providers: Iterable[str], current: str | None) -> str:
-    """State where a version is published, and the current version; None without one."""
+    """State where a new version is published, and the current version or None."""
     than = f"is newer than {current}" if current else "no version is current"
     return f"tested, published at {', '.join(sorted(providers))}, and {than}"
 
 
 def describe_streak(runs: int, until: datetime) -> str:
-    """State the number of failed runs and the retry time, as the end of a sentence."""
+    """Return the end of a sentence: the failed runs in a row, and the time of the next try."""
     times = "once" if runs == 1 else f"{runs} runs in a row"
     return f"{times}); retried from {_write_time_to_second(until)}"
 
 
 def explain_quota(provider: str, streak: str) -> str:
-    """Explain why a provider creates nothing more."""
+    """State that a provider's quota is used up."""
     return f"the quota at provider {provider} is used up ({streak}"
 
 
 def explain_stock(provider: str, kind: str, streak: str, *, spot: bool) -> str:
-    """State the machine type that a provider does not have."""
+    """State the machine type that is out of stock at a provider."""
     where = " on the spot market" if spot else ""
     return f"{provider} is out of stock of {kind}{where} ({streak}"
 
 
 def explain_taken(provider: str, streak: str) -> str:
-    """Explain why no name of a machine is free."""
+    """State that a provider refused every machine name as taken."""
     return f"{provider} refused every name as taken ({streak}"
 
 
 def explain_failed_attempts(failures: int, attempts: int, streak: str) -> str:
-    """State the share of failed attempts to create machines."""
+    """State the number of attempts to create machines, and how many failed."""
     return f"{failures} of {attempts} attempts failed ({streak}"
 
 
 def describe_creation(detail: str, timeout: str) -> str:
-    """State the error of the last creation of a worker; `timeout`: the message if it hung."""
+    """State the error of a worker's last creation, or the message of its time-out."""
     if timeout:
         return f"its creation timed out ({timeout})"
     return f"its creation failed ({detail})"
 
 
 def describe_attempts(failed: int, last: datetime, detail: str) -> str:
-    """State a pool's latest consecutive failed attempts, and the cause of the last one."""
+    """State the number of a pool's latest failed creations, and the cause of the last one."""
     many = "1 attempt" if failed == 1 else f"{failed} attempts in a row"
     return f"{many} to create a machine failed, last at {_write_time_to_second(last)}: {detail}"
 
 
 def explain_spot_price(kind: str, provider: str) -> str:
-    """State the machine type without a known spot price."""
+    """State that the spot price of a machine type is unknown."""
     return f"the spot price of {kind} at provider {provider} is unknown"
 
 
 def explain_price(currency: str) -> str:
-    """State the currency in which a price is unknown."""
+    """State that the price in a currency is unknown."""
     return f"its price in {currency} is unknown"
 
 
@@ -234,12 +234,12 @@ def explain_mode(mode: str) -> str:
 
 
 def explain_unknown_provider(provider: str, reason: str) -> str:
-    """Explain why the listing of a provider is unknown."""
+    """Explain why the machines of a provider are unknown."""
     return f"provider {provider} is unknown: {reason}"
 
 
 def describe_waiting(each: WaitingVersion) -> str:
-    """State a version that waits for promotion, its waiting time and the reason."""
+    """State the version that waits for promotion, since when, and why."""
     since = f"since {write_time(each.since)}"
     if each.state == "failed":
         return f"version {each.version} is not promoted: {each.because}, {since}"

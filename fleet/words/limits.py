@@ -1,4 +1,4 @@
-"""Sentences of limits, budgets, closed pools and the end of the search for an allocation."""
+"""Sentences about limits, budgets, closed pools and the end of the allocation search."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -21,7 +21,7 @@ UNKNOWN_WHEN_SAVED = "it was unknown when the plan was saved"
 NO_RATE = "its currency has no exchange rate"
 NEVER_REGISTERED = "its worker never registered"
 _MAX_NAMED = 3
-"""Maximum number of idle machines that a sentence names."""
+"""Maximum number of machines that a sentence names."""
 
 
 def explain_unfinished(nodes: int) -> str:
@@ -30,7 +30,7 @@ def explain_unfinished(nodes: int) -> str:
 
 
 def explain_gap(gap: float) -> str:
-    """State the gap at which the search stops."""
+    """State the gap to the lower bound at which the search stops."""
     return f"the search stops at a gap of {gap:.2%}"
 
 
@@ -38,39 +38,39 @@ CREATES_NONE = "creates no machines: "
 
 
 def explain_closed(reason: str) -> str:
-    """Explain why a pool creates no machines, without the pool."""
+    """Explain why a pool creates no machines; the caller adds the name of the pool."""
     return f"{CREATES_NONE}{reason}"
 
 
 def explain_closed_type(kind: str, reason: str) -> str:
-    """Explain why a pool creates no machine of a type, without the pool."""
+    """Explain why a pool creates no machine of a type; the caller adds the pool."""
     return f"creates no {kind}: {reason}"
 
 
 def explain_closed_way(kind: str, market: str, reason: str) -> str:
-    """Explain why no machine of a type and market is created."""
+    """Explain why a pool creates no machine of a type and market."""
     return f"not created: {kind}/{market}: {reason}"
 
 
 def explain_warm(key: str, count: int, stop: str, by: str) -> str:
-    """Return `workers.min` or `workers.spare`, and the limit that blocks more machines for it."""
+    """State `workers.min` or `workers.spare`, and the limit that blocks further machines."""
     stopped = f"{stop}: {by}" if by else stop
     return f"workers.{key} is {count}{f', but {stopped}' if stopped else ''}"
 
 
 def add_pool(pool: str, reason: str) -> str:
-    """Return a reason about a pool with its subject; pool empty: the reason has one."""
+    """Add the name of a pool to the start of a reason; unchanged if the name is empty."""
     return f"pool {pool} {reason}" if pool else reason
 
 
 def explain_max(key: str, most: int, held: int) -> str:
-    """State the use of a limit on the machines of a pool, without the pool."""
+    """State that a pool is at a limit on its machines; the caller adds the pool."""
     with_new = ", new machines of this plan included" if held < most else ""
     return f"is at workers.{key} ({most}){with_new}"
 
 
 def add_useless(full: str, useless: Iterable[tuple[str, str]]) -> str:
-    """Add the machines that count to a limit but serve no request, each with the reason."""
+    """Add the names of machines that count against a limit but serve no request, and why."""
     found = [*useless]
     named = [f"{name} still counts, {why}" for name, why in found[:_MAX_NAMED]]
     if len(found) > _MAX_NAMED:
@@ -84,23 +84,23 @@ def explain_deleting(since: datetime) -> str:
 
 
 class LimitUse(NamedTuple):
-    """The use of a limit of a tag or a queue by one payer."""
+    """The usage of a limit on a tag or queue by one payer."""
 
     key: str
     tag: str
     desk: str
-    """The queue; empty for the limit of a tag."""
+    """The queue; empty for a limit on a tag."""
     of: str
-    """Kind of its payers; empty for a total."""
+    """Kind of payer, such as `team`; empty for a total."""
     who: str
-    """The payer; empty if unknown."""
+    """The name of the payer; empty if unknown."""
     most: int
     taken: int
-    """Machines in use."""
+    """Number of machines in use."""
 
 
 def explain_limit(use: LimitUse) -> str:
-    """State the use of a limit of a tag or a queue."""
+    """State the usage of a limit on a tag or queue."""
     holds = f"{use.taken} in use"
     if use.taken < use.most:
         holds += f", {use.most - use.taken} assigned by this plan"
@@ -110,37 +110,37 @@ def explain_limit(use: LimitUse) -> str:
 
 
 def explain_blocked(desk: str | None, owner: str | None) -> str:
-    """State the owner whose tickets a queue blocks."""
+    """State that a queue blocks the tickets of an owner."""
     return f"queue {desk} blocks owner {owner} (queues.{desk}.blocked)"
 
 
 def explain_tagged_first(tag: str) -> str:
-    """State the tag whose requests come first, without the pool."""
+    """State the tag whose requests a machine serves first; the caller adds the pool."""
     return f"serves requests for {tag} first"
 
 
 def name_budget(budget: str, *, of_pool: bool) -> str:
-    """Return the name of a budget."""
+    """Return the name of a budget with the word "budget"."""
     return f"the budget of pool {budget}" if of_pool else f"budget {budget}"
 
 
 def explain_unknown_budget(name: str, when: str, reason: str) -> str:
-    """Explain why the rest of a budget is unknown."""
+    """Explain why the remaining amount of a budget is unknown."""
     return f"the rest of {name} {when} is unknown: {reason}"
 
 
 def explain_unknown_spending(reason: str) -> str:
-    """Explain why spending is unknown."""
+    """Explain why the spending is unknown."""
     return f"spending is unknown: {reason}"
 
 
 def explain_unseen_pool(pool: str) -> str:
-    """State the pool whose machines are unknown."""
+    """State that the machines of a pool are unknown."""
     return f"the machines of pool {pool} are unknown"
 
 
 class BudgetUse(NamedTuple):
-    """The use of a budget before this plan."""
+    """The usage of a budget before this plan."""
 
     name: str
     when: str
@@ -152,7 +152,7 @@ class BudgetUse(NamedTuple):
 
 
 def explain_budget(use: BudgetUse) -> str:
-    """State the use of a budget before this plan."""
+    """State the usage of a budget before this plan."""
     return (
         f"{use.name} cannot pay for another machine: {use.left:.2f} of {rate(use.limit)} "
         f"{use.unit} left {use.when} ({use.spent:.2f} spent, {use.reserved:.2f} reserved)"
@@ -160,9 +160,9 @@ def explain_budget(use: BudgetUse) -> str:
 
 
 def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
-    """State the use of a budget with this plan, and the amount that the next `what` needs."""
+    """State the usage of a budget with this plan, and the amount that the next `what` needs."""
     left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))
-    # Enough decimals to show that one amount is less than the other.
+    # Use enough decimals to show that `left` is less than `need`.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
     return (
         f"{name_budget(budget.budget, of_pool=of_pool)} has {left:.{places}f} of "
@@ -173,14 +173,14 @@ def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_p
 
 
 def explain_late(fastest: int, queue: str, deadline: int) -> str:
-    """State the seconds that a pool needs and the deadline; queue empty: of the request."""
+    """State the seconds that a pool needs, and the deadline of the queue or request."""
     whose = f"the deadline of queue {queue}" if queue else "its own deadline"
     needs = write_duration(fastest)
     return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
 
 
 def explain_no_room(key: str, until: datetime | None) -> str:
-    """State the limit that leaves no room, and when work that counts to it ends."""
+    """State the limit that leaves no capacity, and when work that counts against it ends."""
     ends = ""
     if until is not None:
         ends = f" before {write_time(until)}, when work that counts to it ends"

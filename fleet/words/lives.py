@@ -1,4 +1,4 @@
-"""Sentences of the reasons to create, keep, drain, replace or delete a machine."""
+"""Sentences about the reasons to create, keep, drain, replace or delete a machine."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -50,47 +50,47 @@ _REVOKED = "; its token is revoked first"
 
 
 def join(*sentences: str) -> str:
-    """Join sentences; empty ones are left out."""
+    """Join the sentences that are not empty with semicolons."""
     return "; ".join(filter(None, sentences))
 
 
 def explain_requests(first: str, more: int) -> str:
-    """State the requests that a machine is created for."""
+    """Name the first request for which a machine is created, and the number of others."""
     others = f" and {more} more wait" if more else " waits"
     return f"request {first}{others} and no free worker fits {'them' if more else 'it'}"
 
 
 def describe_served(action: Action) -> str:
-    """State the requests that a new machine serves; empty without requests."""
+    """Name the requests that a new machine serves; empty without requests."""
     serves = action.serves if isinstance(action, Create) else ()
     return f"for {some_of(serves, shown=2)}" if serves else ""
 
 
 def describe_unnamed(action: Action) -> str:
-    """State the requests that a new machine serves; empty if its reason names all of them."""
+    """Name the requests that a new machine serves; empty if its reason names all of them."""
     served = describe_served(action)
     serves = action.serves if isinstance(action, Create) else ()
     return "" if set(serves) <= {*action.because.split()} else served
 
 
 def reason_beside_served(action: Action) -> str:
-    """Return the reason of an action next to `describe_served`; empty if that says it."""
+    """Return the reason of an action; empty if `describe_served` already states it."""
     return "" if action.reason is Reason.REQUESTS_WAIT else action.because
 
 
 def describe_figure(key: str, count: int) -> str:
-    """Return `workers.min` or `workers.spare` with its value."""
+    """State the value of `workers.min` or `workers.spare`."""
     return f"workers.{key} is {count}"
 
 
 def explain_lacking(lacking: int, stop: str) -> str:
-    """State the number of machines for min or spare that are not created, and why."""
+    """State the number of `min` or `spare` machines that are not created, and why."""
     are = "is" if lacking == 1 else "are"
     return f"{lacking} {are} not created" + (f": {stop}" if stop else "")
 
 
 def explain_paid(paid: int, cadence: int, deleting: int) -> str:
-    """Explain that a machine is paid for another `paid` seconds."""
+    """Explain that a machine is kept because it is paid for another `paid` seconds."""
     return (
         f"paid for another {write_duration(paid)}, including the time of its deletion; "
         f"a later run can delete it in time (cadence is {write_duration(cadence)}"
@@ -99,27 +99,27 @@ def explain_paid(paid: int, cadence: int, deleting: int) -> str:
 
 
 def explain_idle(idle: int, key: str, stated: str) -> str:
-    """State the idle time of a worker in seconds, and the key that limits it."""
+    """State the idle seconds of a worker, and the key that limits them."""
     return f"idle for {write_duration(idle)}, {key} is {stated}"
 
 
 def explain_short_idle(key: str, stated: str) -> str:
-    """Explain that a kept worker is idle for less than its limit."""
+    """Explain that a worker is kept because it has been idle for less than its limit."""
     return f"idle for less than {key} ({stated})"
 
 
 def explain_excess(machines: int, most: int) -> str:
-    """State the number of machines of a pool and its maximum."""
+    """State the number of machines of a pool and its `workers.max`."""
     return f"the pool has {write_count(machines, 'machine')}, workers.max is {most}"
 
 
 def explain_disabled(returned: str | None) -> str:
-    """Explain why a disabled worker is deleted; `returned` is the request that it gives back."""
+    """Explain that a disabled worker is deleted; `returned`: the request that is requeued."""
     return f"its worker is disabled{_give_back(returned)}"
 
 
 def explain_stopped(returned: str | None) -> str:
-    """Explain why a stopped machine is deleted; `returned` is the request that it gives back."""
+    """Explain that a stopped machine is deleted; `returned`: the request that is requeued."""
     return f"{STOPPED}{_give_back(returned)}"
 
 
@@ -128,12 +128,12 @@ def _give_back(request: str | None) -> str:
 
 
 def explain_deaf(grace: int) -> str:
-    """Explain why a connected worker without tags is deleted after these seconds."""
+    """Explain that a connected worker has reported no tags for more than `grace` seconds."""
     return f"{DEAF}, for more than {write_duration(grace)}"
 
 
 def explain_disconnected(away: int) -> str:
-    """State how long an idle worker is disconnected, in seconds."""
+    """State the seconds since an idle worker was last seen, while other workers are connected."""
     return (
         "its worker is idle and not connected (last seen "
         f"{write_duration(away)} ago); other workers of its queue are connected"
@@ -141,22 +141,22 @@ def explain_disconnected(away: int) -> str:
 
 
 def explain_broken(failure: str) -> str:
-    """State the failure of a machine whose worker is not connected either."""
+    """State the failure of a machine whose worker is also not connected."""
     return f"{failure}, and its worker is not connected"
 
 
 def explain_silent_port(misses: int) -> str:
-    """Explain that the port of a machine missed the last `misses` checks."""
+    """State that the port of a machine failed the last `misses` checks."""
     return f"the port of its `ready` did not answer the last {misses} checks"
 
 
 def explain_lost_port(port: int) -> str:
-    """Explain that the port of a machine, once ready, no longer answers."""
+    """State that the port of a machine that was ready no longer answers."""
     return f"its port {port} no longer answers"
 
 
 def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
-    """State the deadline in seconds that a machine missed; port: of its `ready`."""
+    """State the deadline in seconds that a machine missed; `port`: the port of its `ready`."""
     end = f"({write_duration(within)}){_REVOKED if revoked else ''}"
     if port is not None:
         return f"its port {port} did not answer within ready.within {end}"
@@ -164,17 +164,17 @@ def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str
 
 
 def explain_failed_boot(failure: str) -> str:
-    """Explain why a machine that failed to boot is held."""
+    """State that a machine failed to boot, and why."""
     return f"did not boot: {failure}"
 
 
 def describe_hold(said: str) -> str:
-    """State the holder of a machine and the end of the hold."""
+    """State who holds a machine, until when and why."""
     return f"held {said}"
 
 
 def explain_held_boot(seconds: int, failure: str) -> str:
-    """State how long a machine that failed to boot is held, and why."""
+    """State the seconds for which a machine that failed to boot is held, and the failure."""
     return f"held for {write_duration(seconds)}: {failure}"
 
 
@@ -191,7 +191,7 @@ def explain_unread(record: str, reason: str) -> str:
 def explain_absent(
     since: datetime, lists: int, rule: tuple[int, int], provider: str, *, works: bool
 ) -> str:
-    """State how long lists lack a machine; `rule`: lists and seconds after which it is gone."""
+    """State since when a machine is unlisted; `rule`: lists and seconds until it is gone."""
     least, after = rule
     kept = "; its livecheck succeeds, so it is kept" if works else ""
     return (
@@ -202,13 +202,13 @@ def explain_absent(
 
 
 def explain_gone(reason: str, ticket: str | None = None) -> str:
-    """Explain why a machine counts as deleted; `ticket` is the one that fails with it."""
+    """Explain why a machine counts as gone; `ticket`: the ticket that fails with it."""
     fails = f"; ticket {ticket} fails" if ticket is not None else ""
     return f"{RECORDED_ONLY}: {reason}{fails}"
 
 
 def explain_lists(lists: int, lasted: int, provider: str) -> str:
-    """State the number of lists without a machine, and their time span in seconds."""
+    """State the number of lists without a machine, and the seconds that these lists span."""
     return (
         f"missing from {write_count(lists, 'complete list')} in {write_duration(lasted)} "
         f"(providers.{provider}.gone)"
@@ -216,71 +216,71 @@ def explain_lists(lists: int, lasted: int, provider: str) -> str:
 
 
 def explain_undeleted(since: datetime) -> str:
-    """State how long the provider still lists a deleted machine."""
+    """State since when a machine is being deleted while its provider still lists it."""
     return f"deleting since {write_time(since)}: its provider still lists it"
 
 
 def explain_unmade(failed: str, closed: str) -> str:
-    """Explain why an interrupted creation is given up; `failed`: the result of the creation."""
+    """Explain why an unfinished creation is abandoned; `failed`: the error of the creation."""
     began = failed or "an earlier apply was interrupted before creating it"
     return f"{began}; no machine is listed; {closed or 'no longer needed'}"
 
 
 def explain_again(failed: str, *, exists: bool) -> str:
-    """Explain why an interrupted creation is finished; `failed`: the result of the creation."""
+    """Explain why an unfinished creation is repeated; `failed`: the error of the creation."""
     if not failed:
         return CREATION_INTERRUPTED
     return f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
 
 
 def explain_replacement(old: str, reason: str) -> str:
-    """Explain that a new machine replaces another one."""
+    """State the machine that a new machine replaces, and why."""
     return f"replaces {old}: {reason}"
 
 
 def explain_no_room(reason: str) -> str:
-    """Explain why a machine is drained before its replacement exists."""
+    """Explain that a machine is drained first, because `workers.max` permits no replacement."""
     return f"{reason}; workers.max leaves no room to replace it first"
 
 
 def explain_turn(share: int) -> str:
-    """State the share of workers that are replaced at a time, in percent."""
+    """State that a machine waits for its replacement; `share`: the percentage at a time."""
     return f"waits for its turn (replace.at_a_time is {share}%)"
 
 
 def explain_window(opens: datetime, zone: str) -> str:
-    """State when the next window opens; the time is local."""
+    """State when the next replacement window opens, in local time."""
     return f"the next of replace.windows opens {opens:%Y-%m-%d %H:%M} {zone}"
 
 
 def explain_unknown_zones(zones: Iterable[str]) -> str:
-    """Explain why no window opens."""
+    """Explain that no replacement window opens, because time zones are unknown."""
     named = ", ".join(sorted(zones))
     return f"no window of replace.windows opens: time zone {named} is unknown here"
 
 
 def explain_canary(share: int) -> str:
-    """State the share of a pool's workers that boot a candidate, in percent."""
+    """State the percentage of a pool's workers that boot a candidate image."""
     return f"a candidate of its image takes {share}% of the pool's workers"
 
 
 def explain_other_image(booted: str, images: Iterable[str]) -> str:
-    """State the image of a machine and the current ones."""
+    """State the image of an outdated machine, and the current images."""
     return f"boots image {booted}, current is {' or '.join(images)}"
 
 
 def explain_other_type(kind: str, types: Iterable[str]) -> str:
-    """State the type of a machine and the current ones."""
+    """State the type of an outdated machine, and the current types."""
     return f"machine type is {kind}, current is {' or '.join(types)}"
 
 
 def explain_age(age: int, stated: str) -> str:
-    """State the age of a machine in seconds, and its limit."""
+    """State the age of a machine in seconds, and the maximum age."""
     return f"machine is {write_duration(age)} old, retire.max_age is {stated}"
 
 
 def explain_uses(uses: int, stated: str) -> str:
-    """State the number of requests that a worker finished, and its limit."""
+    """State the number of requests that a worker finished, and the maximum."""
     return f"finished {write_count(uses, 'request')}, retire.max_uses is {stated}"
 
 
@@ -291,31 +291,31 @@ def explain_returned(*, reusable: bool) -> str:
 
 
 def explain_reuse_over(idle: int, opportunity: int) -> str:
-    """State how long no ticket of its sandbox came for a machine, and the limit in seconds."""
+    """State the seconds without a ticket of the machine's sandbox, and their limit."""
     since, most = write_duration(idle), write_duration(opportunity)
     return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
 
 
 def explain_no_reuse(reason: str) -> str:
-    """Explain why a machine is deleted after its ticket."""
+    """Explain why a machine is deleted after its ticket although the pool has `reuse`."""
     return f"its ticket ended and `reuse` no longer allows another: {reason}"
 
 
 def explain_sandbox(opportunity: int) -> str:
-    """State how long a machine is kept for its sandbox, in seconds."""
+    """State the seconds for which a machine is kept for the next ticket of its sandbox."""
     held = write_duration(opportunity)
     return f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
 
 
 def explain_busy_orphan(ticket: str | None) -> str:
-    """State when an orphan that serves a ticket is deleted."""
+    """State that a machine in no stack is deleted when its ticket ends."""
     return f"in no stack: deleted when ticket {ticket} ends"
 
 
 def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None) -> str:
-    """Explain why a machine is an orphan, and when it is deleted.
+    """Explain why a machine is an orphan (in no stack), and when it is deleted.
 
-    `held` is the ticket of a stopped machine; `drained` the time since a listing reported it.
+    `held`: the ticket of a stopped machine. `drained`: the time since fleet drained it, or None.
     """
     whose = "no ticket uses it"
     if held is not None:
@@ -328,7 +328,7 @@ def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None
 
 
 def explain_release(trouble: str, running: str | None, *, ticket: bool = False) -> str:
-    """Explain what a release ends: a ticket, a request, or only the token."""
+    """Explain what the release of a worker ends: a ticket, a request or only the token."""
     if ticket:
         return f"{GONE}: ticket {running} fails"
     if running is not None:
@@ -342,7 +342,7 @@ def explain_unseen(blind: str) -> str:
 
 
 def explain_busy(running: str | None, *, away: bool, going: bool, held: str | None) -> str:
-    """State the work of a worker, and what becomes of it afterwards."""
+    """State the work of a worker, and what happens to the worker afterwards."""
     work = f"runs request {running}" if running else "is busy"
     last = "; gets no new work and is deleted afterwards" if going else ""
     last = last if held is None else f"; held {held}"
@@ -350,20 +350,20 @@ def explain_busy(running: str | None, *, away: bool, going: bool, held: str | No
 
 
 def explain_reserved(request: str) -> str:
-    """State the request that a free worker is kept for."""
+    """State the request for which an idle worker is reserved."""
     return f"reserved for request {request}"
 
 
 def explain_partly_read(queue: str) -> str:
-    """Explain why idle workers of a partly read queue are kept."""
+    """Explain that idle workers are kept because their queue was only partly read."""
     return f"queue {queue} only partly read: scale-down paused"
 
 
 def explain_expired(age: timedelta) -> str:
-    """State the time since a machine expired."""
+    """State how long ago a machine expired."""
     return f"expired {write_duration(age)} ago (not renewed by `fleet apply`)"
 
 
 def explain_stay(reason: str, stop: str) -> str:
-    """Explain why a machine is to be deleted, and why it is kept nevertheless."""
+    """State the reason to delete a machine, and why the machine is kept."""
     return f"{reason}; kept: {stop}"

@@ -1,4 +1,4 @@
-"""Sentences of a plan that are about no single decision: problems, warnings, unknown facts."""
+"""Sentences of a plan about problems, warnings and unknown facts."""
 
 from collections.abc import Collection
 
@@ -18,22 +18,22 @@ PARTLY_READ = "only partly read"
 
 
 def describe_attention(problem: str, page: str) -> str:
-    """State a problem that needs an operator, with its page."""
+    """State a problem that an operator must solve, with its documentation page."""
     return f"{problem}; see {page}"
 
 
 def describe_image(pool: str, problem: str) -> str:
-    """State the problem of a pool's image."""
+    """State a problem with the image of a pool."""
     return f"pool {pool}: {problem}"
 
 
 def describe_machine(name: str, trouble: str) -> str:
-    """State the problem of a machine, with the command that explains it."""
+    """State a problem with a machine, with the command that explains it."""
     return f"{name}: {trouble}; `fleet explain worker {name}`"
 
 
 def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str:
-    """State the remedy for a machine whose ticket only a lost store knew."""
+    """State what to do with a machine whose ticket only a lost store recorded."""
     kept = f"{name}: billed, and kept for a ticket of a lost store"
     if ticket is None:
         return f"{kept}; the next `fleet apply` opens a replacement ticket and prints its id"
@@ -44,7 +44,7 @@ def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str
 
 
 def describe_absence(name: str, worker: str, running: str | None, away: int) -> str:
-    """State how long a worker is disconnected, in seconds, and what to do."""
+    """State the seconds since a disconnected worker was last seen, and what to do."""
     seen = f"its worker is not connected (last seen {write_duration(away)} ago)"
     if running is None:
         return (
@@ -57,7 +57,7 @@ def describe_absence(name: str, worker: str, running: str | None, away: int) -> 
 
 
 def describe_reserving(queue: str, count: int) -> str:
-    """State the effect of unknown durations on budgets."""
+    """State that requests of unknown duration reserve budget for two periods."""
     return (
         f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
         "reserves budget to the end of this period and the next; set `durations` by task"
@@ -65,7 +65,7 @@ def describe_reserving(queue: str, count: int) -> str:
 
 
 def describe_target_wait(pool: str, count: int) -> str:
-    """State the effect of unknown durations on `target_wait`."""
+    """State that `target_wait` has no effect on requests of unknown duration."""
     return (
         f"target_wait of pool {pool} has no effect on {write_count(count, 'request')} "
         "without a known duration: each gets its own machine; set `durations` by task"
@@ -73,28 +73,28 @@ def describe_target_wait(pool: str, count: int) -> str:
 
 
 def describe_unknown_demand(queue: str, trouble: str, *, effect: bool = False) -> str:
-    """Explain why the demand of a queue is unknown, and with its effect."""
+    """Explain why the demand of a queue is unknown; `effect` adds the effect on deletions."""
     what = " (no machine is deleted in the pools that serve it)" if effect else ""
     return f"demand of queue {queue} is unknown: {trouble}{what}"
 
 
 def describe_unknown_images(reason: str) -> str:
-    """Explain why versions of images are unknown, with the effect."""
+    """Explain why the versions of images are unknown, with the effect."""
     return f"versions of images are unknown: {reason} (no machine is created or replaced)"
 
 
 def describe_unknown(reason: str, *, creates: bool) -> str:
-    """State an unknown fact of a pool, and its effect."""
+    """State an unknown fact about a pool, and its effect."""
     return f"{reason} (no machine is {'deleted' if creates else 'created or deleted'} there)"
 
 
 def describe_unknown_price(kind: str, machine: str) -> str:
-    """State a machine type without a price, and the machine."""
+    """State the machine type whose price is unknown, and the machine that counts as 0."""
     return f"the price of {kind} is unknown; {machine} counts as 0"
 
 
 def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
-    """State the age of the last run in seconds; None: no run has finished."""
+    """State the age of the last finished run in seconds; None if no run has finished."""
     states = f"cadence is {write_duration(cadence)}"
     if age is None:
         return f"`fleet apply` has not finished a run yet; {states}"
@@ -103,7 +103,7 @@ def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
 
 
 def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
-    """State the median distance of the latest runs in seconds, or the age of the only one."""
+    """State the median seconds between the latest runs, or since the only run."""
     which = f"the last {runs} runs were" if runs > 1 else "the last run was"
     return (
         f"cadence is {write_duration(cadence)}, but {which} {write_duration(seen)} "
@@ -113,7 +113,7 @@ def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
 
 
 def describe_rank_gap(count: int, priority: int, *, low: bool) -> str:
-    """State the requests of a rank that might get a machine in another allocation."""
+    """State the number of requests of a priority that may wait longer than necessary."""
     who = f"{write_count(count, 'request')} of priority {priority}"
     who += " and tags of low priority" if low else ""
     return (
@@ -123,7 +123,7 @@ def describe_rank_gap(count: int, priority: int, *, low: bool) -> str:
 
 
 def describe_rivals(queue: str, rivals: Collection[str]) -> str:
-    """State the message about a queue that creates machines itself, with the remedy."""
+    """State that a queue creates machines itself, with the command to disable that."""
     pools = ", ".join(sorted(rivals))
     return (
         f"queue {queue} also creates machines for the same requests, in its own worker pools "
@@ -141,7 +141,7 @@ def describe_stored_tags(queue: str, tag: str, count: int) -> str:
 
 
 def describe_reading(queue: str, sample: QueueSample, max_age: int, *, long: bool) -> str:
-    """State how much of a queue was read, and whether it is too long for its way of reading."""
+    """State the unreadable requests of a queue, and (`long`) how many requests were not read."""
     parts = []
     if sample.unreadable:
         names = some_of([f"{id_} ({why})" for id_, why in sorted(sample.unreadable.items())])

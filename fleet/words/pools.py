@@ -1,4 +1,4 @@
-"""Sentences of the decisions on a pool for a request."""
+"""Sentences about the decisions on a pool for a request."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ _Words = Callable[[Decision], str]
 
 
 def describe_pool(decisions: Sequence[Decision]) -> str:
-    """State a sentence of the decisions on one pool: `pool arm does not provide gpu`."""
+    """Join the decisions on a pool to a sentence, such as "pool arm does not provide gpu"."""
     shown = decisions[:1]
     if shown[0].code in MISMATCHES:
         shown = [each for each in decisions if each.code in MISMATCHES]
@@ -18,7 +18,7 @@ def describe_pool(decisions: Sequence[Decision]) -> str:
 
 
 def describe_nearest(decisions: Sequence[Decision]) -> str:
-    """Explain why no pool serves a request, by the decisions on the nearest one."""
+    """Explain why no pool serves a request, from the decisions on the nearest pool."""
     (name,), code = decisions[0].subject, decisions[0].code
     if code is Served.WORKERS_BUSY:
         return f"pool {name} fits, but all its workers are in use"
@@ -40,37 +40,37 @@ def explain_unserved_queue(queue: str | None) -> str:
 
 
 def explain_unknown_value(refused: str, path: Path) -> str:
-    """Explain why a value of a request gives no tag, and the edits."""
+    """Explain why a value of a request adds no tag, and what to correct."""
     return f"{refused}; correct the request, or {yaml_key(path)}"
 
 
 def explain_unknown_environment(refused: str, queue: str) -> str:
-    """Explain why an environment of a request gives no tag, and the key that ignores it."""
+    """Explain why an environment adds no tag, and which key ignores unknown environments."""
     return f"{refused}; waits, unless queues.{queue}.unknown_environment is any"
 
 
 def explain_unsure(refused: str) -> str:
-    """Explain why it is unknown whether a request may ask for a tag."""
+    """Explain why it is unknown whether a request may require a tag."""
     return f"{refused}; waits until that can be read"
 
 
 def explain_denied_ticket(refused: str) -> str:
-    """Explain why a ticket may not ask for a tag."""
+    """Explain why a ticket may not require a tag."""
     return f"{refused}; the ticket gets no machine without it"
 
 
 def explain_stored(refused: str) -> str:
-    """Explain why a request may not ask for a tag that its queue stored."""
+    """Explain why a request may not require a tag that its queue has stored."""
     return f"{refused}, and the queue stored the tag with it"
 
 
 def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-    """Return the decisions with their messages."""
+    """Return the decisions, each with a message."""
     return tuple(each.altered(message=each.message or describe(each)) for each in decisions)
 
 
 def describe(decision: Decision) -> str:
-    """Return a decision in words, without its subject."""
+    """Return a decision in words; the caller adds the pool."""
     if isinstance(decision.code, NoMachineReason):
         return f"fits, but {decision.message}"
     return _WORDS[decision.code](decision)

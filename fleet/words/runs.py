@@ -1,4 +1,4 @@
-"""Sentences of one run and of its records: actions with their reasons, machines left unchanged."""
+"""Sentences about a run and its records: actions with reasons, and unchanged machines."""
 
 OTHER_DIGEST = (
     "it was not created from this fleet.yaml (the digests differ): rebuild with the fleet.yaml "
@@ -7,61 +7,61 @@ OTHER_DIGEST = (
 
 
 def add_reason(what: str, reason: str) -> str:
-    """Return an action, a state or an object with its reason."""
+    """Add a reason to an action, a state or an object."""
     return f"{what}: {reason}"
 
 
 def add_code(reason: str, code: str) -> str:
-    """Return a reason with its code."""
+    """Add a code in brackets to a reason; unchanged if the code is empty."""
     return f"{reason} [{code}]" if code else reason
 
 
 def describe_release(pool: str, worker: str, reason: str) -> str:
-    """State the release of a worker, and why."""
+    """State that a worker is released (disabled, and its request requeued), and why."""
     return f"{pool}: release {worker}: {reason}"
 
 
 def describe_return(pool: str, worker: str, reason: str) -> str:
-    """State the worker that gets work again, and why."""
+    """State that a worker gets work again, and why."""
     return f"{pool}: give back {worker}: {reason}"
 
 
 def describe_retry(trouble: str) -> str:
-    """Explain why a run failed."""
+    """State why a run failed; the next run tries again."""
     return f"run failed, the next one retries: {trouble}"
 
 
 def explain_missing_pool(pool: str) -> str:
-    """State the pool whose machines are left unchanged."""
+    """State that a pool is missing in fleet.yaml, so that its machines are left unchanged."""
     return f"pool {pool} is not in fleet.yaml: restore it, for example with `mode: drain`"
 
 
 def describe_left(machine: str, pool: str, reason: str) -> str:
-    """State a machine that no stack gets, and why."""
+    """State that a rebuild adds a machine to no stack, and why."""
     return f"{machine} (pool {pool}) not rebuilt: {reason}"
 
 
 def describe_clock(fault: str, trust: str) -> str:
-    """Explain why an apply refuses the clock of this computer, with the way to trust it."""
+    """Explain why `fleet apply` does not trust this computer's clock, and how to override."""
     return f"`fleet apply` refuses this clock: {fault}{trust}"
 
 
 def describe_heartbeat(fleet: str, reason: str, *, alive: bool) -> str:
-    """State whether runs go on, and why."""
+    """State whether runs of a fleet continue, and why."""
     return f"fleet {fleet} is {'alive' if alive else 'DEAD'}: {reason}"
 
 
 def describe_location(location: str) -> str:
-    """State the other location of a price list."""
+    """State that a provider's price list is for another location."""
     return f"its own list is that of {location}"
 
 
 def explain_place(reason: str, place: str) -> str:
-    """State a reason with the place in fleet.yaml that decides; place empty: without one."""
+    """Add the position of the deciding key in fleet.yaml to a reason; unchanged if empty."""
     return f"{reason}; see {place}" if place else reason
 
 
 def explain_guard(reason: str, limit: str, way_out: str) -> str:
-    """Explain why a guard refuses, with its limit in fleet.yaml and the way out, if any."""
+    """Explain why a guard refuses, with the position of its limit and the way to proceed."""
     parts = [reason, limit and f"limit: {limit}", way_out and f"to proceed: {way_out}"]
     return "; ".join(filter(None, parts))

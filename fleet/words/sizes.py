@@ -1,4 +1,4 @@
-"""Sentences of the reasons why a pool has as many machines as it has."""
+"""Sentences about the reasons for the number of machines of a pool."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -9,14 +9,14 @@ from fleet.schema.units import write_count
 def size_decision(
     code: SizeReason, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
 ) -> Decision:
-    """Return one reason for the size of a pool, with its message."""
+    """Return a reason for the size of a pool; the code decides an empty message."""
     figures = DecisionFigures(count=count, waiting=waiting)
     decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
     return decision if message else decision.altered(message=_WORDS[code](decision))
 
 
 def describe_size(decisions: Iterable[Decision]) -> str:
-    """State the reasons in a sentence."""
+    """Join the messages of the reasons for a pool's size."""
     return "; ".join(each.message for each in decisions)
 
 
