@@ -267,7 +267,7 @@ def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
 
 
 def rename_pools(base: Fleet, renames: Mapping[str, str]) -> Fleet:
-    """Return the fleet with these pools renamed; their machines are still found."""
+    """Return the fleet with renamed pools, whose machines are still found."""
     pools = {
         renames.get(name, name): pool.model_copy(update={"previously": name})
         if name in renames
@@ -310,7 +310,7 @@ def find_verdict(
     head: tuple[Fleet, Plan],
     builds: MovedBuilds,
 ) -> Verdict:
-    """Return the figures of a change; `base` and `head` are (fleet, plan) without and with it."""
+    """Return the figures of a change; `base`, `head`: (fleet, plan) before and after it."""
     counts = Counter[str]()
     for each in change.actions:
         counts["withheld" if each.withheld else each.action] += each.after - each.before

@@ -26,7 +26,7 @@ from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name
 
 UNUSED_AFTER = timedelta(days=90)
-"""A rule is reported if no build used it for this long."""
+"""An allow-list rule is reported if no build used it for this long."""
 _MIN_SPAN = timedelta(days=1)
 """Minimum length of a history that can be scaled to a month."""
 _SHOWN = 20
@@ -158,7 +158,7 @@ class _MomentCounter:
             yield job.queue, request
 
     def tasks(self, since: Moment) -> dict[str, frozenset[str]]:
-        """Map each name seen since a time to its tasks."""
+        """Map each name seen since this time to the tasks of its builds."""
         return tasks_by_name(about for about, at in self._latest.items() if at >= since)
 
     def _see(self, world: World) -> None:

@@ -101,7 +101,7 @@ class OptionFinder:
         for name, pool in sorted(self._pools.items()):
             if pool.mode != "apply" or not size_of(pool).max:
                 continue  # a rule alone does not open this pool
-            # At Debusine, a rule also adds the provided tags that its pools require.
+            # At Debusine, an allow-list rule also adds the provided tags that its pools require.
             provided = self._decider.offers[name].requires
             asked = FitRequirements(queue, ask._replace(provided=provided))
             tags = self._decider.find_unasked(asked, name)

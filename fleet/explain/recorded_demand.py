@@ -89,7 +89,7 @@ class Refused(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Spot machines between two observations: machine seconds, and number of busy ones lost."""
+    """Total lifetime of spot machines since the last observation, and lost busy machines."""
 
     at: datetime
     seconds: int

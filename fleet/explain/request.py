@@ -310,7 +310,7 @@ def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Sugg
 
 
 def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: Replans) -> str:
-    """Return the next step of a served request, or a warning if the next run stops serving it."""
+    """Return the next step of a served request, with a warning if the next run drops it."""
     following = replans.run_after(case)
     if following is not None and not is_served(following.plan, key):
         waits = following.unserved[key].because if key in following.unserved else ""

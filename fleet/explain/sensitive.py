@@ -145,7 +145,7 @@ _TABLE: dict[tuple[str, ...], Looser] = {
 def find_sensitive(
     edits: Edits, reach: Iterable[RuleReach], base: Plan
 ) -> tuple[SensitiveEdit, ...]:
-    """Return the sensitive edits, most serious kind first; `base` is the plan before them."""
+    """Return the sensitive edits, most serious kind first; `base` is the plan without edits."""
     found = [
         *_secrets_and_commands(edits),
         *_patterns(edits, reach),
@@ -177,7 +177,7 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
 
 
 def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
-    """Yield the edit if the table has its key or the list or map that contains the key."""
+    """Yield the edit if the table has its key, or the list or map of its key."""
     path, before, after = edited
     for length in range(len(path), 0, -1):
         looser = _TABLE.get(_pattern(path[:length]))
@@ -213,7 +213,7 @@ def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401
 
 
 def _section_keys(path: Path) -> Iterator[tuple[str, Looser]]:
-    """Yield each key below a path that is in the table, and its sensitive edits."""
+    """Yield (key, sensitive edits) for each key of the table directly below a path."""
     for pattern, looser in _TABLE.items():
         if pattern[:-1] == _pattern(path):
             yield pattern[-1], looser

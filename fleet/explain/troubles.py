@@ -14,7 +14,7 @@ _STOPS = frozenset({SizeReason.CLOSED, SizeReason.IMAGE, SizeReason.OPTION_CLOSE
 
 
 class Trouble(Value):
-    """A freeze, a held machine, or a pool that needs attention, with the command that helps."""
+    """A freeze, held machine or pool that needs attention, with the command that helps."""
 
     about: str = Field(description="A pool, a machine or a freeze, as `pool builders`.")
     said: str

@@ -67,7 +67,7 @@ key."""
 MOST_VALUES = 3
 """Maximum values suggested per look-up key; below `MOST_SHOWN`, to leave others a turn."""
 FEW_PLANS = 2
-"""Up to this number of plans, edits are checked before waits, which the forecast has."""
+"""Up to this number of plans, edits are checked first, because the forecast knows the wait."""
 MAX_MOMENTS = 3
 """Maximum number of expiry times of constraints that are checked by a plan."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
@@ -481,7 +481,7 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
 
 
 def _not_before(world: World, path: Path) -> Edit:
-    """Return the edit that moves an expiry date to today; it may be later."""
+    """Return the edit that moves an expiry date to today or later."""
     yesterday = world.time.date() - timedelta(days=1)
     return Edit(path, None, rank=EXPIRY, least=yesterday).turned(1)
 

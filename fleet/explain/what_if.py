@@ -62,7 +62,7 @@ class Edit:
     """Number of steps by which the figure was raised."""
 
     def turned(self, steps: int) -> "Edit":
-        """Return this edit with its figure raised by a number of steps from the start."""
+        """Return this edit with its figure raised by `steps` from the initial value."""
         return replace(self, new=_raise_limit(self.least, steps), steps=steps)
 
 
@@ -160,7 +160,7 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 
 
 def _pattern_at(fleet: Fleet, path: Path) -> str:
-    """Return the pattern in which fleet.yaml writes a value, such as a percentage; or empty."""
+    """Return the pattern in which fleet.yaml writes a value, such as a percentage; or ""."""
     section = value_at(fleet, path[:-1])
     if isinstance(section, ConfigSection):
         field = type(section).model_fields[str(path[-1])]

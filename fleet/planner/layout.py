@@ -46,7 +46,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 _AGE_STEP = timedelta(minutes=10)
 """Smallest step of waiting time. Steps double; requests within one step count as equally old."""
 _MAX_LENGTHS = 64
-"""Maximum number of exact durations. Above it, budgets round them up and bills average them."""
+"""Maximum number of exact durations. Above it, budgets round up, and bills use the average."""
 _CLASSES = {"high": -1, "normal": 0, "low": 1}
 
 
@@ -216,7 +216,7 @@ def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
 def _split_by_sandbox(
     requests: list[Ordered], in_sandbox: frozenset[str]
 ) -> Iterator[tuple[bool, list[Ordered]]]:
-    """Yield (False, requests without sandbox) and (True, requests with one); skip empty lists."""
+    """Yield (False, requests without a sandbox), then (True, requests in one), if not empty."""
     if not in_sandbox:
         yield False, requests
         return
@@ -269,7 +269,7 @@ def _group_by_deadline(
 def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
     """Map each duration in seconds to the duration that budgets count.
 
-    It is rounded up if there are more than `_MAX_LENGTHS` durations.
+    Durations are rounded up if more than `_MAX_LENGTHS` durations exist.
     """
     found = {request.seconds or 0 for signed in demand for request in signed.requests}
     return {each: _rounded_up(each) if len(found) > _MAX_LENGTHS else each for each in found}

@@ -187,7 +187,7 @@ class Owner(NamedTuple):
 
     payer: PayerAccount
     until: datetime
-    """Time at which the pool becomes the payer if no other work starts; NEVER if it does not."""
+    """Time when the pool becomes the payer unless other work starts; NEVER if the payer stays."""
 
 
 def charge(
@@ -350,7 +350,7 @@ class _TurnReader:
     def turns(self, holding: BilledMachine) -> Iterator[_Turn]:
         """Yield a machine's spans since the last charge: finished work, idle time, running work.
 
-        The last span ends now. It is empty if it also starts now.
+        The last span ends now. The last span is empty if it also starts now.
         """
         begin, until = min(max(self._since, holding.created_at), self._until), self._until
         worker, work = holding.unit.worker if holding.unit else None, work_of(holding)

@@ -202,8 +202,8 @@ def last_rows(
 ) -> Iterator[LimitRow]:
     """Yield constraints that reserve a booting machine for requests with its on-demand tag.
 
-    Without them, other requests could take this machine, and fleet would create another machine
-    for the tagged request.
+    Otherwise other requests could take this machine, and fleet would create another machine for
+    the tagged request.
     """
     vocabulary = Vocabulary(fleet)
     for key in sorted(frozenset[str]().union(*(group.last for group in groups)) & places.keys()):

@@ -154,7 +154,7 @@ class Closure:
 
     reason: str
     path: tuple[str | int, ...]
-    """The key of fleet.yaml that causes it."""
+    """The key of fleet.yaml that decides the reason."""
     until: datetime | None = field(default=None, compare=False)
     """Time when the reason ends without manual action; None if unknown."""
     unpublished: bool = False
@@ -173,7 +173,7 @@ class Option:
     price: Decimal | None
     """Price per hour in the currency of fleet.yaml; None if unknown."""
     closed: Closure | None = None
-    """The reason why this run cannot create it; None if it can."""
+    """The reason why this run cannot create such a machine; None if it can."""
     shared: tuple[tuple[str, str], ...] = ()
     """Machine settings that refer to resources shared by machines of the provider."""
 
@@ -230,9 +230,9 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
 
 
 def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the current digests of a pool's machines.
+    """Return the digests of a pool's up-to-date machines.
 
-    They include image versions that a guard stopped, so that their machines are not outdated.
+    Image versions that a guard stopped count, so that machines with these are not outdated.
     """
     return frozenset(digest_of(fleet, option, image) for option in options for image in choice.ids)
 
@@ -351,7 +351,7 @@ def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
 _UNRECORDED_RESULTS = frozenset({"starting", "gone", "error", "name-taken"})
 """Results of attempts that may have created an unrecorded machine.
 
-They include `name-taken`, because a client that repeats a creation after a lost response gets it.
+`name-taken` is one, because a client that repeats a creation after a lost response gets it.
 """
 _ACTIVE_STATES = (MachineState.STARTING, MachineState.RUNNING)
 

@@ -169,7 +169,7 @@ class PoolPlan:
     blocked_by_max: int = 0
     """Number of requests that only this pool's `workers.max` blocks."""
     due: dict[str, "Because"] = field(default_factory=dict)
-    """Unit name to the reason to replace it."""
+    """Unit name to the reason to replace the unit."""
     kept: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to the reason why the unit is kept despite a reason to delete it."""
     short: dict[Reason, tuple[str, ReachedLimit | None]] = field(default_factory=dict)
@@ -426,7 +426,7 @@ class PoolPlan:
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,
-                    # Without a machine, the current cost of the pool does not include it.
+                    # The current cost of the pool includes only units with a machine.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
                     releases=forgets or unit.holds_in_vain,
@@ -457,7 +457,7 @@ class Why(NamedTuple):
 def is_going(unit: Unit) -> bool:
     """Return whether a unit gets no new work; a busy unit first finishes its work.
 
-    A unit that an operator ordered to keep is kept.
+    True also for a unit that an operator holds, which is not deleted.
     """
     is_told = unit.worker is not None and unit.worker.draining
     return unit.state in _GOING or is_told or unit.held is not None

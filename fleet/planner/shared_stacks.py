@@ -70,7 +70,7 @@ def parts_of(fleet: Fleet, name: str) -> tuple[SharedResource, ...]:
 
 
 _REVISION = 1
-"""Increment it if stacks/aws changes the content of a launch template."""
+"""Number to increment if stacks/aws changes the content of a launch template."""
 _GIB = 1024
 
 
@@ -243,7 +243,7 @@ def _reference(key: str, part_id: str) -> str:
 
 
 def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
-    """Yield the changes of the next apply to each provider's shared stack, if it changes."""
+    """Yield the changes that the next apply makes to the shared stacks of providers."""
     for name in sorted(fleet.providers):
         base = world.bases.get(name)
         if isinstance(base, Unknown) or why_held(fleet, name):
@@ -267,9 +267,9 @@ def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
 
 
 def why_held(fleet: Fleet, name: str, ordered: Collection[str] = ()) -> str:
-    """Return why apply changes no shared stack of a provider; empty if it may change the stack.
+    """Return why apply changes no shared stack of a provider; empty if apply may change it.
 
-    It may if a pool of the provider may be changed; with `ordered`, only these pools count.
+    If the provider has pools (in `ordered`, if given), one must have a mode that allows changes.
     """
     modes = {
         pool: each.mode

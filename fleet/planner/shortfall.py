@@ -111,7 +111,7 @@ class _Filling:
         }
 
     def find_stopped(self) -> dict[str, int]:
-        """Map each place where only known limits block the last request to their count."""
+        """Map each place where only known limits block the last request to the limit count."""
         filled = self._fill({})
         short = {place: filled.shortfalls(self._last, place) for place in self._last.places}
         return {

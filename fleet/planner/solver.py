@@ -259,7 +259,7 @@ class Program:
                 mip_rel_gap=0.0,
                 mip_abs_gap=gap * abs(cost),
                 mip_allow_restart=False,
-                # It takes a third of the time, and other heuristics find equally good solutions.
+                # This heuristic takes a third of the time; others find equally good solutions.
                 mip_heuristic_run_root_reduced_cost=False,
             )
             _set_start(solver, given)

@@ -89,8 +89,8 @@ def find_supplies(
 def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
     """Return the workers that can take a request, including busy workers with `target_wait`.
 
-    Workers that cannot be observed now are included: they may start work soon, so no replacement
-    is created for them.
+    Workers that cannot be observed now may start work soon. They are included, so that no
+    replacement is created for them.
     """
     may_wait = pool_plan.pool is not None and pool_plan.pool.target_wait is not None
     unseen = [unit for unit in pool_plan.inventory.unseen if not is_going(unit)]
@@ -114,7 +114,7 @@ def _group_by_offer(
 ) -> dict[tuple[Offer, tuple[str, ...]], list[str]]:
     """Group workers by their offer and by the budgets that count the payer.
 
-    The offer is the tags that the worker reports, or the offer of the pool without these.
+    The offer is the tags that the worker reports; without these, the offer of the pool.
     """
     groups: defaultdict[_SupplyKey, list[str]] = defaultdict(list)
     one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}

@@ -1,7 +1,7 @@
 """State changes of a machine, its worker and its stack, as new values of the observed facts.
 
-Predictions, simulations and the simulated cloud use them. They skip validation, and this module
-imports only the facts, because the plugin of the simulated cloud has to start fast.
+Predictions, simulations and the simulated cloud use these functions, which skip validation. This
+module imports only the facts, because the plugin of the simulated cloud has to start fast.
 """
 
 from collections.abc import Iterable, Sequence

@@ -66,7 +66,7 @@ def places_behind(
     ageing: int,
     now: datetime,
 ) -> dict[int, int]:
-    """Map ticket id to the score deduction for machines that the owner had since it was opened.
+    """Map ticket id to the score deduction for machines of its owner since the ticket was opened.
 
     `waiting` has id, owner, priority and opening time. Machines from before the last owner arrived
     deduct at most the age steps that the ticket gained before then.
@@ -218,8 +218,8 @@ def find_overtaken(
 ) -> dict[str, Rank]:
     """Return ranks for tickets that a limit blocks although it admits other owners' later tickets.
 
-    `by_age` is the allocation by priority, age and cost. If a limit admits some tickets of a
-    queue, it admits as many of the first tickets by turn if their machines can be created.
+    `by_age` is the allocation by priority, age and cost. If a limit admits N tickets of a queue,
+    it admits the first N tickets by turn if their machines can be created.
     """
     stopped = _stopped_at(fleet, by_age)
     if not stopped:

@@ -1,7 +1,7 @@
 """A unit is a machine with its worker, as observed by provider, stack and registries.
 
 If a worker has several registrations, the most active one counts, so that an idle, draining or
-dead registration never hides a working one. A machine is deleted only after every queue that knows
+dead registration never hides an active one. A machine is deleted only after every queue that knows
 its worker has stopped assigning work to it.
 
 Without registration, a machine is ready if its provider reports it as running with an address and,
@@ -153,7 +153,7 @@ def _activity(worker: Worker) -> int:
 
 
 MAX_FAILED_CHECKS = 3
-"""Consecutive failed port checks after which a previously ready machine is broken."""
+"""Consecutive failed port checks after which a machine that was ready counts as broken."""
 
 
 def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
@@ -217,7 +217,7 @@ class UnitState(Word):
     IDLE = "idle"
     BUSY = "busy"
     STARTING = "starting"
-    ASSUMED = "assumed"  # no registry exists: it counts as capacity
+    ASSUMED = "assumed"  # no registry exists: the unit counts as capacity
     DRAINING = "draining"
     DEAF = "deaf"  # connected for long without work: the queue knows none of its tags
     DISCONNECTED = "disconnected"
@@ -233,7 +233,7 @@ class UnitState(Word):
 
 
 DEAF_GRACE = 120
-"""Seconds in which a connected worker has to report its tags; it counts as starting."""
+"""Seconds in which a connected worker has to report tags; until then it is starting."""
 RETURN_GRACE = DEAF_GRACE
 """Seconds for which a disconnected worker counts as capacity, because most reconnect."""
 CAPACITY = frozenset({UnitState.IDLE, UnitState.STARTING, UnitState.ASSUMED, UnitState.UNFINISHED})
@@ -252,33 +252,33 @@ class Unit:
     inputs: WorkerInputs | None = None
     registry: str | None = None
     held: Hold | None = None
-    """The operator's order to keep the machine without new work; None without an order."""
+    """The operator's order to keep the unit without new work; None without an order."""
     returning: bool = False
     """The idle worker is disconnected, but had contact recently or connects soon."""
     is_leaving: bool = False
     """Another queue has stopped assigning work to the worker."""
     drains: int = 1
-    """Number of runs needed to drain it: one per queue that assigns work to it."""
+    """Number of runs needed to drain the unit: one per queue that assigns work to it."""
     departures: tuple[Departure, ...] = ()
-    """Reasons why earlier runs drained or disabled it, oldest first."""
+    """Reasons why earlier runs drained or disabled the unit, oldest first."""
     resumes: tuple[Departure, ...] = ()
-    """Drains by an ended keep order: it gets work again unless there is another reason."""
+    """Drains by an ended keep order: the unit gets work again if no other reason exists."""
 
     @property
     def is_capacity(self) -> bool:
-        """Return whether it can take work now, or after its boot or reconnection."""
+        """Return whether the unit can take work now, or after its boot or reconnection."""
         return self.state in CAPACITY or self.returning
 
     @property
     def since(self) -> datetime | None:
-        """Return when its current state started; None if unknown."""
+        """Return when the unit entered its current state; None if unknown."""
         if self.worker and self.worker.since:
             return self.worker.since
         return self.machine.created_at if self.machine else None
 
     @property
     def has_failed(self) -> bool:
-        """Return whether its provider or failed checks report the machine as broken."""
+        """Return whether the provider or failed checks report the machine as broken."""
         return has_failed(self.machine)
 
     @property
@@ -296,7 +296,7 @@ class Unit:
 
     @property
     def holds_in_vain(self) -> bool:
-        """Return whether its assigned work cannot run and has to be released."""
+        """Return whether the assigned work cannot run and has to be released."""
         if self.worker is None or not is_busy(self.worker):
             return False
         is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
@@ -304,12 +304,12 @@ class Unit:
 
     @property
     def work_in_vain(self) -> str | None:
-        """Return the id of assigned work that cannot run; None without such work."""
+        """Return the id of assigned work that cannot run; None without assigned work."""
         return self.worker.running if self.worker and self.holds_in_vain else None
 
     @property
     def may_run(self) -> bool:
-        """Return whether it may run work; such a unit is never deleted."""
+        """Return whether the unit may run work; such a unit is never deleted."""
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 

@@ -191,7 +191,7 @@ def explain_unread(record: str, reason: str) -> str:
 def explain_absent(
     since: datetime, lists: int, rule: tuple[int, int], provider: str, *, works: bool
 ) -> str:
-    """State since when a machine is unlisted; `rule`: lists and seconds until it is gone."""
+    """State since when a machine is unlisted; `rule`: number of lists and seconds until gone."""
     least, after = rule
     kept = "; its livecheck succeeds, so it is kept" if works else ""
     return (

@@ -17,7 +17,7 @@ def add_code(reason: str, code: str) -> str:
 
 
 def describe_release(pool: str, worker: str, reason: str) -> str:
-    """State that a worker is released (disabled, and its request requeued), and why."""
+    """State that a worker is released (disabled, and its request queued again), and why."""
     return f"{pool}: release {worker}: {reason}"
 
 
