@@ -13,6 +13,9 @@ expectation of the queue comes first, then `durations`. Both refer to the refere
 `durations` names. On another machine, the first known source counts: the stated duration, the
 fitted duration, the ratio of the stated speeds, or the ratio of cores by Amdahl's law. Without a
 named reference, its speed is 100 percent. A machine without a stated speed takes equally long.
+
+An entry for every package states no duration of a package that an earlier entry names: a build of
+24 hours on one machine type does not take the usual 30 minutes on another.
 """
 
 from bisect import bisect_right
@@ -333,7 +336,7 @@ class Durations:
             return _Known(takes, Timing(speed=self._usual) if self._usual else None, None)
         first = first or Duration.model_construct(machine=fitted[0].type)
         stated: dict[str, int] = {}
-        for entry in entries:
+        for entry in _without_later_general(entries):
             if entry.machine is not None and entry.takes is not None:
                 stated.setdefault(entry.machine, entry.takes)
         named = [*types_named(self._fleet, first.machine)] if first.machine else []
@@ -349,6 +352,15 @@ class Durations:
         unstated = (each for each in fitted if each.type not in stated)
         measured = (each.seconds for each in unstated if each.type == first.machine)
         return _Known(takes, timing, next(measured, None))
+
+
+def _without_later_general(entries: Iterable[Duration]) -> Iterator[Duration]:
+    """Yield the entries; leave out those of every package after a time for this package."""
+    is_named = False
+    for entry in entries:
+        if entry.match is not None or not is_named:
+            yield entry
+        is_named |= entry.match is not None and entry.takes is not None
 
 
 def deadline_of(fleet: Fleet, queue: str) -> int | None:

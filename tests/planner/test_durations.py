@@ -57,6 +57,15 @@ def test_stated_duration_counts_on_its_machine() -> None:
     assert takes(two_sizes(MEASURED), BIG) == 3 * HOUR
 
 
+def test_stated_duration_is_scaled_when_general_entry_names_other_machine() -> None:
+    named = {"match": "chromium", "takes": "3h", "machine": "mons"}
+    general = {"takes": "30m", "machine": "norm"}
+
+    assert takes(two_sizes([named, general]), BIG) == 3 * HOUR
+    assert takes(two_sizes([named, general]), SMALL) == takes(two_sizes([named]), SMALL)
+    assert takes(two_sizes([named, {**general, "match": "chrom.*"}]), SMALL) == HOUR // 2
+
+
 def test_history_is_of_the_machine_that_is_named_first() -> None:
     fleet = two_sizes(MEASURED)
 
