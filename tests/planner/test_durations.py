@@ -57,7 +57,7 @@ def test_stated_duration_counts_on_its_machine() -> None:
     assert takes(two_sizes(MEASURED), BIG) == 3 * HOUR
 
 
-def test_stated_duration_is_scaled_when_general_entry_names_other_machine() -> None:
+def test_duration_is_scaled_when_general_entry_names_machine() -> None:
     named = {"match": "chromium", "takes": "3h", "machine": "mons"}
     general = {"takes": "30m", "machine": "norm"}
 
