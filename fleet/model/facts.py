@@ -719,7 +719,7 @@ _SANDBOX = "sandbox:"
 
 
 def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
-    """Return the world with a pseudonym for every person whose name is not in `kept`.
+    """Return the world with a pseudonym for each person whose name is not in `kept`.
 
     A person has the same pseudonym everywhere. Only the key allows to test a name against it.
     """

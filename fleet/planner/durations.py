@@ -14,7 +14,7 @@ expectation of the queue comes first, then `durations`. Both refer to the refere
 fitted duration, the ratio of the stated speeds, or the ratio of cores by Amdahl's law. Without a
 named reference, its speed is 100 percent. A machine without a stated speed takes equally long.
 
-An entry for every package states no duration of a package that an earlier entry names: a build of
+An entry for all packages states no duration of a package that an earlier entry names: a build of
 24 hours on one machine type does not take the usual 30 minutes on another.
 """
 

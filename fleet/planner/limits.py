@@ -111,7 +111,7 @@ class Use(NamedTuple):
     limit: "_LimitFigure"
     who: str | None
     workers: tuple[Sequence[str], Sequence[str]]
-    """Busy workers of `who`, and busy workers of unknown users, which count for every payer."""
+    """Busy workers of `who`, and busy workers of unknown users, which count for each payer."""
     groups: tuple[RequestGroup, ...]
     counted: Mapping[tuple[str, str], Decimal]
     """(Group, place) pairs that count, without places where the group does not need the tag."""

@@ -149,7 +149,7 @@ class DatabaseTickets:
             )
 
     def tenancies(self) -> tuple[Tenancy, ...]:
-        """Return the records of all machines, for every queue."""
+        """Return the records of the machines of all queues."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._begin() as connection:
             return _tenancies(connection.execute(query).all())
@@ -419,7 +419,7 @@ _SELECT_TENANCIES = sa.select(TENANCIES)
 
 
 def _holders(connection: sa.Connection) -> dict[str, int]:
-    """Return machine name to the id of the ticket that has the machine, for every queue."""
+    """Return machine name to the id of the ticket that has the machine, over all queues."""
     has = TICKETS.c.state == TicketState.READY
     rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
     return {row.machine: row.id for row in rows}
