@@ -202,6 +202,16 @@ def look_aloud(config: Config, sources: Sources, console: Console) -> World:
     return world
 
 
+def can_confirm(console: Console) -> bool:
+    """Return whether a user sees the output and can answer; a plan in a pipe is not seen."""
+    return console.can_ask and console.columns(None) is not None
+
+
+def is_confirmed(console: Console, question: str) -> bool:
+    """Ask a user; return whether the answer is yes."""
+    return console.ask(f"{question} yes/no: ").lower() in {"y", "yes"}
+
+
 def priced(config: Config, world: World) -> Config:
     """Return the configuration with the world's prices, without warnings that they resolve."""
     fleet = with_price_lists(config.fleet, world)

@@ -18,7 +18,7 @@ from functools import partial
 from fleet.apply.config import Config
 from fleet.apply.observe import Sources
 from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
-from fleet.apply.plan import look, look_aloud
+from fleet.apply.plan import can_confirm, is_confirmed, look, look_aloud
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.saved_plan import find_drift
@@ -378,15 +378,13 @@ def run_deletion(
         # The JSON of a plan includes the remarks.
         world = (look if args.json else look_aloud)(config, sources, console)
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
-        # If the output is a pipe, the user cannot see the plan.
-        is_seen = console.can_ask and console.columns(None) is not None and not args.json
-        asks = is_seen and bool(plan.actions)
+        asks = can_confirm(console) and not args.json and bool(plan.actions)
         blocks = sweep_blocks(plan, is_dry=not asks, named=deletion.named)
         console.out(plan_to_json(plan) if args.json else text_for(console, blocks, piped=None))
         is_whole = deletion.delete_leftovers(False)
         if not asks:
             return deletion.exit_code(plan) or (0 if is_whole else 1)
-        if console.ask("Drain and delete these machines? yes/no: ").lower() not in {"y", "yes"}:
+        if not is_confirmed(console, "Drain and delete these machines?"):
             console.note("nothing was changed")
             return 1
         accepted = plan

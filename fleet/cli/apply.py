@@ -8,7 +8,7 @@ from fleet.apply.decision import PlanResult
 from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
-from fleet.apply.plan import observe_and_plan
+from fleet.apply.plan import can_confirm, is_confirmed, observe_and_plan
 from fleet.apply.run import RunOptions, apply_once
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.selection import Selection, check_selection, find_changes, selected_part
@@ -117,9 +117,7 @@ def _apply_once(
     config: Config, args: argparse.Namespace, console: Console, options: RunOptions
 ) -> int:
     """Apply once and return the exit code; 1 if the user declines, 130 if interrupted."""
-    # If the output is a pipe, the user does not see the plan: do not ask.
-    is_seen = console.can_ask and console.columns(None) is not None
-    asks = is_seen and not (args.yes or args.json or args.plan)
+    asks = can_confirm(console) and not (args.yes or args.json or args.plan)
     if asks:
         try:
             saved = _ask(args, console, options.selection)
@@ -160,7 +158,7 @@ def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Se
     part = selected_part(selection, decision.plan)
     console.out(text_for(console, plan_blocks(part)))
     # A plan without actions needs no answer, but may change before the lock is taken.
-    is_accepted = part.is_quiet or console.ask("Apply this plan? yes/no: ").lower() in {"y", "yes"}
+    is_accepted = part.is_quiet or is_confirmed(console, "Apply this plan?")
     return replace(selection, saved=decision.plan) if is_accepted else None
 
 

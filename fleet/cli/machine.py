@@ -1,8 +1,7 @@
 """List, delete and forget machines; print the console output of a machine."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
@@ -171,36 +170,36 @@ def _list(args: argparse.Namespace, console: Console) -> int:
 
 
 def _delete(args: argparse.Namespace, console: Console) -> int:
-    select = _selector_of(args)
+    _require_one_way(args)
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
-    deletion = select(args, sources.store)
     if args.expired:
         leftovers = partial(delete_leftovers, config.fleet, args.file, utc_now(), console)
-        deletion = replace(deletion, delete_leftovers=leftovers)
+        deletion = Deletion(
+            sweep, "fleet machine delete --expired --apply", delete_leftovers=leftovers
+        )
+    elif args.unused or args.all or args.machine:
+        deletion = _chosen(args)
+    else:
+        deletion = _select_created(args, sources.store)
     return run_deletion(args, console, config, sources, deletion)
 
 
-def _selector_of(
-    args: argparse.Namespace,
-) -> Callable[[argparse.Namespace, Store], Deletion]:
-    """Return the function that selects machines according to the options."""
+def _require_one_way(args: argparse.Namespace) -> None:
+    """Raise WrongUsage unless the options select machines in exactly one way."""
     is_by_pool = args.unused or args.all
     is_by_time = args.run is not None or args.since is not None
-    ways = (bool(args.machine), is_by_pool, is_by_time, args.expired)
-    is_pool_needed, is_pool_allowed = is_by_pool, is_by_pool or is_by_time
-    if sum(ways) != 1 or (args.pool and not is_pool_allowed) or (is_pool_needed and not args.pool):
+    is_one_way = sum((bool(args.machine), is_by_pool, is_by_time, args.expired)) == 1
+    fits_pool = (is_by_pool or is_by_time) if args.pool else not is_by_pool
+    if not (is_one_way and fits_pool):
         raise WrongUsage(
             "select machines in one way: by NAME; by --pool NAME with --unused (those that run "
             "nothing) or --all (busy ones are only drained); by --run ID or --since TIME; or by "
             "--expired"
         )
-    if args.expired:
-        return lambda _args, _store: Deletion(sweep, "fleet machine delete --expired --apply")
-    return _select_created if is_by_time else _chosen
 
 
-def _chosen(args: argparse.Namespace, _store: Store) -> Deletion:
+def _chosen(args: argparse.Namespace) -> Deletion:
     """Return the deletion of named machines, or of the machines of some pools."""
     choice = MachineSelection(frozenset(args.machine), frozenset(args.pool), unused=args.unused)
 
