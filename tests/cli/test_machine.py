@@ -220,7 +220,15 @@ def test_a_deletion_without_a_store_is_refused(two: Trial) -> None:
 def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> None:
     """The engine deletes it in any case, so that a plan without it would be refused."""
     trial = Trial(project)
-    write_hooks(project, delete="test ! -e broken && rm -f machines/$FLEET_MACHINE")
+    # Two machines are deleted at once: a list omits one whose file is gone before it is read.
+    read = '{ text=$(cat "$file" 2>/dev/null) || [ ! -e "$file" ]; }'
+    each = f'{read} && [ -n "$text" ] && printf "$comma%s" "$text" && comma=,'
+    listing = f"mkdir -p machines; comma=; printf '['; for file in machines/*; do {each}; done"
+    write_hooks(
+        project,
+        delete="test ! -e broken && rm -f machines/$FLEET_MACHINE",
+        list=f"{listing}; echo ']'",
+    )
     commands = ", ".join(f"{name}: [sh, {name}.sh]" for name in ("new", "delete", "list"))
     pool = (
         f"{{provider: hooks, hooks: {{{commands}}}, image: trixie, workers: {{max: 3, spare: 2}},"
