@@ -1,7 +1,7 @@
 """The cost of the month so far by pool, scope and team, with budgets and a projection.
 
-The sums include the ledger and the time since its last charge, like the sums of budgets. Each row
-is a sum of charges, and the rows of each grouping add up to the total.
+Like the sums of budgets, these sums include the ledger and the time since its last charge. The
+rows of each grouping add up to the total.
 
 The projection adds the average cost per hour of the last seven days for each remaining hour of the
 month. If these days are unknown, it uses the average of this month.
@@ -30,7 +30,7 @@ PAID_BY_POOLS = "paid by pools"
 
 @dataclass(frozen=True)
 class RecentCharges:
-    """Recent charges of the ledger; the amounts are in the second period (day) of each charge."""
+    """Charges of the last days; index 1 (day) of `money` and `seconds` has the whole amount."""
 
     since: datetime
     """Seven days before `until`, or the time of the first charge if that is later."""
@@ -44,7 +44,7 @@ class Cost:
 
     name: str
     seconds: int
-    """Machine time in this month."""
+    """Machine time in this month, in seconds."""
     today: Decimal
     month: Decimal
     week: Decimal | None
@@ -69,13 +69,13 @@ class MonthCost:
     scopes: tuple[Cost, ...]
     teams: tuple[Cost, ...]
     projected: dict[tuple[str | int, ...], Decimal]
-    """Key of each monthly budget to the projected amount at the end of the month."""
+    """Path of each monthly budget in fleet.yaml to its projected amount at the month's end."""
 
 
 def money_of(
     fleet: Fleet, world: World, recent: RecentCharges | None = None
 ) -> MonthCost | Unknown:
-    """Return the cost of this month; Unknown if the ledger is unknown or was never charged."""
+    """Return the cost of this month; Unknown if the ledger is unreadable or was never charged."""
     ledger = world.ledger
     if isinstance(ledger, Unknown):
         return ledger
@@ -121,7 +121,7 @@ def money_of(
 def _charges_since(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory], recent: RecentCharges
 ) -> tuple[Charge, ...]:
-    """Return the charges of the recent days until now, in the second period (day) of each."""
+    """Return the charges since `recent.since`; index 1 (day) of each has the whole amount."""
     kept = Ledger(charged_until=recent.until, charges=recent.charges)
     before = charges_of(fleet, world.altered(ledger=kept))
     # The hour of an entry may have started before a new fleet's first run.
@@ -130,11 +130,11 @@ def _charges_since(
 
 
 _Projection = Callable[[Decimal, Decimal | None], Decimal | None]
-"""Function of the cost of the month and of the last days (None if unknown) to a projection."""
+"""Function (cost this month, cost of the last days or None) -> projected cost or None."""
 
 
 def _projection(basis: timedelta, left: timedelta, *, is_month: bool) -> _Projection:
-    """Return a projection from the cost in the time `basis`: the month so far, or recent days."""
+    """Return a projection from the average cost in the time `basis`; `is_month`: this month."""
 
     def project(month: Decimal, last: Decimal | None) -> Decimal | None:
         known = month if is_month else last
@@ -174,7 +174,7 @@ def _sum(charges: Iterable[Charge], period: int) -> Decimal:
 
 
 def name_payer(charge: Charge, name: str | None, noun: str) -> str:
-    """Return the name of a payer, or a text for work without this name and for idle machines."""
+    """Return the payer's name; for None, a phrase for work without a payer or idle machines."""
     if name is not None:
         return name
     is_work = charge.scope or charge.team or charge.owner or charge.tags
@@ -187,7 +187,7 @@ def _project_budget(
     last: Iterable[Charge] | None,
     project: _Projection,
 ) -> Decimal | None:
-    """Return the projected amount of a budget at the end of the month, in the budget's unit."""
+    """Return the projected amount of a budget at the end of the month; None if unknown."""
 
     def total(of: Iterable[Charge], period: int) -> Decimal:
         counted = [charge for charge in of if limit.counts(charge)]

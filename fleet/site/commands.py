@@ -1,7 +1,7 @@
-"""Report a month, or render a saved comparison and keep it as a comment of a merge request.
+"""Report a month, or post a saved comparison of plans as a comment on a merge request.
 
-The saved comparison is untrusted, because the merge request's pipeline wrote it. So it is parsed
-as values and rendered by fleet's templates, in which its texts have no effect.
+The comparison is untrusted, because the merge request's pipeline wrote it. It is therefore parsed
+as data, and rendered by fleet's own templates.
 """
 
 import argparse
@@ -151,9 +151,9 @@ def _text(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def keep_comment(gitlab: Gitlab, merge_request: int, marker: str, text: str) -> str:
-    """Keep exactly one comment of the token's user with this marker and text; return the change.
+    """Create or update the user's only comment with this marker; return the action.
 
-    Comments of other users that have the same marker stay unchanged.
+    The user is the owner of the token. Comments of other users stay unchanged.
     """
     body = f"{marker}\n{text}"
     user = gitlab.user()
@@ -192,7 +192,7 @@ def _characters(text: str) -> int:
 
 
 def _read(name: str, kind: type[_Saved], noun: str, command: str) -> _Saved:
-    """Return the value that a merge request's pipeline saved; raises FileUnreadable if invalid."""
+    """Parse a file that a merge request's pipeline saved; raises FileUnreadable if invalid."""
     content = LocalFiles().read(name, _LIMIT_BYTES)
     try:
         return kind.model_validate_json(content)

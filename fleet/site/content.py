@@ -1,6 +1,6 @@
 """Content of the status pages in addition to the plan: waiting requests, history, money, images.
 
-The store has all this content; it is unknown for a recorded world without a store.
+The store has all this content. Without a store (for a recorded world), it is unknown.
 """
 
 import shutil
@@ -38,7 +38,7 @@ _RECORDED = Unknown(unknown="a recorded world holds no history")
 
 
 def shown_of(decision: PlanResult, store: Store | None) -> Shown:
-    """Return the content of the pages; `store` is None for a recorded world."""
+    """Return the input of the pages; `store` is None for a recorded world."""
     config, world, plan = decision.config, decision.world, decision.plan
     fleet = config.fleet
     case = Case(fleet, world, plan)
@@ -101,7 +101,7 @@ def _recent(decision: PlanResult, store: Store) -> RecentCharges | None:
 
 
 def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | None:
-    """Return the due builds of images; None if unknown. Newer packages do not count here."""
+    """Return the due builds of images, without regard to newer packages; None if unknown."""
     folder = Path(decision.config.document.name).resolve().parent
     try:
         return connected().due_images(decision.config.fleet, versions, folder, decision.plan.time)
@@ -131,10 +131,7 @@ _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css", "json": "applic
 
 
 class LivePages:
-    """The pages of the last run, rendered on request.
-
-    Thread-safe. Pages change only with a run.
-    """
+    """The status pages of the last run, rendered on request; safe to use in threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -144,7 +141,7 @@ class LivePages:
         self._pages: Mapping[str, WebPage] = {}
 
     def show(self, decision: PlanResult) -> None:
-        """Show the world and plan of this run from now on; before the first run no page exists."""
+        """Show the pages of this run from now on; before the first run, no page exists."""
         self._last = decision
 
     def read(self, path: str) -> WebPage | None:

@@ -44,7 +44,7 @@ PARTS = (
 
 
 def site(shown: Shown) -> dict[str, str]:
-    """Return relative path to text for each file of the status site."""
+    """Map the relative path of each file of the status site to its text."""
     templates = environment()
     parts: Any = templates.get_template("parts.html").module
     facts = {pool.pool: parts.pool_facts(shown.status, pool) for pool in shown.status.pools}

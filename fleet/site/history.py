@@ -12,7 +12,7 @@ from fleet.words import figures as words
 
 
 class HistoryPlots(NamedTuple):
-    """Plots of the last days and their table, the newest row first."""
+    """Plots of the last days, and a table of the same days with the newest row first."""
 
     since: str
     step: str

@@ -1,4 +1,4 @@
-"""The page of images: versions, published places, machines, and due steps."""
+"""The page of images: versions, places of publication, machines, and due steps."""
 
 from collections.abc import Iterator
 

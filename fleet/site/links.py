@@ -1,4 +1,4 @@
-"""Paths of pages, and links between pages, which work as files and at any path of a web server.
+"""Paths of pages and relative links, which work as files and below any path of a web server.
 
 Two names never get the same path. No path leads to an upper folder, and no part exceeds the length
 of a file name.
@@ -31,7 +31,7 @@ _RESERVED_NAMES = frozenset({".", "..", "index.html"})
 
 @dataclass(frozen=True)
 class Addresses:
-    """Worker, pool or explained request to the path of its page."""
+    """Paths of the pages of workers, pools and explained requests."""
 
     workers: Mapping[tuple[str, str], str]
     pools: Mapping[str, str]
@@ -58,7 +58,7 @@ def _worker_key(worker: WorkerVerdict) -> tuple[str, str]:
 
 
 class PageLinks:
-    """Links from one page to other pages, which work at any location of the site."""
+    """Relative links from one page to other pages of the site."""
 
     def __init__(self, path: str, addresses: Addresses) -> None:
         self._path = path
@@ -88,13 +88,13 @@ class PageLinks:
         return self._path == path
 
     def is_below(self, path: str) -> bool:
-        """Return whether this page is below the folder of another page, like a worker's page."""
+        """Return whether this page is in the folder of the page at `path`, or in a subfolder."""
         folder = path.removesuffix("index.html")
         return bool(folder) and self._path != path and self._path.startswith(folder)
 
 
 def queue_page(fleet: Fleet, key: str, request: Request) -> str:
-    """Return the URL of a request at its queue's server; empty if there is no such page."""
+    """Return the URL of a request at its queue's server; empty if the server has no page."""
     name, _, number = key.partition("/")
     queue = fleet.queues.get(name)
     if number != request.id:  # the queue names only the oldest request of a group
@@ -110,7 +110,7 @@ def queue_page(fleet: Fleet, key: str, request: Request) -> str:
 
 
 def path_parts(names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return a path part per (name, qualifier); only repeated names contain the qualifier."""
+    """Map (name, qualifier) to a path part; only repeated names contain the qualifier."""
     repeats = Counter(name for name, _ in set(names))
     return {
         (name, qualifier): path_part(name)

@@ -96,7 +96,7 @@ class Binding(NamedTuple):
 def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Binding]:
     """Yield the constraints of a pool: first constraints on requests, then guards.
 
-    `fitting` has the signatures of the requests that the pool fits.
+    `fitting` has the signatures of the requests that the pool can serve.
     """
     held: dict[tuple[str, str], int] = {}
     for unserved in shown.plan.unserved:

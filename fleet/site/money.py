@@ -16,7 +16,7 @@ from fleet.site.pages import Page, Shown
 from fleet.words import figures as words
 
 _MAX_ROWS = 100
-"""Maximum payers that have a row in each table; the last row is the sum of all others."""
+"""Maximum payers with their own row in each table; the last row is the sum of all others."""
 
 
 class BudgetRow(NamedTuple):
@@ -27,7 +27,7 @@ class BudgetRow(NamedTuple):
     when: str
     spent: str
     reserved: str
-    """Future cost of existing machines and assigned work, including this plan."""
+    """Expected cost of existing machines and assigned work, including this plan."""
     used: float | None
     """Used percentage of the limit; None if unknown."""
     projected: str
@@ -39,7 +39,7 @@ class BudgetRow(NamedTuple):
 
 
 class PayerRow(NamedTuple):
-    """The cost of one payer, in cents that add up to the total of each column."""
+    """The cost of one payer, rounded to cents so that each column adds up to its total."""
 
     cost: Cost
     month: str
@@ -49,7 +49,7 @@ class PayerRow(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """The month by one kind of payer; the rows add up to the total."""
+    """The month by one kind of payer, for example by pool; the rows add up to the total."""
 
     noun: str
     rows: tuple[PayerRow, ...]
@@ -142,7 +142,7 @@ def _payer_rows(costs: Sequence[Cost]) -> tuple[PayerRow, ...]:
 
 
 def _column(amounts: Sequence[Decimal | None]) -> list[str]:
-    """Return amounts in cents that add up to the total; unknown amounts stay unknown."""
+    """Round amounts to cents that add up to the rounded total; keep unknown amounts."""
     shown = iter(in_cents([amount for amount in amounts if amount is not None]))
     return [words.cents(None if amount is None else next(shown)) for amount in amounts]
 

@@ -29,7 +29,7 @@ _NOON = timedelta(hours=12)
 
 
 class CostRow(Value):
-    """The cost of one payer or one package."""
+    """The cost of one payer or one source package."""
 
     name: str
     seconds: int = Field(description="Machine time.")
@@ -38,7 +38,7 @@ class CostRow(Value):
 
 
 class WaitRow(Value):
-    """Waits of the requests of one class; a wait is accurate to a tenth of its length."""
+    """Waiting times of the requests of one class, each accurate to 10 %."""
 
     name: str
     count: int = Field(description="Requests whose wait is known.")
@@ -47,14 +47,14 @@ class WaitRow(Value):
 
 
 class CountRow(Value):
-    """The number of occurrences of an event."""
+    """An event and the number of its occurrences."""
 
     name: str
     count: int
 
 
 class GapRow(Value):
-    """Money that is lost for one reason."""
+    """The part of the planned cost above its lower bound that has one cause."""
 
     name: str
     money: Bill

@@ -1,4 +1,4 @@
-"""Report the cost of a month, its causes, and the limits that were reached."""
+"""Report the cost of a month, the causes of the cost, and the limits that were reached."""
 
 import argparse
 import re
@@ -84,7 +84,7 @@ def _read_records(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
 
 
 def _machines(fleet: Fleet, report: MonthReport, store: Store) -> tuple[Slot, ...]:
-    """Return the machines of the month in slots of four hours, unknown where no sample exists."""
+    """Return the machines of the month in slots of four hours; unknown without samples."""
     count = -((report.start - report.end) // _SLOT)
     hold = HOLDS * timedelta(seconds=fleet.cadence)
     samples = store.samples(report.start - hold, report.end)

@@ -57,7 +57,7 @@ def _values(section: Section) -> Iterator[tuple[str, ...]]:
 
 
 def _headline(report: MonthReport) -> Iterator[str]:
-    """Yield the cost of the month, then whether the records are complete, and the idle time."""
+    """Yield sentences on the cost of the month, the gaps in the records, and the idle time."""
     cost = report.money.quantize(CENT, ROUND_HALF_EVEN)
     figure = f"{cost:,.2f} {report.currency}" if report.charged_until else "cost unknown"
     yield f"{report.fleet}, {report.month}: {'no data' if report.is_empty else figure}"

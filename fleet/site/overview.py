@@ -37,7 +37,7 @@ def overview(shown: Shown) -> Iterator[Page]:
 
 
 def _bases(status: Status) -> Section:
-    """Return the changes of resources that machines share."""
+    """Return the section with the pending changes of resources that machines share."""
     rows = [
         row(base.provider, "; ".join(filter(None, (", ".join(base.steps), base.outdating))))
         for base in status.bases
@@ -55,7 +55,7 @@ class Tile(NamedTuple):
 
 
 def tiles(status: Status, plan: Plan) -> tuple[Tile, ...]:
-    """Return the tiles; an unreadable figure never counts as zero."""
+    """Return the tiles; an unreadable figure is shown as unknown, never as zero."""
     withheld = words.withheld(plan)
     changes = f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
     return (

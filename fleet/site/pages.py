@@ -1,4 +1,4 @@
-"""Types and values of the pages."""
+"""Types of the status pages and of their input."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,13 +39,13 @@ class Shown:
     attempts: tuple[Attempt, ...] = ()
     """The latest attempts to create machines, the oldest first."""
     waits: WaitingExplanations = field(default_factory=WaitingExplanations)
-    """The waiting requests with reasons; without groups if not computed."""
+    """The waiting requests, grouped by reason; no groups if they were not computed."""
     queue_pages: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Key of an explained request to its URL at the queue's server, if the server has a page."""
     powerful: tuple[PowerfulBuild, ...] = ()
     """Builds to which the allow-list gave powerful machines."""
     places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Key of fleet.yaml that decided about requests to its position."""
+    """Path of a key that decided about requests to the key's position in fleet.yaml."""
 
     @cached_property
     def status(self) -> Status:
@@ -68,7 +68,10 @@ class Sheet(NamedTuple):
 def in_sheets(
     rows: Sequence[Each], most: int, folder: str, name_of: Callable[[Each], str]
 ) -> tuple[list[Sheet], list[Sequence[Each]]]:
-    """Split a list into pages in a folder; return at least one page, and the entries of each."""
+    """Split a list into pages of `most` entries; return the pages and their entries.
+
+    An empty list has one page.
+    """
     parts = [rows[n : n + most] for n in range(0, len(rows), most)] or [rows]
     # No other page has such a name: see path_part.
     folders = (folder, *(f"{folder}/~{number}" for number in range(2, len(parts) + 1)))

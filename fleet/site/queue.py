@@ -32,7 +32,7 @@ def queue(shown: Shown) -> Iterator[Page]:
 
 
 def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]:
-    """Yield the late requests, each with its group."""
+    """Yield the requests that wait unusually long, each with its group."""
     for group in shown.waits.groups:
         for request in group.requests:
             if group.is_long(request, shown.plan.time):
@@ -52,7 +52,7 @@ class RequestRow(NamedTuple):
 
     key: str
     like: str
-    """The request whose page explains this one; empty without such a page."""
+    """Id of the request whose page explains this request; empty if no page does."""
     waits: str
     start: str
     why: str

@@ -1,4 +1,4 @@
-"""The templates of the pages, which escape every text, and the functions that they call."""
+"""The HTML templates of the pages, and the functions that they call; every text is escaped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHAPES = frozenset({"busy", "idle", "starting", "draining"})
 
 @cache
 def environment() -> Environment:
-    """Return the templates, compiled only once; an undefined name is an error."""
+    """Return the compiled templates; an undefined name in a template is an error."""
     found = html_environment("fleet.site")
     found.globals.update(
         before_after=words.before_after,

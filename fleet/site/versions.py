@@ -1,4 +1,4 @@
-"""Images and their versions: published places, machines, and due steps."""
+"""Images and their versions: places of publication, machines, and due steps."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class VersionRow(NamedTuple):
     """Percentage of each pool's workers that boot the version, if it is the candidate."""
     is_pinned: bool
     built_at: datetime | None
-    """Time of the build; None if unknown, in a recording."""
+    """Time of the build; None in a recording, which does not have this time."""
     since: datetime | None
     """Time at which the version entered its state."""
     places: tuple[str, ...]
@@ -41,7 +41,7 @@ class ImageStory(NamedTuple):
 
     image: str
     declared: str
-    """Declaration in fleet.yaml: recipe, existing or no."""
+    """Declaration in fleet.yaml: `recipe`, `existing`, or `no` if undeclared."""
     pools: tuple[str, ...]
     versions: tuple[VersionRow, ...]
     """The versions, the newest first."""
@@ -66,7 +66,7 @@ def image_stories(
     records: Sequence[Version] = (),
     due: DueReport | None = None,
 ) -> tuple[ImageStory, ...] | Unknown:
-    """Return every image, by name; `records` adds fields on which no decision depends."""
+    """Return all images, sorted by name; `records` adds build times and failures."""
     if isinstance(world.images, Unknown):
         return world.images
     known = {(each.image, each.version): each for each in records}
