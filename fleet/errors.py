@@ -1,4 +1,4 @@
-"""The exceptions of fleet; a caller handles each class differently."""
+"""The exceptions of fleet. A caller handles each class differently."""
 
 import shlex
 import sys
@@ -9,15 +9,15 @@ from types import MappingProxyType
 
 
 class FleetError(Exception):
-    """An error with a message for the user, which is printed without a traceback."""
+    """An error with a message for the user. The message is printed without a traceback."""
 
     exit_code = 1
     page = ""
-    """Page of the documentation about this refusal; empty for other errors."""
+    """Page of the documentation about this error; empty if no page explains it."""
 
 
 class ConfigInvalid(FleetError):
-    """fleet.yaml has errors, which were already shown."""
+    """fleet.yaml has errors. The errors were already shown."""
 
 
 class WrongUsage(FleetError):
@@ -31,21 +31,21 @@ class FileUnreadable(FleetError):
 
 
 class AlreadyThere(FleetError):
-    """An object to create already exists, and it is not replaced."""
+    """An object that a command should create already exists; fleet does not replace it."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-there-already"
 
 
 class Confined(FleetError):
-    """A confined command tried to start a program, open a connection or open another file."""
+    """A confined command tried to start a program, open a connection or open a forbidden file."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-merge-request-may-not-do-that"
 
 
 class SourceUnreachable(FleetError):
-    """A queue or provider did not respond, or its response is unusable."""
+    """A queue or provider did not respond, or sent an unusable response."""
 
 
 class CreationRefused(FleetError):
@@ -53,7 +53,7 @@ class CreationRefused(FleetError):
 
 
 class DeletionPending(FleetError):
-    """A provider accepted the deletion of a machine, but it still lists the machine."""
+    """A provider accepted the deletion of a machine, but still lists the machine."""
 
 
 class SecretMissing(FleetError):
@@ -61,14 +61,14 @@ class SecretMissing(FleetError):
 
 
 class StoreMissing(FleetError):
-    """The store or a stack is missing, although it must exist."""
+    """The state store, or a stack in the store, is missing although it must exist."""
 
     exit_code = 4
     page = "docs/how-to/restore-lost-state.md"
 
 
 class StoreFailed(FleetError):
-    """The store could not be read or written."""
+    """The state store could not be read or written."""
 
 
 class Locked(FleetError):
@@ -76,37 +76,37 @@ class Locked(FleetError):
 
 
 class EngineMismatch(FleetError):
-    """Another engine created this stack and owns it."""
+    """A stack belongs to another engine, which created the stack."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-missing-or-unknown"
 
 
 class EngineAbsent(FleetError):
-    """The engine that owns this stack is not installed."""
+    """The engine to which a stack belongs is not installed."""
 
 
 class PlanRefused(FleetError):
-    """The engine would make a change that is not in the plan."""
+    """An engine would make a change that is not in the plan, so nothing is changed."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md"
 
 
 def refusal(because: str) -> PlanRefused:
-    """Return the error of a command that refused before it changed anything."""
+    """Return the error for a command that is refused before it changed anything."""
     return PlanRefused(f"refused, nothing was changed: {because}")
 
 
 class PlanOutdated(FleetError):
-    """A saved plan is not equal to the current plan."""
+    """A saved plan differs from the current plan."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-saved-plan-is-outdated"
 
 
 class StackFailed(FleetError):
-    """Some operations of a stack failed; successful operations are recorded."""
+    """Some operations of a stack failed. The successful operations are recorded."""
 
     def __init__(
         self,
@@ -118,11 +118,11 @@ class StackFailed(FleetError):
         super().__init__(message)
         self.done = done
         self.failed = dict(failed)
-        """Name of a worker to the provider's error."""
+        """Name of each failed worker to the error of its provider."""
 
 
 class PromotionRefused(FleetError):
-    """A version cannot be promoted or rolled back."""
+    """An image version cannot be promoted or rolled back."""
 
     exit_code = 4
     page = "docs/how-to/promote-an-image.md"
@@ -133,11 +133,11 @@ class VersionMoved(FleetError):
 
 
 class BuildFailed(FleetError):
-    """The build of an image failed; only its log is kept."""
+    """The build of an image failed. Only the log of the build is kept."""
 
 
 class WorkerBusy(FleetError):
-    """A worker cannot be disabled, because it runs work."""
+    """A worker cannot be disabled, because it has work."""
 
 
 class PublicationRefused(FleetError):
@@ -161,7 +161,7 @@ def add_extra(extra: str) -> str:
 
 @contextmanager
 def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
-    """Turn an ImportError into `failed`, with the feature `what` and the command to install it."""
+    """Turn a ModuleNotFoundError into `failed`, with the command that installs the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -172,7 +172,7 @@ def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
 
 @contextmanager
 def touching(place: object, failed: type[FleetError]) -> Iterator[None]:
-    """Turn an OSError in a block into `failed`, with `place` and the reason."""
+    """Turn an OSError in the block into `failed`, with `place` and the reason."""
     try:
         yield
     except OSError as error:

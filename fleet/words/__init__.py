@@ -1,4 +1,4 @@
-"""Sentences and formatted figures that every output of fleet uses.
+"""Functions that write the sentences and figures in the output of fleet.
 
 The planner and explain fill `because` and `message` with them, so this package imports neither.
 """

@@ -1,4 +1,4 @@
-"""Sentences of `fleet explain`: why a request waits, and why a pool or worker has its state."""
+"""Sentences of `fleet explain`: why a request waits, or why a pool or worker has its state."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,17 +32,17 @@ def describe_unservable(requests: str, reason: str) -> str:
 
 
 def describe_unknown_start(reason: str) -> str:
-    """Explain why the start of a request is unknown."""
+    """Explain why the expected start of a request is unknown."""
     return f"expected start: unknown ({reason})"
 
 
 def explain_unseen_worker(worker: str) -> str:
-    """State that the next worker of a request is not listed now."""
+    """State that the worker that will run a request next is currently not listed."""
     return f"worker {worker}, which runs it next, is currently not listed"
 
 
 def explain_sampled_turn(seconds: int) -> str:
-    """State when a request would start if its queue had only the listed requests."""
+    """State when a request would start if its partly read queue had only the listed requests."""
     return (
         f"after the listed requests it would start in {write_duration(seconds)}, but its queue "
         "was only partly read, and other requests may come first"
@@ -50,12 +50,12 @@ def explain_sampled_turn(seconds: int) -> str:
 
 
 def explain_ruled_tag(tag: str, rule: str, origin: str) -> str:
-    """State the rule that adds a tag to a ticket, and why the rule applies."""
+    """Name a tag that a ticket requires, the rule that adds the tag, and why the rule applies."""
     return f"asks for {tag} by {rule}: {origin}"
 
 
 def explain_stored_tag(tag: str, name: str, queue: str) -> str:
-    """Explain that a request keeps a tag despite `otherwise`, because its queue stored it."""
+    """Explain why `otherwise.drop` of a tag has no effect: the queue stored the tag."""
     return (
         f"otherwise.drop of tag {name} has no effect: queue {queue} stored "
         f"{tag} with the request and assigns it only to workers that provide {tag}"
@@ -63,7 +63,7 @@ def explain_stored_tag(tag: str, name: str, queue: str) -> str:
 
 
 def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -> str:
-    """State since or from when a request may run without a tag."""
+    """State the time from which a request may run without a tag; `waived`: this time is past."""
     at = write_time(until)
     if waived:
         return f"waited {after} for {tag}: may run without {tag} since {at}"
@@ -71,7 +71,7 @@ def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -
 
 
 def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) -> str:
-    """Explain that a rule matches a name, but is for another task."""
+    """Explain that the pattern of a rule matches a name, but that the rule is for another task."""
     return (
         f"pattern {pattern!r} matches {name}, but the rule is for task "
         f"{ruled}, not for {task or 'a request without a task'}"
@@ -79,45 +79,45 @@ def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) ->
 
 
 def describe_enforcement(tag: str, claim: str, by: str, queue: str, reason: str) -> str:
-    """State the enforcer of a tag, of its exclusivity or of its limit at a queue."""
+    """Name the system that enforces a tag, its exclusivity or its limit at a queue, and why."""
     what = "" if claim == "tag" else f" {claim},"
     return f"{tag}:{what} {by} at {queue}: {reason}"
 
 
 def describe_pool_size(pool: str, wanted: int, most: int, reason: str) -> str:
-    """State the number of machines that a pool should have, and why."""
+    """State the number of machines that a pool should have, its maximum, and the reason."""
     return f"pool {pool} wants {write_count(wanted, 'machine')} (max {most}): {reason}"
 
 
 def explain_lost(fewer: int, lost: Sequence[str]) -> str:
-    """Name the requests that would wait with `fewer` machines."""
+    """Name the currently served requests that would wait if the pool had `fewer` machines."""
     many = "1 request that is" if len(lost) == 1 else f"{len(lost)} requests that are"
     named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
     return f"not {fewer}: with workers.max {fewer}, {many} served now would wait: {named}"
 
 
 def explain_least(fewer: int, least: int) -> str:
-    """State that `workers.min` forbids `fewer` machines."""
+    """State that `workers.min` does not permit `fewer` machines."""
     return f"not {fewer}: workers.min is {least}"
 
 
 def explain_leaving(fewer: int) -> str:
-    """State that fewer machines are impossible, because all are already being removed."""
+    """State that the pool cannot have fewer machines, because all are already being removed."""
     return f"not {fewer}: its machines are already drained or deleted"
 
 
 def explain_kept(fewer: int, worker: str, reason: str) -> str:
-    """State why a worker is kept although no additional request would wait without it."""
+    """Explain why a worker is kept although no request needs it."""
     return f"not {fewer}, although no more requests would wait: {worker}: {reason}"
 
 
 def explain_stopped(more: int, waiting: int, reason: str) -> str:
-    """Explain why a pool gets no additional machine although fitting requests wait."""
+    """Explain why a pool creates no additional machine although suitable requests wait."""
     return f"not {more}, although {count_waiting(waiting)} that would fit: {reason}"
 
 
 def explain_blind(more: int, reason: str) -> str:
-    """State the unknown fact that stops a pool from creating an additional machine."""
+    """State the unknown fact because of which a pool creates no additional machine."""
     return f"not {more}: {reason}"
 
 
@@ -130,14 +130,14 @@ def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
 
 
 def count_waiting(count: int) -> str:
-    """Return "1 request waits" or "3 requests wait"."""
+    """Return the number of waiting requests, such as "1 request waits" or "3 requests wait"."""
     return "1 request waits" if count == 1 else f"{count} requests wait"
 
 
 def explain_group(
     queue: str, count: int, priority: int, required: Sequence[str], served: tuple[int, int]
 ) -> str:
-    """State the number of equal requests, and how many existing and new machines serve."""
+    """State how many equal requests wait, and how many existing and new machines serve."""
     used, made = served
     return (
         f"queue {queue}: {count_waiting(count)} with priority "
@@ -149,18 +149,18 @@ def explain_group(
 def describe_worker(
     worker: str, verdict: Literal["keep", "create", "drain", "delete"], reason: str, *, held: bool
 ) -> str:
-    """State the decision on a worker, and why; `held`: a guard withholds the action."""
+    """State the decision on a worker and the reason; `held`: a guard withholds the action."""
     suffix = " (withheld by a guard in this run)" if held else ""
     return f"worker {worker} {_VERBS[verdict]}: {reason}{suffix}"
 
 
 def explain_boot(up: datetime, failed: datetime) -> str:
-    """State when a machine should have booted, and when its boot counts as failed."""
+    """State when a machine is expected to be up, and when its boot counts as failed."""
     return f"expected up at {write_time(up)}; failed if not up at {write_time(failed)}"
 
 
 def explain_idle_end(key: str, stated: str, over: datetime, *, past: bool) -> str:
-    """State when an idle worker reaches the idle limit `key`."""
+    """State when an idle worker reaches the limit `key` of its idle time."""
     tense = "was" if past else "is"
     return f"{key} ({stated}) {tense} reached at {write_time(over)}; then deleted unless needed"
 
@@ -171,13 +171,13 @@ def explain_age_end(key: str, stated: str, end: datetime) -> str:
 
 
 def explain_uses_end(most: int, uses: int | None) -> str:
-    """State the maximum and finished number of requests of a worker; None if unknown."""
+    """State how many requests a worker may run and has run; `uses` is None if unknown."""
     finished = "unknown" if uses is None else uses
     return f"deleted after {write_count(most, 'request')}; finished so far: {finished}"
 
 
 def explain_work_end(end: datetime) -> str:
-    """State the expected end of a worker's work."""
+    """State the expected end of the current work of a worker."""
     return f"expected end of its work: {write_time(end)}"
 
 
@@ -187,7 +187,7 @@ def explain_dropped(tag: str) -> str:
 
 
 def explain_tag_rule(tag: str, rule: str) -> str:
-    """State the rule that adds a tag."""
+    """Name a tag and the rule that adds it."""
     return f"{tag} by {rule}"
 
 
@@ -221,12 +221,12 @@ def describe_asking(requests: str, count: int) -> str:
 
 
 def describe_rule(key: str, match: str, only: str, asked: str) -> str:
-    """State the builds that an allow-list rule matches, and the tags that the builds get."""
+    """State the builds that an allow-list rule matches, and the tags that these builds get."""
     return f"rule {key}: builds{only} that match {match} get {asked}"
 
 
 def describe_check(name: str) -> str:
-    """State that a name is a rule of `fleet validate`."""
+    """State that a name is that of a rule of `fleet validate`."""
     return f"rule {name} of `fleet validate`"
 
 
@@ -234,5 +234,5 @@ LAST_CHOICE = "; last choice: this raises a limit that your team set itself"
 
 
 def count_matches(name: str, count: int) -> str:
-    """State the number of objects that have a name."""
+    """State the number of objects that a name refers to."""
     return f"{name} names {count:,} objects"

@@ -1,4 +1,4 @@
-"""Format figures for people: money, durations, counts, keys of fleet.yaml."""
+"""Format figures for people: money, durations, counts and keys of fleet.yaml."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from fleet.schema.units import write_count, write_duration, write_time
 many, time = write_count, write_time
 
 UNKNOWN = "unknown"
-"""Shown instead of an unknown figure, which must never look like a zero."""
+"""The text of an unknown figure, which must never look like a zero."""
 
 WHOLE = "The whole plan, including actions that are due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
@@ -45,7 +45,7 @@ REMARKS_HEADING = "Remarks on readings"
 
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
-    """Format amounts of money with the decimals that the finest amount needs, at least two."""
+    """Format amounts of money with equally many decimals: those of the finest, at least two."""
     known = iter(money.rates([each for each in amounts if each is not None], sign=sign))
     return [UNKNOWN if amount is None else next(known) for amount in amounts]
 
@@ -81,24 +81,24 @@ def amount(figure: Figure | None) -> str:
 
 
 _MIN_IN_CENTS = Decimal("0.1")
-"""Amount below which a cost is shown with more than two decimals."""
+"""Smaller costs are shown with more than two decimals."""
 
 
 def bill(amount: Decimal | None) -> str:
-    """Format the cost of a build or of machines: two decimals, or up to four if it is small."""
+    """Format a cost with two decimals, or with up to four if it is small."""
     if amount is None or abs(amount) >= _MIN_IN_CENTS:
         return cents(amount)
     return rate(amount.quantize(Decimal("0.0001")))
 
 
 def place(each: PlaceFacts) -> str:
-    """Return a place as text: its machine type, market (unless on-demand) and pool."""
+    """Return the machine type, the market (unless on-demand) and the pool of a place as text."""
     market = "" if each.market == "on-demand" else f" ({each.market})"
     return f"{each.type}{market} of pool {each.pool}"
 
 
 def place_note(each: PlaceFacts) -> str:
-    """Return why a build may not use a place, such as its deadline; empty if it may."""
+    """Return why a build may not use a place, such as a missed deadline; empty if it may."""
     notes = []
     if each.is_late:
         whose = "its own deadline" if each.own_deadline else "the deadline"
@@ -109,7 +109,7 @@ def place_note(each: PlaceFacts) -> str:
 
 
 def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
-    """Yield, per pool that is only missing an allow-list rule, the edit that adds the rule."""
+    """Yield an instruction per pool that a build may use once the allow-list has a rule for it."""
     asking = {each.pool: each for each in places if each.asks and not each.is_late}
     for pool, each in asking.items():
         later = " for later builds (the queue stored the tags of this one)"
@@ -120,7 +120,7 @@ def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
 def before_after(
     before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
 ) -> str:
-    """Format the cost per hour before and after a change; an equal cost appears once."""
+    """Format the cost per hour before and after a change; equal costs are shown once."""
     if before is None and after is None:
         return UNKNOWN
     first, second = totals([before, after])
@@ -129,13 +129,13 @@ def before_after(
 
 
 def market(inputs: WorkerInputs) -> str:
-    """Return the market in parentheses, to follow the machine type; empty for on-demand."""
+    """Return the market of a machine in parentheses with a leading space; empty if on-demand."""
     name = market_of(inputs)
     return "" if name == "on-demand" else f" ({name})"
 
 
 def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
-    """Format the cost per hour before and after a plan; "at least" if partly unknown."""
+    """Format the cost per hour before and after a plan, with "at least" if partly unknown."""
     if plan.is_cost_known:
         return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
     if not plan.cost_before and not plan.cost_after:
@@ -145,12 +145,12 @@ def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
 
 
 def figure(count: int | None) -> str:
-    """Format a count; None is `unknown`."""
+    """Format a count; None becomes `unknown`."""
     return UNKNOWN if count is None else str(count)
 
 
 def size_of(facts: WorkerFacts) -> str:
-    """Format the cores, memory, disk and swap of a machine; empty if all are unknown."""
+    """Format the cores, memory, disk, swap and architecture of a machine; empty if unknown."""
     parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
     sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
     parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
@@ -160,7 +160,7 @@ def size_of(facts: WorkerFacts) -> str:
 
 
 def state(worker: WorkerVerdict) -> str:
-    """Return the state of a worker; `unknown` if no registry lists the worker."""
+    """Return the state of a worker, or `unknown` if no registry reports it."""
     return UNKNOWN if worker.state in ("assumed", "unknown") else worker.state
 
 
@@ -178,7 +178,7 @@ def duration(length: timedelta) -> str:
 
 
 def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | None]) -> str:
-    """Format the expected starts of requests, or the assumed starts if no start is expected."""
+    """Format the time span in which requests are expected to start, or are assumed to start."""
     known = sorted(filter(None, expected)) or sorted(filter(None, assumed))
     if not known:
         return UNKNOWN
@@ -190,29 +190,29 @@ def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | Non
 
 
 def since(moment: datetime | None, now: datetime) -> str:
-    """Format the duration since a moment; a dash if the moment is unknown."""
+    """Format the duration between a moment and now; a dash if the moment is unknown."""
     return "-" if moment is None else duration(now - moment)
 
 
 def notices(plan: Plan) -> tuple[str, ...]:
-    """Return the notices of a plan that repeat no warning about fleet.yaml."""
+    """Return the notices of a plan without those that a warning about fleet.yaml repeats."""
     warned = any(each.rule == "expires-soon" for each in plan.warnings)
     in_file = ("allow-list", "approval") if warned else ()
     return tuple(each.said for each in plan.notices if each.kind not in in_file)
 
 
 def clock(plan: Plan) -> tuple[str, ...]:
-    """Return the reasons why `fleet apply` does not trust the clock of a plan."""
+    """Return the plan's warnings about an untrusted clock: why `fleet apply` refuses to run."""
     return tuple(each.message for each in plan.warnings if each.rule == CLOCK_RULE)
 
 
 def warnings(plan: Plan) -> tuple[Warning_, ...]:
-    """Return the warnings of a plan except those about the clock, which are shown first."""
+    """Return the warnings of a plan without those about the clock, which are shown first."""
     return tuple(each for each in plan.warnings if each.rule != CLOCK_RULE)
 
 
 def price_source(source: PriceSource) -> str:
-    """Describe the price list of a provider, its date, and why no newer list is used."""
+    """Describe the price list of a provider: origin, date, and why no newer list is used."""
     which = "provider's own list" if source.own else "table shipped with fleet"
     dated = f" of {source.as_of}" if source.as_of else " (has no prices for it)"
     is_old = source.age_seconds is not None and (source.because or not source.own)
@@ -230,17 +230,17 @@ def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> 
 
 
 def named(noun: str, names: Sequence[str]) -> str:
-    """Format names after their noun, for instance "pools arm, big and 2 more"."""
+    """Format a noun and names, for instance "pools arm, big and 2 more"."""
     return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
 
 
 def estimated(estimate: Estimate) -> str:
-    """State the known demand of a queue that was only partly read."""
+    """State the estimated demand of a queue that was only partly read."""
     return f"queue {estimate.queue}: {estimate.because}"
 
 
 def changes(plan: Plan) -> str:
-    """Format the number of workers to create, drain and delete, and of other changes."""
+    """Format the number of workers that a plan creates, drains and deletes, and other changes."""
     if plan.is_quiet:
         unsure = plan.unknown or plan.estimates
         return "nothing to change (some facts are unknown)" if unsure else "nothing to change"
@@ -264,7 +264,7 @@ def replacement(promotion: Promotion, currency: str) -> str:
 
 
 def replaced(pools: Sequence[Replaced]) -> str:
-    """Format the number of replaced machines per pool, the pace in percent and the windows."""
+    """Format the number of machines to replace per pool, the pace in percent and the windows."""
     return ", ".join(
         f"{many(each.machines, 'machine')} of {each.pool} ({each.at_a_time}% at a time"
         + (f", only {' or '.join(each.windows)}" if each.windows else "")
@@ -274,7 +274,7 @@ def replaced(pools: Sequence[Replaced]) -> str:
 
 
 def demand(waiting: int, served: int, *, unsure: object) -> str:
-    """State the number of waiting requests, and how many have or will get a machine."""
+    """State the number of waiting requests, and how many of these have or will get a machine."""
     if not waiting:
         return f"waiting requests: {UNKNOWN}" if unsure else "no requests wait"
     requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
@@ -296,7 +296,7 @@ def waiting(plan: Plan) -> str:
 
 
 def new_machines(plan: Plan) -> Iterator[str]:
-    """Yield the cost of new machines and its gap to the cheapest choice, then assumptions."""
+    """Yield sentences on the cost of new machines, its optimality gap, and the assumptions."""
     optimum = plan.optimum
     if optimum is None:
         return
@@ -321,7 +321,7 @@ def new_machines(plan: Plan) -> Iterator[str]:
 
 
 def _cost_until_idle(plan: Plan, optimum: Optimum) -> str:
-    """State the number of machines for waiting requests and their cost until they are idle."""
+    """State the number of machines for waiting requests, and their cost until they are idle."""
     count, money = optimum.machines, f"about {bill(optimum.cost)} {plan.currency}"
     created = sum(isinstance(action, Create) for action in plan.actions)
     if not count:
@@ -346,14 +346,14 @@ def used(approval: ApprovalVerdict) -> str:
 
 
 def digests(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield (name, shortened digest) for each digest of a plan."""
+    """Yield the name and the shortened value of each digest of a plan."""
     for name in ("plan", "config", "world"):
         if digest := getattr(plan.digests, name):
             yield name, short(digest)
 
 
 def short(digest: str) -> str:
-    """Return the first 12 characters of a digest, which are enough to identify a plan."""
+    """Return the first 12 characters of a digest. They suffice to identify a plan."""
     return digest[:12]
 
 
@@ -371,7 +371,7 @@ _MAX_SKEW = 600
 
 
 def age(recorded: datetime, now: datetime, cadence: int) -> str:
-    """State the age of a recorded world, with a warning if it is older than twice `cadence`."""
+    """State the age of a recording, with a warning if it is more than twice `cadence`."""
     seconds = int((now - recorded).total_seconds())
     if seconds < -_MAX_SKEW:
         return (
@@ -386,7 +386,7 @@ def age(recorded: datetime, now: datetime, cadence: int) -> str:
 
 
 def page_of_guard(guard: str) -> str:
-    """Return the documentation page about the refusals of a guard."""
+    """Return the documentation page about refusals of a guard."""
     return f"{REFUSED_PAGE}#{guard}"
 
 
@@ -394,7 +394,7 @@ _NEAR_LIMIT_PERCENT = 80
 
 
 def near_limit(budget: BudgetVerdict) -> str:
-    """Return a note if at least 80% of a budget is used or planned; empty otherwise."""
+    """Return a note if at least 80% of a budget is spent or planned; empty otherwise."""
     spent = amount_of(budget.spent)
     if spent is None or not budget.limit:
         return ""
@@ -407,5 +407,5 @@ def near_limit(budget: BudgetVerdict) -> str:
 
 
 def holding(each: BootHold) -> str:
-    """State that a machine is held from this run on, and why."""
+    """State that a machine is held (not deleted) from this run on, and why."""
     return f"{each.worker} is held from this run on: {each.because}"

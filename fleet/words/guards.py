@@ -1,4 +1,4 @@
-"""Sentences about the results of guards."""
+"""Sentences about the actions that guards withhold or permit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -19,17 +19,17 @@ def count_are(count: int, word: str) -> str:
 
 
 def explain_observe_mode(pool: str, count: int) -> str:
-    """Explain that mode `observe` withholds all actions of a pool."""
+    """Explain that no action of a pool is applied, because the pool has mode `observe`."""
     return f"pool {pool} has mode: observe: {count_are(count, 'action')} shown, not applied"
 
 
 def explain_freeze(freeze: str, count: int) -> str:
-    """State the freeze that withholds actions."""
+    """Name the freeze because of which actions are withheld, and count the actions."""
     return f"{freeze}: {count_are(count, 'action')} withheld"
 
 
 def explain_no_registry(pool: str, count: int) -> str:
-    """Explain that machines of a pool could never register, because no queue issues tokens."""
+    """Explain that new machines of a pool could not register: no queue issues worker tokens."""
     return (
         f"machines of pool {pool} cannot register: none of its queues issues worker tokens: "
         f"{count_are(count, 'creation')} withheld"
@@ -37,7 +37,7 @@ def explain_no_registry(pool: str, count: int) -> str:
 
 
 def explain_no_admin(queue: str, pool: str, count: int) -> str:
-    """Explain that workers of a pool get no token, because their queue has no `admin`."""
+    """Explain that workers of a pool get no token, because their queue has no `admin` key."""
     return (
         f"queue {queue} has no `admin`, so workers of pool {pool} get no token: "
         f"{count_are(count, 'creation')} withheld"
@@ -45,7 +45,7 @@ def explain_no_admin(queue: str, pool: str, count: int) -> str:
 
 
 def describe_throttle(kind: str, pool: str | None, count: int, machines: int, later: int) -> str:
-    """State the number of actions now and in later runs, in a pool or (None) in the fleet."""
+    """State how many actions run now and in later runs, in a pool or (None) in the fleet."""
     where = f"pool {pool}" if pool else "the fleet"
     return (
         f"{count} to {kind} in {where} ({write_count(machines, 'machine')}): "
@@ -65,12 +65,12 @@ def explain_rivals(
 
 
 def describe_causes(causes: Iterable[Cause]) -> str:
-    """Join the causes of removals to a phrase."""
+    """Join the causes of removals with "and"."""
     return " and ".join(_CAUSES[cause] for cause in sorted(causes))
 
 
 def describe_removal(causes: str, pool: str | None, count: int, machines: int, limit: str) -> str:
-    """State the share of machines that a cause would remove, in a pool or (None) the fleet."""
+    """State the share of machines that a cause would remove from a pool or (None) the fleet."""
     share = 100 * count / machines if machines else 0
     where = f"pool {pool}" if pool else "the fleet"
     return (
@@ -80,14 +80,14 @@ def describe_removal(causes: str, pool: str | None, count: int, machines: int, l
 
 
 def describe_cost_rise(pool: str | None, machines: int, amount: str, limit: str) -> str:
-    """State the cost added by config changes, in a pool or (None) in the fleet."""
+    """State the hourly cost that a config change adds to a pool or (None) to the fleet."""
     where = f"in pool {pool}" if pool else "in the fleet"
     what = write_count(machines, "machine")
     return f"{what} that config asks for would add {amount}/h {where}; limit: {limit}"
 
 
 def explain_withheld(reason: str) -> str:
-    """Explain why a guard withholds the machine of a request."""
+    """Explain why a guard withholds the new machine of a request."""
     return f"a guard withholds its machine: {reason}"
 
 
@@ -102,12 +102,12 @@ def explain_missing_pool(pool: str) -> str:
 
 
 def explain_expired(day: date) -> str:
-    """State the last day of an expired approval."""
+    """State the last day on which an expired approval was valid."""
     return f"expired on {day}"
 
 
 def describe_inert(approval: ApprovalVerdict) -> str:
-    """Explain why an approval has no effect."""
+    """State the usage of an approval, and why the approval has no effect."""
     return (
         f"the approval of guard {approval.guard} for pool {approval.pool} "
         f"(used {approval.used} of {approval.count}) has no effect: {approval.inert}"
@@ -115,7 +115,7 @@ def describe_inert(approval: ApprovalVerdict) -> str:
 
 
 def describe_approvals(approvals: Sequence[ApprovalVerdict], now: int) -> str:
-    """State the usage of a pool's approvals, and the number of actions that they permit now."""
+    """State how many actions the approvals of a pool have permitted, and permit now."""
     used, count = sum(each.used for each in approvals), sum(each.count for each in approvals)
     more = f", {now} more now" if now else ""
     inert = "; ".join(sorted({each.inert for each in approvals if each.inert}))

@@ -1,4 +1,4 @@
-"""Sentences about images, promotions, and failed attempts to create machines."""
+"""Sentences about image versions, promotions and failed creations of machines."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def explain_unknown_versions(reason: str) -> str:
 
 
 def explain_unpromoted(image: str) -> str:
-    """Return the command that promotes the first version of an image."""
+    """State that no version of an image is promoted, with the command to promote the first."""
     return f"no version of image {image} is promoted: fleet image promote {image}"
 
 
@@ -43,12 +43,12 @@ def explain_manual(image: str) -> str:
 
 
 def explain_failed(why: str) -> str:
-    """Explain why the newest version of an image failed."""
+    """State why the newest version of an image failed."""
     return f"it failed: {why}"
 
 
 def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
-    """Explain why a queue assigns no work to workers of a version, and how to fix it."""
+    """Explain why a queue assigns no work to workers of an image version, and how to fix it."""
     names = ", ".join(unproven) or "no executor is enabled"
     return (
         f"its test proved no executor, so queue {queue} gives it no work (unproven: {names}); "
@@ -58,18 +58,18 @@ def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
 
 
 def explain_other_task(queue: str, wanted: str, own: str) -> str:
-    """State the task version that a queue requires, and the version of its worker."""
+    """State the task version that a queue requires, and the version that its worker has."""
     return f"queue {queue} requires {wanted}, and its worker has {own}"
 
 
 def explain_trial(image: str, until: datetime, after: int) -> str:
-    """State when a candidate becomes current; `after`: the seconds of its trial."""
+    """State when a candidate becomes current; `after` is the length of its trial in seconds."""
     rule = f"images.{image}.promote.after is {write_duration(after)}"
     return f"becomes current at {write_time(until)} if its machines boot ({rule})"
 
 
 def describe_boot(image: str, at: datetime) -> str:
-    """Return the end of a sentence: the version and time of the last boot."""
+    """Return the last part of a sentence: the image of the last boot, and the time."""
     return f"last booted: {image} at {_write_time_to_second(at)}"
 
 
@@ -79,7 +79,7 @@ def describe_pin(image: str, version: str) -> str:
 
 
 def explain_pin_state(pin: str, state: str) -> str:
-    """Explain that a pinned version does not boot in its current state."""
+    """Explain that a pinned version cannot boot, because it is not in state `tested`."""
     return f"{pin}, which is {state}: only tested versions boot"
 
 
@@ -89,14 +89,14 @@ def explain_pin_unpublished(pin: str, provider: str) -> str:
 
 
 def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "") -> str:
-    """State the recorded versions; `promote`: the image whose ids in fleet.yaml can be kept."""
+    """State the recorded versions; `promote`: the image whose ids fleet.yaml has."""
     names = ", ".join(sorted(known)) or "none"
     command = f"; to record the ids of fleet.yaml as this version: `fleet image promote {promote}`"
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
 def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
-    """Explain why a pinned version is stopped, with its last boot and the key to edit."""
+    """State why a pinned version is stopped, its last boot, and the key to edit."""
     return (
         f"{pin}, which {stop}; {last}; a pinned version has no replacement: edit "
         f"images.{image}.version in fleet.yaml"
@@ -104,7 +104,7 @@ def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
 
 
 def explain_stopped(image: str, stop: str, last: str) -> str:
-    """Explain why an image is stopped, with its last boot."""
+    """State why no machine boots an image, and the last boot of the image."""
     return f"image {image} {stop}; {last}"
 
 
@@ -114,19 +114,19 @@ def describe_fall_back(version: ImageVersion) -> str:
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
-    """Explain why a candidate is stopped, with its last boot."""
+    """State why no machine boots a candidate version, and the last boot of the version."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} {stop}; {last}; no machine is created with it"
 
 
 def describe_missing_tags(version: ImageVersion, tags: Iterable[str]) -> str:
-    """State the tags that the current version reports and a candidate does not."""
+    """State the tags that the current version reports, but a candidate does not."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} does not report {', '.join(tags)}, which the current version does"
 
 
 def describe_declared(image: str, declared: str) -> str:
-    """State that the image in fleet.yaml is not promoted, with the command to promote it."""
+    """State that the image id in fleet.yaml is not promoted, with the command to promote it."""
     return f"fleet.yaml names {declared}, which is not promoted: fleet image promote {image}"
 
 
@@ -136,22 +136,22 @@ def describe_promotion(image: str, version: str) -> str:
 
 
 def describe_failures(failures: int, boots: int) -> str:
-    """Return the end of a sentence: the number of failed boots of an image."""
+    """Return the last part of a sentence: the number of failed boots among the latest boots."""
     return f"failed {failures} of its last {boots} boots (guards.boot_failures)"
 
 
 def describe_stop(failures: int, boots: int, until: datetime) -> str:
-    """State the failed boots of an image, and when fleet tries it again."""
+    """State the number of failed boots of an image, and when its boot is tried again."""
     return f"{describe_failures(failures, boots)}; retried from {_write_time_to_second(until)}"
 
 
 def explain_stop_in_pool(pool: str, failures: str) -> str:
-    """State the pool in which the guard stopped a version."""
+    """State the pool in which boots of a version failed; `failures` completes the sentence."""
     return f"in pool {pool} it {failures}"
 
 
 def explain_modes(modes: Iterable[str]) -> str:
-    """State the modes in which the pools of an image forbid a promotion."""
+    """Explain that all pools with an image have a mode in which no version is promoted."""
     return f"all pools with this image have mode {' or '.join(sorted(modes))}"
 
 
@@ -161,19 +161,19 @@ def explain_unknown_machines(pool: str) -> str:
 
 
 def explain_no_boots(failed: int) -> str:
-    """State that all boots of a candidate failed; 0 means that no machine boots it yet."""
+    """State that all boots of a candidate failed, or (0) that no machine has booted it yet."""
     all_failed = f"all of its {write_count(failed, 'boot')} failed so far"
     return all_failed if failed else "no machine boots it yet"
 
 
 def explain_came_up(age: timedelta, boots: int, failed: int) -> str:
-    """State the age of a candidate, and its boots and failed boots."""
+    """State the age of a candidate version, and the number of its boots and failed boots."""
     count = write_count(boots, "boot")
     return f"candidate for {write_duration(age)}: {count}, {failed} failed"
 
 
 def explain_newer(providers: Iterable[str], current: str | None) -> str:
-    """State where a new version is published, and the current version or None."""
+    """State the providers of a new version, and the current version (None: no version)."""
     than = f"is newer than {current}" if current else "no version is current"
     return f"tested, published at {', '.join(sorted(providers))}, and {than}"
 
@@ -185,35 +185,35 @@ def describe_streak(runs: int, until: datetime) -> str:
 
 
 def explain_quota(provider: str, streak: str) -> str:
-    """State that a provider's quota is used up."""
+    """State that the quota at a provider is used up; `streak` comes from `describe_streak`."""
     return f"the quota at provider {provider} is used up ({streak}"
 
 
 def explain_stock(provider: str, kind: str, streak: str, *, spot: bool) -> str:
-    """State the machine type that is out of stock at a provider."""
+    """State that a machine type is out of stock at a provider."""
     where = " on the spot market" if spot else ""
     return f"{provider} is out of stock of {kind}{where} ({streak}"
 
 
 def explain_taken(provider: str, streak: str) -> str:
-    """State that a provider refused every machine name as taken."""
+    """State that a provider refused every tried machine name as already taken."""
     return f"{provider} refused every name as taken ({streak}"
 
 
 def explain_failed_attempts(failures: int, attempts: int, streak: str) -> str:
-    """State the number of attempts to create machines, and how many failed."""
+    """State how many attempts to create machines failed."""
     return f"{failures} of {attempts} attempts failed ({streak}"
 
 
 def describe_creation(detail: str, timeout: str) -> str:
-    """State the error of a worker's last creation, or the message of its time-out."""
+    """State the error of the last creation of a worker's machine, or the time-out's message."""
     if timeout:
         return f"its creation timed out ({timeout})"
     return f"its creation failed ({detail})"
 
 
 def describe_attempts(failed: int, last: datetime, detail: str) -> str:
-    """State the number of a pool's latest failed creations, and the cause of the last one."""
+    """State the number of consecutive failed creations in a pool, and the last error."""
     many = "1 attempt" if failed == 1 else f"{failed} attempts in a row"
     return f"{many} to create a machine failed, last at {_write_time_to_second(last)}: {detail}"
 
@@ -224,12 +224,12 @@ def explain_spot_price(kind: str, provider: str) -> str:
 
 
 def explain_price(currency: str) -> str:
-    """State that the price in a currency is unknown."""
+    """State that the price of a machine in a currency is unknown."""
     return f"its price in {currency} is unknown"
 
 
 def explain_mode(mode: str) -> str:
-    """State the mode in which a pool creates no machines."""
+    """State the mode because of which a pool creates no machines."""
     return f"mode is {mode}"
 
 
@@ -239,7 +239,7 @@ def explain_unknown_provider(provider: str, reason: str) -> str:
 
 
 def describe_waiting(each: WaitingVersion) -> str:
-    """State the version that waits for promotion, since when, and why."""
+    """State the version that waits for promotion, the start of its wait, and the reason."""
     since = f"since {write_time(each.since)}"
     if each.state == "failed":
         return f"version {each.version} is not promoted: {each.because}, {since}"

@@ -1,4 +1,4 @@
-"""Sentences about limits, budgets, closed pools and the end of the allocation search."""
+"""Sentences about limits, budgets, closed pools, and why the allocation search stopped."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -25,12 +25,12 @@ _MAX_NAMED = 3
 
 
 def explain_unfinished(nodes: int) -> str:
-    """State the number of nodes after which the search stopped."""
+    """State the number of branch-and-bound nodes after which the search stopped."""
     return f"the search stopped after {nodes} nodes"
 
 
 def explain_gap(gap: float) -> str:
-    """State the gap to the lower bound at which the search stops."""
+    """State the relative gap to the lower bound at which the search stops."""
     return f"the search stops at a gap of {gap:.2%}"
 
 
@@ -38,12 +38,12 @@ CREATES_NONE = "creates no machines: "
 
 
 def explain_closed(reason: str) -> str:
-    """Explain why a pool creates no machines; the caller adds the name of the pool."""
+    """Explain why a pool creates no machines. The caller adds the name of the pool."""
     return f"{CREATES_NONE}{reason}"
 
 
 def explain_closed_type(kind: str, reason: str) -> str:
-    """Explain why a pool creates no machine of a type; the caller adds the pool."""
+    """Explain why a pool creates no machine of a type. The caller adds the name of the pool."""
     return f"creates no {kind}: {reason}"
 
 
@@ -53,24 +53,24 @@ def explain_closed_way(kind: str, market: str, reason: str) -> str:
 
 
 def explain_warm(key: str, count: int, stop: str, by: str) -> str:
-    """State `workers.min` or `workers.spare`, and the limit that blocks further machines."""
+    """State `workers.min` or `workers.spare`, and the limit that prevents more machines."""
     stopped = f"{stop}: {by}" if by else stop
     return f"workers.{key} is {count}{f', but {stopped}' if stopped else ''}"
 
 
 def add_pool(pool: str, reason: str) -> str:
-    """Add the name of a pool to the start of a reason; unchanged if the name is empty."""
+    """Put the name of a pool before a reason; unchanged if the name is empty."""
     return f"pool {pool} {reason}" if pool else reason
 
 
 def explain_max(key: str, most: int, held: int) -> str:
-    """State that a pool is at a limit on its machines; the caller adds the pool."""
+    """State that a pool is at a limit of its machines. The caller adds the name of the pool."""
     with_new = ", new machines of this plan included" if held < most else ""
     return f"is at workers.{key} ({most}){with_new}"
 
 
 def add_useless(full: str, useless: Iterable[tuple[str, str]]) -> str:
-    """Add the names of machines that count against a limit but serve no request, and why."""
+    """Append the machines that count toward the limit `full` but serve no request, and why."""
     found = [*useless]
     named = [f"{name} still counts, {why}" for name, why in found[:_MAX_NAMED]]
     if len(found) > _MAX_NAMED:
@@ -84,23 +84,23 @@ def explain_deleting(since: datetime) -> str:
 
 
 class LimitUse(NamedTuple):
-    """The usage of a limit on a tag or queue by one payer."""
+    """The usage of a limit of a tag or queue, for one payer or in total."""
 
     key: str
     tag: str
     desk: str
     """The queue; empty for a limit on a tag."""
     of: str
-    """Kind of payer, such as `team`; empty for a total."""
+    """The kind of payer, such as `team`; empty for the total of all payers."""
     who: str
     """The name of the payer; empty if unknown."""
     most: int
     taken: int
-    """Number of machines in use."""
+    """The number of machines in use."""
 
 
 def explain_limit(use: LimitUse) -> str:
-    """State the usage of a limit on a tag or queue."""
+    """State the value and the usage of a limit of a tag or queue."""
     holds = f"{use.taken} in use"
     if use.taken < use.most:
         holds += f", {use.most - use.taken} assigned by this plan"
@@ -110,17 +110,17 @@ def explain_limit(use: LimitUse) -> str:
 
 
 def explain_blocked(desk: str | None, owner: str | None) -> str:
-    """State that a queue blocks the tickets of an owner."""
+    """State that a queue does not serve the tickets of an owner."""
     return f"queue {desk} blocks owner {owner} (queues.{desk}.blocked)"
 
 
 def explain_tagged_first(tag: str) -> str:
-    """State the tag whose requests a machine serves first; the caller adds the pool."""
+    """State that a machine serves requests for a tag first. The caller adds the pool."""
     return f"serves requests for {tag} first"
 
 
 def name_budget(budget: str, *, of_pool: bool) -> str:
-    """Return the name of a budget with the word "budget"."""
+    """Return "budget NAME", or "the budget of pool NAME" for the budget of a pool."""
     return f"the budget of pool {budget}" if of_pool else f"budget {budget}"
 
 
@@ -140,7 +140,7 @@ def explain_unseen_pool(pool: str) -> str:
 
 
 class BudgetUse(NamedTuple):
-    """The usage of a budget before this plan."""
+    """The usage of a budget before this plan; amounts in `unit`."""
 
     name: str
     when: str
@@ -152,7 +152,7 @@ class BudgetUse(NamedTuple):
 
 
 def explain_budget(use: BudgetUse) -> str:
-    """State the usage of a budget before this plan."""
+    """State that a budget cannot pay for another machine, and its usage before this plan."""
     return (
         f"{use.name} cannot pay for another machine: {use.left:.2f} of {rate(use.limit)} "
         f"{use.unit} left {use.when} ({use.spent:.2f} spent, {use.reserved:.2f} reserved)"
@@ -173,14 +173,14 @@ def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_p
 
 
 def explain_late(fastest: int, queue: str, deadline: int) -> str:
-    """State the seconds that a pool needs, and the deadline of the queue or request."""
+    """State the seconds that a pool needs, and the shorter deadline of the queue or request."""
     whose = f"the deadline of queue {queue}" if queue else "its own deadline"
     needs = write_duration(fastest)
     return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
 
 
 def explain_no_room(key: str, until: datetime | None) -> str:
-    """State the limit that leaves no capacity, and when work that counts against it ends."""
+    """State the limit that leaves no capacity, and when work that counts toward it ends."""
     ends = ""
     if until is not None:
         ends = f" before {write_time(until)}, when work that counts to it ends"

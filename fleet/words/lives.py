@@ -55,13 +55,13 @@ def join(*sentences: str) -> str:
 
 
 def explain_requests(first: str, more: int) -> str:
-    """Name the first request for which a machine is created, and the number of others."""
+    """Name the first request for which a machine is created, and the number of other requests."""
     others = f" and {more} more wait" if more else " waits"
     return f"request {first}{others} and no free worker fits {'them' if more else 'it'}"
 
 
 def describe_served(action: Action) -> str:
-    """Name the requests that a new machine serves; empty without requests."""
+    """Name the requests that a new machine serves; empty if it serves no request."""
     serves = action.serves if isinstance(action, Create) else ()
     return f"for {some_of(serves, shown=2)}" if serves else ""
 
@@ -74,7 +74,7 @@ def describe_unnamed(action: Action) -> str:
 
 
 def reason_beside_served(action: Action) -> str:
-    """Return the reason of an action; empty if `describe_served` already states it."""
+    """Return the reason of an action; empty if the text of `describe_served` suffices."""
     return "" if action.reason is Reason.REQUESTS_WAIT else action.because
 
 
@@ -84,13 +84,13 @@ def describe_figure(key: str, count: int) -> str:
 
 
 def explain_lacking(lacking: int, stop: str) -> str:
-    """State the number of `min` or `spare` machines that are not created, and why."""
+    """State how many of the `min` or `spare` machines are not created, and why."""
     are = "is" if lacking == 1 else "are"
     return f"{lacking} {are} not created" + (f": {stop}" if stop else "")
 
 
 def explain_paid(paid: int, cadence: int, deleting: int) -> str:
-    """Explain that a machine is kept because it is paid for another `paid` seconds."""
+    """Explain that a machine is kept, because it is paid for another `paid` seconds."""
     return (
         f"paid for another {write_duration(paid)}, including the time of its deletion; "
         f"a later run can delete it in time (cadence is {write_duration(cadence)}"
@@ -99,27 +99,27 @@ def explain_paid(paid: int, cadence: int, deleting: int) -> str:
 
 
 def explain_idle(idle: int, key: str, stated: str) -> str:
-    """State the idle seconds of a worker, and the key that limits them."""
+    """State for how many seconds a worker is idle, and the limit `key` of this time."""
     return f"idle for {write_duration(idle)}, {key} is {stated}"
 
 
 def explain_short_idle(key: str, stated: str) -> str:
-    """Explain that a worker is kept because it has been idle for less than its limit."""
+    """Explain that a worker is kept, because its idle time is below the limit `key`."""
     return f"idle for less than {key} ({stated})"
 
 
 def explain_excess(machines: int, most: int) -> str:
-    """State the number of machines of a pool and its `workers.max`."""
+    """State that a pool has more machines than its `workers.max`."""
     return f"the pool has {write_count(machines, 'machine')}, workers.max is {most}"
 
 
 def explain_disabled(returned: str | None) -> str:
-    """Explain that a disabled worker is deleted; `returned`: the request that is requeued."""
+    """State that the worker of a machine is disabled; `returned`: its requeued request."""
     return f"its worker is disabled{_give_back(returned)}"
 
 
 def explain_stopped(returned: str | None) -> str:
-    """Explain that a stopped machine is deleted; `returned`: the request that is requeued."""
+    """State that a machine is stopped; `returned`: its request, which is queued again."""
     return f"{STOPPED}{_give_back(returned)}"
 
 
@@ -128,12 +128,12 @@ def _give_back(request: str | None) -> str:
 
 
 def explain_deaf(grace: int) -> str:
-    """Explain that a connected worker has reported no tags for more than `grace` seconds."""
+    """State that a worker has reported no tags for more than `grace` seconds and gets no work."""
     return f"{DEAF}, for more than {write_duration(grace)}"
 
 
 def explain_disconnected(away: int) -> str:
-    """State the seconds since an idle worker was last seen, while other workers are connected."""
+    """State when an idle, disconnected worker was last seen, while other workers are connected."""
     return (
         "its worker is idle and not connected (last seen "
         f"{write_duration(away)} ago); other workers of its queue are connected"
@@ -141,22 +141,22 @@ def explain_disconnected(away: int) -> str:
 
 
 def explain_broken(failure: str) -> str:
-    """State the failure of a machine whose worker is also not connected."""
+    """State the failure of a machine, and that its worker is not connected."""
     return f"{failure}, and its worker is not connected"
 
 
 def explain_silent_port(misses: int) -> str:
-    """State that the port of a machine failed the last `misses` checks."""
+    """State that the port in `ready` of a machine did not answer the last `misses` checks."""
     return f"the port of its `ready` did not answer the last {misses} checks"
 
 
 def explain_lost_port(port: int) -> str:
-    """State that the port of a machine that was ready no longer answers."""
+    """State that the port of a machine no longer answers, although the machine was ready."""
     return f"its port {port} no longer answers"
 
 
 def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
-    """State the deadline in seconds that a machine missed; `port`: the port of its `ready`."""
+    """State the deadline that a machine missed; `port`: the port that should have answered."""
     end = f"({write_duration(within)}){_REVOKED if revoked else ''}"
     if port is not None:
         return f"its port {port} did not answer within ready.within {end}"
@@ -164,34 +164,34 @@ def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str
 
 
 def explain_failed_boot(failure: str) -> str:
-    """State that a machine failed to boot, and why."""
+    """State why a machine failed to boot."""
     return f"did not boot: {failure}"
 
 
 def describe_hold(said: str) -> str:
-    """State who holds a machine, until when and why."""
+    """State the user who holds a machine (prevents its deletion), until when and why."""
     return f"held {said}"
 
 
 def explain_held_boot(seconds: int, failure: str) -> str:
-    """State the seconds for which a machine that failed to boot is held, and the failure."""
+    """State for how many seconds a machine that failed to boot is held, and the failure."""
     return f"held for {write_duration(seconds)}: {failure}"
 
 
 def explain_unread_orders(reason: str) -> str:
-    """Explain why the orders of operators are unknown."""
+    """Explain why the orders of operators, such as holds, are unknown."""
     return f"orders of operators are unknown: {reason}"
 
 
 def explain_unread(record: str, reason: str) -> str:
-    """Explain why a record is unknown."""
+    """Explain why records are unknown."""
     return f"{record} are unknown: {reason}"
 
 
 def explain_absent(
     since: datetime, lists: int, rule: tuple[int, int], provider: str, *, works: bool
 ) -> str:
-    """State since when a machine is unlisted; `rule`: number of lists and seconds until gone."""
+    """State since when a machine is unlisted; `rule`: the lists and seconds until it is gone."""
     least, after = rule
     kept = "; its livecheck succeeds, so it is kept" if works else ""
     return (
@@ -202,13 +202,13 @@ def explain_absent(
 
 
 def explain_gone(reason: str, ticket: str | None = None) -> str:
-    """Explain why a machine counts as gone; `ticket`: the ticket that fails with it."""
+    """Explain why a machine counts as gone; `ticket`: its ticket, which fails."""
     fails = f"; ticket {ticket} fails" if ticket is not None else ""
     return f"{RECORDED_ONLY}: {reason}{fails}"
 
 
 def explain_lists(lists: int, lasted: int, provider: str) -> str:
-    """State the number of lists without a machine, and the seconds that these lists span."""
+    """State how many complete lists omit a machine, and the seconds between first and last."""
     return (
         f"missing from {write_count(lists, 'complete list')} in {write_duration(lasted)} "
         f"(providers.{provider}.gone)"
@@ -216,7 +216,7 @@ def explain_lists(lists: int, lasted: int, provider: str) -> str:
 
 
 def explain_undeleted(since: datetime) -> str:
-    """State since when a machine is being deleted while its provider still lists it."""
+    """State since when a machine is being deleted, and that its provider still lists it."""
     return f"deleting since {write_time(since)}: its provider still lists it"
 
 
@@ -234,12 +234,12 @@ def explain_again(failed: str, *, exists: bool) -> str:
 
 
 def explain_replacement(old: str, reason: str) -> str:
-    """State the machine that a new machine replaces, and why."""
+    """Name the machine that a new machine replaces, and the reason."""
     return f"replaces {old}: {reason}"
 
 
 def explain_no_room(reason: str) -> str:
-    """Explain that a machine is drained first, because `workers.max` permits no replacement."""
+    """State why a machine is replaced, and that `workers.max` permits no replacement first."""
     return f"{reason}; workers.max leaves no room to replace it first"
 
 
@@ -249,12 +249,12 @@ def explain_turn(share: int) -> str:
 
 
 def explain_window(opens: datetime, zone: str) -> str:
-    """State when the next replacement window opens, in local time."""
+    """State when the next replacement window opens, in the time zone `zone`."""
     return f"the next of replace.windows opens {opens:%Y-%m-%d %H:%M} {zone}"
 
 
 def explain_unknown_zones(zones: Iterable[str]) -> str:
-    """Explain that no replacement window opens, because time zones are unknown."""
+    """Explain that no replacement window opens, because time zones are unknown here."""
     named = ", ".join(sorted(zones))
     return f"no window of replace.windows opens: time zone {named} is unknown here"
 
@@ -265,7 +265,7 @@ def explain_canary(share: int) -> str:
 
 
 def explain_other_image(booted: str, images: Iterable[str]) -> str:
-    """State the image of an outdated machine, and the current images."""
+    """State the image that an outdated machine boots, and the current images."""
     return f"boots image {booted}, current is {' or '.join(images)}"
 
 
@@ -275,45 +275,45 @@ def explain_other_type(kind: str, types: Iterable[str]) -> str:
 
 
 def explain_age(age: int, stated: str) -> str:
-    """State the age of a machine in seconds, and the maximum age."""
+    """State that a machine is older than `retire.max_age`; `age` is in seconds."""
     return f"machine is {write_duration(age)} old, retire.max_age is {stated}"
 
 
 def explain_uses(uses: int, stated: str) -> str:
-    """State the number of requests that a worker finished, and the maximum."""
+    """State that a worker has finished at least `retire.max_uses` requests."""
     return f"finished {write_count(uses, 'request')}, retire.max_uses is {stated}"
 
 
 def explain_returned(*, reusable: bool) -> str:
-    """Explain why no other ticket may use a returned machine."""
+    """Explain why no other ticket may use a machine after its ticket has ended."""
     rule = "`reuse` is over" if reusable else "its pool has no `reuse`"
     return f"its ticket ended and no other may use this machine: {rule}"
 
 
 def explain_reuse_over(idle: int, opportunity: int) -> str:
-    """State the seconds without a ticket of the machine's sandbox, and their limit."""
+    """State for how many seconds no ticket of a machine's sandbox came, and the limit."""
     since, most = write_duration(idle), write_duration(opportunity)
     return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
 
 
 def explain_no_reuse(reason: str) -> str:
-    """Explain why a machine is deleted after its ticket although the pool has `reuse`."""
+    """Explain why a machine is deleted after its ticket although its pool has `reuse`."""
     return f"its ticket ended and `reuse` no longer allows another: {reason}"
 
 
 def explain_sandbox(opportunity: int) -> str:
-    """State the seconds for which a machine is kept for the next ticket of its sandbox."""
+    """State for how many seconds a machine is kept for the next ticket of its sandbox."""
     held = write_duration(opportunity)
     return f"kept for the next ticket of its sandbox, reuse.opportunity is {held}"
 
 
 def explain_busy_orphan(ticket: str | None) -> str:
-    """State that a machine in no stack is deleted when its ticket ends."""
+    """State that a machine that is in no stack is deleted when its ticket ends."""
     return f"in no stack: deleted when ticket {ticket} ends"
 
 
 def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None) -> str:
-    """Explain why a machine is an orphan (in no stack), and when it is deleted.
+    """Explain that a machine is listed but in no stack, and when the machine is deleted.
 
     `held`: the ticket of a stopped machine. `drained`: the time since fleet drained it, or None.
     """
@@ -328,7 +328,7 @@ def explain_orphan(held: str | None, delay: timedelta, drained: timedelta | None
 
 
 def explain_release(trouble: str, running: str | None, *, ticket: bool = False) -> str:
-    """Explain what the release of a worker ends: a ticket, a request or only the token."""
+    """State what the release of a worker ends: its ticket, its request or only its token."""
     if ticket:
         return f"{GONE}: ticket {running} fails"
     if running is not None:
@@ -337,12 +337,12 @@ def explain_release(trouble: str, running: str | None, *, ticket: bool = False) 
 
 
 def explain_unseen(blind: str) -> str:
-    """Explain why a machine of an unreadable provider is kept."""
+    """Explain why a machine in a stack is kept although its provider could not be read."""
     return f"its stack knows it; {blind}"
 
 
 def explain_busy(running: str | None, *, away: bool, going: bool, held: str | None) -> str:
-    """State the work of a worker, and what happens to the worker afterwards."""
+    """State the current work of a worker, and if the worker is deleted afterwards."""
     work = f"runs request {running}" if running else "is busy"
     last = "; gets no new work and is deleted afterwards" if going else ""
     last = last if held is None else f"; held {held}"
@@ -350,20 +350,20 @@ def explain_busy(running: str | None, *, away: bool, going: bool, held: str | No
 
 
 def explain_reserved(request: str) -> str:
-    """State the request for which an idle worker is reserved."""
+    """Name the request for which an idle worker is reserved."""
     return f"reserved for request {request}"
 
 
 def explain_partly_read(queue: str) -> str:
-    """Explain that idle workers are kept because their queue was only partly read."""
+    """Explain that idle workers are kept, because their queue was only partly read."""
     return f"queue {queue} only partly read: scale-down paused"
 
 
 def explain_expired(age: timedelta) -> str:
-    """State how long ago a machine expired."""
+    """State how long ago a machine expired, because `fleet apply` did not renew it."""
     return f"expired {write_duration(age)} ago (not renewed by `fleet apply`)"
 
 
 def explain_stay(reason: str, stop: str) -> str:
-    """State the reason to delete a machine, and why the machine is kept."""
+    """State why a machine should be deleted, and why the machine is kept."""
     return f"{reason}; kept: {stop}"

@@ -28,12 +28,12 @@ def describe_image(pool: str, problem: str) -> str:
 
 
 def describe_machine(name: str, trouble: str) -> str:
-    """State a problem with a machine, with the command that explains it."""
+    """State a problem with a machine, and the command that explains the machine."""
     return f"{name}: {trouble}; `fleet explain worker {name}`"
 
 
 def describe_lost_ticket(name: str, ticket: str | None, desk: str | None) -> str:
-    """State what to do with a machine whose ticket only a lost store recorded."""
+    """State what to do with a machine that is kept for a ticket of a lost store."""
     kept = f"{name}: billed, and kept for a ticket of a lost store"
     if ticket is None:
         return f"{kept}; the next `fleet apply` opens a replacement ticket and prints its id"
@@ -57,7 +57,7 @@ def describe_absence(name: str, worker: str, running: str | None, away: int) -> 
 
 
 def describe_reserving(queue: str, count: int) -> str:
-    """State that requests of unknown duration reserve budget for two periods."""
+    """State that requests of unknown duration reserve budget for this and the next period."""
     return (
         f"{write_count(count, 'request')} of queue {queue} without a known duration: each "
         "reserves budget to the end of this period and the next; set `durations` by task"
@@ -65,7 +65,7 @@ def describe_reserving(queue: str, count: int) -> str:
 
 
 def describe_target_wait(pool: str, count: int) -> str:
-    """State that `target_wait` has no effect on requests of unknown duration."""
+    """State that `target_wait` of a pool has no effect on requests of unknown duration."""
     return (
         f"target_wait of pool {pool} has no effect on {write_count(count, 'request')} "
         "without a known duration: each gets its own machine; set `durations` by task"
@@ -73,28 +73,28 @@ def describe_target_wait(pool: str, count: int) -> str:
 
 
 def describe_unknown_demand(queue: str, trouble: str, *, effect: bool = False) -> str:
-    """Explain why the demand of a queue is unknown; `effect` adds the effect on deletions."""
+    """Explain why the demand of a queue is unknown; `effect` adds that no machine is deleted."""
     what = " (no machine is deleted in the pools that serve it)" if effect else ""
     return f"demand of queue {queue} is unknown: {trouble}{what}"
 
 
 def describe_unknown_images(reason: str) -> str:
-    """Explain why the versions of images are unknown, with the effect."""
+    """Explain why image versions are unknown, so that no machine is created or replaced."""
     return f"versions of images are unknown: {reason} (no machine is created or replaced)"
 
 
 def describe_unknown(reason: str, *, creates: bool) -> str:
-    """State an unknown fact about a pool, and its effect."""
+    """State an unknown fact about a pool, and the actions that therefore do not happen."""
     return f"{reason} (no machine is {'deleted' if creates else 'created or deleted'} there)"
 
 
 def describe_unknown_price(kind: str, machine: str) -> str:
-    """State the machine type whose price is unknown, and the machine that counts as 0."""
+    """State the machine type whose price is unknown, and the machine that therefore costs 0."""
     return f"the price of {kind} is unknown; {machine} counts as 0"
 
 
 def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
-    """State the age of the last finished run in seconds; None if no run has finished."""
+    """State when the last finished run started, in seconds before now; None: no run finished."""
     states = f"cadence is {write_duration(cadence)}"
     if age is None:
         return f"`fleet apply` has not finished a run yet; {states}"
@@ -103,7 +103,7 @@ def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
 
 
 def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
-    """State the median seconds between the latest runs, or since the only run."""
+    """Warn that runs are less frequent than `cadence`; `seen`: median seconds between runs."""
     which = f"the last {runs} runs were" if runs > 1 else "the last run was"
     return (
         f"cadence is {write_duration(cadence)}, but {which} {write_duration(seen)} "
@@ -113,7 +113,7 @@ def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
 
 
 def describe_rank_gap(count: int, priority: int, *, low: bool) -> str:
-    """State the number of requests of a priority that may wait longer than necessary."""
+    """State how many requests of a priority may wait longer than necessary."""
     who = f"{write_count(count, 'request')} of priority {priority}"
     who += " and tags of low priority" if low else ""
     return (
@@ -123,7 +123,7 @@ def describe_rank_gap(count: int, priority: int, *, low: bool) -> str:
 
 
 def describe_rivals(queue: str, rivals: Collection[str]) -> str:
-    """State that a queue creates machines itself, with the command to disable that."""
+    """Warn that a queue creates machines itself, with the command to disable its worker pools."""
     pools = ", ".join(sorted(rivals))
     return (
         f"queue {queue} also creates machines for the same requests, in its own worker pools "
@@ -141,7 +141,7 @@ def describe_stored_tags(queue: str, tag: str, count: int) -> str:
 
 
 def describe_reading(queue: str, sample: QueueSample, max_age: int, *, long: bool) -> str:
-    """State the unreadable requests of a queue, and (`long`) how many requests were not read."""
+    """State the unreadable requests of a queue and, if `long`, the number of unread requests."""
     parts = []
     if sample.unreadable:
         names = some_of([f"{id_} ({why})" for id_, why in sorted(sample.unreadable.items())])

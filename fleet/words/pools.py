@@ -1,4 +1,4 @@
-"""Sentences about the decisions on a pool for a request."""
+"""Sentences about why a pool serves or does not serve a request."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -35,42 +35,42 @@ def describe_nearest(decisions: Sequence[Decision]) -> str:
 
 
 def explain_unserved_queue(queue: str | None) -> str:
-    """State the queue that no pool serves."""
+    """State that no pool serves a queue."""
     return f"no pool serves queue {queue}"
 
 
 def explain_unknown_value(refused: str, path: Path) -> str:
-    """Explain why a value of a request adds no tag, and what to correct."""
+    """State why a value of a request adds no tag, and the key of fleet.yaml to correct."""
     return f"{refused}; correct the request, or {yaml_key(path)}"
 
 
 def explain_unknown_environment(refused: str, queue: str) -> str:
-    """Explain why an environment adds no tag, and which key ignores unknown environments."""
+    """State why an environment adds no tag, and the key that makes fleet ignore this."""
     return f"{refused}; waits, unless queues.{queue}.unknown_environment is any"
 
 
 def explain_unsure(refused: str) -> str:
-    """Explain why it is unknown whether a request may require a tag."""
+    """State that a request waits until it is known whether the request may require a tag."""
     return f"{refused}; waits until that can be read"
 
 
 def explain_denied_ticket(refused: str) -> str:
-    """Explain why a ticket may not require a tag."""
+    """State why a ticket may not require a tag, and therefore gets no machine."""
     return f"{refused}; the ticket gets no machine without it"
 
 
 def explain_stored(refused: str) -> str:
-    """Explain why a request may not require a tag that its queue has stored."""
+    """State why a request may not require a tag, although its queue stored the tag."""
     return f"{refused}, and the queue stored the tag with it"
 
 
 def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-    """Return the decisions, each with a message."""
+    """Return the decisions with messages; existing messages are kept."""
     return tuple(each.altered(message=each.message or describe(each)) for each in decisions)
 
 
 def describe(decision: Decision) -> str:
-    """Return a decision in words; the caller adds the pool."""
+    """Return a decision in words. The caller adds the name of the pool."""
     if isinstance(decision.code, NoMachineReason):
         return f"fits, but {decision.message}"
     return _WORDS[decision.code](decision)

@@ -1,4 +1,4 @@
-"""Sentences about a run and its records: actions with reasons, and unchanged machines."""
+"""Sentences about runs: actions with reasons, unchanged machines, and failures."""
 
 OTHER_DIGEST = (
     "it was not created from this fleet.yaml (the digests differ): rebuild with the fleet.yaml "
@@ -7,12 +7,12 @@ OTHER_DIGEST = (
 
 
 def add_reason(what: str, reason: str) -> str:
-    """Add a reason to an action, a state or an object."""
+    """Return an action, state or object with its reason, separated by a colon."""
     return f"{what}: {reason}"
 
 
 def add_code(reason: str, code: str) -> str:
-    """Add a code in brackets to a reason; unchanged if the code is empty."""
+    """Append a code in brackets to a reason; unchanged if the code is empty."""
     return f"{reason} [{code}]" if code else reason
 
 
@@ -22,46 +22,46 @@ def describe_release(pool: str, worker: str, reason: str) -> str:
 
 
 def describe_return(pool: str, worker: str, reason: str) -> str:
-    """State that a worker gets work again, and why."""
+    """State that a worker may get work again, and why."""
     return f"{pool}: give back {worker}: {reason}"
 
 
 def describe_retry(trouble: str) -> str:
-    """State why a run failed; the next run tries again."""
+    """State why a run failed, and that the next run tries again."""
     return f"run failed, the next one retries: {trouble}"
 
 
 def explain_missing_pool(pool: str) -> str:
-    """State that a pool is missing in fleet.yaml, so that its machines are left unchanged."""
+    """State that a pool with machines is missing in fleet.yaml, and how to restore the pool."""
     return f"pool {pool} is not in fleet.yaml: restore it, for example with `mode: drain`"
 
 
 def describe_left(machine: str, pool: str, reason: str) -> str:
-    """State that a rebuild adds a machine to no stack, and why."""
+    """State why a rebuild does not add a machine to any stack."""
     return f"{machine} (pool {pool}) not rebuilt: {reason}"
 
 
 def describe_clock(fault: str, trust: str) -> str:
-    """Explain why `fleet apply` does not trust this computer's clock, and how to override."""
+    """State why `fleet apply` does not trust this computer's clock, and how to override this."""
     return f"`fleet apply` refuses this clock: {fault}{trust}"
 
 
 def describe_heartbeat(fleet: str, reason: str, *, alive: bool) -> str:
-    """State whether runs of a fleet continue, and why."""
+    """State that runs of a fleet continue (`alive`) or have stopped, and why."""
     return f"fleet {fleet} is {'alive' if alive else 'DEAD'}: {reason}"
 
 
 def describe_location(location: str) -> str:
-    """State that a provider's price list is for another location."""
+    """State that a provider's own price list is for another location."""
     return f"its own list is that of {location}"
 
 
 def explain_place(reason: str, place: str) -> str:
-    """Add the position of the deciding key in fleet.yaml to a reason; unchanged if empty."""
+    """Append the position of a key in fleet.yaml to a reason; unchanged if empty."""
     return f"{reason}; see {place}" if place else reason
 
 
 def explain_guard(reason: str, limit: str, way_out: str) -> str:
-    """Explain why a guard refuses, with the position of its limit and the way to proceed."""
+    """State why a guard refuses, the position of its limit, and how to proceed."""
     parts = [reason, limit and f"limit: {limit}", way_out and f"to proceed: {way_out}"]
     return "; ".join(filter(None, parts))

@@ -1,4 +1,4 @@
-"""Sentences about the reasons for the number of machines of a pool."""
+"""Sentences about the reasons for the number of machines in a pool."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -9,14 +9,14 @@ from fleet.schema.units import write_count
 def size_decision(
     code: SizeReason, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
 ) -> Decision:
-    """Return a reason for the size of a pool; the code decides an empty message."""
+    """Return a reason for the size of a pool; the message follows from the code if empty."""
     figures = DecisionFigures(count=count, waiting=waiting)
     decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
     return decision if message else decision.altered(message=_WORDS[code](decision))
 
 
 def describe_size(decisions: Iterable[Decision]) -> str:
-    """Join the messages of the reasons for a pool's size."""
+    """Join the messages of the reasons for the size of a pool."""
     return "; ".join(each.message for each in decisions)
 
 
