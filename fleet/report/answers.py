@@ -48,7 +48,7 @@ _Item = TypeVar("_Item")
 _CHANGEABLE = ("request", "pool", "worker")
 _MAX_MATCHES = 8
 _MAX_FACTS = 3
-"""Maximum facts per match in a terminal if a name has several matches."""
+"""Maximum facts to show per match if a name has several matches."""
 
 
 def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
@@ -76,7 +76,7 @@ def matches_blocks(found: Matches) -> Iterator[Block]:
 
 
 def _match(each: Explanation) -> Iterator[Line]:
-    """Yield the headline, the expected start of a request, and the first suggestion."""
+    """Yield a short explanation: headline, expected start or facts, first suggestion, command."""
     yield bold(each.headline)
     if each.kind == "request":
         moment = each.expected or each.assumed
@@ -91,7 +91,7 @@ def _match(each: Explanation) -> Iterator[Line]:
 
 
 def _draw_first(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
-    """Yield the lines of the first items; then a line with the number of remaining items."""
+    """Yield the lines of the first items, then a line with the number of hidden items."""
     for each in items[:MAX_ROWS]:
         yield from draw(each)
     if others := len(items[MAX_ROWS:]):
@@ -109,7 +109,7 @@ TIME_AND_MONEY = "time and money, on a machine created now:"
 
 
 def place_in_words(each: PlaceFacts, currency: str) -> str:
-    """Return start, end and cost of a build on a new machine of a pool."""
+    """Return the start, end and cost of a build on a new machine of a pool, as text."""
     where = f"{'here, ' if each.is_chosen else ''}new {words.place(each)}"
     if each.seconds is None or each.end is None:
         return f"{where}: from {words.time(each.start)}; duration {words.UNKNOWN}"
@@ -139,7 +139,7 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
 
 
 def where_to_write(change: KeyChange) -> str:
-    """Return the position for an edit, and whether to merge the edit into an existing key."""
+    """Return the place for an edit as text, with the key to merge into if the key exists."""
     key = change.path[0]
     is_there = not change.place.startswith(yaml_key(change.path))
     merges = is_there and change.yaml.startswith(f"{key}:")
@@ -196,7 +196,7 @@ _NOTES = {
 
 
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
-    """Yield every tag with its reasons and their lines in fleet.yaml, then the pools."""
+    """Yield each tag with the reasons and their lines in fleet.yaml, then the same per pool."""
     yield line(StyledText(explanation.headline, Style.BOLD))
     yield from _draw_first(explanation.tags, _tag)
     for rule in explanation.other_tasks:
@@ -225,7 +225,7 @@ def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
 
 
 def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
-    """Yield every tag with its claims and their lines in fleet.yaml."""
+    """Yield each tag with its claims, each with its enforcement and its line in fleet.yaml."""
     if not listed.tags:
         yield line(f"Fleet {listed.fleet}: no tags in `tags`, `powerful` or `provides` of pools")
     for tag in listed.tags:
@@ -267,11 +267,11 @@ _FIGURES = (
     *(("WAITING", 0), ("LONGEST", 0), ("MEDIAN", 3)),
     *(("RUNNING", 0), ("WORKERS", 1), ("CONNECTED", 2), ("BUSY", 0)),
 )
-"""Headings of the columns, and their order of folding in a narrow terminal, highest first."""
+"""Headings of the columns with folding ranks. A narrow terminal folds the highest rank first."""
 
 
 def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
-    """Yield the findings by result, each with its fix, then waits and next steps."""
+    """Yield the findings by result, each with a fix, then the waits per queue and next steps."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
     yield line(StyledText(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))

@@ -36,7 +36,7 @@ class _BuildRow(NamedTuple):
 
 
 def describe_moved(builds: MovedBuilds, currency: str) -> str:
-    """Return cost and time of the waiting builds that a change affects, with and without it."""
+    """Return the cost and time of affected waiting builds with and without a change, as text."""
     count = builds.count
     before, after = (_sum(each, count, currency) for each in (builds.before, builds.after))
     which = "this build" if count == 1 else f"these {count:,} builds"
@@ -56,7 +56,7 @@ def _sum(builds: BuildsCost, count: int, currency: str) -> str:
 
 
 def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
-    """Return each build with its possible machines; affected builds come first."""
+    """Return a table of builds and their possible machines. Builds that change come first."""
     moved = sum(build.is_moved for build in builds)
     rows = []
     for nth, build in enumerate(builds[:_MAX_BUILDS]):
@@ -105,7 +105,7 @@ def _describe_build(build: ComparedBuild) -> str:
 
 
 def _rows(build: ComparedBuild) -> Iterator[_BuildRow]:
-    """Yield each machine: first those that fit without the change, then all with the change."""
+    """Yield the possible machines of a build: first those that fit without the change."""
     fitting = {way_to(each): each for each in build.before if not each.asks}
     after = {way_to(each): each for each in build.after}
     for way in dict.fromkeys((*fitting, *after)):

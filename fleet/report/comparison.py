@@ -59,7 +59,7 @@ class _EffectRow(NamedTuple):
 
 
 def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the sections of a change, without its headline."""
+    """Yield the sections on the effect of a change, without the headline."""
     if isinstance(change, Unknown):
         yield Section("Effect of this change: unknown", [Items((change.unknown,), _UNKNOWN)])
         return
@@ -133,7 +133,7 @@ _NOT_ALL = "not everything is known"
 
 
 def _summary(change: Changes) -> Iterator[str]:
-    """Yield the figures of a change for this run, then its cost when no request waits."""
+    """Yield the effect of a change on this run, then on the cost when no request waits."""
     verdict = change.verdict
     if verdict is not None and not change.same_config:
         parts = [_machines(verdict)]
@@ -178,7 +178,7 @@ def _waits(verdict: Verdict) -> str:
 
 
 def _compare_waits(name: str, before: int | None, after: int | None) -> str:
-    """Return a wait without and with the change; if one is unknown, do not compare."""
+    """Return a wait without and with the change, as text. State an unknown wait as unknown."""
     if before is not None and after is not None:
         old, new = write_duration(before), write_duration(after)
         return f"{name} {old}" + (f" -> {new}" if new != old else "")
@@ -199,7 +199,7 @@ def comparison_headline(change: Changes) -> str:
 
 
 def _refusals(change: Changes) -> Iterator[str]:
-    """Yield the guards that refuse because of the change, so that no action runs."""
+    """Yield one text with the guards that refuse because of the change, if there are any."""
     refused = [
         f"{each.guard} of pool {each.pool}" if each.pool else each.guard
         for each in change.guards
@@ -223,7 +223,7 @@ def _effect(change: Changes) -> str:
 
 
 def _builds_cost(change: Changes) -> str:
-    """Return cost and time of the builds that the change affects; empty without such builds."""
+    """Return the cost and time of affected builds as text; empty if no build is affected."""
     if not _moves_builds(change) or change.verdict is None:
         return ""
     moved = describe_moved(change.verdict.builds, change.currency)
@@ -235,13 +235,13 @@ def _builds_cost(change: Changes) -> str:
 
 
 def _moves_builds(change: Changes) -> bool:
-    """Return whether the change affects builds, in an unchanged currency."""
+    """Return whether the change affects waiting builds and keeps the currency."""
     moved = change.verdict.builds.count if change.verdict else 0
     return bool(moved) and change.currency == change.currency_before
 
 
 def _steady_cost(change: Changes) -> str:
-    """Return the change of the monthly cost when no request waits; empty if 0 or unknown."""
+    """Return the later change of the monthly cost as text; empty if the change is 0 or unknown."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return ""
@@ -250,7 +250,7 @@ def _steady_cost(change: Changes) -> str:
 
 
 def _steady_difference(change: Changes) -> str:
-    """Return the change of the hourly and monthly cost when no request waits."""
+    """Return the change of the hourly and monthly cost when no request waits, as text."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return "when none waits: unknown (a price is unknown, or the currency changes)"
@@ -265,7 +265,7 @@ def _steady_difference(change: Changes) -> str:
 
 
 def _money(change: Changes) -> str:
-    """Return the change of the cost per hour after this run."""
+    """Return the change of the cost per hour after this run, as text."""
     if change.verdict and not change.verdict.cost_known:
         return f"cost per hour {words.UNKNOWN}"
     before, after, amount, *_ = words.rates(_amounts(change))
@@ -281,7 +281,7 @@ def _money(change: Changes) -> str:
 
 
 def _amounts(change: Changes) -> list[Decimal]:
-    """Return all amounts of a change, which are shown with the same number of decimals."""
+    """Return all amounts of a change, so that all are shown with equally many decimals."""
     difference = change.cost_after - change.cost_before
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
@@ -359,7 +359,7 @@ def _image(change: ImageChange) -> _EffectRow:
 
 
 def _merge_by_cause(changes: Iterable[RequestsChange]) -> Iterator[RequestsChange]:
-    """Merge requests with equal outcome and cause, regardless of their tags."""
+    """Merge changes of requests that have the same outcome and cause, regardless of their tags."""
     found: defaultdict[object, list[RequestsChange]] = defaultdict(list)
     for each in changes:
         found[each.served, each.queue, each.because, each.path].append(each)
@@ -407,5 +407,5 @@ def _edit(change: ConfigChange) -> str:
 
 
 def _value(text: str) -> str:
-    """Return a value; a list or map as code, so that Markdown renders it in one piece."""
+    """Return a value as text. A list or map becomes code, so that Markdown keeps it whole."""
     return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text

@@ -13,7 +13,7 @@ from fleet.report.plots import Panel
 
 
 class Style(StrEnum):
-    """The style of a text; the text has the same meaning without colour."""
+    """Style of a text. The text has the same meaning without the style."""
 
     PLAIN = ""
     BOLD = "1"
@@ -25,17 +25,17 @@ class Style(StrEnum):
 
 
 class StyledText(NamedTuple):
-    """A text in one style, part of a line."""
+    """A part of a line, in one style."""
 
     text: str
     style: Style = Style.PLAIN
 
 
 MAX_ROWS = 500
-"""Maximum rows or texts to draw per list: more than the pools of a large fleet."""
+"""Maximum rows or texts to draw per list. Even large fleets have fewer pools."""
 NO_MARK = StyledText("")
 Line = tuple[StyledText, ...]
-"""A paragraph; in a terminal, leading spaces indent the paragraph."""
+"""A paragraph of styled texts. In a terminal, leading spaces indent the whole paragraph."""
 BLANK: Line = ()
 
 
@@ -44,9 +44,9 @@ class Title(NamedTuple):
 
     line: Line
     subject: str = ""
-    """Name of the fleet, if the result is a separate line."""
+    """Name of the fleet, drawn before the result in Markdown; empty without a result."""
     notes: Sequence["Block"] = ()
-    """Blocks between heading and result in a terminal."""
+    """Blocks that a terminal draws between the heading and the result."""
     result: Line = ()
 
 
@@ -63,7 +63,7 @@ class Items:
 
 
 class Form(StrEnum):
-    """The renderers that draw a row or a column."""
+    """Kinds of renderers that draw a row or a column."""
 
     ALL = "all"
     BRIEF = "brief"
@@ -73,17 +73,17 @@ class Form(StrEnum):
 
 
 class ColumnKind(StrEnum):
-    """Kind of a column, which determines how renderers draw its cells."""
+    """Kind of a column. The kind determines how renderers draw the cells."""
 
     GROUP = "group"
-    """In a terminal, a heading above the rows with the same cell."""
+    """Drawn in a terminal as a heading above all rows with the same cell."""
     NAME = "name"
     TEXT = "text"
     FIGURE = "figure"
     PROSE = "prose"
-    """In a terminal, drawn on lines below the row."""
+    """Drawn in a terminal on lines below the row."""
     COMMAND = "command"
-    """In a terminal, drawn on lines below the row, to be copied."""
+    """Drawn in a terminal on lines below the row, for copying."""
     ID = "id"
     """Drawn after the previous cell, in brackets."""
 
@@ -95,10 +95,7 @@ class Column:
     name: str
     kind: ColumnKind = ColumnKind.TEXT
     fold: int = 0
-    """Rank for folding: a narrow terminal draws the highest ranks below the row.
-
-    0 means never.
-    """
+    """Folding rank. A narrow terminal moves the highest rank below the row first, and 0 never."""
     lead: str = ""
     """Words before a cell that is drawn below its row."""
     style: Style = Style.PLAIN
@@ -115,7 +112,7 @@ Cell = str | Line | Lines
 
 
 class Row(NamedTuple):
-    """A row of a table; missing cells are empty."""
+    """A row of a table. Missing cells are empty."""
 
     cells: Sequence[Cell]
     mark: StyledText = NO_MARK
@@ -123,7 +120,7 @@ class Row(NamedTuple):
     form: Form = Form.ALL
 
     def cell(self, nth: int) -> Cell:
-        """Return the cell of a column, by number; empty if missing."""
+        """Return the cell of the column with this number; empty if the row is shorter."""
         return self.cells[nth] if nth < len(self.cells) else ""
 
 
@@ -134,18 +131,19 @@ def row(*cells: Cell, mark: StyledText = NO_MARK, form: Form = Form.ALL) -> Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings."""
+    """A table: rows under column headings."""
 
     columns: Sequence[Column]
-    """The columns; if the first has no name, the section's title is its heading."""
+    """Columns. If the first column has no name, the title of the section is its heading."""
     rows: Sequence[Row]
     is_list: bool = False
-    """Whether the rows need no headings, so that a terminal leaves the headings out."""
+    """Whether a terminal leaves out the headings, because the rows are clear without headings."""
 
     def select(self, form: Form) -> tuple[list[int], list[Row]]:
-        """Return the columns and rows that renderers of a form draw.
+        """Return the numbers of the columns, and the rows, that renderers of a form draw.
 
-        Empty columns are left out, except for the first one and, under headings, figures.
+        Empty columns are left out. The first column always stays, as do figures in tables with
+        headings.
         """
         rows = [row for row in self.rows if row.form in (Form.ALL, form)]
         used = {
@@ -168,14 +166,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Plots:
-    """Plots over time, drawn only on pages and only when needed."""
+    """Plots over time. Only HTML pages draw plots, and compute them when drawing."""
 
     panels: Callable[[], Iterable[Panel]]
 
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title; a section without blocks is left out."""
+    """Blocks under a title. A section without blocks is left out."""
 
     title: str
     blocks: Sequence["Block"]
@@ -184,7 +182,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks under a summary; renderers that can fold them do so."""
+    """Blocks under a summary. Markdown and HTML fold the blocks."""
 
     summary: str
     blocks: Sequence["Block"]
@@ -199,7 +197,7 @@ def line(*parts: str | StyledText) -> Line:
 
 
 def as_spans(cell: str | Line | Lines, style: Style = Style.PLAIN) -> Line:
-    """Return a cell as a line; join the lines of a cell with several."""
+    """Return a cell as one line. Join several lines with semicolons."""
     if isinstance(cell, Lines):
         cell = "; ".join(cell.lines)
     if isinstance(cell, str):
@@ -218,7 +216,7 @@ def bold(text: str) -> Line:
 
 
 def figures(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """Return a table in which all columns except the first are figures."""
+    """Return a table in which all columns except the first contain figures."""
     first, *others = headings
     columns = [
         Column(first, ColumnKind.NAME),
@@ -238,9 +236,9 @@ def is_empty(block: Block) -> bool:
 
 
 def shorten(rows: Sequence[Row], most: int, rest: str, *, at: int = 0) -> list[Row]:
-    """Return rows of which a terminal draws at most `most`, then a text in column `at`.
+    """Hide the rows after the first `most` in a terminal, and append a row that counts them.
 
-    The text is `rest`, in which `{}` becomes the number of hidden rows.
+    The appended row has the text `rest` in column `at`, with the number of hidden rows as `{}`.
     """
     hidden = [row._replace(form=Form.FULL) for row in rows[most:]]
     more = Row((*[""] * at, f"… and {rest.format(f'{len(hidden):,}')}"), form=Form.BRIEF)

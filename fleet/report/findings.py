@@ -17,12 +17,12 @@ _STYLES = {"error": Style.RED, "warning": Style.YELLOW}
 
 
 def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = False) -> str:
-    """Return findings as text, one after the other."""
+    """Return the findings as text that quotes the lines of fleet.yaml."""
     return "\n".join(_one(finding, document, colour=colour) for finding in findings)
 
 
 def to_summary(findings: Sequence[Finding], document: Document) -> str:
-    """Return one line with the files, whether they are valid, and the number of findings."""
+    """Return one line: the files, whether they are valid, and counts of errors and warnings."""
     errors = sum(finding.severity == "error" for finding in findings)
     counts = [many(errors, "error"), many(len(findings) - errors, "warning")]
     files = clean(document.name)
@@ -73,7 +73,7 @@ def _one(finding: Finding, document: Document, *, colour: bool) -> str:
 
 
 def _excerpt(text: str, span: Place) -> tuple[str, str]:
-    """Return a line and the carets below it, both cut to the width of a screen."""
+    """Return a source line and the carets below it, both cut to the width of a screen."""
     begin = span.column - 1
     until = span.end_column - 1 if span.end_line == span.line else len(text.rstrip())
     until = max(begin + 1, until)
@@ -109,6 +109,6 @@ def _identity(finding: Finding) -> tuple[object, ...]:
 
 
 def _fingerprint(finding: Finding, earlier: int) -> str:
-    """Return a hash of rule, file and path, which stays equal if only the line number changes."""
+    """Return a hash of a finding's rule, file and path. A new line number keeps the hash."""
     text = json.dumps([*_identity(finding), earlier])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

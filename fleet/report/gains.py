@@ -1,4 +1,4 @@
-"""Render packages that would gain on a powerful machine, and rules that no build uses."""
+"""Render packages that would gain on a powerful machine, and allow-list rules without builds."""
 
 from collections.abc import Iterator
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HtmlCell(NamedTuple):
-    """A cell: its heading, CSS class and lines, and an id that is drawn after the lines."""
+    """A table cell with heading, CSS class and lines, and an id to draw after the lines."""
 
     label: str
     look: str
@@ -71,7 +71,7 @@ def _lines(cell: Cell) -> list[Line]:
 
 
 def html_environment(*packages: str) -> Environment:
-    """Return an environment with the templates of these packages and of documents."""
+    """Return a Jinja environment with the templates of these packages and of reports."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     found = Environment(
@@ -102,5 +102,5 @@ def document_to_html(blocks: Iterable[Block]) -> str:
 
 
 def _visible(value: object) -> object:
-    """Escape invisible characters in a text; return the markup of templates unchanged."""
+    """Escape invisible characters in a plain text. Return the markup of templates unchanged."""
     return shown(value) if type(value) is str else value

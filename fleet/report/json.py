@@ -17,9 +17,9 @@ from fleet.report.terminal import visible
 
 
 def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | None = None) -> str:
-    """Return the plan as JSON, with the effect of a change; the JSON parses to an equal value.
+    """Return the plan and the effect of a change as JSON, which parses to an equal value.
 
-    `cadence` is the cadence of a recorded world, in seconds.
+    `cadence` is the time between runs when the observation was recorded, in seconds.
     """
     return visible("".join(plan_to_lines(plan, change, cadence)))
 
@@ -27,7 +27,7 @@ def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | No
 def plan_to_lines(
     plan: Plan, change: Comparison | None = None, cadence: int | None = None
 ) -> Iterator[str]:
-    """Yield the JSON of a plan in chunks of lines, for `Console.out`."""
+    """Yield the JSON of a plan and the effect of a change, in chunks of lines."""
     if change is None:
         return _lines(plan)
     return _lines(ComparedPlan(**dict(plan), change=change, cadence=cadence))
@@ -39,16 +39,16 @@ def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyTy
 
 
 def value_to_json(value: BaseModel) -> str:
-    """Return a value as indented JSON, which parses to an equal value."""
+    """Return a value as indented JSON. Parsing the JSON gives an equal value."""
     return visible("".join(_lines(value)))
 
 
 _CHUNK = 100
-"""Entries of a long list per chunk; larger chunks spend most time on memory allocation."""
+"""Entries of a long list per chunk. Larger chunks spend most time on memory allocation."""
 
 
 def _lines(value: BaseModel) -> Iterator[str]:
-    """Yield the JSON of a value, one field after the other; long lists in chunks."""
+    """Yield the JSON of a value field by field. Long lists are split into chunks."""
     last, end = "{", "\n"
     for key in sorted(type(value).model_fields):
         held = getattr(value, key)
@@ -75,7 +75,7 @@ def _lines(value: BaseModel) -> Iterator[str]:
 
 
 _UNSERVED = ({"because"}, {"blocked"}, {"count"}, {"decisions"}, {"path", "requests", "signature"})
-"""The fields of `Unserved` in order; the second and fourth group can be cached."""
+"""Fields of `Unserved` in output order, as groups. The second and fourth group can be cached."""
 
 
 def _encode_unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
@@ -96,7 +96,7 @@ def _encode_unserved(each: Unserved, known: dict[tuple[int, int], str]) -> str:
 
 
 def _fields(value: BaseModel, keys: set[str]) -> str:
-    """Return the JSON lines of some fields; empty if the fields are left out."""
+    """Return the JSON lines of these fields; empty if the value leaves them out of JSON."""
     document = _sort_keys(value.model_dump(mode="json", include=keys), {})
     try:
         text = to_json(document, indent=2).decode()
@@ -109,7 +109,7 @@ _NESTED = frozenset({dict, list})
 
 
 def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
-    """Return a value in which the keys of all tables are sorted.
+    """Return a JSON value with sorted keys in all of its tables.
 
     `orders` caches sorted keys, because most tables have the same keys as another table.
     """
@@ -128,7 +128,7 @@ def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> An
 
 
 def plan_to_terraform_report(plan: Plan) -> str:
-    """Return the counts that GitLab's `artifacts:reports:terraform` reads.
+    """Return the counts that GitLab's `artifacts:reports:terraform` reads, as JSON.
 
     Drains and promotions of images count as updates. Each shared resource counts; an unfinished
     earlier update of shared resources counts as one additional update.

@@ -1,4 +1,4 @@
-"""Render the log: each run with its user and its changes."""
+"""Render the log of past runs: the user and the changes of each run."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

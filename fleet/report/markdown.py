@@ -118,7 +118,7 @@ def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
 
 
 def _title(title: Title, level: int) -> Iterator[str]:
-    """Yield a heading with the result, then the line that a terminal shows first."""
+    """Yield a heading with subject and result, then the title; without a result, the title."""
     first, result = (sentence(text_of(each)) for each in (title.line, title.result))
     if result:
         yield f"{'#' * level} {code(title.subject)}: {result}"
@@ -138,7 +138,7 @@ def _is_long(block: Block) -> bool:
 
 
 def _rest(parts: Sequence[object], lead: str) -> list[str]:
-    """Return a text with the number of parts that are left out; empty if all are shown."""
+    """Return a text that counts the omitted parts, in a list; empty if all parts are shown."""
     rest = len(parts) - MAX_ROWS
     return [f"{lead}… and {rest:,} more, all in the JSON"] if rest > 0 else []
 
@@ -159,13 +159,13 @@ def _table(table: Table, title: str) -> str:
 
 
 def _keep_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that fit in a table; prefer the rows that a terminal draws too."""
+    """Return at most `MAX_ROWS` rows, in order. Rows that a terminal also draws have priority."""
     ranks = sorted(range(len(rows)), key=lambda nth: rows[nth].form is Form.FULL)
     return [rows[nth] for nth in sorted(ranks[:MAX_ROWS])]
 
 
 def _cells(row: Row, columns: Sequence[tuple[int, Column]]) -> list[str]:
-    """Return the cells of a row; an id is appended to the previous cell."""
+    """Return the Markdown cells of a row. An id is appended to the previous cell."""
     found: list[str] = []
     for nth, column in columns:
         cell = row.cell(nth)
@@ -207,7 +207,7 @@ def _spans(spans: Line, strong: Callable[[str], str] = _strong) -> str:
 
 
 def details(summary: str, body: str) -> str:
-    """Return a folded block; its summary is HTML, in which Markdown's code has no effect."""
+    """Return a folded block. Its summary is HTML, because Markdown's code has no effect there."""
     text = _CODE.sub(r"<code>\2</code>", escape(sentence(summary), quote=False))
     return f"<details><summary>{text}</summary>\n\n{body}\n\n</details>"
 

@@ -27,11 +27,11 @@ from fleet.report.terminal import clean
 from fleet.schema.model import Fleet, StaticPool
 
 RECENT = timedelta(hours=3)
-"""Age up to which an attempt to create a machine counts."""
+"""Maximum age of a counted attempt to create a machine."""
 _OTHER_POOL = "(other)"
 """Label of machines whose pool is not in the plan."""
 _ALL_POOLS = "(all)"
-"""Label of a freeze of all pools."""
+"""Label of a freeze that applies to all pools."""
 _RESULTS: tuple[AttemptResult, ...] = (
     "registered",
     "failed",
@@ -56,7 +56,7 @@ class MetricsInputs(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """One metric: name, help and samples; samples with the value None are left out."""
+    """A metric with name, help and samples. A sample with the value None is left out."""
 
     name: str
     help: str
@@ -69,9 +69,9 @@ def metrics_to_text(
     seen: MetricsInputs | None = None,
     wrong_tokens: int | None = None,
 ) -> str:
-    """Return the metrics of a fleet; without `seen`, only the metrics of its runs.
+    """Return the metrics of a fleet. Without `seen`, return only the metrics of its runs.
 
-    `last` is None if no run has ended yet, or the store is unreadable; `wrong_tokens` is None
+    `last` is None if no run has ended yet, or the store is unreadable. `wrong_tokens` is None
     outside of `fleet serve`.
     """
     families = [*_run_families(fleet, last), *(_plan_families(fleet, seen) if seen else ())]
@@ -261,7 +261,7 @@ def _money_families(plan: Plan) -> Iterator[_Family]:
 
 
 def _budget(verdict: BudgetVerdict) -> Labels:
-    """Return the labels of a budget; a pool's budget is named `pools.NAME.budget`."""
+    """Return the labels of a budget. The budget of a pool is named `pools.NAME.budget`."""
     *section, _ = verdict.path
     name = ".".join(map(str, section)).removeprefix("budgets.")
     return {"budget": name, "period": verdict.period, "unit": verdict.unit}

@@ -30,7 +30,7 @@ _WIDTH = 20
 def outcome_blocks(
     outcome: Outcome, plan: Plan, *, command: str = "fleet apply"
 ) -> Iterator[Line]:
-    """Yield the actions per pool, the failures with reasons, and the next steps."""
+    """Yield the actions per pool, the failures with reasons, and the operator's next steps."""
     unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
     yield _headline(outcome, plan)
     for stack in outcome.stacks:
@@ -105,7 +105,7 @@ def _format_pools(what: str, pools: Sequence[str], result: str) -> Iterator[Line
 
 
 def _draw_differences(outcome: Outcome) -> Iterator[Line]:
-    """Yield the differences between the current plan, shown above, and the saved plan."""
+    """Yield the differences between the saved plan and the current plan, which is shown above."""
     if not outcome.outdated:
         return
     yield line(
@@ -152,7 +152,7 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
 
 
 def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
-    """Return a run as text; `running`: whether the run may hold the lock and still run."""
+    """Return a recorded run as text. `running`: an unfinished run may still be running."""
     if not run["ended"]:
         state = "still running" if running else "no end recorded (interrupted or crashed)"
         lines = [f"run      {run['started']}, {state}"]
@@ -166,7 +166,7 @@ def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
 
 
 def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
-    """Return a run as a JSON value, with null for unknown fields."""
+    """Return a recorded run as a JSON value, with null for unknown fields."""
     outcome = _outcome(run)
     return {
         "started": run["started"],
@@ -179,7 +179,7 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
 
 
 def format_begun(latest: Sequence[Mapping[str, str]]) -> str:
-    """Return the last step of the latest run, as part of a sentence; empty if the run ended."""
+    """Return a clause with the last step of the latest run; empty if that run has ended."""
     steps = format_steps(latest[0]) if latest else ()
     if not steps:
         return ""
@@ -228,14 +228,14 @@ def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 class Progress:
-    """Counter of a plan's steps that were reported."""
+    """Counter of completed steps of a plan, printed as a progress bar."""
 
     def __init__(self, plan: Plan) -> None:
         self._left = {f"{a.pool}: {a.action} {a.worker}": a.pool for a in plan.actions}
         self._planned = Counter(self._left.values())
 
     def report(self, step: str) -> None:
-        """Count a step once; ignore unplanned steps."""
+        """Count a planned step as completed, once. Ignore unplanned steps."""
         self._left.pop(step, None)
 
     def __str__(self) -> str:

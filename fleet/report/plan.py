@@ -1,4 +1,4 @@
-"""Render a plan as a document: changes, costs, waiting requests and reasons; JSON has all data."""
+"""Render a plan: changes, costs, waiting requests and reasons. Only the JSON has all data."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,14 +85,14 @@ _WARNING = StyledText("! ", Style.YELLOW)
 
 
 def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
-    """Return the plan as Markdown for a merge request, after the effect of a change."""
+    """Return the plan as Markdown for a merge request, with the effect of a change before it."""
     return document_to_markdown(plan_blocks(plan, change, age))
 
 
 def plan_blocks(
     plan: Plan, change: Comparison | None = None, age: str = "", *, digests: bool = False
 ) -> Iterator[Block]:
-    """Yield the plan, after the effect of a change; `age` is the age of a recorded world."""
+    """Yield the effect of a change, if any, then the plan. `age` tells the age of a recording."""
     head = line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     notes: list[Block] = [Items(words.clock(plan), StyledText("! ", Style.RED))]
     notes += [line(age)] if age else []
@@ -134,7 +134,7 @@ def _totals(plan: Plan) -> Iterator[Line]:
 
 
 def _orders(plan: Plan) -> tuple[str, ...]:
-    """Return the active freezes and holds, and the machines that this run holds."""
+    """Return sentences on active freezes and holds, and on the machines that this run holds."""
     return (*sentences(plan.orders), *map(words.holding, plan.holds))
 
 
@@ -158,7 +158,7 @@ def _notices(plan: Plan) -> Iterator[Section]:
 
 
 def _draw_unserved(plan: Plan) -> Section:
-    """Return the unserved requests by cause; the first row has the tags that all require."""
+    """Return the unserved requests by cause. The first row has the tags that all require."""
     total = sum(unserved.count for unserved in plan.unserved)
     signatures = {signature.id: signature for signature in plan.signatures}
     causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
@@ -198,13 +198,13 @@ def _draw_unserved(plan: Plan) -> Section:
 
 
 def _shared_tags(signatures: Sequence[Signature]) -> list[str]:
-    """Return the tags that all these kinds of requests require."""
+    """Return the tags that every one of these kinds of requests requires."""
     first, *others = (each.required for each in signatures)
     return [tag for tag in first if all(tag in each for each in others)]
 
 
 def _describe_asked(signatures: Sequence[Signature], shared: Sequence[str], queue: str) -> str:
-    """Return the tags that these requests require, except for the tags in `shared`."""
+    """Return the tags that these requests require as text, without the tags in `shared`."""
     common = [tag for tag in _shared_tags(signatures) if tag not in shared] if signatures else []
     kinds = dict.fromkeys(
         some_of([tag for tag in each.required if tag not in {*common, *shared}], shown=1)
@@ -217,7 +217,7 @@ def _describe_asked(signatures: Sequence[Signature], shared: Sequence[str], queu
 
 
 def _describe_kinds(signatures: Iterable[Signature]) -> Lines:
-    """Return queue and first tags per kind of request."""
+    """Return the queue and the first tags of each kind of request."""
     asked = dict.fromkeys(
         f"queue {each.queue}, asks for {listed(each.required)}" for each in signatures
     )
@@ -278,7 +278,7 @@ def _is_quiet(pool: PoolVerdict) -> bool:
 
 
 def _change(pool: PoolVerdict) -> str:
-    """Return the number of created, drained and deleted machines, such as +2 ~1 -1."""
+    """Return the numbers of created, drained and deleted machines of a pool, such as +2 ~1 -1."""
     counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
     return " ".join(f"{_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
 
@@ -360,7 +360,7 @@ def changes_section(plan: Plan) -> Section:
 
 
 def _action_rows(plan: Plan) -> Iterator[Row]:
-    """Yield the actions by pool; a terminal draws only few actions with the same reason."""
+    """Yield a row per action, by pool. A terminal draws few of the actions with equal reasons."""
     types = {verdict.worker: verdict.type for verdict in plan.workers}
     groups: dict[str, dict[tuple[int, Reason], list[Action]]] = {}
     for action in plan.actions:
@@ -443,7 +443,7 @@ def _waiting_versions(plan: Plan) -> Section:
 
 @dataclass(frozen=True)
 class TagNote:
-    """Why a rule added, denied or dropped a tag, and for which requests."""
+    """The reason why a rule added, denied or dropped a tag, and the affected requests."""
 
     tag: str
     because: str
@@ -453,11 +453,11 @@ class TagNote:
     is_wrong: bool = True
     """Whether the requests lose a tag that they asked for."""
     is_unknown: bool = False
-    """Whether some value of the request, such as its environment, could not give a tag."""
+    """Whether the tag is unknown because a value of the request, such as its environment, is."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
-    """Yield each heading with its notes about tags."""
+    """Yield each heading that has notes about tags, with its notes."""
     dropped = tuple(
         TagNote(
             tag,
@@ -530,7 +530,7 @@ def _tags(plan: Plan) -> Iterator[Section]:
 
 
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
-    """Return a row per workspace or file where a queue has rules, with the differences."""
+    """Return a table of places with a queue's rules, and of missing or additional rules."""
     rows = [
         row(
             f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
@@ -544,7 +544,7 @@ def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
 
 
 def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
-    """Yield the first missing and extra rules."""
+    """Yield the first missing and extra rules, then the number of other rules."""
     for each in verdict.missing[:_MOST_RULES]:
         yield f"missing: {yaml_key(each.path)}: {each.entry}"
     for entry in verdict.extra[:_MOST_RULES]:
@@ -610,7 +610,7 @@ def _end_of(approval: ApprovalVerdict) -> str:
 
 
 def _warnings(plan: Plan) -> Iterator[Section]:
-    """Yield the warnings; if fleet.yaml has many warnings, these are in a separate section."""
+    """Yield the warnings. If fleet.yaml has many warnings, they get a separate section."""
     warnings = words.warnings(plan)
     own = [each for each in warnings if not each.place]
     folds = len(own) <= _MOST_OPEN_WARNINGS < len(warnings)

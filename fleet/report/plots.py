@@ -1,7 +1,7 @@
 """Compute plots over time, which templates draw as SVG: paths, ticks, gaps and texts.
 
-The drawing is `width` slots wide and 100 high, and is stretched to the page. Texts are next to the
-drawing, at positions in percent. Unknown values are gaps, never zeros.
+A drawing is `width` time slots wide and 100 units high. The page stretches the drawing. Texts are
+next to the drawing, at positions in percent. Unknown values are gaps, never zeros.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,14 +23,14 @@ class Tick(NamedTuple):
 
 
 class ValuePath(NamedTuple):
-    """An SVG path, and the kind of its values."""
+    """An SVG path, and the kind of values that the path draws."""
 
     kind: str
     path: str
 
 
 class Gap(NamedTuple):
-    """Slots with unknown values, and whether a label fits into the gap."""
+    """Consecutive time slots with unknown values. `is_wide` means that a label fits there."""
 
     start: int
     width: int
@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """One plot: `areas` are stacked and filled, `line` is drawn on top."""
+    """A plot of stacked, filled `areas` with a `line` on top."""
 
     name: str
     width: int
@@ -148,7 +148,7 @@ def _plot(name: str, span: SlotGrid, values: Sequence[float | None], top: float)
 
 
 def _days(span: SlotGrid) -> Iterator[Tick]:
-    """Yield a tick for each start of a day in UTC; only the first day and new months have a month.
+    """Yield a tick per start of a day in UTC. Only the first day and new months show the month.
 
     A plot of at most two days has ticks for hours instead.
     """
@@ -164,7 +164,7 @@ def _days(span: SlotGrid) -> Iterator[Tick]:
 
 
 def _hours(span: SlotGrid, whole: timedelta) -> Iterator[Tick]:
-    """Yield ticks for at most eight full hours in UTC, at multiples of their distance."""
+    """Yield ticks for at most eight full hours in UTC, every 1, 2, 3 or 6 hours."""
     step = next(each for each in (1, 2, 3, 6) if whole <= timedelta(hours=8 * each))
     hour = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while (hour := hour + timedelta(hours=step)) < span.start + whole:
@@ -180,7 +180,7 @@ def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
 
 
 def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of true flags."""
+    """Yield the start and the exclusive end of each run of true flags."""
     begin: int | None = None
     for nth, flag in enumerate([*flags, False]):
         if flag and begin is None:
@@ -207,7 +207,7 @@ def _line(values: Sequence[float | None], top: float) -> str:
 
 
 def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
-    """Return the SVG path of values over slots, as steps from left to right or back."""
+    """Return the SVG path of a step function over slots. A descending range draws to the left."""
     parts: list[str] = []
     before = None
     for nth in slots:

@@ -1,4 +1,4 @@
-"""Render the results of a fleet's policy tests: as one line, and as JUnit, which forges show."""
+"""Render the results of a fleet's policy tests as one line, or as JUnit XML for forges."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _KINDS = {"failed": "failure", "broken": "error", "skipped": "skipped"}
 
 
 def policies_to_summary(files: Sequence[str], tests: Sequence[PolicyTest]) -> str:
-    """Return one line with the number of files, of tests, and of tests per outcome."""
+    """Return one line with the number of files, the number of tests, and the tests per outcome."""
     outcomes = Counter(test.outcome for test in tests)
     counts = [(outcomes[each], each) for each in get_args(Outcome)]
     shown = ", ".join(f"{count} {each}" for count, each in counts if count) or "0 passed"
@@ -23,7 +23,7 @@ def policies_to_summary(files: Sequence[str], tests: Sequence[PolicyTest]) -> st
 
 
 def policies_to_junit(tests: Sequence[PolicyTest]) -> str:
-    """Return a JUnit report with a suite per file and a case per test."""
+    """Return a JUnit report with a suite per file and a case per test, as XML text."""
     root = ET.Element("testsuites", name="fleet check")
     for file, group in groupby(tests, key=attrgetter("file")):
         own = [*group]

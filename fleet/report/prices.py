@@ -1,6 +1,6 @@
 """Compare the price catalogue with today's prices of a provider.
 
-Compare only the prices that this fleet uses: machine types of its pools, IPv4 addresses and disks.
+Only prices that this fleet uses are compared: machine types of its pools, IPv4 addresses, disks.
 """
 
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ from fleet.schema.pools import Market
 from fleet.words.figures import many
 
 _TOLERANCE = Decimal("0.02")
-"""Tolerance: monthly prices are rounded, and only about a multiple of the hourly price."""
+"""Relative tolerance for a monthly price, which is a rounded multiple of the hourly price."""
 
 
 class ComparedPrice(Value):
-    """One price, in the catalogue and at its provider."""
+    """A comparison of one price in the catalogue with the price of the provider."""
 
     what: str
     catalogue: str
@@ -42,7 +42,7 @@ class ComparedPrice(Value):
 
 
 class PriceCheck(Value):
-    """The result of the comparison at one provider."""
+    """The result of a price comparison for one provider."""
 
     provider: str
     kind: str
@@ -58,7 +58,7 @@ class PriceCheck(Value):
 
 
 class PriceReport(Value):
-    """The result of the comparison at all providers."""
+    """The results of the price comparison for all providers."""
 
     fleet: str
     checks: tuple[PriceCheck, ...]
@@ -71,12 +71,12 @@ class PriceReport(Value):
 
 
 def age_in_days(as_of: str, today: date) -> int | None:
-    """Return the age of prices in days; None without a date."""
+    """Return the age of prices in days; None if their date is empty."""
     return (today - date.fromisoformat(as_of)).days if as_of else None
 
 
 def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) -> PriceCheck:
-    """Return the differences between the catalogue and the prices of a provider."""
+    """Compare the price catalogue with the current prices of a provider."""
     declared, billing = fleet.providers[provider], billing_of(fleet, provider)
     shipped = table_of(declared)
     return PriceCheck(
@@ -103,7 +103,7 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
 
 
 def used_types(fleet: Fleet, provider: str, market: Market | None = None) -> tuple[str, ...]:
-    """Return the machine types that a provider's pools use, sorted; optionally for one market."""
+    """Return the sorted machine types that a provider's pools use, optionally in one market."""
     pools = [
         pool
         for pool in fleet.dynamic_pools.values()
@@ -186,7 +186,7 @@ def _format_plain(amount: Decimal) -> str:
 
 
 def prices_to_lines(report: PriceReport) -> Iterator[Line]:
-    """Yield the equal, different and unchecked prices per provider."""
+    """Yield the equal, different and unchecked prices of each provider."""
     for check in report.checks:
         yield from _check(check)
 

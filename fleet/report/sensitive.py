@@ -1,4 +1,4 @@
-"""Describe sensitive edits, and the builds that rules of the allow-list match."""
+"""Describe sensitive edits of fleet.yaml, and the builds that allow-list rules match."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,11 +22,11 @@ _SENSITIVE: dict[Kind, tuple[str, str]] = {
     "access-widened": ("access to machines changes", "removed"),
     "image-pinned": ("an image is pinned: machines boot no newer version", "removed"),
 }
-"""Kind of a sensitive edit to its effect, and to the text for a removed value."""
+"""Map of a kind of sensitive edit to its effect, and to the text for a removed value."""
 
 
 class DescribedEdit(NamedTuple):
-    """A sensitive edit in words."""
+    """A sensitive edit of fleet.yaml, in words."""
 
     what: str
     place: str
@@ -36,7 +36,7 @@ class DescribedEdit(NamedTuple):
 
 
 def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
-    """Return the words for a sensitive edit."""
+    """Return the description of a sensitive edit."""
     what, gone = _SENSITIVE[edit.kind]
     key = yaml_key(edit.path)
     place = f"{key} ({edit.place})" if edit.place else key
@@ -63,7 +63,7 @@ def _describe_subject(edit: SensitiveEdit) -> str:
 
 
 def rule_facts(rule: RuleReach, currency: str) -> tuple[str, str, str]:
-    """Return the recorded builds that a rule matches, their owners and their cost."""
+    """Return the recorded builds that a rule matches, their owners and their cost, as texts."""
     return _builds(rule), _format_owners(rule), _rule_cost(rule, currency)
 
 
@@ -79,7 +79,7 @@ def _builds(rule: RuleReach) -> str:
 
 
 def _packages(builds: Mapping[str, int]) -> str:
-    """Return the packages of builds, each with the number of its builds; empty without builds."""
+    """Return text on the packages, with the number of builds of each; empty without builds."""
     if len(builds) < 2:  # noqa: PLR2004 - all are of one package
         return "".join(f"{', all' if count > 1 else ':'} {name}" for name, count in builds.items())
     counted = some_of([f"{name} ({count:,})" for name, count in builds.items()])

@@ -1,7 +1,7 @@
 """The status of a fleet, as a value and as text: pools, workers, waiting work, money.
 
-Inactive workers (machine gone, token disabled) are only counted. An unreadable figure is null,
-never zero.
+Inactive workers (machine gone, token disabled) are counted but not listed. An unreadable figure is
+null, never zero.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -58,11 +58,11 @@ from fleet.words.limits import CREATES_NONE
 _MAX_SHOWN = 12
 """Maximum budgets or limits to draw in a terminal."""
 _FOLDS = {"reserved": 2, "planned": 1, "new": 1}
-"""Figures that a narrow terminal draws below their row, the highest number first."""
+"""Map of figures to folding ranks. A narrow terminal moves the highest below the row first."""
 
 
 class ShownBudget(NamedTuple):
-    """The cells of the row for one budget in one period."""
+    """The cells of a table row for one budget in one period."""
 
     budget: str
     when: str
@@ -92,7 +92,7 @@ def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
 
 
 def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
-    """Return rows; a terminal draws those at the positions `kept`, and the number of others."""
+    """Return rows. A terminal draws only the rows at positions `kept` and counts the others."""
     found = [
         Row(cells, form=Form.ALL if nth in kept else Form.FULL) for nth, cells in enumerate(rows)
     ]
@@ -105,7 +105,7 @@ def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str
 def shown_budgets(
     budgets: Sequence[BudgetVerdict], most: int = _MAX_SHOWN
 ) -> tuple[list[ShownBudget], list[int]]:
-    """Return the budgets as rows, and the positions of the most used budgets."""
+    """Return the budgets as rows, and the positions of the `most` most used budgets."""
     wanted = [each for each in budgets if not each.coming or each.exceeded]
     tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
     return [*map(_format_budget, wanted)], sorted(tight[:most])
@@ -149,10 +149,10 @@ def limits_section(limits: Sequence[LimitVerdict]) -> Section:
 def shown_limits(
     limits: Sequence[LimitVerdict], most: int = _MAX_SHOWN
 ) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Return the limits as rows, and the positions of the most used limits."""
+    """Return the limits as rows, and the positions of the `most` most used limits."""
 
     def left(nth: int) -> tuple[bool, int, int]:
-        """Return the sort key: first limits with waiting requests, then the smallest remainder."""
+        """Return the sort key: first limits with waiting requests, then the least left."""
         limit = limits[nth]
         return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
 
@@ -187,7 +187,7 @@ _STATE_STYLES = {
 
 
 class EqualRequests(Value):
-    """Requests with equal tags and priority, and how many of them get a machine."""
+    """Requests of a queue with equal tags and priority, and the number that get a machine."""
 
     signature: str
     queue: str
@@ -202,7 +202,7 @@ class EqualRequests(Value):
 
 
 class PoolStatus(Value):
-    """A pool and its machines; an unknown figure is null."""
+    """The status of a pool and its machines. An unknown figure is null."""
 
     pool: str
     mode: str
@@ -237,11 +237,11 @@ class PoolStatus(Value):
 
 
 class WorkerStatus(WorkerVerdict, WorkerFacts):
-    """A worker: its machine, its work, and the plan's decision about the worker."""
+    """The status of a worker: its machine, its work, and the plan's decision about the worker."""
 
 
 class Status(Value):
-    """Existing machines and waiting requests, as of one plan; an unknown figure is null."""
+    """Existing machines and waiting requests at the time of a plan. An unknown figure is null."""
 
     format: Literal["fleet-status-2"] = "fleet-status-2"
     fleet: str
@@ -293,9 +293,9 @@ _PLAN_FIELDS = (
 
 
 def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
-    """Return the status as of a plan; workers are sorted by pool and name.
+    """Return the status at the time of a plan. Workers are sorted by pool and name.
 
-    `facts` maps worker name to additional facts of the worker and its machine.
+    `facts` maps a worker name to additional facts of the worker and its machine.
     """
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
@@ -321,7 +321,7 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
 
 
 def pool_status(verdict: PoolVerdict) -> PoolStatus:
-    """Return the status of a pool, with null for each unknown figure."""
+    """Return the status of a pool. Each unknown figure is null."""
     figures = {**verdict.model_dump(), "machines": verdict.machines}
     for missing in verdict.not_known:
         figures |= dict.fromkeys(_FIGURES[missing])
@@ -352,7 +352,7 @@ def _waiting(plan: Plan) -> tuple[EqualRequests, ...]:
 
 
 def status_blocks(plan: Plan) -> Iterator[Block]:
-    """Yield notices, then pools, budgets and workers."""
+    """Yield the cost and notices of a fleet, then its pools, budgets and workers."""
     status = status_of(plan)
     waiting = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
@@ -413,7 +413,7 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
 
 
 def _stops(status: Status) -> Iterator[Line]:
-    """Yield stops and failures of pools that `attention` omits, and the next command for each."""
+    """Yield the stops and failures of pools that `attention` omits, each with the next command."""
     stops = [
         each
         for each in status.troubles

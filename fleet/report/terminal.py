@@ -35,23 +35,23 @@ from fleet.report.document import (
 )
 
 WIDTH = 100
-"""Columns of a line in a log, whose width is unknown."""
+"""Characters per line without a terminal, for example in a log."""
 MIN_WIDTH = 40
-"""Minimum width of the lines; a narrower terminal breaks them."""
+"""Minimum characters per line. A narrower terminal breaks the lines itself."""
 _TAIL = 12
-"""Columns to reserve for a text in the last cell, which wraps at words."""
+"""Characters to reserve for a text in the last column, where long texts are wrapped."""
 _CELLS_PER_LONG = 10
-"""Number of cells per permitted long cell in a column; three to ten cells permit one."""
+"""A column may have one overlong cell per this number of cells, and at least one."""
 _MIN_EXCESS = 8
-"""Minimum additional width of a long cell, compared with the other cells of its column."""
+"""Minimum characters by which an overlong cell is wider than the other cells of its column."""
 
 _ALIGNED = (ColumnKind.NAME, ColumnKind.TEXT, ColumnKind.FIGURE)
-"""Kinds of columns whose cells are in the row; other kinds are drawn on lines below the row."""
+"""Kinds of columns to draw in the row. Other kinds are drawn on lines below the row."""
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
 
 
 def clean(text: str) -> str:
-    """Return the text in which every control or invisible character is replaced by an escape."""
+    """Return the text with an escape in place of each control or invisible character."""
     if text.isprintable():
         return text
     return "".join(
@@ -65,7 +65,7 @@ _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 
 
 def shown(text: str) -> str:
-    """Return the text to draw: replace invisible characters, and cut very long words."""
+    """Return the text with invisible characters replaced and very long words cut."""
     text = clean(text)
     if len(text) <= _MAX_WORD:
         return text
@@ -78,7 +78,7 @@ def width_of(text: str) -> int:
 
 
 def _columns(char: str) -> int:
-    """Return the columns of a character: 2 if wide, 0 for an accent on the previous character."""
+    """Return the terminal columns of a character: 2 if wide, 0 if combining, else 1."""
     if category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if east_asian_width(char) in "WF" else 1
@@ -91,9 +91,9 @@ _UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
 
 
 def visible(text: str, *, colour: bool = False) -> str:
-    """Escape control characters, except for line breaks and, if `colour`, colours.
+    """Escape control characters, except for line breaks and, with `colour`, colour codes.
 
-    This is the last check before printing, in case a renderer forgot `clean`.
+    This is the last check before printing, in case a renderer did not call `clean`.
     """
     # Test for plain text first, which is faster for megabytes of JSON; chunks save allocations.
     pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
@@ -104,7 +104,7 @@ def visible(text: str, *, colour: bool = False) -> str:
 
 
 def document_to_text(blocks: Iterable[Block], *, colour: bool = False, width: int = WIDTH) -> str:
-    """Return a document as text of this width, with ANSI styles only if `colour`."""
+    """Return a document as text of this width. Only with `colour`, the text has ANSI styles."""
     width = max(MIN_WIDTH, width)
     lines = (part for each in _layout(blocks, width) for part in _wrap(each, width))
     return "".join(_format_spans(spans, colour=colour) + "\n" for spans in lines)
@@ -165,7 +165,7 @@ def _items(items: Items, indent: int) -> Iterator[Line]:
 
 
 class _TableLayout:
-    """The rows of a table, aligned in a width; columns that do not fit are below their row."""
+    """The layout of a table in a given width. Columns that do not fit are below their row."""
 
     def __init__(self, table: Table, title: str, width: int, indent: int) -> None:
         self._table, self._indent = table, indent
@@ -177,7 +177,7 @@ class _TableLayout:
         self._heads = [nth for nth in self._columns if table.columns[nth].kind in _ALIGNED]
         self._names = {nth: table.columns[nth].name for nth in self._heads}
         self._start = indent
-        """Column at which headings start."""
+        """Terminal column at which the headings start."""
         if title:
             self._names[self._heads[0]], self._start = title, 0
         self._cells = {id(row): self._cells_of(row) for row in self._rows}
@@ -186,7 +186,7 @@ class _TableLayout:
         self._fit(width)
 
     def lines(self) -> Iterator[Line]:
-        """Yield the headings, then each row, with the prose of the row on lines below it."""
+        """Yield the headings, then each row with the lines of prose below the row."""
         first = self._heads[0]
         if not self._table.is_list:
             names = {
@@ -203,7 +203,7 @@ class _TableLayout:
         return "" if self._group is None else row.cells[self._group]
 
     def _group_lines(self, rows: Iterable[Row]) -> Iterator[Line]:
-        """Yield the rows of a group; equal prose of adjacent rows only once, after the rows."""
+        """Yield the rows of a group. Adjacent rows with equal prose share one copy of it."""
         prose: list[Line] = []
         for row in rows:
             heads, below = self._cells[id(row)]
@@ -229,7 +229,7 @@ class _TableLayout:
             yield line(" " * (self._inner + 4), StyledText(", ".join(folded), Style.DIM))
 
     def _cells_of(self, row: Row) -> tuple[dict[int, Line], list[Line]]:
-        """Return the aligned cells of a row, and the lines below the row."""
+        """Return a row's aligned cells by column number, and the lines below the row."""
         heads: dict[int, Line] = dict.fromkeys(self._heads, ())
         below: list[Line] = []
         margin = " " * (self._inner + 4)
@@ -262,7 +262,7 @@ class _TableLayout:
         return heads, below
 
     def _width(self, nth: int) -> int:
-        """Return the width of a column."""
+        """Return the width of a column, in terminal columns."""
         widths = self._cell_widths(nth)
         if not self._table.is_list:
             offset = self._inner - self._start if nth == self._heads[0] else 0
@@ -270,7 +270,7 @@ class _TableLayout:
         return max(widths, default=0)
 
     def _cell_widths(self, nth: int) -> list[int]:
-        """Return the widths of the cells of a column."""
+        """Return the widths of the cells of a column, in terminal columns."""
         cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
         return [width_of(_text(cell)) for cell in cells]
 
@@ -291,7 +291,7 @@ class _TableLayout:
                 self._widths[nth] = max(usual, width_of(shown(self._names[nth])))
 
     def _fit(self, width: int) -> None:
-        """Choose the columns to fold, and the gap between the other columns."""
+        """Choose the columns to fold below the rows, and the gap between the other columns."""
         columns = self._table.columns
         self._kept = [*self._heads]
         while True:
@@ -306,7 +306,7 @@ class _TableLayout:
         self._gap = 2 if room >= 2 * len(widths) - 2 else 1
         self._folded = [nth for nth in self._heads if nth not in self._kept]
         self._is_broken = bool(self._kept[1:]) and room < len(widths) - 1
-        """Whether the figures are drawn on a line below the first cell."""
+        """Whether all cells but the first are drawn on a second line."""
 
     def _align(self, cells: Mapping[int, Line], indent: int, offset: int = 0) -> Iterator[Line]:
         first = self._kept[0]
@@ -341,7 +341,7 @@ def _text(spans: Line) -> str:
 
 @cache
 def _words(width: int) -> re.Pattern[str]:
-    """Return the pattern of a word, command or time that must stay on one line."""
+    """Return the pattern of a word, command or time, which must stay on one line."""
     return re.compile(
         rf"(?:`[^`]{{,{width - 20}}}`"  # a command stays on one line to be copied
         r"|(?<=\d) (?=(?:s|min|h|d)\b)|(?<=\d[dhm]) (?=\d+[hms]\b)"  # 1 h 20 min, 1h 20m
@@ -351,9 +351,9 @@ def _words(width: int) -> re.Pattern[str]:
 
 
 def _wrap(spans: Line, width: int) -> Iterator[Line]:
-    """Yield a line, wrapped with a hanging indent.
+    """Wrap a line with a hanging indent, and yield its parts.
 
-    Words are never cut, and quoted output after a bar is not wrapped.
+    Words are never cut. Quoted output after a bar is not wrapped.
     """
     spans = tuple(StyledText(shown(text), style) for text, style in spans)
     text = "".join(span.text for span in spans).rstrip()
