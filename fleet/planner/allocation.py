@@ -117,7 +117,7 @@ ShortRanks = tuple[tuple[Rank, int], ...]
 
 @dataclass(frozen=True)
 class Proof:
-    """The cost of machines for waiting requests, and its lower bound, in currency units."""
+    """The cost of new machines for waiting requests, and its lower bound, in currency units."""
 
     cost: float = 0.0
     bound: float = 0.0
@@ -134,7 +134,7 @@ class Proof:
     bound is valid for the model only, not for the real cost."""
 
     def __add__(self, other: "Proof") -> "Proof":
-        """Return the combined proof of two independent components."""
+        """Return the combined proof of two components that share no request and no limit."""
         return Proof(
             self.cost + other.cost,
             self.bound + other.bound,
@@ -166,7 +166,7 @@ class Allocation:
 
     @cached_property
     def proof(self) -> Proof:
-        """Return the combined proof of all components."""
+        """Return the combined proof of all components, with total cost and total lower bound."""
         return sum((prove() for prove in self.proofs), Proof())
 
 
@@ -178,11 +178,11 @@ def allocate(
     exact: int = EXACT_PAIRS,
     solve: bool | None = None,
 ) -> Allocation:
-    """Allocate requests to places; a place that is missing in `places` is closed.
+    """Allocate requests to places. Places missing in `places` are closed.
 
-    A component with more than `exact` (group, place) pairs is not solved exactly. `solve` selects
-    the solver (None: use it if installed). Without a solver, assign each request greedily to its
-    cheapest place, in the order of ranks, and prove no bound.
+    A component with more than `exact` (group, place) pairs is solved approximately. `solve`
+    selects the solver (None: use the solver if installed). Without a solver, assign each request
+    greedily to its cheapest place, in the order of ranks, and prove no bound.
     """
     solve = can_solve() if solve is None else solve
     allocation = Allocation()
@@ -202,7 +202,7 @@ def allocate(
 def _allocate_component(
     component: Component, allocation: Allocation, exact: int, *, solve: bool
 ) -> None:
-    """Add the solution of one component to the allocation."""
+    """Solve one component and add its solution to the allocation."""
     model = Model(component, by_rank=not solve, exact=exact)
     if not solve:
         assignment = Assignment.rounded(model, {})
@@ -255,7 +255,7 @@ def _objectives(model: Model) -> Iterator[Objective]:
 
 
 def _rank_costs(model: Model) -> Iterator[Array]:
-    """Yield cost vectors that maximise the served requests, each for several consecutive ranks.
+    """Yield cost vectors that maximise the served requests of several consecutive ranks each.
 
     In a vector, one request weighs more than all requests of later ranks together.
     """
@@ -272,7 +272,7 @@ def _rank_costs(model: Model) -> Iterator[Array]:
 
 
 def _serve_all(model: Model) -> Assignment | None:
-    """Return an assignment of all requests near the relaxation; None if some stay unserved."""
+    """Return an assignment of all requests near the relaxation; None if a request is unserved."""
     program, relaxation = model.program, Relaxation(model.program, ())
     costs, every = program.count_costs(range(len(model.blocks))), program.uppers[program.totals]
     least = 0.5 - every.sum()
@@ -292,8 +292,8 @@ def _serve_all(model: Model) -> Assignment | None:
 def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
     """Return the cheapest relaxation that maximises each rank in turn, and its active columns.
 
-    One relaxation maximises several ranks together: a request weighs as much as `_RANK_WEIGHT`
-    requests of the next rank. The relaxation is None if the solver finds no solution.
+    Several ranks share one relaxation, in which a request weighs as much as `_RANK_WEIGHT`
+    requests of the next rank. The returned relaxation is None if the solver finds no solution.
     """
     program, relaxed, columns = model.program, None, None
     every = np.arange(len(program.costs))
@@ -321,7 +321,7 @@ def _relax_ranks(model: Model) -> tuple[Relaxed | None, Array]:
 
 
 def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array], bool]:
-    """Return a stop rule: each of these ranks gained little since the previous check."""
+    """Return a stop rule: True if each of these ranks gained little since the last check."""
     sizes, before = program.served(program.uppers)[ranks], 0.0
 
     def is_steady(_cost: float, _bound: float, values: Array) -> bool:
@@ -334,7 +334,7 @@ def _is_steady(program: Program, ranks: range) -> Callable[[float, float, Array]
 
 
 def _is_slow() -> Callable[[float, float, Array], bool]:
-    """Return a stop rule: the cost fell little since the previous check."""
+    """Return a stop rule: True if the cost fell little since the last check."""
     before = inf
 
     def is_slow(cost: float, _bound: float, _values: Array) -> bool:
@@ -348,7 +348,7 @@ def _is_slow() -> Callable[[float, float, Array], bool]:
 def _round_ranks(
     model: Model, relaxed: Relaxed | None, columns: Array
 ) -> tuple[Assignment, list[int]]:
-    """Return an assignment near the relaxation, and the maximum of served requests per rank."""
+    """Return an integer assignment near the relaxation, and the most requests served per rank."""
     if relaxed is None:
         return _repair(model, Assignment.rounded(model, {}), columns)
     rounded = Assignment.rounded(model, model.counts(relaxed.values), relaxed.reduced_costs)
@@ -359,7 +359,7 @@ def _round_ranks(
 
 
 def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assignment:
-    """Serve more requests of earlier ranks by RINS, if necessary instead of later ranks."""
+    """Serve more requests of earlier ranks by RINS; this may unserve requests of later ranks."""
     program, between, values = model.program, _PASSES[0], assignment.values()
     is_short = program.served(relaxed.values - values) > EPSILON
     if not is_short.any():
@@ -388,11 +388,11 @@ def _maximum(relaxation: Relaxation, costs: Array) -> int | None:
 
 
 def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, list[int]]:
-    """Serve more requests of each rank that is short of its maximum; earlier ranks lose nothing.
+    """Serve more requests of each rank below its maximum, without loss to earlier ranks.
 
-    Return the new assignment and the maximum of each rank. The search unserves later ranks: it has
-    no columns for them. If there are too many columns, it uses only those that are positive in the
-    assignment or the relaxation (a restricted master heuristic).
+    Return the new assignment and the maximum of each rank. The search unserves later ranks,
+    because it has no columns for them. If there are too many columns, the search uses only those
+    that are positive in the assignment or the relaxation (a restricted master heuristic).
     """
     program, pairs = model.program, len(model.program.block)
     maxima, sizes = [], program.served(program.uppers)  # `@` would start BLAS threads
@@ -431,7 +431,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
 def _search(
     model: Model, assignment: Assignment, columns: Array, first: Relaxed | None = None
 ) -> Assignment:
-    """Return a cheaper assignment that serves as many requests of each rank, or the same one."""
+    """Return a cheaper assignment with equally many served requests per rank, or the given one."""
     program, costs = model.program, model.program.costs + model.program.penalties
     for each in _PASSES:
         if len(program.block) > each.max_columns:
@@ -458,9 +458,9 @@ def _search(
 def _relax(
     model: Model, values: Array, costs: Array, columns: Array = (), *, by_rank: bool
 ) -> Relaxed | None:
-    """Return the cheapest relaxation that serves as many requests of each rank as `values`.
+    """Return the cheapest relaxation that serves the same number of requests as `values`.
 
-    Without `by_rank`, it serves as many requests of each block. None if it cannot be solved.
+    With `by_rank`, the numbers are equal per rank, otherwise per block. None if unsolvable.
     """
     program = model.program
     active = np.append(values.nonzero()[0], columns).astype(int)
@@ -479,8 +479,8 @@ def _neighbourhoods(
 ) -> Iterator[Array]:
     """Yield the free columns of neighbouring places, the largest possible gain first.
 
-    A column is free if its value differs from the relaxation; with `is_whole`, all columns are
-    free. Two places are neighbours if one block has free columns at both.
+    A column is free if its value differs from the relaxation. With `is_whole`, all columns are
+    free. Two places are neighbours if one block has free columns at both places.
     """
     program = model.program
     blocks, places, pairs = program.block, program.place, len(program.block)
@@ -534,7 +534,7 @@ def _record(model: Model, assignment: Assignment, allocation: Allocation) -> Non
 
 
 def _prove(component: Component, assignment: Assignment, prove: Callable[[float], Proof]) -> Proof:
-    """Return the proof of a component; move the bound to `averaged` if durations were averaged."""
+    """Return the proof of a component. If durations are averages, set `averaged`, not `bound`."""
     proof = prove(assignment.cost())
     waiting = {group for block in assignment.unserved for _, _, group in block}
     places = {place.key: place for place in component.places}
@@ -562,5 +562,5 @@ def _prove_large(
 
 
 def _without_tie_breaks(bound: float, cost: float) -> float:
-    """Return the bound, or the cost if only tie breaks separate the bound and the cost."""
+    """Return the bound; return the cost if only tie breaks separate the bound from the cost."""
     return cost if cost - bound <= 2 * TIE_BREAK * cost else bound

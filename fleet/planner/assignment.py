@@ -1,7 +1,7 @@
-"""Assign whole requests to places without exceeding any limit.
+"""Assign whole requests to workers and new machines without exceeding any limit.
 
 The solver returns floating-point values that are exact only within a tolerance, and may be
-fractional. An assignment checks each request in decimals and fills the capacity that is left.
+fractional. An assignment checks each request in decimals and fills the remaining capacity.
 """
 
 from bisect import insort
@@ -21,15 +21,15 @@ _ZERO = Decimal(0)
 
 @dataclass(frozen=True)
 class Stop:
-    """A place that fits a request, and the limits that the request would exceed there."""
+    """A place that fits a waiting request, and the limits that the request would exceed there."""
 
     place: str
     rows: tuple[LimitRow, ...] = ()
-    """Empty if requests that come first fill the place."""
+    """Empty if requests that come first use all capacity of the place."""
 
 
 class Assignment:
-    """The assignment of the requests of one component to places."""
+    """The places (workers or new machines) of the requests of one component."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -51,7 +51,7 @@ class Assignment:
     ) -> "Assignment":
         """Return an assignment of `counts` (block to place to number), filled up in rank order.
 
-        So a waiting request would not fit even if all requests of later ranks were unserved.
+        No waiting request would fit, even if all requests of later ranks were unserved.
         """
         found = cls(model)
         for blocks in model.blocks_by_rank:
@@ -70,7 +70,7 @@ class Assignment:
     ) -> None:
         """Serve `counts` (block to place to number) of some blocks, then all requests that fit.
 
-        `prices` has the reduced cost of each column; None: choose the place of least cost.
+        `prices` has the reduced cost of each column. None: choose the cheapest place.
         """
         places = self._model.places
         for nth in blocks:
@@ -86,14 +86,14 @@ class Assignment:
         return [count[rank] for rank in self._model.every_rank]
 
     def sort_key(self) -> tuple[list[int], float]:
-        """Return the unserved requests per rank and the penalized cost; smaller is better."""
+        """Return the unserved requests per rank, and the cost with penalties (less is better)."""
         penalties = sum(
             self._model.penalty(block, place) * len(own) for block, place, own in self._pairs()
         )
         return self.unserved_by_rank(), self.cost() + penalties
 
     def values(self) -> Array:
-        """Return the value of each column of the program for this assignment."""
+        """Return the value of each column of the mixed-integer program for this assignment."""
         model, program = self._model, self._model.program
         values = np.zeros(len(program.costs))
         for nth, (block, at) in enumerate(zip(model.blocks, self.served, strict=True)):
@@ -108,7 +108,7 @@ class Assignment:
         return values
 
     def cost(self) -> float:
-        """Return the expected cost of the new machines and of the served requests, as money."""
+        """Return the expected cost of new machines and served requests, in currency units."""
         model = self._model
         setup = sum(
             float(model.places[key].setup) * self.machines[key] for key in sorted(self.machines)
@@ -122,7 +122,7 @@ class Assignment:
         return setup + work + sum(self._steps(k) * float(model.places[k].step) for k in steps)
 
     def stops(self, block: Block, known: dict[object, Stop]) -> Iterator[Stop]:
-        """Yield a Stop per place that fits a block; `known` caches equal Stops."""
+        """Yield a Stop per place that fits a block of requests. `known` caches equal Stops."""
         for place in block.places:
             usage, more = self._model.usage(block, place), self._more_machines(block, place, 1)
             if (place, usage, more) not in known:
@@ -131,12 +131,12 @@ class Assignment:
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
-        """Return the limits that a further request at a place would exceed: index to excess."""
+        """Map each limit that another request at a place would exceed to the excess."""
         more = self._more_machines(block, place, 1)
         return self._excess(place, self._model.usage(block, place), more)
 
     def _serve(self, nth: int, place: str, count: int) -> int:
-        """Serve up to `count` requests of a block at a place; return the number that fit."""
+        """Serve at most `count` requests of a block at a place; return the number that fit."""
         block, unserved = self._model.blocks[nth], self.unserved[nth]
         count = min(count, len(unserved))
         if not self._fits(block, place, count):
@@ -155,7 +155,7 @@ class Assignment:
         return count
 
     def _fill(self, some: Iterable[int], prices: Array = None) -> None:
-        """Serve each unserved request of some blocks at its cheapest place, if it fits any."""
+        """Serve each unserved request of some blocks at the cheapest place with free capacity."""
         for nth in some:
             block, unserved = self._model.blocks[nth], self.unserved[nth]
             is_open = True
@@ -170,7 +170,7 @@ class Assignment:
                 is_open = any(self._serve(nth, key, count) for *_, key in sorted(ways))
 
     def _price(self, block: Block, place: str, prices: Array) -> tuple[float, float]:
-        """Return the reduced cost (0 without `prices`) and the money of a further request."""
+        """Return the reduced cost (0 without `prices`) and the money cost of another request."""
         setup = 0.0
         if self._more_machines(block, place, 1):
             setup = float(self._model.places[place].setup)
@@ -178,7 +178,7 @@ class Assignment:
         return (0.0 if prices is None else float(prices[block.column(place)])), money
 
     def _free(self, place: str) -> float:
-        """Return the idle capacity at a place, in fractional machines."""
+        """Return the idle capacity of a place (workers or new machines), in units of a machine."""
         own = self._model.places[place]
         return (self.machines.get(place, 0) if own.makes else own.room) - self._shares[place]
 
@@ -190,7 +190,7 @@ class Assignment:
         return max(0, ceil(after - EPSILON) - self.machines.get(place, 0))
 
     def _fits(self, block: Block, place: str, count: int) -> bool:
-        """Return whether `count` further requests of a block fit a place."""
+        """Return True if `count` further requests of a block fit at a place."""
         more = self._more_machines(block, place, count)
         if block.fits[place].share * count > self._free(place) + more + EPSILON:
             return False
@@ -198,7 +198,7 @@ class Assignment:
         return not self._excess(place, usage, more)
 
     def _excess(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
-        """Return the limits that a usage and `more` machines would exceed: index to excess."""
+        """Map each limit that `usage` and `more` new machines would exceed to the excess."""
         rows, used, needed = self._model.rows, self.used, dict(usage)
         for n in self._model.rows_of[place] if more else ():
             needed[n] = needed.get(n, _ZERO) + more * rows[n].machines[place]
@@ -206,7 +206,7 @@ class Assignment:
         return {n: used[n] + needed[n] - rows[n].room for n in exceeded}
 
     def _count(self, block: Block, place: str, count: int) -> None:
-        """Add the usage of `count` requests of a block; a negative count subtracts usage."""
+        """Add the usage of `count` requests of a block. A negative count subtracts usage."""
         self._shares[place] += block.fits[place].share * count
         for n, amount in self._model.usage(block, place):
             self.used[n] += amount * count
@@ -223,7 +223,7 @@ class Assignment:
                 yield block, place, requests
 
     def _steps(self, key: str) -> int:
-        """Return the fewest billing increments of shared machines, beyond those in `setup`."""
+        """Return the minimum billing increments of shared machines, beyond those in `setup`."""
         place, shared, machines = self._model.places[key], 0.0, self.machines.get(key, 0)
         for block, at, requests in self._pairs():
             if at == key:
@@ -236,7 +236,7 @@ class Assignment:
     def _prefer_older(self) -> bool:
         """Swap unserved requests with younger served requests of the same rank and cost.
 
-        Return whether any request was swapped; a younger request may then fit elsewhere.
+        Return True if a request was swapped: another unserved request may then fit elsewhere.
         """
         is_any = False
         for nth, unserved in enumerate(self.unserved):
@@ -288,8 +288,8 @@ class Assignment:
     ) -> tuple[Waiting, int, str] | None:
         """Return the youngest request that `older` can swap with, its block and its place.
 
-        With `new`: a request at an existing worker, of equal usage there and at `new`. Without
-        `new`: a request of the same rank.
+        With `new`, only requests at an existing worker, with equal usage there and at `new`.
+        Without `new`, only requests of the same rank. None if there is no such request.
         """
         places = self._model.places
         found = [
@@ -305,7 +305,7 @@ class Assignment:
         return max(found, default=None)
 
     def _can_replace(self, nth: int, other: int, place: str) -> bool:
-        """Return whether a request of block `nth` fits a place instead of one of block `other`."""
+        """Return True if a place fits a request of block `nth` instead of one of block `other`."""
         block, like = self._model.blocks[nth], self._model.blocks[other]
         if like.fits[place][:2] != block.fits[place][:2]:
             return False
@@ -315,7 +315,7 @@ class Assignment:
         return found
 
     def _is_like(self, nth: int, other: int, place: str) -> bool:
-        """Return whether requests of two blocks cost and use the same at a place."""
+        """Return True if requests of two blocks have equal cost and usage at a place."""
         block, like = self._model.blocks[nth], self._model.blocks[other]
         return (
             place in like.places

@@ -1,4 +1,4 @@
-"""The time and cost of a machine, and of a build on a new machine.
+"""Compute the time and cost of a machine, and of a build on a new machine.
 
 The plan, budgets, the ledger, explain, comparisons and pages take these figures from here.
 
@@ -25,20 +25,20 @@ from fleet.schema.remembered import remembered
 
 
 def removal_seconds(fleet: Fleet, world: World) -> int:
-    """Return the seconds from the end of the idle time-out to the deletion of a machine."""
+    """Return the seconds from the end of a machine's idle time-out to its deletion."""
     deletion_runs = -(-deleting_seconds(world) // fleet.cadence)
     return (1 + deletion_runs) * fleet.cadence
 
 
 def idle_seconds(world: World, life: MachineLife) -> int:
-    """Return the seconds from the end of the work on a machine to its deletion."""
+    """Return the seconds from the end of a machine's work to its deletion."""
     return idle_limit(life).most + removal_seconds(life.fleet, world)
 
 
 def deletion_time(
     pool: object, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> datetime:
-    """Return when a surplus machine is deleted if runs may delete it from `moment` on."""
+    """Return the deletion time of a surplus machine that runs may delete from `moment` on."""
     age = -((created_at - moment) // timedelta(seconds=1))
     seconds = deletion_age(pool, tariff or FREE, age)
     return created_at + timedelta(seconds=seconds)
@@ -66,7 +66,7 @@ class BuildEstimate(NamedTuple):
 
 
 def build_at(place: Place, expected: Expected) -> BuildEstimate:
-    """Return the time and cost of a build at a place."""
+    """Return the time and cost of a build at a place, from its expected duration."""
     reference, timing = expected
     if timing is None:
         return BuildEstimate(reference, _cost(place, reference), "", is_late=False)
@@ -81,7 +81,7 @@ def _cost(place: Place, seconds: int | None) -> Decimal | None:
 
 
 def new_place(fleet: Fleet, world: World, way: Way, *, on_demand: bool) -> Place:
-    """Return the Place for new machines of a way; raise TypeError for a static pool."""
+    """Return the Place for new machines of a way. Raises TypeError for a static pool."""
     name, kind, market = way
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):

@@ -1,7 +1,7 @@
 """Group waiting requests by signature (equal requirements, priority and payer).
 
 Also define the data model of the allocation problem. Requests are served in queue order: priority,
-then age, then id. Each limit has the path of its key in fleet.yaml, so that a plan can report it.
+then age, then id. Each limit has the path of its key in fleet.yaml for messages.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ _MAX_ID_DIGITS = 20
 
 @dataclass(frozen=True)
 class Supply:
-    """Workers of one pool with equal offers; without `units`, the future workers of the pool."""
+    """Workers of a pool that offer equal tags. Without `units`: future workers of the pool."""
 
     pool: str
     queues: frozenset[str]
@@ -52,12 +52,12 @@ class Supply:
 
 
 class Ordered(NamedTuple):
-    """A waiting request and its position in the queue order."""
+    """A waiting request with its position in the service order of its queue."""
 
     order: Order
     key: str
     seconds: int | None = None
-    """Expected duration; None if unknown."""
+    """Expected duration in seconds; None if unknown."""
     since: datetime | None = None
     timing: Timing | None = None
     """Durations per machine type and the deadline; None without both."""
@@ -68,7 +68,7 @@ class Ordered(NamedTuple):
 
 
 class Payer(NamedTuple):
-    """The identity of a requester, with only the fields that some budget or limit uses."""
+    """The requester of a request, with only the fields that a budget or limit uses."""
 
     submitter: str | None = None
     owner: str | None = None
@@ -82,15 +82,15 @@ class Payer(NamedTuple):
 
     @property
     def identity(self) -> tuple[str | None, ...]:
-        """Return the identifying fields.
+        """Return the identifying fields, without sandbox and desk if both are unset.
 
-        Omit sandbox and desk if both are unset, so that signature ids stay stable.
+        Signature ids then stay stable.
         """
         fields = (self.submitter, self.owner, self.scope, self.team)
         return (*fields, self.sandbox, self.desk) if self.sandbox or self.desk else fields
 
     def lacks(self, place: str) -> frozenset[str]:
-        """Return the tags that the requests waive at a place."""
+        """Return the tags that the payer's requests waive at a place."""
         supply = place.partition("/")[0]
         return frozenset(tag for key, tag in self.without if key == supply)
 
@@ -113,7 +113,7 @@ class RequestShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Signed:
-    """Requests of one signature in service order, with the supplies that can serve them."""
+    """Requests of one signature in service order, with the workers and pools that can serve it."""
 
     id: str
     queue: str
@@ -140,7 +140,7 @@ class Signed:
 
 
 class _SignatureKey(NamedTuple):
-    """The properties that requests of one signature share."""
+    """The properties that are equal for all requests of one signature."""
 
     queue: str
     shape: RequestShape
@@ -151,7 +151,7 @@ class _SignatureKey(NamedTuple):
 
 
 class _RequestClass(NamedTuple):
-    """Cached properties of requests with equal tags, queue and payer."""
+    """Cached properties of the requests that have equal tags, queue and payer."""
 
     asking: TagRequirements
     kind: _SignatureKey
@@ -163,7 +163,7 @@ _ReadRequest = tuple[Request, _RequestClass, list["Ordered"]]
 
 
 class _RequestReader:
-    """Derive the properties of requests; a reader is valid while only requests and time change."""
+    """Cached requirements, durations and payers of requests; valid until other inputs change."""
 
     def __init__(self, fleet: Fleet, world: World, *, with_provided: bool) -> None:
         self._judge = judge_of(fleet, world, with_provided=with_provided)
@@ -187,7 +187,7 @@ class _RequestReader:
 
 
 def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _RequestReader:
-    """Return the reader of the previous run, or a new reader if its inputs changed."""
+    """Return the reader of the previous run; return a new reader if its inputs changed."""
     rests_on: list[object] = [intern(f"{world.time.date()} {with_provided}"), world.members]
     for queue, demand in world.demands():
         rests_on += [intern(queue), context_of(fleet, queue, demand), demand.runs]
@@ -204,8 +204,8 @@ def sign_demand(
 ) -> tuple[Signed, ...]:
     """Group the requests of all readable queues by signature, in service order.
 
-    `again`: cache the derived properties of requests until the next run. Use it in a simulation,
-    where the next run gets the same request objects.
+    With `again`, cache the derived properties of requests until the next run. Use `again` in a
+    simulation, where the next run gets the same request objects.
     """
     with_provided = any(supply.offer.requires for supply in supplies.values())
     reader = (_cached_reader if again else _RequestReader)(
@@ -248,7 +248,7 @@ def sign_demand(
 
 
 def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
-    """Return the judge that derives the required tags of requests on the date of the world."""
+    """Return the judge, which derives required tags of requests on the date of the world."""
     members = world.members
 
     def find() -> Memberships:
@@ -274,7 +274,7 @@ def _deduplicate(requests: Collection[Request]) -> Iterable[Request]:
 
 
 def _payer_function(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str]], Payer]:
-    """Return a function from queue, request and required tags to the payer of the request."""
+    """Return a function that maps queue, request and required tags to the payer."""
     vocabulary = Vocabulary(fleet)
     desks = {n: desk for n, desk in fleet.queues.items() if isinstance(desk, TicketQueue)}
     limited = {n for n, desk in desks.items() if desk.blocked or any(limits_of(desk.limits))}
@@ -310,7 +310,7 @@ def _payer_function(fleet: Fleet, teams: Teams) -> Callable[[str, Request, froze
 
 
 def _limited_fields(limits: Limits) -> set[str]:
-    """Return the fields of Payer that have a limit."""
+    """Return the fields of Payer for which `limits` states a maximum."""
     return {field for field, most in limits.per if most is not None}
 
 
@@ -324,7 +324,7 @@ def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
 
 
 def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
-    """Return `count` members of a request, each with its position in the queue order."""
+    """Return `request.count` entries, each with a position in the queue order."""
     since = request.pending_since.timestamp() if request.pending_since else inf
     is_number = request.id.isdecimal() and len(request.id) <= _MAX_ID_DIGITS
     number = int(request.id) if is_number else 0
@@ -346,7 +346,7 @@ _NO_TAGS: frozenset[str] = frozenset()
 
 
 class Drops:
-    """Finds the required tags that a request may waive after a long wait (`otherwise`)."""
+    """Finder of the required tags that a request may waive after a long wait (`otherwise`)."""
 
     def __init__(self, fleet: Fleet, now: datetime) -> None:
         self._now = now
@@ -359,11 +359,11 @@ class Drops:
 
     @property
     def are_stated(self) -> bool:
-        """Return whether any tag has `otherwise`."""
+        """Return True if any tag in fleet.yaml has `otherwise`."""
         return bool(self._after)
 
     def of(self, required: Iterable[str], since: datetime | None) -> frozenset[str]:
-        """Return the tags that a request may waive now."""
+        """Return the tags that a request waiting since `since` may waive now."""
         if since is None:
             return _NO_TAGS
         return self.within(required, (self._now - since).total_seconds())
@@ -381,7 +381,7 @@ class Drops:
 
 
 class _Eligibility:
-    """Match signatures of one queue to supplies; equal requirements share a cached result."""
+    """Matcher of signatures of one queue to workers and pools, with cached results."""
 
     def __init__(self, supplies: Mapping[str, Supply], queue: str) -> None:
         self._supplies = {key: s for key, s in supplies.items() if queue in s.queues}
@@ -421,13 +421,13 @@ class _Eligibility:
         return [ask._replace(required=least | tags) for tags in self._kept[dropped]]
 
     def _is_reserved(self, key: str, asked: frozenset[str]) -> bool:
-        """Return whether a supply is on demand for other tags than the requested tags."""
+        """Return True if a supply is on demand, but only for tags that are not requested."""
         on_demand = self._supplies[key].offer.on_demand
         return bool(on_demand) and not on_demand & asked
 
 
 class _Choices(NamedTuple):
-    """Fitting supplies, pools that may create a fitting machine, and supplies to use last.
+    """Supplies that fit, pools that may create a fitting machine, and supplies to use last.
 
     `without` has (supply, tag) pairs for missing tags that the request waives.
     """
@@ -472,7 +472,7 @@ def _sign(
 
 
 def required_of(ask: Ask) -> list[str]:
-    """Return the required tags and minimums (`name>=64`) of a request, sorted."""
+    """Return the sorted required tags and minimums (`name>=64`) of a request."""
     return sorted((*ask.required, *write_minimums(ask.minimums)))
 
 
@@ -486,7 +486,7 @@ a logarithmic scale.
 
 
 class Fit(NamedTuple):
-    """The capacity, cost and time of one request of a group at a place."""
+    """The capacity, cost and time that one request of a group uses at a place."""
 
     share: float = 1.0
     """Used fraction of a machine, in (0, 1]; 1 if a machine serves only one request."""
@@ -525,9 +525,9 @@ class RequestGroup:
     """The requests are sandbox tickets, and a budget counts the time that `reuse` adds."""
 
     def is_averaged(self, places: Mapping[str, "Place"], *, is_left: bool) -> bool:
-        """Return whether the averages in `fits` may make the computed cost inexact.
+        """Return True if the averages in `fits` may make the computed cost inexact.
 
-        `is_left`: some requests of the group are unserved.
+        `is_left` is True if some requests of the group are unserved.
         """
         if not self.varied:
             return False
@@ -540,7 +540,7 @@ class RequestGroup:
 
 @dataclass(frozen=True)
 class Place:
-    """Idle workers with equal offers, or new machines of one type and market of a pool."""
+    """Idle workers with equal offers, or new machines of one type and market (spot or not)."""
 
     key: str
     pool: str
@@ -565,28 +565,28 @@ class Place:
 
     @property
     def step(self) -> Decimal:
-        """Return the price of one billing increment; 0 if billed by the second."""
+        """Return the price of one billing increment; 0 if the machine is billed by the second."""
         if self.tariff is None or self.tariff.increment == 1:
             return Decimal(0)
         return self.tariff.price * self.tariff.increment / 3600
 
     @property
     def unused(self) -> Decimal:
-        """Return the cost of the billed but unused part of `setup`."""
+        """Return the cost of the billed time that boot and idle time do not use."""
         return self.setup - self.price * self.setup_seconds / 3600 if self.step else Decimal(0)
 
     def costs(self, *, timed: bool) -> tuple[object, ...]:
-        """Return the fields that determine a request's cost; with machine kinds if `timed`."""
+        """Return the fields that determine a request's cost, with machine kinds if `timed`."""
         return self.makes, self.tariff, self.setup_seconds, self.price, timed and self.kinds
 
     def billed(self, seconds: int) -> Decimal | None:
-        """Return the bill of a new machine with `seconds` of work; None without a tariff."""
+        """Return the bill of a new machine for `seconds` of work; None without a tariff."""
         return bill(self.tariff, self.setup_seconds + seconds) if self.tariff else None
 
 
 @dataclass(frozen=True, eq=False)
 class LimitRow:
-    """One limit as a linear constraint with `room` as its right-hand side."""
+    """A limit as a linear constraint: machines and requests use at most `room`."""
 
     path: Path
     because: str
@@ -612,11 +612,11 @@ class LimitRow:
 
     @property
     def sentence(self) -> str:
-        """Return the limit and its figure in a sentence: `pool arm is at workers.max (3)`."""
+        """Return the limit and its figure as a sentence: `pool arm is at workers.max (3)`."""
         return add_pool(self.pool, self.because)
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
-        """Return the left-hand side for new machines per place and requests per (group, place)."""
+        """Return the used amount, given machines per place and requests per (group, place)."""
         own = (factor * made[place] for place, factor in self.machines.items() if place in made)
         amounts = zip(map(self.requests.get, served), served.values(), strict=True)
         asked = (each * count for each, count in amounts if each) if self.requests else ()
@@ -624,7 +624,7 @@ class LimitRow:
 
     @cached_property
     def least(self) -> Mapping[str, Decimal]:
-        """Place to the smallest coefficient of any request at the place."""
+        """Map each place to the smallest coefficient of any request there."""
         found: dict[str, Decimal] = {}
         for (_, place), amount in self.requests.items():
             found[place] = min(amount, found.get(place, amount))

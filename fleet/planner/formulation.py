@@ -1,4 +1,4 @@
-"""Formulate allocation as mixed-integer programs, one per component.
+"""Formulate allocation as mixed-integer programs, one per independent component.
 
 Two components share no demand and no limit, so a change in one component never affects the
 decisions in another component. `docs/explanation/allocation.md` writes the program out.
@@ -19,11 +19,11 @@ from fleet.planner.solver import ROW_MARGIN, Array, Program, np
 EPSILON = 1e-6
 """Tolerance for rounding errors of shares and counts."""
 TIE_BREAK = 1e-5
-"""Relative extra cost of the last place by name, which breaks ties by name."""
+"""Relative extra cost of the last place by name. This cost breaks ties by name."""
 EXACT_PAIRS = 1500
-"""Maximum (group, place) pairs of an exact search, which then takes under half a second."""
+"""Maximum (group, place) pairs of an exact search, so that it takes under half a second."""
 _STEP_PAIRS = 200
-"""Maximum pairs with billing increments of shared machines as variables, which are slow."""
+"""Maximum pairs for which billing increments of shared machines are variables: they are slow."""
 _MIN_SETUP_COST = 1000.0
 """Scaled cost of the cheapest machine, chosen far above the solver's tolerances."""
 _ZERO = Decimal(0)
@@ -37,7 +37,7 @@ _Node = tuple[str, str]
 
 @dataclass(frozen=True)
 class Component:
-    """Groups, places and limits that are connected by demand or a limit."""
+    """Request groups, places and limits that are connected by demand or by a limit."""
 
     groups: tuple[RequestGroup, ...]
     places: tuple[Place, ...]
@@ -47,7 +47,7 @@ class Component:
 def components(
     groups: Sequence[RequestGroup], places: Mapping[str, Place], rows: Sequence[LimitRow]
 ) -> Iterator[Component]:
-    """Yield the connected components in a fixed order; ignore limits that cannot bind."""
+    """Yield the connected components in a fixed order, without limits that cannot bind."""
     sets = _Sets()
     fitting: defaultdict[tuple[str, ...], list[RequestGroup]] = defaultdict(list)
     for group in groups:
@@ -80,7 +80,7 @@ def components(
 
 
 def _can_bind(row: LimitRow, sizes: Mapping[str, int], demand: Mapping[str, int]) -> bool:
-    """Return whether a limit would be exceeded if all requests used as much as possible."""
+    """Return True if a limit would be exceeded if all requests used as much as possible."""
     used = sum((n * demand[place] for place, n in row.machines.items() if place in demand), _ZERO)
     if used > row.room:
         return True
@@ -111,7 +111,7 @@ class _Sets:
 
 @dataclass
 class Block:
-    """Groups with equal usage of the same places and limits."""
+    """Request groups with equal usage of the same places and limits."""
 
     rank: Rank
     requests: list[Waiting]
@@ -133,7 +133,7 @@ class Block:
 
 
 class Model:
-    """A component with its groups merged to blocks, and the limits of each place."""
+    """A component with its equal request groups merged to blocks, and the limits of each place."""
 
     def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT_PAIRS) -> None:
         self.rows = component.rows
@@ -169,7 +169,7 @@ class Model:
 
     @cached_property
     def penalties(self) -> Mapping[bool, float]:
-        """Return the penalty of one priority gap as money, by whether gaps count before costs."""
+        """Map `gaps_first` of a block to the penalty of one priority level, in currency units."""
         setups = [float(place.setup) for place in self.places.values()]
         work = [float(b.fits[key].money) for b in self.blocks if b.gaps for key in b.places]
         least = _MIN_SETUP_COST / self.scale
@@ -177,17 +177,17 @@ class Model:
         return {True: 4 * (least + max(setups) + max(work)), False: TIE_BREAK * least}
 
     def penalty(self, block: Block, place: str) -> float:
-        """Return the penalty of the priority gap of one request at a place, as money."""
+        """Return the penalty, in currency units, if a place serves a request of a block."""
         return block.gaps[place] * self.penalties[block.gaps_first] if block.gaps else 0.0
 
     def usage(self, block: Block, place: str) -> Usage:
-        """Return the limits that count a request of a block at a place, with the amount used."""
+        """Return (limit number, amount) pairs: the usage of limits by one request at a place."""
         at, rows = (block.group, place), self.rows
         numbers = self._counting.get(place, ())
         return tuple([(n, rows[n].requests[at]) for n in numbers if at in rows[n].requests])
 
     def counts(self, values: Array) -> dict[int, dict[str, int]]:
-        """Return the numbers of served requests, rounded down: block to place to number."""
+        """Map block to place to the number of served requests, rounded down from `values`."""
         program, keys = self.program, [*self.places]
         pairs = np.floor(values[: len(program.block)] + EPSILON)
         found = defaultdict[int, dict[str, int]](dict)
@@ -196,11 +196,11 @@ class Model:
         return found
 
     def money(self, cost: float) -> float:
-        """Convert a scaled cost to money, without the maximum share of tie breaks."""
+        """Convert a scaled cost to currency units, without the maximum share of tie breaks."""
         return cost / self.scale / (1 + TIE_BREAK)
 
     def _count_steps(self) -> dict[str, float]:
-        """Return the maximum billing increments of shared machines after setup, by place."""
+        """Map each place to the maximum billing increments of its shared machines after setup."""
         shared: defaultdict[str, float] = defaultdict(float)
         for block in self.blocks:
             for key in block.places:
@@ -213,7 +213,7 @@ class Model:
         }
 
     def _merge(self, component: Component) -> list[Block]:
-        """Merge groups with equal usage of the same places, unless a limit counts the groups."""
+        """Merge groups with equal usage of the same places, except groups that a limit counts."""
         counted = {group for row in self.rows for group, _ in row.requests}
         positions: dict[tuple[str, ...], dict[str, int]] = {}
         merged: defaultdict[object, list[RequestGroup]] = defaultdict(list)
@@ -251,7 +251,7 @@ class Model:
 
 
 def _order_requests(groups: Iterable[RequestGroup]) -> list[Waiting]:
-    """Return all requests in service order; each group is already sorted."""
+    """Return the requests of all groups in service order; each group must be sorted."""
     found: list[Waiting] = []
     rank_of = attrgetter("rank")
     for rank, equal in groupby(sorted(groups, key=rank_of), rank_of):
@@ -262,9 +262,9 @@ def _order_requests(groups: Iterable[RequestGroup]) -> list[Waiting]:
 
 
 def _priority_gaps(component: Component) -> dict[str, dict[str, int]]:
-    """Return group to place to priority levels below the group's best place for new machines.
+    """Map group to place to the number of priority levels below the group's best place.
 
-    An existing worker has no gap. The result is empty if all places have equal priorities.
+    Only places of new machines have gaps. The result is empty if all priorities are equal.
     """
     made = {place.key for place in component.places if place.makes}
     levels = sorted(
@@ -285,8 +285,8 @@ def _priority_gaps(component: Component) -> dict[str, dict[str, int]]:
 class _Formulation:
     """The variables and constraints of a model as arrays.
 
-    Columns: served(block, place) of each pair, machines(place), total(block), which is the number
-    of served requests, and steps(place). Rows: blocks, places, cuts, limits, steps and ranks.
+    Columns: served(block, place) per pair, machines(place), total(block) for the number of served
+    requests, and steps(place). Rows: blocks, places, cuts, limits, steps and ranks.
     """
 
     def __init__(self, model: Model) -> None:
@@ -316,7 +316,7 @@ class _Formulation:
         self._block = np.repeat(np.arange(len(counts)), counts)
 
     def program(self) -> Program:
-        """Return the program: all variables, constraints and costs."""
+        """Return the program with all variables, constraints and costs."""
         model, pairs = self._model, len(self._block)
         machines = {key: pairs + nth for nth, key in enumerate(self._made)}
         totals = range(pairs + len(machines), pairs + len(machines) + len(model.blocks))
@@ -388,7 +388,7 @@ class _Formulation:
         return row
 
     def _add_places(self, machines: Mapping[str, int]) -> None:
-        """Add the capacity constraint of each place."""
+        """Add the capacity constraint of each place (existing workers or new machines)."""
         first = len(self._row_uppers)
         at = {key: first + self._number[key] for key in machines}
         self._add([*at.values()], [*machines.values()], [-1.0] * len(at))
@@ -404,7 +404,7 @@ class _Formulation:
                 self._add_row(cut, float(floor(place.room + EPSILON)))
 
     def _add_limits(self, machines: Mapping[str, int]) -> None:
-        """Add the constraint of each limit, with coefficients of machines and of requests."""
+        """Add a constraint per limit, with coefficients of machines and of requests."""
         block_of = {block.group: block for block in self._model.blocks}
         for row in self._model.rows:
             factors = {machines[p]: float(n) for p, n in row.machines.items() if p in machines}
@@ -417,7 +417,7 @@ class _Formulation:
             self._add_row(factors, float(row.room) - margin)
 
     def _add_ranks(self, totals: range) -> list[int]:
-        """Add an unbounded row per rank that counts its served requests; return these rows."""
+        """Add an unbounded row per rank that counts its served requests; return the rows."""
         return [
             self._add_row({totals[nth]: 1.0 for nth in blocks}, inf)
             for blocks in self._model.blocks_by_rank
@@ -433,9 +433,9 @@ class _Formulation:
         return np.where(setups, setups * (1 + by_name) * scale, TIE_BREAK * (1 + turns)), by_name
 
     def _machine_uppers(self) -> list[float]:
-        """Return the maximum number of machines per place, by demand and by each limit.
+        """Return the maximum number of new machines per place, by demand and by each limit.
 
-        Without it, the relaxation would use a fraction of a machine that a limit forbids.
+        Without this bound, the relaxation would use fractions of machines that a limit forbids.
         """
         model = self._model
         shares = np.bincount(
@@ -449,7 +449,7 @@ class _Formulation:
         return found
 
     def _add_billed_steps(self, key: str, column: int, machine: int) -> None:
-        """Bound the cost of work on a place's shared machines by the paid setup and increments."""
+        """Add a row: setup and billed increments pay for all work on a place's shared machines."""
         place = self._model.places[key]
         factors = {column: -float(place.step), machine: -float(place.unused)}
         for block in self._model.blocks:

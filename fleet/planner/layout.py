@@ -52,7 +52,7 @@ _CLASSES = {"high": -1, "normal": 0, "low": 1}
 
 @dataclass(frozen=True)
 class Layout:
-    """The allocation problem of one run."""
+    """The allocation problem of one run: request groups, places, limits and budgets."""
 
     groups: tuple[RequestGroup, ...]
     places: Mapping[str, Place]
@@ -63,7 +63,7 @@ class Layout:
 
     @cached_property
     def group_of(self) -> Mapping[str, RequestGroup]:
-        """Map the key of each request to its group."""
+        """Map the key of each waiting request to its group."""
         return {each.key: group for group in self.groups for each in group.requests}
 
 
@@ -121,9 +121,9 @@ def _remaining_share(
     pool_plan: PoolPlan | None,
     unit: Unit | None,
 ) -> float:
-    """Return the share of `target_wait` that a worker still has for new requests, from 0 to 1.
+    """Return the share of `target_wait`, from 0 to 1, that a worker has for new requests.
 
-    A busy worker first finishes its current work.
+    A busy worker first finishes its current work. Its share is 0 if the work's end is unknown.
     """
     if pool_plan is None or unit is None or unit.state is not UnitState.BUSY:
         return 1.0
@@ -147,7 +147,7 @@ def _groups(
     places: Mapping[str, Place],
     demand: Sequence[Signed],
 ) -> Iterator[RequestGroup]:
-    """Group the requests that share rank, payer and eligible places, and yield each group."""
+    """Yield groups of requests that share rank, payer, eligible places and limits."""
     vocabulary = Vocabulary(fleet)
     limited = limited_tags(fleet, vocabulary)
     ways: defaultdict[str, list[str]] = defaultdict(list)
@@ -216,7 +216,7 @@ def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
 def _split_by_sandbox(
     requests: list[Ordered], in_sandbox: frozenset[str]
 ) -> Iterator[tuple[bool, list[Ordered]]]:
-    """Yield (False, requests without a sandbox), then (True, requests in one), if not empty."""
+    """Yield (False, requests without a sandbox) and (True, the others), except empty lists."""
     if not in_sandbox:
         yield False, requests
         return
@@ -226,7 +226,7 @@ def _split_by_sandbox(
 
 
 def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
-    """Return the priority of each pool that may create a machine for a ticket."""
+    """Return True if priorities rank before cost, and the nonzero priority of each pool."""
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
         return False, ()
@@ -235,7 +235,7 @@ def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
 
 
 def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
-    """Return the sum of a pool's priorities for these required tags; 0 if it has no priorities."""
+    """Return the sum of a pool's priorities for these required tags; 0 without priorities."""
     own = fleet.pools.get(pool)
     if not isinstance(own, Pool) or not own.priorities:
         return 0
@@ -249,7 +249,7 @@ def _group_by_deadline(
     choices: dict[tuple[str, ...], int],
     places: Mapping[str, Place],
 ) -> Iterable[tuple[int, list[Ordered]]]:
-    """Return (number in `choices`, requests) per set of places that meet the deadline."""
+    """Return (number of a set of places in `choices`, requests that meet a deadline there)."""
     timing = signed.timing
     if timing is None or timing.deadline is None:
         return [(able, requests)]
@@ -267,7 +267,7 @@ def _group_by_deadline(
 
 
 def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
-    """Map each duration in seconds to the duration that budgets count.
+    """Map each expected duration to the duration that budgets count, in seconds.
 
     Durations are rounded up if more than `_MAX_LENGTHS` durations exist.
     """
@@ -293,7 +293,7 @@ _Wait = tuple[int, int]
 
 
 def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait:
-    """Return the `target_wait` and boot time of a place's pool; zeros without `target_wait`."""
+    """Return `target_wait` and boot time of a place's pool, in seconds; (0, 0) if it is unset."""
     pool_plan = pool_plans.get(place.pool)
     pool = pool_plan.pool if pool_plan else None
     if pool is None or pool.target_wait is None:
@@ -315,7 +315,7 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
 def _group_by_rank(
     signed: Signed, classed: int, now: datetime
 ) -> Iterator[tuple[Rank, list[Ordered]]]:
-    """Yield requests by rank: the rank of their turn if they have one, or priority and age."""
+    """Yield (rank, requests). Without a rank by turn, priority and age give the rank."""
     requests: Sequence[Ordered] = signed.requests
     if turns := signed.turns:
         yield from (
@@ -327,7 +327,7 @@ def _group_by_rank(
 
 
 def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
-    """Group requests, oldest first, by their waiting time in doubling steps."""
+    """Map the waiting time, in doubling steps, to the requests; the oldest come first."""
     found: dict[int, list[Ordered]] = {}
     begin = 0
     while begin < len(requests):
@@ -342,7 +342,7 @@ def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[
 def _group_by_length(
     requests: list[Ordered], lengths: Mapping[int, int]
 ) -> dict[int, list[Ordered]]:
-    """Group requests by the duration that budgets count; all have key 0 if no budget exists."""
+    """Map the seconds that budgets count to the requests; key 0 has all if no budget exists."""
     if not lengths:
         return {0: requests}
     found: defaultdict[int, list[Ordered]] = defaultdict(list)
@@ -352,7 +352,7 @@ def _group_by_length(
 
 
 class _Fits:
-    """Finds the average usage of each place per request of a group."""
+    """Finder of the average usage of each place per request of a group."""
 
     def __init__(
         self, waits: Mapping[str, _Wait], now: datetime, lengths: Mapping[int, int]
@@ -366,7 +366,7 @@ class _Fits:
     def of(
         self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
     ) -> tuple[dict[str, Fit], bool]:
-        """Return the average usage of each place per request, and whether the usage varies."""
+        """Map each place to the average usage per request; also return True if it varies."""
         has_timing = requests[0].timing is not None
         loads: dict[tuple[MachineKind, ...], _Load] = {}
         fits = {}
@@ -426,13 +426,13 @@ class _Load:
         self._group_by_deadline: dict[int, tuple[list[int], list[int]]] = {}
 
     def find_fit(self, place: Place, share: float) -> Fit:
-        """Return the usage of a place per request."""
+        """Return the capacity, cost and time that one request uses at a place."""
         money = self._money(place, share) if place.makes else Decimal(0)
         fit = self.known[place.key, share] = Fit(share, money, self._seconds, self._longest)
         return fit
 
     def _money(self, place: Place, share: float) -> Decimal:
-        """Return the average cost per request without `place.setup`.
+        """Return the average cost of a request, without the fixed cost `place.setup`.
 
         A request alone on its machine is billed in whole increments, otherwise by time.
         """
@@ -445,7 +445,7 @@ class _Load:
         return self._bills[tariff, setup] - place.setup
 
     def find_share(self, wait: int, boot: int) -> float:
-        """Return the average share of a machine; 1 for a long or long-waiting request."""
+        """Return the average share of a machine per request; 1 for a long or long-waiting one."""
         whole = len(self._requests)
         if wait <= boot:
             return 1.0

@@ -1,9 +1,9 @@
 """Solve linear and mixed-integer programs with HiGHS, deterministically.
 
 The solver uses one thread, a fixed seed, and limits on nodes and gaps instead of seconds, so that
-equal programs have equal solutions. Column generation solves the linear relaxation, because a
-large component has a million columns, of which a solution uses a few thousand (R. Bixby and
-others, Very large-scale linear programming, Operations Research 40, 1992).
+equal programs have equal solutions. Column generation solves the linear relaxation: a large
+component has a million columns, and a solution uses a few thousand (R. Bixby and others, Very
+large-scale linear programming, Operations Research 40, 1992).
 """
 
 import sys
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 
 def _import_at_first_use(name: str) -> ModuleType | None:
-    """Return a module that is imported at its first use; None if it is not installed.
+    """Return a module that is imported when first used; None if it is not installed.
 
-    A program that solves nothing then starts a tenth of a second sooner.
+    Programs that solve no model then start a tenth of a second sooner.
     """
     if name not in sys.modules:
         if (spec := find_spec(name)) is None or spec.loader is None:
@@ -75,12 +75,12 @@ _MANY_COLUMNS = 2_000
 
 
 def can_solve() -> bool:
-    """Import the solver; return whether it is installed: it is an extra of fleet."""
+    """Return True if the solver, an optional dependency of fleet, is installed. Imports it."""
     return np is not None and hasattr(highspy, "Highs")
 
 
 class Objective(NamedTuple):
-    """One of the objectives that are minimized in lexicographic order."""
+    """An objective to minimize; a program has several in lexicographic order."""
 
     costs: Array
     is_count: bool = True
@@ -88,7 +88,7 @@ class Objective(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """An integer solution, a lower bound of its cost, and the number of searched nodes."""
+    """An integer solution, a lower bound of its cost, and the number of branch-and-bound nodes."""
 
     values: Array
     bound: float
@@ -96,7 +96,7 @@ class Solution(NamedTuple):
 
 
 class Relaxed(NamedTuple):
-    """A solution of the linear relaxation; `bound` is a lower bound of every integer solution."""
+    """A solution of the linear relaxation. `bound` is a lower bound of every integer solution."""
 
     values: Array
     bound: float
@@ -105,7 +105,7 @@ class Relaxed(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """A program: integer columns from 0 to an upper bound, and rows that bound weighted sums.
+    """A mixed-integer program with integer columns from 0 to an upper bound.
 
     The first columns, one per element of `block`, count the requests of a block at a place.
     """
@@ -121,12 +121,12 @@ class Program:
     row_uppers: Array
     """Upper bound of each row. The first rows, one per block, are equalities."""
     entries: tuple[Array, Array, Array]
-    """Row, column and factor of each entry: first requests in the row of their block, then
-    requests in the row of their place, then all others."""
+    """Row, column and factor of each matrix entry. Entries of requests come first: those in the
+    row of their block, then those in the row of their place."""
     block: Array
     place: Array
     machines: Array
-    """Place to the column that counts its new machines; -1 for existing workers."""
+    """Place to the column that counts its new machines; -1 for a place of existing workers."""
     totals: Array
     """Block to the column that counts its served requests."""
     rank: Array
@@ -138,14 +138,14 @@ class Program:
 
     @cached_property
     def by_column(self) -> tuple[Array, Array, Array]:
-        """Return the start of each column, and the row and factor of each entry, by column."""
+        """Return the matrix by column: start of each column, then row and factor of each entry."""
         rows, columns, factors = self.entries
         order = np.argsort(columns, kind="stable")
         starts = np.searchsorted(columns[order], np.arange(len(self.costs) + 1))
         return starts, rows[order].astype("int32"), factors[order]
 
     def select(self, columns: Array) -> tuple[Array, Array, Array]:
-        """Return the start of each given column, and the row and factor of each entry."""
+        """Return the given columns of the matrix: the start of each, then rows and factors."""
         starts, rows, factors = self.by_column
         lengths = starts[columns + 1] - starts[columns]
         ends = np.cumsum(lengths)
@@ -153,29 +153,29 @@ class Program:
         return np.append(0, ends), rows[at], factors[at]
 
     def row_sums(self, values: Array) -> Array:
-        """Return the weighted sum of each row."""
+        """Return the weighted sum of each row for these column values."""
         rows, columns, factors = self.entries
         return np.bincount(rows, factors * values[columns], len(self.row_uppers))
 
     def served(self, values: Array) -> Array:
-        """Return the number of served requests per rank."""
+        """Return the number of served requests per rank for these column values."""
         return np.bincount(self.rank, values[self.totals], len(self.rank_rows))
 
     def row_bounds(self) -> Bounds:
-        """Return the lower and upper bound of each row."""
+        """Return the arrays of lower and of upper bounds of the rows."""
         lower = np.full(len(self.row_uppers), -inf)
         lower[: len(self.totals)] = 0.0
         return lower, self.row_uppers.copy()
 
     def is_until(self, rank: int) -> Array:
-        """Return, per column, whether it belongs to no rank, this rank or an earlier rank."""
+        """Return, per column, True if the column has no rank, this rank or an earlier rank."""
         found = np.ones(len(self.costs), dtype=bool)
         found[: len(self.block)] = self.rank[self.block] <= rank
         found[self.totals] = self.rank <= rank
         return found
 
     def count_costs(self, blocks: Sequence[int]) -> Array:
-        """Return the costs whose minimum serves the maximum number of requests of these blocks."""
+        """Return a cost vector whose minimum serves the most requests of these blocks."""
         costs = np.zeros(len(self.costs))
         costs[self.totals[blocks]] = -1.0
         return costs
@@ -183,8 +183,8 @@ class Program:
     def solve(self, objectives: Iterable[Objective], *, serve_all: bool) -> Solution | None:
         """Return the best solution for several objectives in lexicographic order.
 
-        None if the program is infeasible, or no solution was found within `MAX_NODES`. The bound
-        and nodes are those of the last cost objective, without `last_costs`.
+        None if the program is infeasible, or no solution was found within `MAX_NODES`. `bound` and
+        `nodes` come from the last cost objective other than `last_costs`.
         """
         solver = _load(self, np.arange(len(self.costs)))
         if serve_all:
@@ -230,11 +230,11 @@ class Program:
         gap: float,
         toward: Array = None,
     ) -> Array:
-        """Return integer values within the same row bounds and with at most the same cost.
+        """Return integer values within the row bounds that cost at most as much as `values`.
 
-        In each search, only the columns of one neighbourhood are free. With `toward`, a free
-        column stays between its value and the value in `toward`. A search ends after this number
-        of nodes, or at this gap relative to the cost of its columns.
+        Each search frees only the columns of one neighbourhood, and ends after `nodes` nodes or at
+        `gap`, relative to the cost of these columns. If `toward` is given, a free column stays
+        between its value and its value in `toward`.
         """
         values, used = values.copy(), self.row_sums(values)
         lower, upper = row_bounds
@@ -276,8 +276,8 @@ class Program:
 class Relaxation:
     """The linear relaxation of a program, solved by column generation.
 
-    A caller may change bounds and minimize several objectives. `active` has the first columns of
-    the solver; None selects some columns of each block.
+    A caller may change bounds and minimize several objectives. `active` lists the initial columns
+    of the solver. None: the relaxation selects initial columns in each block.
     """
 
     def __init__(self, program: Program, active: Array | None = None) -> None:
@@ -310,11 +310,11 @@ class Relaxation:
         )
 
     def bound_row(self, row: int, lower: float, upper: float) -> None:
-        """Replace the bounds of a row."""
+        """Replace the lower and upper bound of a row."""
         self.solver.changeRowBounds(row, lower, upper)
 
     def bound_columns(self, columns: Array, lower: Array, upper: Array) -> None:
-        """Replace the bounds of some columns."""
+        """Replace the lower and upper bounds of some columns."""
         self._lower[columns], self._upper[columns] = lower, upper
         self._activate(np.flatnonzero((self._lower > 0) & ~self._is_active))
         bounds = self._lower[self.active], self._upper[self.active]
@@ -326,10 +326,10 @@ class Relaxation:
         *,
         stop: Callable[[float, float, Array], bool] = lambda *_: False,
     ) -> Relaxed | None:
-        """Return the solution of minimum cost; None if infeasible.
+        """Return the solution of minimum cost; None if the relaxation is infeasible.
 
-        Column generation ends when no reduced cost is negative, or when `stop` returns true for
-        the cost of the active columns, the lower bound, and the values.
+        Column generation ends when no reduced cost is negative, or when `stop` returns True. The
+        arguments of `stop` are the cost of the active columns, the lower bound, and the values.
         """
         program, pairs = self._program, len(self._program.block)
         scale = float(abs(costs).max()) / _MAX_COST or 1.0
@@ -356,20 +356,20 @@ class Relaxation:
             self._activate(self._select(some, -gains[some], _COLUMNS_PER_BLOCK))
 
     def values(self) -> Array:
-        """Return the value of each column."""
+        """Return the current value of each column; 0 for columns that are not in the solver."""
         values = np.zeros(len(self._costs))
         values[self.active] = self.solver.getSolution().col_value
         return values
 
     def _select(self, columns: Array, costs: Array, count: int) -> Array:
-        """Return the cheapest of these columns, at most `count` per block."""
+        """Return the columns of lowest cost among these, at most `count` per block."""
         blocks = self._program.block[columns]
         order = np.lexsort((self._turns[columns], costs, blocks))
         position = np.arange(len(columns)) - np.searchsorted(blocks, blocks)
         return columns[order[position < count]]
 
     def _weigh(self, duals: Array) -> Array:
-        """Return, per column, the sum of factor times dual."""
+        """Return, per column, the sum of its factors times the duals of their rows."""
         pairs, entries = len(self._program.block), self._program.entries
         rows, columns, factors = (part[2 * pairs :] for part in entries)
         found = np.bincount(columns, factors * duals[rows], len(self._costs))
@@ -391,8 +391,8 @@ class Relaxation:
 def run(solver: Solver, *, relaxed: bool = False) -> float | None:
     """Run the solver and return the objective value; None if no solution was found.
 
-    For a relaxation, only an optimal basis is a proof. HiGHS 1.15 reports some optima as unknown;
-    a primal and a dual feasible solution prove these.
+    A relaxation needs a proof of optimality: a primal and a dual feasible solution. The status of
+    HiGHS 1.15 is no proof, because HiGHS reports some optima as unknown.
     """
     solver.run()
     info, feasible = solver.getInfo(), highspy.SolutionStatus.kSolutionStatusFeasible
@@ -423,7 +423,7 @@ def _set_start(solver: Solver, values: Array) -> None:
 
 
 def _load(program: Program, columns: Array) -> Solver:
-    """Return a solver with these columns and all rows of a program."""
+    """Return a solver with these columns, and all rows, of a program."""
     costs, uppers = program.costs[columns], program.uppers[columns]
     return _build_solver(costs, uppers, program.row_bounds(), program.select(columns))
 
@@ -431,7 +431,7 @@ def _load(program: Program, columns: Array) -> Solver:
 def _build_solver(
     costs: Array, uppers: Array, row_bounds: Bounds, entries: tuple[Array, Array, Array]
 ) -> Solver:
-    """Return a solver with these columns and rows; `entries` are sorted by column."""
+    """Return a solver with these columns and rows. `entries` must be sorted by column."""
     solver = highspy.Highs()
     _set_options(solver, **_OPTIONS)
     lp = highspy.HighsLp()

@@ -1,4 +1,4 @@
-"""The team of requests and of running work: as reported by the queue, else by `teams`.
+"""Find the team of requests and of running work: as the queue reports, else by `teams`.
 
 The first match decides: user, group, owner, workspace, scope. If several teams match at the same
 level, the first name in the alphabet is used.
@@ -13,7 +13,7 @@ from fleet.schema.remembered import remembered
 
 
 class Teams:
-    """The teams of fleet.yaml, found by their members."""
+    """The teams of fleet.yaml, indexed by their members."""
 
     def __init__(self, fleet: Fleet, members: Mapping[str, Iterable[str]]) -> None:
         self.are_stated = bool(fleet.teams)
@@ -66,7 +66,7 @@ class Teams:
 
 
 def teams_of(fleet: Fleet, world: World) -> Teams:
-    """Return the teams of fleet.yaml, with the group members that were observed."""
+    """Return the teams of fleet.yaml with the observed members of groups."""
     members = world.members
 
     def find() -> Teams:
