@@ -1,4 +1,4 @@
-"""Adopt existing machines into a pool: `fleet adopt`; only labels of machines change."""
+"""`fleet adopt`: add existing machines to a pool, by a change of only the machines' labels."""
 
 import argparse
 

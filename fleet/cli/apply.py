@@ -149,7 +149,7 @@ def _apply_once(
 def _ask(args: argparse.Namespace, console: Console, selection: Selection) -> Selection | None:
     """Show the plan; return a selection of exactly this plan, or None if the user declines.
 
-    The lock is free in the meantime: as with a saved plan, `apply` refuses if the plan changes.
+    The lock is released while the user reads, so `apply` refuses if the plan changes meanwhile.
     """
     decision = observe_and_plan(args, console)
     if decision.store is not None:

@@ -1,4 +1,4 @@
-"""Let a number of machines of a pool pass a guard for a limited time: `fleet approve`."""
+"""`fleet approve`: let a number of machines of a pool pass a guard for a limited time."""
 
 import argparse
 from typing import get_args
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Add an approval to those of fleet.yaml; with --end, end those of a guard and pool."""
+    """Store an approval; with --end, end the stored approvals of a guard and a pool."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         _end(args.guard, args.pool, ordering, console)
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _end(guard: str, pool: str, ordering: Ordering, console: Console) -> None:
-    """End the approvals that `fleet approve` gave for a guard and pool; fleet.yaml's stay."""
+    """End the stored approvals of a guard and a pool; those in fleet.yaml stay active."""
     given = [each for each in ordering.in_force() if isinstance(each, GivenApproval)]
     ending = [each for each in given if (each.guard, each.pool) == (guard, pool)]
     if not ending:

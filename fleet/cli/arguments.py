@@ -1,4 +1,4 @@
-"""Building blocks of all commands' arguments: parsers and common options."""
+"""Building blocks of the arguments of all commands: parsers and common options."""
 
 import argparse
 import re
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that prints the usage of the action after an error, with a suggestion."""
+    """Parser whose errors print the usage of the given action and suggest a correction."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse overloads it
-        """Refuse unknown arguments here, so that the error has the usage of this action."""
+        """Refuse unknown arguments in the parser of the action, so that its usage is printed."""
         known, left = super().parse_known_args(args, namespace)
         if left:
             meant = self._suggest_option(left[0])
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
         return known, left
 
     def error(self, message: str) -> NoReturn:
-        """Exit with an error; if an action is missing, the message has the existing actions."""
+        """Exit with an error; if an action is missing, list the possible actions."""
         for action in self._actions:
             if isinstance(action.choices, dict) and message.endswith(f": {action.metavar}"):
                 message = f"{message}, one of {', '.join(action.choices)}"
@@ -62,14 +62,14 @@ else:
 
 
 def add_verbs(parser: Parser) -> Verbs:
-    """Add a mandatory action to a command; `add_verb` adds the possible values."""
+    """Add a mandatory action to a command; call `add_verb` for each possible action."""
     return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def add_verb(
     verbs: Verbs, name: str, help_text: str, run: Run | None = None, *, config: bool = True
 ) -> Parser:
-    """Add an action with its function, and the option for fleet.yaml unless `config` is false."""
+    """Add an action and its function; with `config`, also the option for fleet.yaml."""
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     parser.set_defaults(carry_out=run)
     if config:
@@ -94,12 +94,12 @@ def option(  # noqa: PLR0913 - argparse's arguments
     default: object = None,
     kind: Callable[[str], object] = str,
 ) -> None:
-    """Add an option with a value, which `kind` parses."""
+    """Add an option whose value is parsed by `kind`."""
     options.add_argument(name, metavar=metavar, help=help_text, default=default, type=kind)
 
 
 def repeated(options: Options, name: str, metavar: str, help_text: str) -> None:
-    """Add an option that may be repeated; its value is a list."""
+    """Add an option that may be repeated; its values form a list."""
     options.add_argument(name, metavar=metavar, help=help_text, action="append", default=[])
 
 
@@ -154,7 +154,7 @@ _MAX_REASON_LENGTH = 300
 
 
 def duration(text: str) -> int:
-    """Return the seconds of a duration, at most 30 days; raises ArgumentTypeError."""
+    """Parse a duration of at most 30 days to seconds; raises ArgumentTypeError if invalid."""
     from fleet.schema.units import read_duration
 
     seconds = read_duration(text)
@@ -181,7 +181,7 @@ def add_span(parser: argparse.ArgumentParser) -> None:
 
 
 def past_time(text: str) -> timedelta | datetime:
-    """Parse a duration before now or a time (default: UTC); `moment_of` converts the result."""
+    """Parse a duration before now, or a time (UTC by default), for `moment_of`."""
     from fleet.model.values import in_utc
     from fleet.schema.units import read_duration
 
@@ -198,7 +198,7 @@ def past_time(text: str) -> timedelta | datetime:
 
 
 def moment_of(asked: timedelta | datetime | None, now: datetime) -> datetime | None:
-    """Return the time of a `past_time` value; None if the option was omitted."""
+    """Convert a `past_time` value to a time; None if the option was omitted."""
     return now - asked if isinstance(asked, timedelta) else asked
 
 

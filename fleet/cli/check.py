@@ -1,4 +1,4 @@
-"""Run a fleet's policy tests on its plan and its configuration: `fleet check`."""
+"""`fleet check`: run a fleet's policy tests on its plan and its configuration."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 
 _MAX_LINES = 20
-"""Maximum lines of the policies' output to print."""
+"""Maximum printed lines of a policy's output."""
 _MAX_COLUMNS = 200
 
 
@@ -47,7 +47,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Find the policies, and compute the plan for them; `after` runs the policies."""
+    """Find the policies and compute the plan for the policies; `after` then runs them."""
     folder = args.policies or join(dirname(args.file), FOLDER)
     if args.policies and not Path(folder).is_dir():
         raise WrongUsage(f"--policies {folder}: folder not found")

@@ -1,4 +1,4 @@
-"""Write to the streams of the process; without a terminal, without colour and progress.
+"""Write to the streams of the process; without a terminal, omit colour and progress.
 
 Only this module prints.
 """
@@ -13,11 +13,11 @@ import sys
 from typing import TextIO
 
 _WIDTH = 80
-"""Columns of a terminal that does not report its width."""
+"""Assumed columns of a terminal that does not report its width."""
 
 
 class TerminalConsole:
-    """Console that writes to the streams of the process; colour and progress need a terminal."""
+    """Console on the streams of the process; colour and progress need a terminal."""
 
     def __init__(self) -> None:
         plain = "CI" in os.environ
@@ -26,9 +26,9 @@ class TerminalConsole:
         self.colour = sys.stdout.isatty() and not plain and not os.environ.get("NO_COLOR")
 
     def columns(self, piped: int | None) -> int | None:
-        """Return the columns of the terminal; in a pipe, return `piped`. None means unlimited.
+        """Return the columns of the terminal, or `piped` in a pipe; None means unlimited.
 
-        The variable COLUMNS overrides both numbers.
+        The environment variable COLUMNS overrides both numbers.
         """
         from shutil import get_terminal_size
 
@@ -37,7 +37,7 @@ class TerminalConsole:
         return get_terminal_size((piped or _WIDTH, 24)).columns
 
     def out(self, text: str) -> None:
-        """Write to standard output; add a line break if the text does not end with one."""
+        """Write a text to standard output; add a missing line break at its end."""
         from fleet.report.terminal import visible
 
         self._clear()
@@ -60,7 +60,7 @@ class TerminalConsole:
 
     @property
     def can_ask(self) -> bool:
-        """Whether a user is at the terminal; False in CI or a pipe."""
+        """Whether a user is at the terminal; False in CI or in a pipe."""
         return self.watched and sys.stdin is not None and sys.stdin.isatty()
 
     def ask(self, question: str) -> str:
@@ -108,7 +108,7 @@ def prepare_streams() -> None:
 
 
 def _escape_characters(error: UnicodeError) -> tuple[str, int]:
-    """Return JSON's escapes for the characters that an encoding does not have."""
+    """Return JSON escapes for the characters that an encoding does not have."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

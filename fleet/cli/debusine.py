@@ -1,4 +1,4 @@
-"""Print the SQL for fleet's rights in a Debusine database, or check the rights of a role."""
+"""Print the SQL that grants fleet's rights in a Debusine database, or check a role's rights."""
 
 import argparse
 import json
@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace, fleet: Fleet) -> Iterator[tuple[str, GrantD
 
 
 def _references(args: argparse.Namespace, fleet: Fleet) -> dict[str, SecretRef]:
-    """Return queue name to the secret with the DSN, for each queue to check."""
+    """Map each queue to check to the secret that has the DSN of its database."""
     servers = {n: q for n, q in fleet.queues.items() if isinstance(q, DebusineQueue)}
     if args.queue is not None and args.queue not in servers:
         known = ", ".join(sorted(servers)) or "none"

@@ -1,4 +1,4 @@
-"""Check that all resources in fleet.yaml work, without changing them: `fleet doctor`."""
+"""`fleet doctor`: check that all resources in fleet.yaml work, without changing them."""
 
 import argparse
 import os
@@ -76,7 +76,7 @@ def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
 
 
 def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | None:
-    """Return a secret; None if the secret is missing, which has a separate finding."""
+    """Return a secret; None if it is missing, because another finding reports that."""
     try:
         return secrets.read(reference) if reference else None
     except SecretMissing:
@@ -94,7 +94,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "s3": ("boto3",),
     "solver": ("highspy",),
 }
-"""Optional dependency (extra) of fleet to the modules that it installs."""
+"""Optional dependency group (extra) of fleet to its Python modules."""
 
 
 def _is_installed(extra: str) -> bool:
@@ -108,7 +108,7 @@ def _lacking(fleet: Fleet) -> Iterator[tuple[str, str]]:
 
 
 def find_missing(fleet: Fleet) -> Iterator[str]:
-    """Yield a step for each missing extra, and for a missing Pulumi CLI, that changes need."""
+    """Yield a step to install each missing extra and a missing Pulumi CLI."""
     yield from dict.fromkeys(command for _, command in _lacking(fleet))
     if any(each.engine == "pulumi" for each in fleet.providers.values()):
         yield from (f"Pulumi CLI: {GET_CLI}" for each in _pulumi() if each.result == "wrong")
@@ -121,7 +121,7 @@ def _check_installation(fleet: Fleet) -> Sequence[CheckResult]:
 
 
 def _judge_extras(fleet: Fleet, installed: Collection[str]) -> CheckResult:
-    """Return a finding about fleet's extras; `wrong` if a provider's extra is missing."""
+    """Return a finding about fleet's extras; `wrong` if an extra of a provider is missing."""
     about = "fleet, extras"
     wanted = {each.extra for each in fleet.providers.values()}
     if missing := sorted(wanted.difference(installed)):
@@ -201,7 +201,7 @@ def _program(project: str) -> Sequence[CheckResult]:
 
 
 def _list_unchecked(fleet: Fleet, file: str) -> Iterator[tuple[str, str]]:
-    """Yield facts that fleet cannot check, each with a way to check it manually."""
+    """Yield each fact that fleet cannot check, with a way to check the fact manually."""
     for name, queue in sorted(fleet.queues.items()):
         if isinstance(queue, DebusineQueue):
             if queue.read is None:

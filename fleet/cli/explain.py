@@ -1,4 +1,4 @@
-"""Explain any object: requests, packages, pools, workers, images, rules, tags."""
+"""Explain an object by its name: a request, package, pool, worker, image, rule or tag."""
 
 import argparse
 from datetime import timedelta
@@ -70,7 +70,7 @@ def arguments(parser: Parser) -> None:
 _KINDS = (*EXPLAINERS, "powerful")
 _SHOWN = 8
 _MAX_NAMES = 5
-"""Maximum known names per kind in an error about a name without a kind."""
+"""Maximum known names per kind in the error about a name of unknown kind."""
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -123,7 +123,7 @@ def _show_matches(
 
 
 def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
-    """Print the packages that would gain from an allow-list rule, and the unused rules."""
+    """Print packages that would benefit from an allow-list rule, and the unused rules."""
     if args.name is not None or args.all or args.world:
         raise WrongUsage("`fleet explain powerful` takes --history FILE, and no name or --world")
     config = load_config(args, console)
@@ -149,7 +149,7 @@ def _explain_all(args: argparse.Namespace, decision: PlanResult, console: Consol
 
 
 def _describe_unknown(case: Case, kind: str, name: str) -> str:
-    """Return the error for an unknown name of a kind, with the known names."""
+    """Return the error for an unknown name of one kind, with the known names."""
     if unsure := _find_unknown(case, kind):
         whether = f"{name} waits" if kind == "request" else f"there is a {kind} {name}"
         return f"cannot tell whether {whether}: {unsure}"
@@ -165,7 +165,7 @@ def _describe_unknown(case: Case, kind: str, name: str) -> str:
 
 
 def _find_unknown(case: Case, kind: str) -> str:
-    """Return the reason why objects of this kind may be unknown; empty if all are known."""
+    """Return the reason why some objects of a kind are unknown; empty if all are known."""
     plan = case.plan
     if kind == "request":
         # The first entries of a plan's `unknown` are its unread queues; others hide no request.
@@ -177,7 +177,7 @@ def _find_unknown(case: Case, kind: str) -> str:
 
 
 def _describe_unknown_name(case: Case, name: str) -> str:
-    """Return the error for an unknown name, with similar and known names of each kind."""
+    """Return the error for a name of unknown kind, with similar names of each kind."""
     if unsure := _find_unknown(case, "request") or _find_unknown(case, "worker"):
         return f"cannot tell whether there is anything named {name}: {unsure}"
     names = {kind: names_of_kind(case, kind) for kind in EXPLAINERS}

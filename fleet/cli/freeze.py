@@ -1,4 +1,4 @@
-"""Stop creations or deletions immediately, for a limited time, in one pool or in all pools."""
+"""`fleet freeze`: stop creations or deletions, for a limited time, in one pool or in all pools."""
 
 import argparse
 
@@ -29,7 +29,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Place a freeze, which replaces one of the same pool and kind; with --end, end freezes."""
+    """Store a freeze, in place of an equal earlier freeze; with --end, end freezes."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         if args.stops != FROZEN:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _end(pool: str | None, ordering: Ordering, console: Console) -> None:
-    """End the freezes of a pool, or of the whole fleet for None; print the remaining freezes."""
+    """End the freezes of a pool; None: of the whole fleet. Print the remaining freezes."""
     orders = ordering.in_force()
     ending = freezes_of(orders, pool)
     ordering.lift(ending, "unfreeze")

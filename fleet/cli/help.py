@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_text(root: Path, topic: str) -> str:
-    """Return a page, a section of a page (`page#section`), or the section about a reason."""
+    """Return a page, a section of a page (`page#section`), or the section on a reason."""
     name, _, anchor = topic.partition("#")
     paths = _page_paths(root)
     text = next(
@@ -66,7 +66,7 @@ def _find_text(root: Path, topic: str) -> str:
 
 
 def _section(text: str, anchor: str) -> str:
-    """Return the section of a page with this anchor, empty if missing; the page if no anchor."""
+    """Return the section with this anchor; empty if missing. Without an anchor: the page."""
     if not anchor:
         return text
     lines = text.splitlines()
@@ -81,7 +81,7 @@ def _section(text: str, anchor: str) -> str:
 
 
 def _headings(lines: list[str]) -> Iterator[int]:
-    """Yield the line numbers of headings, but not of comments in code blocks."""
+    """Yield the line numbers of headings, ignoring comments in code blocks."""
     fence = ""
     for n, line in enumerate(lines):
         mark = line.strip()[: len(line.strip()) - len(line.strip().lstrip("`"))]
@@ -92,7 +92,7 @@ def _headings(lines: list[str]) -> Iterator[int]:
 
 
 def _anchor(line: str) -> str:
-    """Return the anchor of a heading, like MkDocs; empty for other lines."""
+    """Return the anchor that MkDocs gives to a heading; empty for other lines."""
     if not line.startswith("#"):
         return ""
     words = "".join(each for each in line.lower() if each.isalnum() or each in " -_").split()
@@ -100,14 +100,14 @@ def _anchor(line: str) -> str:
 
 
 def _names(path: str) -> Iterator[str]:
-    """Yield the names of a page: each suffix of its path, without `.md`."""
+    """Yield the topics that select a page: each suffix of its path, without `.md`."""
     parts = path.removesuffix(".md").split("/")
     for start in range(len(parts)):
         yield "/".join(parts[start:])
 
 
 def _page_paths(root: Path) -> list[str]:
-    """Return the paths of all pages; `index` is the first, then the how-to pages."""
+    """Return the paths of all pages: first `index`, then how-to pages, then the others."""
     paths = (path.relative_to(root).as_posix() for path in root.glob("docs/**/*.md"))
     return sorted(paths, key=lambda path: (path != "docs/index.md", "how-to" not in path, path))
 

@@ -1,4 +1,4 @@
-"""Hold a machine: it gets no new work, and no rule deletes it until the hold ends."""
+"""`fleet hold`: keep a machine without new work; no rule deletes it until the hold ends."""
 
 import argparse
 
@@ -18,7 +18,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Hold a machine; a new hold replaces its earlier hold. With --end, end the hold."""
+    """Hold a machine, in place of an earlier hold; with --end, end the hold."""
     ordering = Ordering.of(args, console)
     if ordering.ends(args):
         _end(args.machine, ordering, console)
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _end(machine: str, ordering: Ordering, console: Console) -> None:
-    """End a hold; the next run gives the worker work again, or deletes a failed machine."""
+    """End a hold; the next run resumes the worker, or deletes the machine if it has failed."""
     holds = [each for each in ordering.in_force() if isinstance(each, Hold)]
     ending = [each for each in holds if each.machine == machine]
     if not ending:

@@ -1,4 +1,4 @@
-"""Show who changed what, when and why; verify that no log entry was removed: `fleet log`."""
+"""`fleet log`: show author, time and reason of changes, or verify that no entry was removed."""
 
 import argparse
 import json
@@ -114,7 +114,7 @@ def _verify(chain: Chain, args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_lost(noted: str, chain: Chain) -> Iterator[str]:
-    """Yield a fault if an entry from an earlier check is missing or different."""
+    """Yield a fault if the entry that an earlier check printed is missing or different."""
     if not noted:
         return
     mark = read_mark(noted)

@@ -141,7 +141,7 @@ GROUPS = {
     },
     "ready": {UnitState.IDLE, UnitState.ASSUMED},
 }
-"""Additional value of `--state` to the states that it includes."""
+"""Value of `--state` that stands for several states, to these states."""
 _SHOWN = 12
 _MAX_RUNS = 10_000
 _MAX_CREATED = 10_000
@@ -213,7 +213,7 @@ def _chosen(args: argparse.Namespace) -> Deletion:
 
 
 def _select_created(args: argparse.Namespace, store: Store) -> Deletion:
-    """Return the deletion of machines that a run, or the runs of a time span, created."""
+    """Return the deletion of the machines that a run, or all runs of a time span, created."""
     now = utc_now()
     if args.run is None:
         since, until = now - timedelta(seconds=args.since), now
@@ -235,7 +235,7 @@ def _select_created(args: argparse.Namespace, store: Store) -> Deletion:
 
 
 def _span_of_run(store: Store, run: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return the start and end of a run; a killed run ends at the start of the next run."""
+    """Return the start and end of a run; an interrupted run ends when the next run starts."""
     runs = store.last_runs(_MAX_RUNS)
     starts = [each["started"] for each in runs]
     wanted = run.replace(" UTC", "").replace(" ", "T").removesuffix("Z")
@@ -257,10 +257,10 @@ def delete_leftovers(
     console: Console,
     apply: bool,  # noqa: FBT001 - the last argument of a partial
 ) -> bool:
-    """Print the remains of dead image builds; delete them if `apply`; False if some are unknown.
+    """Print machines of interrupted image builds; with `apply`, delete them; False if unknown.
 
     These machines have no pool and no worker. A machine that is older than the longest build or
-    upload was left by a dead run.
+    upload is left over. The result is False if the machines of a provider are unknown.
     """
     is_whole = True
     for name, cloud in clouds_of(fleet, file, SystemClock()).items():
@@ -275,7 +275,7 @@ def delete_leftovers(
 
 
 def _console(args: argparse.Namespace, console: Console) -> int:
-    """Print the console output that is stored with a hold; else the provider's current output."""
+    """Print the console output that was stored with a hold, or else the current output."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     text = sources.store.console(f"hold {args.machine}")
@@ -301,7 +301,7 @@ def _check_machines(plan: Plan, names: Iterable[str]) -> None:
 
 
 def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str = "") -> None:
-    """Raise FleetError, with similar or known names, if one of the names is unknown."""
+    """Raise FleetError, with a similar name or the known names, if a name is unknown."""
     them = sorted(known)
     for name in names:
         if name in them:
@@ -314,7 +314,7 @@ def _check(what: str, names: Iterable[str], known: Iterable[str], unknown: str =
 
 
 def forget(args: argparse.Namespace, console: Console) -> int:
-    """Remove a missing machine from its stack, under the lock, and record this as a run."""
+    """Remove a missing machine from its stack, under the lock, and log this as a run."""
     config = load_config(args, console)
     started = utc_now()
     sources = wire(config.fleet, args.file)

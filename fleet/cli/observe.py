@@ -1,4 +1,4 @@
-"""Record all inputs of a plan, which include personal data but no secrets: `fleet observe`."""
+"""`fleet observe`: record all inputs of a plan, with personal data but without secrets."""
 
 import argparse
 import secrets
@@ -76,14 +76,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _find_named_users(fleet: Fleet) -> set[str]:
-    """Return the users that fleet.yaml names; their names are not replaced by pseudonyms."""
+    """Return the users that fleet.yaml names; these names get no pseudonym."""
     askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
     named = {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
     return named.union(*(team.users for team in fleet.teams.values()))
 
 
 def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Iterator[World]:
-    """Yield the requested worlds, oldest first: one new observation, or those in the store."""
+    """Yield the requested recordings, oldest first: a new one, or those in the store."""
     if not args.kept:
         yield look(config, wire(config.fleet, args.file), console)
         return

@@ -1,4 +1,4 @@
-"""Show which machines should exist, their cost and the reasons: `fleet plan`."""
+"""`fleet plan`: show the machines that should exist, their cost, and the reasons."""
 
 import argparse
 

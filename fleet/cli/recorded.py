@@ -1,4 +1,4 @@
-"""Read the worlds that runs recorded, from a history file or from the store."""
+"""Read recorded inputs of earlier runs, from a history file or from the store."""
 
 import argparse
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def add_history(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class RecordedMoments:
-    """The recorded worlds of a fleet in a time span; each reading returns the same worlds."""
+    """The recordings of a fleet in a time span; each reading returns the same recordings."""
 
     fleet: Fleet
     config: str
@@ -56,11 +56,11 @@ class RecordedMoments:
 
     @property
     def name(self) -> str:
-        """Return the name of the source, for messages."""
+        """Return the name of the source: the file, or `the store`."""
         return self.file or "the store"
 
     def worlds(self) -> Iterator[World]:
-        """Yield the worlds in order of time; raises WrongUsage if a world is of another fleet."""
+        """Yield the recordings by time; raises WrongUsage if one belongs to another fleet."""
         latest: datetime | None = None
         for content in self._contents():
             world = world_of(self.name, content)
@@ -74,7 +74,7 @@ class RecordedMoments:
                 yield world
 
     def _contents(self) -> Iterator[bytes]:
-        """Yield the moments as JSON, oldest first."""
+        """Yield the recordings as JSON, oldest first."""
         if self.file:
             return read_moments(self.file, self.since, self.until)
         from fleet.state.store import store_of
@@ -84,7 +84,7 @@ class RecordedMoments:
 
 
 def recorded(args: argparse.Namespace, fleet: Fleet) -> RecordedMoments:
-    """Return the moments that the options of `add_history` select."""
+    """Return the recordings that the options of `add_history` select."""
     # Set an end, because a run that ends in the meantime adds a moment to the store.
     until = moment_of(args.until, args.began) or (None if args.world else args.began)
     since = moment_of(args.since, args.began)

@@ -1,4 +1,4 @@
-"""Create, show, repair and move the stored state: `fleet state`."""
+"""`fleet state`: create, show, repair and move the stored state."""
 
 import argparse
 import json
@@ -160,7 +160,7 @@ def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Con
 
 
 def _migrate(store: Store, args: argparse.Namespace, console: Console) -> int:
-    """Print the pending change of the store's format; with --apply, change it under the lock."""
+    """Print the pending change of the store's schema; with --apply, execute it under the lock."""
     change = store.migration()
     if change and args.apply:
         with store.lock(lock_owner(), utc_now()):
@@ -177,7 +177,7 @@ _SAID = {
 
 
 def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
-    """List machines that only a stack or only a provider knows; return 1 if there are any."""
+    """List machines known to only a stack or only a provider; return 1 if any, or if unknown."""
     world = look(config, wire(config.fleet, args.file), console)
     found = find_orphans(config.fleet, world, plan_for(config, world))
     if args.json:

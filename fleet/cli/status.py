@@ -1,4 +1,4 @@
-"""Show pools and workers: state, image, work, money."""
+"""`fleet status`: show the pools and workers, with state, image, work and cost."""
 
 import argparse
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _heartbeat(args: argparse.Namespace, console: Console) -> int:
-    """Print whether `fleet apply` still runs, using only the store; return 1 if it does not."""
+    """Print, from the store alone, whether `fleet apply` still runs; return 1 if not."""
     fleet = load_config(args, console).fleet
     now = utc_now()
     beat = judge_heartbeat(fleet, ended_runs(store_of(fleet, args.file), now), now)

@@ -1,4 +1,4 @@
-"""Show the origin and the enforcement of tags."""
+"""`fleet tags`: show the origin and the enforcement of tags."""
 
 import argparse
 
@@ -94,7 +94,7 @@ def _explain_waiting(args: argparse.Namespace, console: Console) -> tuple[Config
 
 
 def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
-    """Explain the tags that a new request with this name would have."""
+    """Explain the tags that a new request of this name would have."""
     config = load_config(args, console)
     fleet = config.fleet
     named = request_of_name(fleet, args.name, args.task)
@@ -119,7 +119,7 @@ def _explain_new(args: argparse.Namespace, console: Console) -> tuple[Config, Ta
 
 
 def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
-    """Return the world that determines the tags of a name: day, groups, rules in the queues."""
+    """Return the inputs that determine the tags of a name: day, groups, rules of queues."""
     if args.world:
         return load_world(args, config.fleet, console)
     return World(

@@ -1,4 +1,4 @@
-"""Check fleet.yaml and report all errors in one run."""
+"""`fleet validate`: check fleet.yaml and report all errors in one run."""
 
 import argparse
 import os
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
 
 def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
-    """Yield a warning for each missing recording; the demand of its queue is then unknown."""
+    """Yield a warning for each missing recording, because the demand of its queue is unknown."""
     for queue, declared in fleet.queues.items() if fleet else ():
         if isinstance(declared, WorldQueue) and not _is_file(folder / declared.path):
             alike = _most_alike(declared.path, folder)
@@ -77,7 +77,7 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
 
 
 def _most_alike(path: str, folder: Path) -> str:
-    """Return the existing file with the most similar name; "" if no name is similar.
+    """Return the existing file with the most similar name; empty if no name is similar.
 
     Search only below this folder, because a merge request must not learn about other files.
     """
@@ -114,7 +114,7 @@ def _read_recorded_names(path: str, world: "World", console: "Console") -> "Reco
 
 
 def to_yaml(document: Document) -> str:
-    """Return YAML that parses to the same document, without its includes."""
+    """Return YAML that parses to the same document, with included files merged."""
     value = dict(document.value) if isinstance(document.value, dict) else {}
     value.pop("include", None)
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -122,10 +122,10 @@ def to_yaml(document: Document) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Dumper that also quotes words that are numbers in fleet.yaml but not in PyYAML."""
+    """YAML writer that also quotes words that fleet.yaml, unlike PyYAML, reads as numbers."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's own
-        """Return True, so that a value that several pools share is written in full for each."""
+        """Return True, so that a value shared by several pools is written in full for each."""
         return True
 
 
