@@ -141,7 +141,7 @@ GROUPS = {
     },
     "ready": {UnitState.IDLE, UnitState.ASSUMED},
 }
-"""Value of `--state` that stands for several states, to these states."""
+"""Value of `--state` that selects several states, to these states."""
 _SHOWN = 12
 _MAX_RUNS = 10_000
 _MAX_CREATED = 10_000

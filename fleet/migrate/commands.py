@@ -1,4 +1,4 @@
-"""Write a fleet.yaml from the configuration of another system; report all changes of meaning."""
+"""`fleet import`: write fleet.yaml from another system's configuration, and report changes."""
 
 import argparse
 import os
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
-    """Return the import after a report of its changes; None after a report of its errors."""
+    """Report the changes, and return the import; if it failed, report errors and return None."""
     name, content = _content(args)
     imported = _import(args, name, content, console)
     if imported.text is None:
@@ -103,7 +103,7 @@ def import_from(args: argparse.Namespace, console: Console) -> Imported | None:
 
 
 def _content(args: argparse.Namespace) -> tuple[str, bytes]:
-    """Return the name and the content of the import source: a file or a server's listing."""
+    """Return the name and the content of the source: a file, or the listing of a server."""
     if args.source != "debusine":
         return args.path, LocalFiles().read(args.path, LIMIT)
     ways = [args.path, args.dsn_env, args.admin]
@@ -135,7 +135,7 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: Consol
 
 
 def _has_folder(out: str | None) -> bool:
-    """Return whether the output is a file in a folder; False for a pipe, device or None."""
+    """Return whether the output path has a folder; False for a pipe, a device, or no path."""
     return out is not None and (Path(out).is_file() or not Path(out).exists())
 
 
@@ -166,7 +166,7 @@ def check_text(text: str) -> None:
 
 
 class _Written(LocalFiles):
-    """The files of this folder, with a text in place of fleet.yaml."""
+    """File access in a folder, in which a given text replaces the content of fleet.yaml."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Plan and write the changes of `fleet export debusine --apply` in a task configuration.
+"""`fleet export debusine --apply`: plan and write the changes of a task configuration.
 
-Fleet's entries have a separate path, so that fleet never mistakes another entry for its own.
+Entries of fleet have a separate path, by which fleet recognizes them.
 """
 
 import difflib
@@ -36,7 +36,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """The pending change in one workspace; `held` has all entries that are stored in it."""
+    """The pending change in a workspace; `held` has all entries of the workspace."""
 
     place: str
     path: str
@@ -51,7 +51,7 @@ class Delivery:
 
     @property
     def others(self) -> list[Entry]:
-        """Return the stored entries that fleet did not write, unchanged."""
+        """Return the stored entries of other authors, unchanged."""
         return [entry for entry in self.held if entry.get("path") != self.path]
 
     @property
@@ -61,7 +61,7 @@ class Delivery:
 
     @property
     def deleted(self) -> int:
-        """Return the number of fleet's stored entries that rules no longer need."""
+        """Return the number of stored entries of fleet that no rule needs now."""
         return (_effects(self.before) - _effects(self.entries)).total()
 
     @property
@@ -74,7 +74,7 @@ class Delivery:
 
     @property
     def kept(self) -> int:
-        """Return the number of fleet's entries whose content and position stay the same."""
+        """Return the number of fleet's entries whose content and position do not change."""
         return sum(entry in self.held for entry in self.to_post()[len(self.others) :])
 
     @property
@@ -97,7 +97,7 @@ class Delivery:
         return [*self.others, *mine]
 
     def refusal(self, limit: RefuseDelete, let_pass: int) -> str:
-        """Return the reason why too many deletions are refused; empty if allowed."""
+        """Return why the guard refuses this number of deletions; empty if it allows them."""
         known = len(self.before)
         most = max(1, min(limit.count, known * limit.share // 100))
         if self.deleted <= max(most, let_pass):
@@ -109,7 +109,7 @@ class Delivery:
 
 
 def _effects(entries: Iterable[Entry]) -> Counter[str]:
-    """Count entries without their comments, which contain positions of rules that may shift."""
+    """Count equal entries, ignoring their comments, which contain line numbers."""
     return Counter(
         canonical_json({key: value for key, value in entry.items() if key != "comment"})
         for entry in entries
@@ -117,7 +117,7 @@ def _effects(entries: Iterable[Entry]) -> Counter[str]:
 
 
 def _plain(entry: Entry) -> Entry:
-    """Return an entry without the fields that an export leaves out."""
+    """Return an entry without its default values, as an export writes it."""
     return {
         key: entry[key]
         for key in _ORDER
@@ -127,7 +127,7 @@ def _plain(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class Delivered:
-    """The result of deliveries: a line per completed delivery, and the reason of a failure."""
+    """The result of several deliveries: one line for each completed delivery, and the failure."""
 
     done: tuple[str, ...]
     failed: str = ""
@@ -139,7 +139,7 @@ class Delivered:
 
 
 def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
-    """Write the changes; raises PlanRefused before the first change if the server disagrees."""
+    """Write all changes; raises PlanRefused before the first write if a dry run differs."""
     due = [(book, delivery) for book, delivery in deliveries if not delivery.is_empty]
     for book, delivery in due:
         _dry_run(book, delivery)
@@ -160,7 +160,7 @@ def deliver(deliveries: Sequence[tuple[TaskRules, Delivery]]) -> Delivered:
 
 
 def _dry_run(book: TaskRules, delivery: Delivery) -> None:
-    """Raise PlanRefused if the server would change entries that fleet did not write."""
+    """Raise PlanRefused if a dry run at the server changes entries that fleet did not write."""
     counted = book.post(delivery.place, delivery.to_post(), dry_run=True)
     if other := _discrepancy(delivery, counted):
         raise PlanRefused(
@@ -179,7 +179,7 @@ def _check_done(delivery: Delivery, counted: Counts) -> None:
 
 
 def _discrepancy(delivery: Delivery, counted: Counts) -> str:
-    """Return the server's changes if they differ from the delivery; else empty."""
+    """Describe the server's changes if they differ from the delivery; else return ""."""
     own = len(delivery.held) - len(delivery.others) - delivery.kept
     changed = counted.removed + counted.updated
     if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:

@@ -1,4 +1,4 @@
-"""Write the rules of fleet.yaml in the format of the queue that assigns work: `fleet export`."""
+"""`fleet export`: write the rules of fleet.yaml in the format of the queue that assigns work."""
 
 import argparse
 import difflib
@@ -159,7 +159,7 @@ def _show(deliveries: Sequence[tuple[TaskRules, Delivery]], console: Console) ->
 def _deliveries(
     args: argparse.Namespace, fleet: Fleet, today: date
 ) -> Iterator[tuple[str, TaskRules, Delivery]]:
-    """Yield queue, server and change per workspace; raises WrongUsage if no queue has `rules`."""
+    """Yield queue, server and change per workspace; raises WrongUsage if no queue has rules."""
     secrets = HostSecrets.beside(args.file)
     named = False
     for name, queue in sorted(fleet.queues.items()):
@@ -184,7 +184,7 @@ def _deliveries(
 
 
 def patch_of(name: str, content: bytes, exported: str) -> str:
-    """Return a unified diff that replaces the list in the file by the exported list."""
+    """Return a unified diff that replaces the list of rules in a file by the exported list."""
     before = content.decode("utf-8-sig").splitlines()
     new = exported.splitlines()
     found = find_list("\n".join(before))
@@ -200,9 +200,9 @@ def patch_of(name: str, content: bytes, exported: str) -> str:
 
 
 def find_lost(name: str, content: bytes, fleet: Fleet, today: date) -> Iterator[str]:
-    """Yield the rules of the file that the patch deletes, each with its position.
+    """Yield the rules of the file that the exported list does not contain, with positions.
 
-    Raises FileUnreadable if the file sets its options by other values than literals.
+    Raises FileUnreadable if the value of an option in the file is not a literal.
     """
     try:
         held = read_list(name, content)

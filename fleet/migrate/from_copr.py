@@ -59,7 +59,7 @@ def without_jinja(name: str, text: str, notes: ImportNotes) -> str:
 
 
 def is_filled_in(text: str, place: Span, what: str, notes: ImportNotes) -> bool:
-    """Return whether Jinja computes part of a value; if so, note that the value is skipped."""
+    """Return whether Jinja computes a part of a value; if so, report that it is skipped."""
     if "{{" not in text:
         return False
     notes.change("no-equivalent", place, f"{what}{comment_text(text)}", _INSTEAD)
@@ -73,10 +73,10 @@ _FILLED_IN = "{{...}}"
 def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
     name: str, text: str, done: int, tag: re.Match[str], end: int, notes: ImportNotes
 ) -> Iterator[str]:
-    """Yield the text before a part that Jinja computes, then a blank for each of its characters.
+    """Yield the text before a Jinja block, then blanks of the same length as the block.
 
-    If the part is a value, yield a mark, so that the reader of the option notes it. Else note the
-    part here, with the options that it sets.
+    If the block is a value, also yield a mark, so that the reader of the option reports it. Else
+    report the block here, with the options that it sets.
     """
     before, part = text[done : tag.start()], text[tag.start() : end]
     blanks = re.sub(r"[^\r\n]", " ", part)
@@ -101,7 +101,7 @@ def _blank_out(  # noqa: PLR0913, PLR0917 - one part of a text
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
 _READ = "backend"
 _OTHER_SECTIONS = ("builder", "ssh")
-"""Other sections that Copr's backend reads; they have no limits."""
+"""Other sections that Copr's backend reads; they contain no limits."""
 _MARK = "\0"
 _FOLDED = ("i386", "i586", "i686")
 _MAX_NUMBER = 100_000
@@ -143,20 +143,20 @@ class _TicketLimits:
 
     tickets: dict[str, int] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
-    """Blocked owner to the line and reason of the block."""
+    """Blocked owner to the line and the reason of the block."""
     why_blocked: str = ""
     tags: dict[str, dict[str, int]] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
 
 
 def is_backend(text: str) -> bool:
-    """Return whether a text starts like an INI file, which the backend's configuration is."""
+    """Return whether a text starts like an INI file, as a backend's configuration does."""
     written = (line for line in lines_of(text) if line.strip() and line.lstrip()[0] not in "#;")
     return _SECTION.match(next(written, "")) is not None
 
 
 def import_limits(name: str, text: str, fleet: str, notes: ImportNotes) -> Imported:
-    """Return the fleet.yaml for the limits of a backend."""
+    """Return the fleet.yaml with the limits in a backend's configuration."""
     limits = _TicketLimits()
     for section, option, parts in _options(name, text, notes):
         if section != _READ:
@@ -189,7 +189,7 @@ def _options(
 ) -> Iterator[tuple[str, str, list[_ValueLine]]]:
     """Yield section, name and lines of each option, parsed like Copr's backend.
 
-    ConfigParser has no line numbers, so append the number to each line before parsing.
+    ConfigParser has no line numbers, so a number is appended to each line before parsing.
     """
     lines = list(io.StringIO(text, newline=None))
     parser = configparser.RawConfigParser(default_section=_MARK)
@@ -300,26 +300,26 @@ LONGEST = 1000
 
 _OTHER_MEANING = re.compile(r"\[[^\]]*\[:|\\[UuN]")
 _ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
-"""Classes and flags that match all letters in Python, and only ASCII letters in RE2."""
+"""Classes and flags that match all letters in Python, but only ASCII letters in RE2."""
 
 
 class NeverMatches(Exception):
-    """Python rejects the pattern, so that Copr skips its rule."""
+    """A pattern that Python rejects, so that Copr skips its rule."""
 
 
 class NotTakenOver(Exception):
-    """RE2 has no equal pattern; the message has the reason."""
+    """A pattern without an equal RE2 pattern; the message has the reason."""
 
 
 def whole(pattern: str) -> str:
-    """Return an RE2 pattern for the full matches of a Python pattern."""
+    """Return the RE2 pattern whose full matches equal those of a Python pattern."""
     text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
     translated = with_brace(text, "{0")
     return f"(?:{translated})" if len(split_top(translated, "|")) > 1 else translated
 
 
 def widened(pattern: str) -> str:
-    """Return a pattern for the matches of `re.match`; raises NeverMatches or NotTakenOver."""
+    """Return the RE2 equivalent of `re.match`; raises NeverMatches or NotTakenOver."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -351,14 +351,14 @@ _OPTION = re.compile(rf"^[^#\n]*\b({LIST}|{TABLE})\s*\+?=", re.MULTILINE)
 _TOO_DEEP = (RecursionError, MemoryError)
 _LONGEST_REASON = 1000
 _MAX_COMMENT = 300
-"""Maximum characters of a rule's comment; a longer comment is not only about the rule."""
+"""Maximum characters of a rule's comment; a longer one probably concerns several rules."""
 _CODE = re.compile(r"""[][{}(),]|["'](?:pattern|tags)["']""")
 _Comments = Mapping[int, tuple[int, str]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule as written, with its position and its reason."""
+    """One rule of the imported file, with its position and its reason."""
 
     pattern: str
     tags: tuple[str, ...]
@@ -398,7 +398,7 @@ def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
 
 
 def find_list(text: str) -> tuple[int, int] | None:
-    """Return the first and last line of the list, counted from 1; None if the list is not set."""
+    """Return the first and last line (from 1) of the list; None if the file sets no list."""
     for statement in ast.parse(text).body:
         if LIST in _find_assigned_names(statement):
             return statement.lineno, statement.end_lineno or statement.lineno
@@ -406,7 +406,7 @@ def find_list(text: str) -> tuple[int, int] | None:
 
 
 def _rules(text: str, notes: ImportNotes, whole: str = "") -> Iterator[Rule]:
-    """Yield the rules; `whole` is the text before the parts that Jinja computes were removed."""
+    """Yield the rules; `whole` is the text before the removal of Jinja blocks."""
     tree = _tree(text, notes, whole)
     if tree is None:
         return
@@ -432,7 +432,7 @@ def _rules(text: str, notes: ImportNotes, whole: str = "") -> Iterator[Rule]:
 def _note_unread(
     whole: str, notes: ImportNotes, filled: list[tuple[Span, str]], *, found: bool
 ) -> None:
-    """Note the options that Jinja computes; add an error if no other option was found."""
+    """Report options that Jinja computes; as errors if no other option was found."""
     for place, what in filled:
         if found:
             notes.change("no-equivalent", place, what, _INSTEAD)
@@ -496,7 +496,7 @@ class _ListedRule(ConfigSection):
 
 
 class _LiteralReader:
-    """Reader of Python literals; other expressions are errors with a position."""
+    """Reader of Python literals; it reports any other expression with its position."""
 
     def __init__(self, text: str, notes: ImportNotes) -> None:
         self._lines = text.splitlines()
@@ -526,7 +526,7 @@ class _LiteralReader:
                     yield Rule(pattern, (tag,), place, self._reason(place))
 
     def _node(self, value: ast.AST | None) -> Node:
-        """Return a literal as a node; note an error for each part that is no literal."""
+        """Return a literal as a node; report each part that is not a literal."""
         place = self.span(value)
         start, end = (place.line - 1, place.column - 1), (place.end_line - 1, place.end_column - 1)
         node = Node("scalar", place.file, start, end)
@@ -544,7 +544,7 @@ class _LiteralReader:
         return node
 
     def refuse(self, node: ast.AST | None, message: str) -> None:
-        """Note an error at the position of a node, once."""
+        """Report an error at a node, unless the same error was already reported."""
         hint = "write literals: lists, mappings and text in quotes"
         if "{{" in self._get_source(node):
             message = "the value is set conditionally; not read"
@@ -565,7 +565,7 @@ class _LiteralReader:
         return "\n".join(self._lines[first - 1 : last])
 
     def span(self, node: ast.AST | None) -> Span:
-        """Return the position of a node, in characters; Python counts columns in bytes."""
+        """Return the position of a node in characters; Python counts columns in bytes."""
         line, end = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
         start = self._column(line, getattr(node, "col_offset", 0))
         stop = self._column(end, getattr(node, "end_col_offset", 0))
@@ -576,7 +576,7 @@ class _LiteralReader:
         return len(written.encode()[:offset].decode("utf-8", "ignore")) + 1
 
     def _reason(self, place: Span) -> str:
-        """Return the reason of a rule: comments within or after the rule, or directly above."""
+        """Return a rule's reason: the comments within, after or directly above the rule."""
         found = [
             text
             for number in range(place.line, place.end_line + 1)
@@ -592,7 +592,7 @@ class _LiteralReader:
         return not between.strip(" \t,]})")
 
     def _comment_above(self, first: int) -> str:
-        """Return the last paragraph of the comment above a line; empty if it is too long."""
+        """Return the last paragraph of the comment above a line; empty if too long."""
         lines: list[str] = []
         for line in reversed(self._lines[: first - 1]):
             text = line.strip().lstrip("# ")
@@ -615,7 +615,7 @@ class _LiteralReader:
 
 
 def _comments(text: str) -> _Comments:
-    """Return line number, from 1, to column and text of the comment in the line."""
+    """Map each line with a comment (from 1) to the comment's column and text."""
     found = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -628,7 +628,7 @@ def _comments(text: str) -> _Comments:
 
 
 def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
-    """Return the rule for fleet.yaml, or a comment if RE2 cannot express the rule."""
+    """Return the rule for fleet.yaml, or a comment if RE2 cannot express the pattern."""
     try:
         wide = widened(rule.pattern)
     except NeverMatches as reason:
@@ -649,7 +649,7 @@ def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
 
 
 def _add_prefix_names(change: Change, rules: list[Rule], recorded: RecordedNames) -> Change:
-    """Return a change with the recorded names that only the prefix match includes."""
+    """Add recorded names to a change, if only a prefix match of its rule takes them."""
     rule = next((each for each in rules if each.place == change.place), None)
     if rule is None or change.what != f"pattern {rule.pattern}" or change.kind != "changed":
         return change
@@ -685,7 +685,7 @@ _OK = 200
 
 
 class CoprAllowList:
-    """EXTRA_BUILDCHROOT_TAGS, in a file or at a URL; `name` is the path of the file."""
+    """Copr's option EXTRA_BUILDCHROOT_TAGS, in the file at `name` or at a URL."""
 
     def __init__(self, rules: CoprRulesFile | CoprRulesUrl, name: str, files: Files) -> None:
         self._rules = rules
@@ -693,7 +693,7 @@ class CoprAllowList:
         self._files = files
 
     def read(self) -> dict[str, HeldRules | Unknown]:
-        """Return file or URL to its rules; Unknown if unreadable."""
+        """Map the file or URL to its rules; Unknown if the rules are unreadable."""
         place = self._rules.file if isinstance(self._rules, CoprRulesFile) else self._rules.url
         try:
             rules = read_list(place, self._content())

@@ -87,7 +87,7 @@ _Specifications = Annotated[
 
 
 class ListedPool(Foreign):
-    """One pool of the listing; only a listing from the database has the lists of words."""
+    """One pool of the listing; only a listing from the database fills the lists."""
 
     name: Text
     account: Text = Field(alias="provider_account")
@@ -112,7 +112,7 @@ class _PlacedPool(NamedTuple):
 
 @dataclass
 class _PoolMachines:
-    """The machines of a pool: image, figures and architecture."""
+    """The machines of a pool: image, resources and price, and architecture."""
 
     image: str
     figures: dict[str, object]
@@ -122,7 +122,7 @@ class _PoolMachines:
 
 @dataclass
 class _Fleet:
-    """The imported fleet, section by section."""
+    """The sections of the imported fleet.yaml."""
 
     notes: ImportNotes
     scopes: list[str]
@@ -198,7 +198,7 @@ def _add(found: _Fleet, item: _PlacedPool) -> None:
 
 
 def _name(found: _Fleet, item: _PlacedPool, kind: str, text: str, taken: Iterable[str]) -> str:
-    """Return a name for fleet.yaml; note it as a change if it differs from the original."""
+    """Return a valid name for fleet.yaml; report it as a change if it differs from `text`."""
     name = name_of(text, taken)
     if name != text:
         found.notes.change("renamed", item.place, f"{kind} {text}", renaming(text, name))
@@ -222,7 +222,7 @@ def _machine_of(pool: ListedPool) -> _PoolMachines:
 
 
 def _figures(instance: _Aws) -> dict[str, object]:
-    """Return the figures of an AWS instance, from its first launch template."""
+    """Return type, resources and market of an AWS instance, from its first launch template."""
     template = instance.launch_templates[0]
     disk, swap = template.root_device_size, template.swap_size
     required = template.requirements or _Requirements()
@@ -242,7 +242,7 @@ def _figures(instance: _Aws) -> dict[str, object]:
 
 
 def _complete(machine: _PoolMachines, provider: dict[str, object]) -> None:
-    """Add the keys that a valid pool needs if the catalogue does not have its machine type."""
+    """Add placeholder resources if the catalogue does not have the machine type."""
     fleet = Fleet.model_validate({"fleet": "x", "providers": {"p": provider}})
     kind = machine.figures.get("type")
     pool = {"provider": "p", "machine": kind, "image": "x", "workers": {"max": 1}}
@@ -298,7 +298,7 @@ def _place_limit(item: _PlacedPool, limit: str, notes: ImportNotes) -> Span:
 
 
 def _list_remaining(found: _Fleet, item: _PlacedPool) -> Iterator[str]:
-    """Note the settings that fleet.yaml cannot express; also yield each, for a comment."""
+    """Report the settings that fleet.yaml cannot express; also yield each for a comment."""
     pool, notes = item.pool, found.notes
     seconds = item.limits.target_max_seconds_per_month
     if seconds is not None:
@@ -331,7 +331,7 @@ def _list_remaining(found: _Fleet, item: _PlacedPool) -> Iterator[str]:
 def _find_unknown_keys(
     notes: ImportNotes, path: Path, part: type[Foreign]
 ) -> Iterator[tuple[Span, str]]:
-    """Yield position and text of each key in a part that fleet cannot fully import."""
+    """Yield position and text of each key of a part that fleet cannot import."""
     value: Any = notes.document.value
     for step in path:
         value = (value[step] if isinstance(step, int) else value.get(step)) or {}
@@ -390,6 +390,6 @@ def _image(found: _Fleet, item: _PlacedPool, provider: str, machine: _PoolMachin
 
 
 def _kept_tags(tags: Iterable[str]) -> list[str]:
-    """Return the tags without the tags that fleet derives itself (machine type and size)."""
+    """Return the tags that fleet does not derive from machine type or size."""
     own = (TYPE_PREFIX, *(CLASS + size for size in default_sizes()))
     return [tag for tag in dict.fromkeys(tags) if not tag.startswith(own)]

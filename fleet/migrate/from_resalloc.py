@@ -80,7 +80,7 @@ class PoolOptions(Foreign):
     @model_validator(mode="before")
     @classmethod
     def _leave_out(cls, value: object) -> object:
-        """Return the options without None values, which then get their defaults."""
+        """Remove options without a value, so that they get their defaults."""
         return present(value) if isinstance(value, dict) else value
 
 
@@ -88,7 +88,7 @@ OPTIONS = tuple(PoolOptions.model_fields)
 
 
 class _Pool(NamedTuple):
-    """A pool: its names in fleet.yaml and pools.yaml, position, options and tags."""
+    """A pool: its old and new name, position, options and tags."""
 
     name: str
     written: str
@@ -113,7 +113,7 @@ _JINJA = re.compile(r"\{%|\{\{|\{#")
 def import_resalloc(
     name: str, content: bytes, fleet: str, *, with_scripts: bool = False
 ) -> Imported:
-    """Return the fleet.yaml for a pools.yaml; `with_scripts`: write long commands to files."""
+    """Return the fleet.yaml for a pools.yaml; `with_scripts`: long commands become files."""
     notes = open_file(name, content)
     if place := _find_jinja(notes):
         notes.findings.clear()
@@ -140,7 +140,7 @@ def import_resalloc(
 
 
 def _find_jinja(notes: ImportNotes) -> Span | None:
-    """Return the position of Jinja's syntax, or None; braces within commands are permitted."""
+    """Return the position of Jinja syntax, except braces within commands; None if absent."""
     document, found = notes.document, _JINJA.search(notes.text)
     is_broken = any(each.rule != INLINE_SECRET for each in notes.findings)
     if found and (is_broken or found[0] == "{%"):
@@ -172,7 +172,7 @@ def _read_pools(notes: ImportNotes) -> list[_Pool]:
 
 
 def _pool_block(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> YamlBlock:
-    """Return a pool as fleet.yaml writes it."""
+    """Return a pool in the format of fleet.yaml."""
     options = pool.options
     value = {
         "provider": "hooks",
@@ -223,7 +223,7 @@ def _hooks(pool: _Pool, notes: ImportNotes, *, with_scripts: bool) -> dict[str, 
 
 
 def _command(path: str, text: str, notes: ImportNotes | None) -> list[str]:
-    """Return a command for fleet.yaml; with notes, a long command becomes a file."""
+    """Return a command for fleet.yaml; with `notes`, a long command becomes a file."""
     if notes is None or ("\n" not in text and len(text) <= _LONGEST_LINE):
         return ["sh", "-c", text]
     notes.scripts[path] = f"#!/bin/sh\n{text}\n"
@@ -231,7 +231,7 @@ def _command(path: str, text: str, notes: ImportNotes | None) -> list[str]:
 
 
 def _variables(commands: Iterable[str]) -> list[str]:
-    """Return the variables that commands read, but neither set themselves nor get from fleet."""
+    """Return the variables that commands read without a value from fleet or themselves."""
     read: set[str] = set()
     for text in commands:
         found = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", text))
@@ -248,7 +248,7 @@ def _reuse(options: PoolOptions) -> dict[str, object] | None:
 
 
 def _note_changes(pool: _Pool, notes: ImportNotes) -> Iterator[str]:
-    """Note the options whose meaning changes; yield those that fleet.yaml cannot express."""
+    """Report options whose meaning changes; yield those that fleet.yaml cannot express."""
     document, options = notes.document, pool.options
     is_reused, is_checked = options.reuse_opportunity_time > 0, options.cmd_livecheck != ""
     ahead, starting = options.max_prealloc, options.max_starting

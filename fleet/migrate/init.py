@@ -1,4 +1,4 @@
-"""Create a new fleet: write the files of its repository, and create its store."""
+"""`fleet init`: write the files of a new fleet's repository, and create its store."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ EXAMPLES: Mapping[str, str] = {
     "debusine-pools": "fleet help import",
     "debusine-rules": "fleet help export",
 }
-"""Folder of `examples/` to the next command; `fleet help` prints the page about the example."""
+"""Folder in `examples/` to the next command; `fleet help` prints the example's page."""
 _DOCTOR = "fleet doctor  (names each step below that is still missing; run it at any time)"
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _MAX_ANSWERS = 5
@@ -84,7 +84,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Write all files or none; exit 4 without writing if one of the files exists."""
+    """Write all files or none; raises AlreadyThere (exit code 4) if one of the files exists."""
     if args.example:
         return _write_example(args, console)
     if not follows(FLEET_NAME_PATTERN, args.fleet):
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _write_example(args: argparse.Namespace, console: Console) -> int:
-    """Write the files of an example that a page of the documentation uses."""
+    """Write the files of an example from the documentation."""
     given = [name for name in (*_KINDS, "url", "scope", "source") if getattr(args, name)]
     if given:
         raise WrongUsage(f"--example excludes --{given[0].replace('source', 'from')}")
@@ -190,7 +190,7 @@ def _ask(
     unfit: Collection[str],
     default: str,
 ) -> str:
-    """Return a user's choice, given by name, number or prefix; an empty answer is the default.
+    """Return a user's choice, given by name, number or prefix; `default` if the answer is empty.
 
     After any other answer, print the reason and ask the question again.
     """
@@ -236,13 +236,13 @@ def _import_config(args: argparse.Namespace, console: Console) -> Imported | Non
 
 
 def _files(text: str, choice: starting.StarterChoices) -> dict[str, tuple[bytes, int | None]]:
-    """Return path to content and mode of the files to write; fleet.yaml is the last."""
+    """Map the path of each file to its content and mode; fleet.yaml is the last."""
     written = {**starting.files_beside(choice), "fleet.yaml": text}
     return {name: (content.encode(), None) for name, content in written.items()}
 
 
 def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
-    """Raise AlreadyThere if a file would be overwritten, except files of an interrupted run."""
+    """Raise AlreadyThere if a file exists, unless an interrupted run wrote it."""
     there = {path for path in map(Path, (*made, _STORE)) if os.path.lexists(path)}
     ours = {path for path in there if _has_contents(path, made)}
     others = there - ours
@@ -254,7 +254,7 @@ def _refuse_existing(made: Mapping[str, tuple[bytes, int | None]]) -> None:
 
 
 def _refuse_early(fleet: str) -> None:
-    """Refuse existing files before any question, except for files of an interrupted run."""
+    """Refuse existing files before any question, unless an interrupted run wrote them."""
     made = _files("", starting.StarterChoices(fleet, "tickets"))
     ours = [name for name in made if name != _CONFIG and _has_contents(Path(name), made)]
     if len(ours) < len(made) - 1:

@@ -1,4 +1,4 @@
-"""Read a file of another system; collect the changes of the import, and the errors."""
+"""Read a file of another system, and collect the changes and errors of its import."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,14 +25,14 @@ T = TypeVar("T", bound=dict[str, Any] | list[Any])
 
 @dataclass(frozen=True)
 class Change:
-    """A setting whose meaning changes in the import, or that is lost."""
+    """A setting that is lost, or whose meaning changes, in an import."""
 
     kind: Kind
     what: str
     now: str
     place: Span
     names: tuple[str, ...] = ()
-    """The recorded names that the change affects."""
+    """The recorded names of builds that the change affects."""
 
 
 @dataclass(frozen=True)
@@ -44,36 +44,36 @@ class Imported:
     changes: tuple[Change, ...] = ()
     findings: tuple[Finding, ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()
-    """Programs that fleet.yaml refers to: relative path and content of each."""
+    """Programs that fleet.yaml runs: relative path and content of each."""
 
 
 class Foreign(ConfigSection):
-    """Part of a file of another system, in which unknown keys are permitted."""
+    """Base class of parts of another system's file, in which unknown keys are permitted."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 @dataclass
 class ImportNotes:
-    """A file, and the changes and errors of its import."""
+    """A file to import, and the changes and errors so far."""
 
     document: Document
     text: str = ""
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
-    """Path of a file for a long command to its content."""
+    """Path of a file with a long command to the file's content."""
 
     def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
-        """Note a change of meaning."""
+        """Record a changed or lost setting."""
         self.changes.append(Change(kind, what, now, place))
 
     def wrong(self, place: Span, rule: str, message: str, hint: str = "") -> None:
-        """Note an error."""
+        """Record an error."""
         self.findings.append(Finding(rule, message, hint=hint, span=place))
 
     def read(self, annotation: type[T], expected: str) -> T:
-        """Return the file as a mapping or list of this type; an empty one if it has errors."""
+        """Parse the file as a mapping or list of this type; empty if it has errors."""
         value, kind = self.document.value, cast("type[T]", get_origin(annotation))
         if isinstance(value, kind):
             try:
@@ -86,7 +86,7 @@ class ImportNotes:
         return kind()
 
     def imported(self, written: YamlBlock) -> Imported:
-        """Return the import, with changes in the order of the file; no text if it has errors."""
+        """Return the import, with changes in the order of the file; no text after errors."""
         if self.findings:
             return Imported(self.document, findings=in_order(self.findings, self.document.name))
         unique = dict.fromkeys(self.changes)
@@ -96,7 +96,7 @@ class ImportNotes:
 
 
 def open_file(name: str, content: bytes, *, is_yaml: bool = True) -> ImportNotes:
-    """Return the notes for a file, with positions for YAML; errors of the file are noted."""
+    """Return the notes for a file, with positions if it is YAML; record syntax errors."""
     text = decoded(content, name, "is this the right file?")
     if isinstance(text, Finding):
         return ImportNotes(

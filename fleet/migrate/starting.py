@@ -1,4 +1,4 @@
-"""Write the initial files of a fleet: only the keys that a plan needs, each with a comment."""
+"""Write the first files of a fleet: only the keys that a plan needs, each with a comment."""
 
 import json
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ Cloud = Literal["sim", "local", "hcloud", "aws"]
 Size = Literal["small", "medium", "big"]
 
 PAID = frozenset({"hcloud", "aws"})
-"""Clouds that a recorded queue cannot use: they cost money, and no worker could register."""
+"""Clouds that `fleet init` does not combine with a recorded queue, because they cost money."""
 URLS = {"debusine": "https://debusine.example.org", "copr": "https://copr.example.org"}
 """Kind of queue to the URL of an example server."""
 
 
 @dataclass(frozen=True)
 class StarterChoices:
-    """The choices for a new fleet."""
+    """The user's choices for a new fleet."""
 
     fleet: str
     queue: Queue = "recorded"
@@ -54,19 +54,19 @@ def fleet_yaml(choice: StarterChoices) -> str:
 
 
 def files_beside(choice: StarterChoices) -> dict[str, str]:
-    """Return name to content of the files next to fleet.yaml."""
+    """Map the name of each file next to fleet.yaml to its content."""
     names = [".gitignore", ".gitlab-ci.yml", "README.md"]
     names += ["world.json"] if choice.queue == "recorded" else []
     return {name: _fill(name, choice) for name in names}
 
 
 def steps(choice: StarterChoices) -> list[str]:
-    """Return the steps before the first machine, in order: each is a command or an edit."""
+    """Return the steps to the first machine, in order: each is a command or an edit."""
     return _fill("steps", choice).splitlines()
 
 
 def _fill(template: str, choice: StarterChoices) -> str:
-    """Return the text of a template from the folder `templates`."""
+    """Fill a template of the folder `templates` with the choices."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

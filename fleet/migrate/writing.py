@@ -1,4 +1,4 @@
-"""Write an imported fleet.yaml with comments; move common parts of pools to templates."""
+"""Write an imported fleet.yaml with comments; extract common parts of pools as templates."""
 
 import json
 import re
@@ -19,21 +19,21 @@ _WIDTH = 110
 
 @dataclass
 class YamlBlock:
-    """A value that is written over several lines, with comments above and below."""
+    """A value that is written on several lines, with comments above and below."""
 
     value: Any
-    """A mapping, a list of blocks, or a scalar; all other values are on one line."""
+    """A mapping or list of blocks, or a scalar; any other value is on one line."""
     above: list[str] = field(default_factory=list)
     below: list[str] = field(default_factory=list)
 
 
 def present(entries: Mapping[str, object]) -> dict[str, Any]:
-    """Return the entries whose value is not None."""
+    """Return the entries that are not None."""
     return {key: value for key, value in entries.items() if value is not None}
 
 
 def to_text(document: YamlBlock) -> str:
-    """Return the text of a file, with a blank line above each section."""
+    """Return a file as text, with a blank line above each section."""
     lines = [*comments(document.above), *_write_lines(document, 0)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -60,7 +60,7 @@ def _write_lines(block: YamlBlock, indent: int) -> Iterator[str]:
 
 
 def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Yield comment lines that fit the width of a screen, from texts with any characters."""
+    """Wrap texts to comment lines; control characters are removed."""
     for text in texts:
         line = "#"
         for word in comment_text(text).split(" "):
@@ -72,7 +72,7 @@ def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:
 
 
 def comment_text(text: str) -> str:
-    """Return a text for a comment: on one line, without control characters."""
+    """Return a text for a comment, on one line and without control characters."""
     return _UNPRINTABLE.sub("?", re.sub(r"\s+", " ", text)).strip()
 
 
@@ -99,7 +99,7 @@ def scalar(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value on one line, as messages quote it."""
+    """Return a value on one line, as a message quotes it."""
     return comment_text(flow(value))
 
 
@@ -114,7 +114,7 @@ def size(mebibytes: int) -> str:
 
 
 def name_of(text: str, taken: Iterable[str] = ()) -> str:
-    """Return a valid name for fleet.yaml, similar to the text and not in `taken`."""
+    """Return a valid name for fleet.yaml that resembles the text and is not in `taken`."""
     slug = _slug(text)
     name = slug[:_NAME_LENGTH].strip("-")
     used, number = frozenset(taken), 1
@@ -126,7 +126,7 @@ def name_of(text: str, taken: Iterable[str] = ()) -> str:
 
 
 def renaming(text: str, name: str) -> str:
-    """Return the message about a new name, and whether the name was cut."""
+    """Return the message about a changed name; it mentions if the name was shortened."""
     cut = f", cut to {_NAME_LENGTH} characters" * (len(_slug(text)) > _NAME_LENGTH)
     return f"now called {name}{cut}"
 
@@ -139,19 +139,19 @@ def _slug(text: str) -> str:
 _MIN_SAVED = 150
 """Minimum characters that a template must save."""
 _MAX_GROUPS = 200
-"""Maximum groups of pools to compare at a time."""
+"""Maximum groups of pools that are compared at the same time."""
 _COMMENT = "#"
 _Part = tuple[str, str, str]
-"""A key, the key below it or "", and the value; or a comment."""
+"""A key, its inner key or "", and the value as text; or a comment."""
 _Parts = dict[_Part, Any]
 _Group = frozenset[int]
 T = TypeVar("T")
 
 
 def share(pools: Mapping[str, YamlBlock], base: str, *outer: str) -> dict[str, YamlBlock]:
-    """Move common parts of pools into templates; return the templates, the widest first.
+    """Extract common parts of pools as templates; return the templates, the widest first.
 
-    `base` is the name for a template of all pools; all templates extend the templates `outer`.
+    `base` is the name of a template for all pools; all templates extend the templates `outer`.
     """
     sharing = _Sharing(pools, {base, *outer})
     sharing.split(frozenset(range(len(pools))), base, [*outer])
@@ -159,7 +159,7 @@ def share(pools: Mapping[str, YamlBlock], base: str, *outer: str) -> dict[str, Y
 
 
 class _Sharing:
-    """Pools, each with the parts that are not in a template yet."""
+    """Pools, each with the parts that no template has yet."""
 
     def __init__(self, pools: Mapping[str, YamlBlock], taken: Collection[str]) -> None:
         self.templates: dict[str, YamlBlock] = {}
@@ -170,7 +170,7 @@ class _Sharing:
         self._words = [dict.fromkeys(filter(None, each)) for each in words]
 
     def split(self, members: _Group, name: str, outer: list[str]) -> None:
-        """Write the template of these pools, then the templates of groups among these pools."""
+        """Write the template of a group of pools, then recursively those of its subgroups."""
         common = _common_items([self._left[number] for number in sorted(members)])
         if _count_saved(common, members) >= _MIN_SAVED:
             shared = {part: self._left[min(members)][part] for part in common}
@@ -186,7 +186,7 @@ class _Sharing:
             self._blocks[number].value, self._blocks[number].below = own.value, own.below
 
     def _widest(self, members: _Group) -> _Group:
-        """Return the largest group whose template saves enough; else an empty group."""
+        """Return the largest group whose template saves enough text; empty if none does."""
         where: dict[_Part, list[int]] = {}
         for number in sorted(members):
             for part in self._left[number]:
@@ -202,7 +202,7 @@ class _Sharing:
         return frozenset()
 
     def _name(self, group: _Group) -> str:
-        """Return a name from the common words of the pools' names, or from the common keys."""
+        """Return a template's name from common words of the pools' names, or common keys."""
         words = _common_items([self._words[number] for number in sorted(group)])
         of_all = {*_common_items(self._words)}
         parts = _common_items([self._left[number] for number in sorted(group)])
@@ -215,7 +215,7 @@ class _Sharing:
 
 
 def _common_items(several: Sequence[Collection[T]]) -> list[T]:
-    """Return the common items in the order of the first collection; empty for one collection."""
+    """Return items that all collections have; empty for only one collection."""
     first, *others = several or [[]]
     return [each for each in first if others and all(each in other for other in others)]
 
@@ -232,7 +232,7 @@ def _parts(block: YamlBlock) -> Iterator[tuple[_Part, Any]]:
 
 
 def _join_parts(extends: list[str], parts: _Parts) -> YamlBlock:
-    """Return a block of these parts; the opposite of `_parts`."""
+    """Return a block of these parts; the inverse of `_parts`."""
     block = YamlBlock({"extends": extends} if extends else {})
     for (key, below, _), value in parts.items():
         if below:
