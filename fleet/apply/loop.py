@@ -83,6 +83,8 @@ def keep_running(
     """
     with signals.heard():
         try:
+            # The interrupt of an earlier signal may have been lost in a callback.
+            signals.end_if_asked()
             code = keep_applying(schedule, run, SystemClock(), signals, console.note)
         except KeyboardInterrupt:
             if signals.was_cut:

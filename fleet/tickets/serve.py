@@ -83,6 +83,13 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
     """Serve clients and run `apply` repeatedly until a signal arrives; return the exit code."""
     schedule = Schedule(read_seconds("--every", args.every))
     bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
+    with bell.heard():
+        return _serve(args, console, schedule, bell)
+
+
+def _serve(
+    args: argparse.Namespace, console: Console, schedule: Schedule, bell: WakeableTimer
+) -> int:
     config = load_config(args, console)
     queue, _ = find_desk(config.fleet, args.queue)
     refuse_throwaway_state(config.fleet, args.file)
@@ -131,7 +138,9 @@ def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None =
             server.pages = pages.read
             console.note(f"status pages at {server.url}/")
         console.note(f"listening at {server.url} for tickets of queue {queue}")
-        load_ahead(config.fleet)
+        # An interrupt during an import may be lost in a callback.
+        with bell.changing():
+            load_ahead(config.fleet)
         return keep_running(once, schedule, console, bell, background)
 
 

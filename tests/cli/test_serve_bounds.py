@@ -57,7 +57,11 @@ class Served:
 
     def end(self) -> str:
         self.process.terminate()
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        finally:
+            # Without it, the thread that reads its errors would keep pytest from ending.
+            self.process.kill()
         self._listener.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
