@@ -19,13 +19,13 @@ from fleet.words.images import describe_waiting
 
 
 def explain_any(case: Case, name: str) -> Matches:
-    """Return an explanation of each object with this name."""
+    """Return an explanation of each object of any kind that has this name."""
     found = tuple(each for explain in EXPLAINERS.values() for each in explain(case, name))
     return Matches(fleet=case.fleet.fleet, name=name, matches=found)
 
 
 def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
-    """Yield an explanation per request with this name, grouped by equal outcome."""
+    """Yield an explanation of each request with this name, grouped by equal outcome."""
     meant, replans = frozenset(case.named(name)), Replans(MOST_REPLANS)
     for signature, _, keys in by_outcome(case):
         first = None
@@ -139,7 +139,7 @@ EXPLAINERS: dict[str, Callable[[Case, str], Iterator[Explanation]]] = {
 
 
 def names_of_kind(case: Case, kind: str) -> list[str]:
-    """Return all known names of objects of a kind."""
+    """Return all known names of objects of a kind, such as `pool` or `image`."""
     fleet, plan = case.fleet, case.plan
     match kind:
         case "request":

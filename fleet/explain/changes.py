@@ -1,7 +1,7 @@
 """The effect of a change of fleet.yaml: the edited keys, and the differences between both plans.
 
 Both plans use the same observations, so every difference comes from the change. Actions are
-compared by kind, place and reason, because the names of new machines are generated. A renamed pool
+compared by kind, pool and reason, because the names of new machines are generated. A renamed pool
 is observed only under its new name, so the base is planned with that name (`rename_pools`).
 
 The steady-state cost counts busy machines, `min` and `spare`. It does not count other idle
@@ -46,7 +46,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 
 class ImageChange(Value):
-    """An image that must be built because of the change: no machine boots its current recipe."""
+    """An image that must be built, because the change adds the image or edits its recipe."""
 
     image: str
     change: Literal["added", "recipe changed"]
@@ -97,7 +97,7 @@ def _list_replacements(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replace
 
 
 Result = Literal["passed", "throttled", "refused"]
-"""The result of a guard."""
+"""The result of a guard for the planned actions."""
 
 
 class PoolValueChange(Value):
@@ -109,7 +109,7 @@ class PoolValueChange(Value):
 
 
 class PoolChange(Value):
-    """A pool that the change adds, removes or edits, even if its machines stay the same now."""
+    """A pool that the change adds, removes or edits, even if no machine changes in this run."""
 
     pool: str
     change: Literal["added", "removed", "changed"]
@@ -117,7 +117,7 @@ class PoolChange(Value):
 
 
 class ActionsChange(Value):
-    """Equal actions whose number differs between the plans without and with the change."""
+    """The number of equal actions, for a kind whose number differs between the two plans."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -136,7 +136,7 @@ class ActionsChange(Value):
 
 
 class OutdatedChange(Value):
-    """Machines of a pool that are outdated, and thus replaced, in only one of both plans."""
+    """Machines of a pool that only one of the plans counts as outdated and replaces."""
 
     pool: str
     outdated: bool = Field(description="Outdated with the change, else without.")
@@ -144,7 +144,7 @@ class OutdatedChange(Value):
 
 
 class RequestsChange(Value):
-    """Requests of one signature that gain or lose a worker because of the change."""
+    """Requests with equal requirements that gain or lose a worker because of the change."""
 
     served: bool = Field(description="Served only with the change, else only without.")
     queue: str
@@ -155,7 +155,7 @@ class RequestsChange(Value):
 
 
 class GuardChange(Value):
-    """A guard whose result changes because of the change."""
+    """A guard that has different results in the plans without and with the change."""
 
     guard: str
     pool: str | None = Field(None, description="Counted pool; None: the whole fleet.")
@@ -174,7 +174,7 @@ class Rest(Value):
 
 
 class Verdict(Value):
-    """The effect of a change in this run, in figures; None if a figure is unknown."""
+    """The effect of a change in this run, in figures; a figure is None if unknown."""
 
     create: int = Field(description="Additional created machines; negative: fewer.")
     drain: int = Field(description="Additional drains; negative: fewer.")
@@ -197,7 +197,7 @@ class Verdict(Value):
 
 
 class Changes(Value):
-    """The effect of a change of fleet.yaml on the plan for the current observations."""
+    """The differences that a change of fleet.yaml makes to the plan for the latest observation."""
 
     base: str = Field(description="SHA-256 of the compared fleet.yaml.")
     same_config: bool = Field(description="Both fleet.yaml are equal except for comments.")
@@ -235,18 +235,18 @@ class Changes(Value):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether machines, cost, requests and guards are equal without the change."""
+        """Return whether the change affects no machine, cost, request or guard in this run."""
         money = (self.cost_before, self.currency_before) != (self.cost_after, self.currency)
         machines = self.actions or self.outdated
         return not (money or machines or self.requests or self.guards or self.attention)
 
 
 Comparison = Changes | Unknown
-"""The effect of a change, or the reason why it is unknown."""
+"""The effect of a change, or the reason why the effect is unknown."""
 
 
 class ComparedPlan(Plan):
-    """The plan with reasons and costs; with `--base`, also the effect of the change."""
+    """A plan with reasons and costs and, with `--base`, the effect of the change."""
 
     change: Comparison | None = Field(
         None,
@@ -267,7 +267,7 @@ def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
 
 
 def rename_pools(base: Fleet, renames: Mapping[str, str]) -> Fleet:
-    """Return the fleet with renamed pools, whose machines are still found."""
+    """Return the fleet with pools renamed from old to new names, so that machines are found."""
     pools = {
         renames.get(name, name): pool.model_copy(update={"previously": name})
         if name in renames
@@ -285,7 +285,7 @@ HOURS_PER_MONTH = Decimal(730)
 
 
 def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
-    """Return the cost of the fleet in its steady state; None if a price is unknown."""
+    """Return the cost of a fleet in its steady state; None if a price is unknown."""
     hour = month = Decimal(0)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
@@ -298,7 +298,7 @@ def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
 
 
 def _hours(fleet: Fleet, verdict: PoolVerdict) -> Decimal:
-    """Return the billed hours per month of one machine of a pool."""
+    """Return the number of hours per month for which one machine of a pool is billed."""
     cap = billing_of(fleet, verdict.provider or "").month
     return HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
 
@@ -310,7 +310,7 @@ def find_verdict(
     head: tuple[Fleet, Plan],
     builds: MovedBuilds,
 ) -> Verdict:
-    """Return the figures of a change; `base`, `head`: (fleet, plan) before and after it."""
+    """Return the figures of a change. `base` and `head` are (fleet, plan) before and after it."""
     counts = Counter[str]()
     for each in change.actions:
         counts["withheld" if each.withheld else each.action] += each.after - each.before
@@ -347,7 +347,7 @@ def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
 _Cause = tuple[str, tuple[str | int, ...]]
-"""A reason, and the key of fleet.yaml that causes it."""
+"""A reason in words, and the path of the key of fleet.yaml that causes it."""
 
 
 def compare(
@@ -360,9 +360,9 @@ def compare(
 ) -> Changes:
     """Return the differences between the plans without (`base`) and with (`head`) a change.
 
-    `unseen` describes unread sources of the base (`find_unseen`). `config` has the edited keys
-    (`find_config_changes`). `renames` maps old to new pool names; both plans use the new names
-    (`rename_pools`).
+    `unseen` has a message per unread source of the base (`find_unseen`). `config` has the edited
+    keys (`find_config_changes`). `renames` maps old to new pool names; both plans use the new
+    names (`rename_pools`).
     """
     needed = frozenset(base.attention)
     return Changes(
@@ -431,7 +431,7 @@ def _format_value(value: object) -> str:
 
 
 class _Kind(NamedTuple):
-    """The properties by which actions count as equal."""
+    """The properties that are the same for actions that count as equal."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -483,7 +483,7 @@ def _group_by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
 
 
 def _find_unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
-    """Return the actions without a match in the other plan: other names first, else the last."""
+    """Return the surplus of the longer list, preferring actions on workers only it names."""
     names = {action.worker for action in fewer}
     others = [action for action in more if action.worker not in names]
     return others[len(fewer) - len(more) :]
@@ -520,7 +520,7 @@ def _outdated_machines(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
-    """Yield requests that gain or lose a worker; for equal requests, only the number counts."""
+    """Yield requests that gain or lose a worker; equal requests count as interchangeable."""
     before, after = _served_requests(base), _served_requests(head)
     known = {key for signature in base.signatures for key in signature.requests}
     unserved = {key: (each.because, each.path) for each in head.unserved for key in each.requests}

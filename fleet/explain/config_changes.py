@@ -26,7 +26,7 @@ _CLOSED_BY = {"[": "]", "{": "}"}
 
 
 class ConfigChange(Value):
-    """One key of fleet.yaml, or one entry of a list, that a change edits."""
+    """A key of fleet.yaml, or an entry of a list, that a change edits, as text."""
 
     path: tuple[str | int, ...]
     before: str = Field(description="Value before, as written in fleet.yaml; empty: absent.")
@@ -34,7 +34,7 @@ class ConfigChange(Value):
 
 
 class Edited(NamedTuple):
-    """An edited key or list entry, with its values before and after; None if absent."""
+    """An edited key or list entry with the values before and after; None if absent."""
 
     path: Path
     before: Any
@@ -43,14 +43,14 @@ class Edited(NamedTuple):
 
 @dataclass(frozen=True)
 class Edits:
-    """The differences between two versions of fleet.yaml."""
+    """The differences between two versions of fleet.yaml, `base` and `head`."""
 
     base: Fleet
     head: Fleet
 
     @cached_property
     def found(self) -> tuple[Edited, ...]:
-        """Return every edited key, in the order of the reference page."""
+        """Return every edited key, in the order of the reference page of fleet.yaml."""
         return tuple(differing((), self.base, self.head))
 
     @property
@@ -59,13 +59,13 @@ class Edits:
         return any(each.path[0] == "powerful" for each in self.found)
 
     def write(self, edited: Edited) -> tuple[str, str]:
-        """Return both values as written in fleet.yaml; long values are cut, absent ones empty."""
+        """Return both values in the notation of fleet.yaml: shortened if long, empty if absent."""
         before = write_value(self.base, edited.path, edited.before)
         return _shorten(before), _shorten(write_value(self.head, edited.path, edited.after))
 
 
 def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
-    """Return the edited keys, without keys of pools that `PoolChange` compares."""
+    """Return the edited keys, except keys of pools, which `PoolChange` compares."""
     return tuple(
         ConfigChange(path=edited.path, before=before, after=after)
         for edited in edits.found
@@ -75,7 +75,7 @@ def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml
-    """Yield each key that differs between two values; `path` is their common path."""
+    """Yield each key that differs between two values; `path` is the path of both values."""
     if before == after:
         return
     if isinstance(before, ConfigSection) and type(before) is type(after):
@@ -108,7 +108,7 @@ def _is_compared_in_pools(path: Path) -> bool:
 
 
 def _shorten(text: str) -> str:
-    """Shorten a long value: cut it after an entry and close its brackets."""
+    """Shorten a long value: cut it after an entry, and close the open brackets."""
     if len(text) <= _MAX_LENGTH:
         return text
     best, opened, quoted = "", "", False

@@ -1,7 +1,7 @@
 """The cost of waiting builds according to a plan, and their places without and with a change.
 
-The place of a build is the machine that the plan creates for it, or else the cheapest place that
-fits and finishes it in time. All places come from `fleet.explain.options`.
+The place of a build is the machine that the plan creates for it, or else the cheapest one that
+fits and finishes the build in time. All places come from `fleet.explain.options`.
 """
 
 from collections import Counter, defaultdict
@@ -31,27 +31,27 @@ from fleet.schema.model import Fleet
 from fleet.tagrules.names import names_of, package_of
 
 MOST_COMPARED = 200
-"""Maximum number of builds in a comparison; a report shows fewer."""
+"""Maximum number of builds in a comparison. A report shows fewer builds."""
 _MAX_PLACES = 20
-"""Maximum number of places per build; 400 pools would otherwise fill a megabyte."""
+"""Maximum number of places per build. The places of 400 pools would fill a megabyte."""
 
 
 class Placement(NamedTuple):
-    """The places of equal builds, and the cost of the builds there."""
+    """The places (pool, machine type, market) of equal builds, and the cost of the builds."""
 
     counts: Counter[Way | None]
     """Place to number of builds; key None counts builds that no place finishes in time."""
     cost: Decimal | None
-    """Total cost of the builds with a place; None if unknown."""
+    """Total cost of the builds that have a place; None if unknown."""
     fits: frozenset[tuple[Way, Decimal | None]]
     """(Place, cost of one build) for each place that finishes the builds in time."""
     is_planned: bool
     """True if the plan creates a machine for any of the builds."""
     seconds: int | None
-    """Duration of the longest build with a place; None if unknown."""
+    """Duration of the longest build that has a place; None if unknown."""
 
     def moves_to(self, other: "Placement") -> bool:
-        """Return whether builds run at another place or cost, not only earlier."""
+        """Return whether builds would run at another place or cost, not only earlier or later."""
         if (self.counts, self.cost) == (other.counts, other.cost):
             return False
         both_planned = self.is_planned and other.is_planned
@@ -64,19 +64,19 @@ class Placement(NamedTuple):
 
 
 class BuildCosts:
-    """Calculates the places and costs of builds according to one plan."""
+    """Calculator of the places and costs of builds according to one plan."""
 
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         self._finder = OptionFinder(fleet, world)
         self._planned = ways_of_requests(plan)
 
     def options_for(self, queue: str, request: Request) -> Options:
-        """Return the places of a build; places where the plan creates its machine are marked."""
+        """Return the places of a build; those where the plan creates its machine are marked."""
         options = self._finder.options_for(queue, request)
         return mark_chosen(options, self._planned.get(f"{queue}/{request.id}", ()))
 
     def placement_of(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Placement:
-        """Return the place of a build, or of a later equal build that requires the tags `also`."""
+        """Return the place of a build, or of a later build that requires also the tags `also`."""
         options = self._finder.options_for(queue, request, also=also)
         places = {way_to(each): each for each in options if not each.asks}
         planned = self._planned.get(f"{queue}/{request.id}", Counter())
@@ -100,7 +100,7 @@ class BuildCosts:
 
 
 def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
-    """Map each request to the machines that the plan creates for it; group members are summed."""
+    """Map each request to the number of new machines per place; a group of requests is summed."""
     found: defaultdict[str, Counter[Way]] = defaultdict(Counter)
     for action in plan.actions:
         if isinstance(action, Create):
@@ -116,7 +116,7 @@ def _default_place(options: Options) -> Way | None:
 
 
 class ComparedBuild(Value):
-    """Waiting builds with equal name, task and cost: their places without and with a change."""
+    """Waiting builds with equal name, task and cost, with their places before and after."""
 
     name: str = Field(description="Name that the allow-list matches; else the package or the id.")
     task: str = ""
@@ -130,14 +130,14 @@ class ComparedBuild(Value):
 
 
 class BuildsCost(Value):
-    """The total cost of builds at the places where they run."""
+    """The total cost of builds at the places where the builds run."""
 
     cost: Bill | None = Field(Decimal(0), description="Cost of placed builds; None: unknown.")
     unplaced: int = Field(0, description="Number of builds without a place in time.")
     seconds: int | None = later(0, "Duration of the longest placed build; None: unknown.")
 
     def plus(self, placement: Placement) -> "BuildsCost":
-        """Return the total cost after adding the builds of a placement."""
+        """Return the total cost with the builds of a placement added."""
         known = None not in (self.cost, placement.cost)
         cost = (self.cost or Decimal(0)) + (placement.cost or Decimal(0)) if known else None
         lengths = (self.seconds, placement.seconds)
@@ -157,15 +157,15 @@ class MovedBuilds(Value):
 
 
 class BuildComparison(NamedTuple):
-    """The waiting builds without and with a change."""
+    """The waiting builds, with their places and costs without and with a change."""
 
     moved: MovedBuilds
     builds: tuple[ComparedBuild, ...]
-    """Moved builds first, then the most expensive builds; at most `MOST_COMPARED`."""
+    """Moved builds first, then the most expensive builds; at most `MOST_COMPARED` entries."""
 
 
 class _BuildKey(NamedTuple):
-    """The properties by which a comparison merges builds."""
+    """The properties that are the same for builds that a comparison counts together."""
 
     is_still: bool
     queue: str
@@ -225,5 +225,5 @@ def _compare_build(
 
 
 def _is_timed(build: ComparedBuild) -> bool:
-    """Return whether the duration of a build is known for any place."""
+    """Return whether the duration of a build is known for at least one place."""
     return any(place.seconds is not None for place in (*build.before, *build.after))

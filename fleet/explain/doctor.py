@@ -13,14 +13,14 @@ from fleet.schema.units import write_duration
 from fleet.words.answers import describe_unservable
 
 ANY = "any"
-"""The architecture name for requests that require no architecture."""
+"""The architecture of requests that require no architecture."""
 _BUILD_ARCH = "worker:build-arch:"
 
 Summaries = Mapping[str, Summary]
 
 
 def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
-    """Yield a finding on each queue's demand, and on requests that no worker can ever run."""
+    """Yield a finding on the demand of each queue, and on requests that no worker can ever run."""
     estimates = {estimate.queue: estimate for estimate in case.plan.estimates}
     for queue, reading in sorted(case.world.queues.items()):
         about = f"queue {queue}, demand"
@@ -42,7 +42,7 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
 
 
 def find_waits(case: Case, summaries: Summaries) -> Iterator[QueueWait]:
-    """Yield waiting times and running work by queue and architecture, sorted by name."""
+    """Yield the waiting times and running work per queue and architecture, sorted by name."""
     for queue, reading in sorted(case.world.queues.items()):
         if isinstance(reading.demand, Unknown):
             continue
@@ -62,9 +62,9 @@ def find_waits(case: Case, summaries: Summaries) -> Iterator[QueueWait]:
 
 
 def find_steps(findings: Sequence[CheckResult], *, has_run: bool) -> Iterator[NextStep]:
-    """Yield the next steps: for failures, then for notices, then for unchecked findings.
+    """Yield the next steps: for failures first, then for notices, then for unchecked findings.
 
-    Findings with the same remedy, or that repeat another finding, share one step.
+    Findings share a step if their remedy is equal, or if a finding repeats another finding.
     """
     steps: dict[str, list[str]] = {}
     causes: dict[str, str] = {}
@@ -108,7 +108,7 @@ def _blocking_reasons(case: Case, signature: Signature) -> Iterator[str]:
 def _requests_without_workers(
     case: Case, queue: str, demand: Demand, summary: Summary
 ) -> Iterator[CheckResult]:
-    """Yield a finding per requested architecture without a connected worker and without a pool."""
+    """Yield a finding per required architecture that has neither a connected worker nor a pool."""
     offered = {tag for offer in case.decider.offers.values() for tag in offer.provides}
     for architecture, requests in sorted(_group_by_architecture(demand.requests).items()):
         tag = f"{_BUILD_ARCH}{architecture}"

@@ -1,8 +1,8 @@
 """Packages that would gain most from a powerful machine, and allow-list rules without builds.
 
 Both come from recorded observations. A build counts once, with the prices and durations of the
-last observation and the places of `OptionFinder.options_for`. A package is compared on the machine
-that saves most time per additional cost.
+last observation and the machines that `OptionFinder.options_for` returns. The gain of a package is
+that on the machine that saves most time per additional cost.
 """
 
 from collections import Counter, defaultdict
@@ -26,14 +26,14 @@ from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name
 
 UNUSED_AFTER = timedelta(days=90)
-"""An allow-list rule is reported if no build used it for this long."""
+"""An allow-list rule is reported if no build has matched it for this long."""
 _MIN_SPAN = timedelta(days=1)
-"""Minimum length of a history that can be scaled to a month."""
+"""Minimum length of a history whose figures can be scaled to a month."""
 _SHOWN = 20
 
 
 class Gain(Value):
-    """A package that no rule allows, and the effect of a powerful machine on its builds."""
+    """A package that no allow-list rule matches, and the effect of a powerful machine on it."""
 
     name: str = Field(description="Name of its builds, with `*` for the parts that differ.")
     task: str = ""
@@ -53,7 +53,7 @@ class Gain(Value):
 
     @property
     def gained(self) -> int:
-        """Return the average number of seconds that a build would gain."""
+        """Return the average number of seconds that a build would save."""
         return self.seconds_here - self.seconds_there
 
     @property
@@ -63,7 +63,7 @@ class Gain(Value):
 
 
 class UnusedRule(Value):
-    """A rule of the allow-list that no recorded build used."""
+    """A rule of the allow-list that no recorded build matched."""
 
     path: tuple[str | int, ...]
     place: str = ""
@@ -93,7 +93,7 @@ class Gains(Value):
 
 
 def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
-    """Return gains and unused rules; Unknown without worlds. `worlds` has the oldest first."""
+    """Return gains and unused rules; Unknown if no observation exists. The oldest is first."""
     seen = _MomentCounter()
     jobs = [
         job for job in KnownHistory().events(seen.watch(worlds)) if isinstance(job, PastRequest)
@@ -127,18 +127,18 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
 
 @dataclass
 class _MomentCounter:
-    """Counts the recorded observations, and collects the names of builds in them."""
+    """Counter of the recorded observations, and collector of the names of their builds."""
 
     first: Moment | None = None
     last: World | None = None
     moments: int = 0
     unread: int = 0
     _latest: dict[tuple[str, str], Moment] = field(default_factory=dict)
-    """(Name, task) to the time of the last observation that contains it."""
+    """(Name, task) of a build to the time of the last observation that contains the build."""
     _running: dict[str, Request] = field(default_factory=dict)
 
     def watch(self, worlds: Iterable[World]) -> Iterator[World]:
-        """Yield the worlds unchanged, and count each world and its names."""
+        """Yield the observations unchanged; count each observation and collect its build names."""
         for world in worlds:
             self.first = self.first or world.time
             self.last = world
@@ -148,7 +148,7 @@ class _MomentCounter:
             yield world
 
     def named(self, job: PastRequest) -> Iterator[tuple[str, Request]]:
-        """Yield the queue and the request of a recorded build if the build has a name."""
+        """Yield the queue and request of a recorded build if it has a name; otherwise nothing."""
         request = job.request
         if not names_of(request):
             request = self._running.get(job.key, request)
@@ -158,7 +158,7 @@ class _MomentCounter:
             yield job.queue, request
 
     def tasks(self, since: Moment) -> dict[str, frozenset[str]]:
-        """Map each name seen since this time to the tasks of its builds."""
+        """Map each build name seen since this time to the tasks of its builds."""
         return tasks_by_name(about for about, at in self._latest.items() if at >= since)
 
     def _see(self, world: World) -> None:
@@ -177,7 +177,7 @@ class _MomentCounter:
 
 @dataclass
 class _BuildSums:
-    """Sums over the builds of one package on one powerful machine type."""
+    """Sums of durations and costs over the builds of a package, on one powerful machine type."""
 
     builds: int = 0
     seconds_here: int = 0
@@ -189,11 +189,11 @@ class _BuildSums:
 
 
 _PackageKey = tuple[str, str, object]
-"""Queue, task, and parts of the name that identify the package."""
+"""Queue, task, and the parts of a build name that identify the package."""
 
 
 class _GainSearch:
-    """Sums durations and costs of builds at the current place and at places that a rule opens."""
+    """Collector of the durations and costs of builds on current and on powerful machines."""
 
     def __init__(self, fleet: Fleet, world: World, span: timedelta) -> None:
         self._fleet = fleet
@@ -208,7 +208,7 @@ class _GainSearch:
         self.not_known = 0
 
     def add(self, queue: str, request: Request) -> None:
-        """Add a build to the sums if no rule allows it."""
+        """Add a build to the sums unless an allow-list rule already matches it."""
         if self._rules.rules_for(request) or self._given & set(request.required):
             self.allowed += 1
             return
@@ -236,7 +236,7 @@ class _GainSearch:
         sums.rules[name] = there.rule
 
     def gains(self) -> Iterator[Gain]:
-        """Yield each package that gains time, with the machine that saves most time per cost."""
+        """Yield each package that gains time, on the machine that saves most time per cost."""
         for (queue, task, _), places in self._found.items():
             found = [self._gain(queue, task, *each) for each in places.items()]
             gaining = [each for each in found if each.gained > 0]
@@ -267,7 +267,7 @@ class _GainSearch:
 
 
 def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
-    """Return the sort key: gains without additional cost first, then most time per cost."""
+    """Return a sort key: gains without additional cost first, then by most time per cost."""
     per_money = float("inf") if gain.gain_per_money is None else gain.gain_per_money
     return (-per_money, -gain.gained * gain.builds, gain.name, gain.task, gain.pool)
 
@@ -275,7 +275,7 @@ def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
 def _find_unused_rules(
     fleet: Fleet, tasks: Mapping[str, Collection[str]], today: date
 ) -> Iterator[UnusedRule]:
-    """Yield the valid rules that match none of these names."""
+    """Yield the valid rules that match no name in `tasks` (name to the tasks of its builds)."""
     if not tasks:
         return  # no recorded build has a name
     for index, names in AllowList(fleet, today).count_names(tasks).items():

@@ -1,4 +1,4 @@
-"""Check whether a GitLab project protects the variables of fleet from merge requests."""
+"""Check if a GitLab project protects the variables of fleet from merge requests."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
 
 
 def unchecked_gitlab(said: str) -> CheckResult:
-    """Return the finding that GitLab was not queried; `said` is the reason."""
+    """Return a finding that GitLab was not queried; `said` is the reason."""
     return CheckResult(about=f"{_ABOUT}variables", result="unchecked", said=said)
 
 
@@ -48,7 +48,7 @@ def _variables(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
 
 
 def _declared_variables(fleet: Fleet) -> dict[str, str]:
-    """Map each environment variable that fleet.yaml names to the path of its key."""
+    """Map each environment variable that fleet.yaml names to the path of the key that names it."""
     found: dict[str, str] = {}
     for path, secret in secrets_in(fleet):
         match secret:

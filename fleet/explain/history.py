@@ -17,16 +17,16 @@ from fleet.schema.model import Fleet
 
 DAYS = 7
 FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
-"""Slot lengths of plots and of the tables below them; the second is a multiple of the first."""
+"""Slot lengths of plots and of the tables below the plots. COARSE is a multiple of FINE."""
 YOUNG = timedelta(hours=12)
-"""A shorter history has shorter slots; otherwise its plots would have only a few steps."""
+"""A history shorter than this gets shorter slots, so that its plots have enough steps."""
 YOUNG_FINE, YOUNG_COARSE = timedelta(minutes=5), timedelta(minutes=30)
 HOLDS = 3
-"""Maximum validity of a sample, in multiples of `cadence`; then the runs have stopped."""
+"""Maximum validity of a sample in multiples of `cadence`. Runs have stopped after that."""
 
 
 def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
-    """Return the figures of each pool and of the fleet before the plan's actions."""
+    """Return the figures of each pool and of the fleet before the actions of the plan."""
     unsure = {*plan.unread, *(each.queue for each in plan.estimates)}
     waiting: Counter[str] = Counter()
     for signature in plan.signatures:
@@ -74,11 +74,11 @@ def _sum(figures: Sequence[int | None]) -> int | None:
 
 
 STATES = ("busy", "idle", "starting", "other")
-"""The machine states in past figures."""
+"""The machine states that past figures count."""
 
 
 class Slot(NamedTuple):
-    """Figures of one time slot: averages of known values, and the maximum of waiting requests.
+    """Figures of a time slot: averages of known values, and the maximum of waiting requests.
 
     None if a figure is unknown in the whole slot.
     """
@@ -90,11 +90,11 @@ class Slot(NamedTuple):
     other: float | None
     waiting: int | None
     rate: float | None
-    """Cost per hour, in the currency of fleet.yaml."""
+    """Average cost per hour, in the currency of fleet.yaml."""
 
 
 class SlotGrid(NamedTuple):
-    """Slots of equal length that cover a time span, and the maximum validity of a sample."""
+    """Time slots of equal length, and the maximum validity of a sample."""
 
     start: datetime
     length: timedelta
@@ -108,7 +108,7 @@ class SlotGrid(NamedTuple):
 
 
 def span_of(fleet: Fleet, begin: datetime, now: datetime, *, length: timedelta) -> SlotGrid:
-    """Return the slots from `begin` to `now`; each starts at a multiple of its length."""
+    """Return the slots from `begin` to `now`; each slot starts at a multiple of `length`."""
     start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
     return SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
@@ -121,7 +121,7 @@ def fold(samples: Sequence[tuple[datetime, MomentFigures]], span: SlotGrid) -> t
 
 
 class _SlotPart(NamedTuple):
-    """The part of a slot in which one sample is valid."""
+    """The part of a time slot in which a sample is valid."""
 
     slot: int
     seconds: float
@@ -181,7 +181,7 @@ class Trend:
     step: timedelta
     """Length of a coarse slot."""
     now: MomentFigures
-    """The figures in this plan."""
+    """The figures at the time of the plan."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class FleetHistory:
 
 
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetHistory:
-    """Return the last `DAYS` days up to a plan; `samples` are sorted by time."""
+    """Return the last `DAYS` days before a plan; `samples` are sorted by time."""
     begin = plan.time - timedelta(days=DAYS)
     if samples:
         begin = max(begin, samples[0].at)
@@ -221,7 +221,7 @@ _ABSENT = MomentFigures(None, None, None, None, None, None)
 
 
 def _merge_slots(fine: Sequence[Slot], length: timedelta) -> Iterator[Slot]:
-    """Yield the coarse slots: averages, and the maximum of waiting requests."""
+    """Yield coarse slots of `length`: averages of fine slots, and maxima of waiting requests."""
     for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % length):
         slots = list(group)
         means = [_mean([getattr(slot, name) for slot in slots]) for name in _MEANS]

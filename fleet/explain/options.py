@@ -32,11 +32,11 @@ from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Vocabulary
 
 Options = tuple[PlaceFacts, ...]
-"""The places of a build: places that fit now, then places that an allow-list rule would open."""
+"""The places of a build: first those that fit now, then those that need an allow-list rule."""
 
 
 class OptionFinder:
-    """Finds the places of builds; equal builds share the calculation."""
+    """Finder of the places of builds. Equal builds share the calculation."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet = fleet
@@ -51,7 +51,7 @@ class OptionFinder:
     def options_for(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Options:
         """Return the places of a build, sorted by pool name, then in fleet.yaml order.
 
-        With `also`, return the places of an equal later build to which rules add these tags.
+        With `also`, return the places of a later build for which rules add these tags.
         """
         told = context = self._contexts.get(queue, NOTHING)
         if tags := [tag for tag in also if self._is_rule_tag(tag)]:
@@ -82,7 +82,7 @@ class OptionFinder:
     def _places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected
     ) -> Options:
-        """Return the places that an additional allow-list rule would open for a build."""
+        """Return the places that a build could use only with an additional allow-list rule."""
         names = names_of(request)
         if not names or expected[0] is None:
             return ()
@@ -143,7 +143,7 @@ class OptionFinder:
             )
 
     def _add_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
-        """Return the request as if allow-list rules had added these tags."""
+        """Return a copy of the request to which allow-list rules have added these tags."""
         given = set(tags)
         asked = {tag: by for tag, by in request.asked.items() if tag not in given}
         provided = request.provided
@@ -153,7 +153,7 @@ class OptionFinder:
         return request.altered(required=required, asked=asked, provided=provided)
 
     def _is_rule_tag(self, tag: str) -> bool:
-        """Return whether allow-list rules may request a tag."""
+        """Return whether an allow-list rule may require a tag for a build."""
         allowed, _ = self._vocabulary.asked_by(tag)
         return allowed is None or "rules" in allowed
 
@@ -177,22 +177,22 @@ def cheapest(options: Options) -> PlaceFacts | None:
 
 
 def is_possible(place: PlaceFacts) -> bool:
-    """Return whether a place fits without another rule and finishes in time."""
+    """Return whether a place needs no additional rule and finishes the build in time."""
     return not place.asks and not place.is_late
 
 
 def way_to(place: PlaceFacts) -> Way:
-    """Return the pool, type and market of a place."""
+    """Return the pool, machine type and market of a place."""
     return Way(place.pool, place.type, place.market)
 
 
 def way_of(create: Create) -> Way:
-    """Return the pool, type and market of a machine that a plan creates."""
+    """Return the pool, machine type and market of a machine that a plan creates."""
     return Way(create.pool, create.inputs.type, market_of(create.inputs))
 
 
 def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
-    """Mark the places where a plan creates a machine."""
+    """Return the places, with a mark on those where a plan creates a machine."""
     if not ways:
         return options
     return tuple(
@@ -210,7 +210,7 @@ def rule_for(request: Request, tags: Iterable[str]) -> PowerfulRule:
 
 
 def request_of(worker: Worker) -> Request | None:
-    """Return the request that a worker runs; None if it is unknown."""
+    """Return the request that a worker runs; None if the worker runs no known request."""
     work = worker.work
     if work is None or not worker.running:
         return None

@@ -44,7 +44,7 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
 def _explain_fewer(
     fleet: Fleet, world: World, plan: Plan, verdict: PoolVerdict, pool: Pool
 ) -> ExplainedReason:
-    """Explain why one machine fewer is too few: lost requests, `min`, or a machine to keep."""
+    """Explain why one machine fewer is too few: waiting requests, `min`, or a machine to keep."""
     name, fewer = verdict.pool, verdict.machines_after - 1
     workers = ("pools", name, "workers")
     least = size_of(pool).min
@@ -75,7 +75,7 @@ def _explain_fewer(
 def _explain_more(
     fleet: Fleet, plan: Plan, verdict: PoolVerdict, pool: Pool, blind: Sequence[str]
 ) -> Iterator[ExplainedReason]:
-    """Yield the limits on an additional machine, or the reason why it would be idle."""
+    """Yield the limits that prevent an additional machine, or why the machine would be idle."""
     name, more = verdict.pool, verdict.machines_after + 1
     stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
     for unserved in plan.unserved:

@@ -1,4 +1,4 @@
-"""The cost of running builds that the allow-list lets use powerful machines, and alternatives.
+"""The cost of builds that run on powerful machines because of the allow-list, and alternatives.
 
 A running build counts if its request required a tag that a rule of `powerful` adds. A cost is None
 if the end of the build or a price is unknown.
@@ -27,15 +27,15 @@ class PowerfulBuild(NamedTuple):
     package: str | None
     since: datetime | None
     ends: datetime | None
-    """The expected end; None if unknown."""
+    """The expected end of the build; None if unknown."""
     cost: Decimal | None
-    """The cost so far; None if unknown."""
+    """The cost of the build so far; None if unknown."""
     expected: Decimal | None
-    """The expected total cost; None if unknown."""
+    """The expected total cost of the build; None if unknown."""
     elsewhere: PlaceFacts | None
     """The cheapest new machine that could run the build without the tags of the allow-list.
 
-    None if no other pool finishes it in time, or its duration is unknown.
+    None if no other pool finishes the build in time, or if its duration is unknown.
     """
 
 
@@ -86,7 +86,7 @@ def _build(
 
 
 class _PlaceSearch:
-    """Finds the places of builds as if the allow-list were empty."""
+    """Finder of the machines that builds could use if the allow-list were empty."""
 
     def __init__(self, fleet: Fleet, world: World, given: set[str]) -> None:
         self.fleet = fleet

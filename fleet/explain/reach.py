@@ -32,7 +32,7 @@ _EXAMPLES = 5
 
 
 class RuleReach(Value):
-    """The recorded builds that an added or changed allow-list rule matches."""
+    """The recorded builds that an added or changed allow-list rule matches, and their cost."""
 
     path: tuple[str | int, ...]
     before: str = Field("", description="The replaced pattern; empty: a new rule.")
@@ -86,7 +86,7 @@ def find_reach(
 ) -> tuple[RuleReach, ...]:
     """Return the matches of each added or changed rule, in the order of fleet.yaml.
 
-    `worlds` has the oldest observation first, and the observation of both plans last.
+    `worlds` has the oldest observation first. The last observation is that of both plans.
     """
     edited = [each for each in edits.found if each.path[0] == "powerful" and each.path[1:]]
     rules = [(each.path, each.after) for each in edited if each.after is not None]
@@ -98,7 +98,7 @@ def find_reach(
 
 
 def _take_replaced(rule: PowerfulRule, gone: list[PowerfulRule]) -> PowerfulRule | None:
-    """Return the removed rule that a new rule replaces, or None; remove it from `gone`."""
+    """Remove from `gone` and return the rule that a new rule replaces; None without one."""
     for about in (
         lambda each: (each.match, each.task),
         lambda each: each.match,
@@ -181,7 +181,7 @@ class _Cost(NamedTuple):
 
     total: Decimal | None = None
     before: Decimal | None = None
-    """Cost of the same builds without the change."""
+    """Cost of the same builds without the change of fleet.yaml."""
     month: Decimal | None = None
     not_known: str = ""
 
@@ -199,7 +199,7 @@ def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
 
 
 def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
-    """Yield each build of these observations once, in its latest state."""
+    """Yield each build of these observations once, with its latest state."""
     found: dict[tuple[str, str], _Build] = {}
     first: set[tuple[str, str]] = set()
     for number, world in enumerate(worlds):
@@ -224,7 +224,7 @@ def _read_work(world: World) -> Iterator[tuple[str, tuple[str, ...], Request]]:
 
 
 def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:
-    """Return whether a rule certainly matches more than another rule and all of its matches."""
+    """Return whether a rule certainly matches all matches of the rule `before`, and more."""
     if rule.task not in (None, before.task):
         return False
     if rule.match == before.match:
@@ -240,7 +240,7 @@ def _owner(request: Request) -> str:
 
 
 def _count_by_package(builds: Iterable[_Build]) -> dict[str, int]:
-    """Return the number of builds per package, highest first; chroots are merged."""
+    """Return the number of builds per package, highest first; chroots are summed."""
     found: defaultdict[object, list[_Build]] = defaultdict(list)
     for build in builds:
         found[package_key(build.names[0])].append(build)
@@ -253,13 +253,13 @@ def _count_by_package(builds: Iterable[_Build]) -> dict[str, int]:
 
 
 def package_key(name: str) -> tuple[str, ...]:
-    """Return the owner, project and package of a name, without the chroot."""
+    """Return the owner, project and package of a build name, without the chroot."""
     *project, _, package = without_directory(name).split("/")
     return (*project, package)
 
 
 def common_name(names: set[str]) -> str:
-    """Return a common name for builds of one package, with `*` for differing parts."""
+    """Return a common name for builds of one package, with `*` for the differing parts."""
     owner, projects, *rest = map(set, zip(*(name.split("/") for name in names), strict=True))
     project = min(projects) if len(projects) == 1 else f"{min(projects).partition(':')[0]}:*"
     parts = [min(part) if len(part) == 1 else "*" for part in rest]

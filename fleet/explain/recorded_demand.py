@@ -30,7 +30,7 @@ from fleet.planner.transitions import SHARED
 from fleet.planner.units import is_busy
 
 HORIZON = timedelta(days=3)
-"""Time after which a job is yielded even if its end is unknown."""
+"""Time after which a job is yielded even if its end is still unknown."""
 _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 
@@ -39,30 +39,30 @@ class PastRequest:
     """A past request, and the duration of its work."""
 
     key: str
-    """Queue and id, as `queue/id`."""
+    """Queue and id of the request, as `queue/id`."""
     queue: str
     request: Request
     at: datetime
-    """Observed time of arrival."""
+    """Observed time of the arrival in the queue."""
     since: datetime | None = None
-    """Start of the wait if before the history; None if the wait started with the arrival."""
+    """Start of the wait if it began before the history; None if it began with the arrival."""
     seconds: int | None = None
-    """Duration in seconds; None if unknown."""
+    """Duration of the work in seconds; None if unknown."""
     least: int = 0
-    """Minimum duration in seconds if the end was not observed."""
+    """Minimum duration in seconds, if the end of the work was not observed."""
     pool: str = ""
     type: str = ""
-    """Type of the machine that ran the job; empty if unknown."""
+    """Type of the machine that ran the request; empty if unknown."""
     started: datetime | None = None
     worker: str = ""
-    """Name of the worker that ran the job."""
+    """Name of the worker that ran the request."""
     withdrawn: datetime | None = None
     """Time when the request disappeared without having run on a worker."""
     is_done: bool = field(default=False, repr=False)
 
 
 class Facts(NamedTuple):
-    """Observed facts that fleet does not control, valid from a time on."""
+    """Observed facts that fleet does not control, valid from a point in time."""
 
     at: datetime
     world: World
@@ -79,7 +79,7 @@ class BootDuration(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A provider was out of stock or a quota was reached; `is_over` if available again."""
+    """A refusal because of stock or quota; `is_over` if creations succeed again."""
 
     at: datetime
     pool: str
@@ -100,7 +100,7 @@ Event = PastRequest | Facts | BootDuration | Refused | Lost
 
 
 class KnownHistory:
-    """Collects the events of a history while observations are read."""
+    """Collector of the events of a history while the observations are read."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, Event]] = []
@@ -118,18 +118,18 @@ class KnownHistory:
         self._spot: set[str] = set()
         self._busy_spot: set[str] = set()
         self.unseen = 0
-        """Number of requests that workers finished and that no observation contains."""
+        """Number of requests that workers finished but that no observation contains."""
         self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
 
     def events(self, worlds: Iterable[World]) -> Iterator[Event]:
-        """Yield events in order of time; the first event has the `Facts` of the first world."""
+        """Yield events in order of time, starting with the `Facts` of the first observation."""
         for world in worlds:
             self.see(world)
             yield from self.ready(world.time)
         yield from self.rest()
 
     def see(self, world: World) -> None:
-        """Read the next observation."""
+        """Read the next observation and add its events to the buffer."""
         self._see_facts(world)
         self._see_attempts(world)
         machines = {machine.name: machine for _, machine in world.machines()}
@@ -142,7 +142,7 @@ class KnownHistory:
 
     @property
     def kept(self) -> int:
-        """Return the number of buffered events."""
+        """Return the number of events in the buffer."""
         return len(self._heap)
 
     def ready(self, now: datetime) -> Iterator[Event]:
@@ -151,7 +151,7 @@ class KnownHistory:
             yield heappop(self._heap)[2]
 
     def rest(self) -> Iterator[Event]:
-        """Yield the remaining events after the last observation."""
+        """Yield the remaining buffered events, after the last observation was read."""
         for job in self._alive.values():
             if job.started is not None and self.latest is not None and job.seconds is None:
                 job.least = _seconds(job.started, self.latest)
@@ -228,7 +228,7 @@ class KnownHistory:
     def _see_spot(
         self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
     ) -> None:
-        """Add the lifetime of spot machines, and the number that disappeared while busy."""
+        """Add an event with the lifetime of spot machines and the number lost while busy."""
         # While a provider is unreadable, no machine counts as deleted.
         has_unknown = any(isinstance(each, Unknown) for each in world.providers.values())
         if self.latest is not None and not has_unknown:
@@ -293,14 +293,14 @@ class KnownHistory:
         self._uses = {n: w.uses for n, w in workers.items() if w.uses is not None}
 
     def _running_key(self, world: World, queue: str, running: str) -> str:
-        """Return the key of a worker's request; without a queue name, search all queues."""
+        """Return `queue/id` of a worker's request; if `queue` is empty, search all queues."""
         if queue:
             return f"{queue}/{running}"
         keys = [f"{name}/{running}" for name in sorted(world.queues)]
         return next((key for key in keys if key in self._alive), keys[0] if keys else running)
 
     def _arrival(self, world: World, said: datetime | None) -> datetime:
-        """Return the arrival time of an object that the previous observation did not contain."""
+        """Return the arrival time of a request that the previous observation did not contain."""
         if self.latest is None:
             return world.time
         return min(max(said or world.time, self.latest), world.time)
@@ -349,7 +349,7 @@ class KnownHistory:
         del self._alive[job.key]
 
     def _new_runs(self, world: World) -> Counter[tuple[str, str, str, int]]:
-        """Count the new runs in queue histories by task, package, machine and seconds."""
+        """Count the new runs in queue histories by (task, package, machine, seconds)."""
         found: Counter[tuple[str, str, str, int]] = Counter()
         known: dict[tuple[str, str, str], tuple[int, ...]] = {}
         for each in (run for _, demand in world.demands() for run in demand.runs):
@@ -368,7 +368,7 @@ _PASSING = {"time", "delete_seconds", "queues"}
 
 
 def _has_changed(facts: World, before: World) -> bool:
-    """Return whether facts that decisions depend on differ."""
+    """Return whether facts that affect decisions differ between two observations."""
     if facts.queues.keys() != before.queues.keys():
         return True
     if any(facts.queues[name] != before.queues[name] for name in facts.queues):
@@ -390,7 +390,7 @@ _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
 def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
-    """Yield each registered worker with its queue; the queue is empty at a provider."""
+    """Yield (queue, worker) for each listed worker; the queue is empty if a provider lists it."""
     for queue, reading in sorted(world.queues.items()):
         if isinstance(reading.workers, tuple):
             yield from ((queue, worker) for worker in reading.workers)

@@ -13,11 +13,11 @@ from fleet.model.facts import Request, Work, World
 
 _Likeness = tuple[str, tuple[str, ...], tuple[str, ...], int, str | None, str | None, int | None]
 _Hidden = dict[_Likeness, list[tuple[str, Request]]]
-"""Key of a group to its unreported requests, oldest first."""
+"""Key of a group of equal requests to its unreported requests, oldest first."""
 
 
 class Groups:
-    """The waiting requests in the groups of each queue."""
+    """The waiting requests in the groups of each queue, with an identity for each request."""
 
     def __init__(self, alive: Collection[str]) -> None:
         """Start empty; `alive` is a live view of the keys of waiting and running requests."""
@@ -29,7 +29,7 @@ class Groups:
         self._before: datetime | None = None
 
     def key_of_running(self, named: str, work: Work | None) -> str:
-        """Return the key of a running request; `named` is `queue/id`."""
+        """Return the key of a running request; `named` is its `queue/id`."""
         if self._is_unknown(named) and work is not None:
             for hidden in self._hidden[named.partition("/")[0]].values():
                 if hidden and _is_work_of(hidden[0][1], work):
@@ -60,7 +60,7 @@ class Groups:
         self._before = world.time
 
     def forget(self) -> None:
-        """Forget the names of requests that no longer exist."""
+        """Forget the ids of requests that no longer wait or run."""
         self._keys = {named: key for named, key in self._keys.items() if key in self._alive}
 
     def _is_unknown(self, named: str) -> bool:
@@ -75,7 +75,7 @@ class Groups:
     def _create_request(
         self, world: World, queue: str, oldest: Request, nth: int
     ) -> tuple[str, Request]:
-        """Return the nth request after the oldest one, waiting since after the previous world."""
+        """Return an unreported request of a group: number `nth` after the oldest request."""
         since = oldest.pending_since
         if since is not None:
             if self._before is not None:
@@ -88,7 +88,7 @@ class Groups:
 
 
 def _likeness(each: Request) -> _Likeness:
-    """Return the key of a request's group, from fields that its members share."""
+    """Return the key of a request's group: the fields that all requests of a group share."""
     about = (each.task, each.required, each.provided, each.priority)
     return (*about, each.requester, each.owner, each.deadline_seconds)
 

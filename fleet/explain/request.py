@@ -1,4 +1,4 @@
-"""Explain why a request waits, when it may start, and which edits would get it served."""
+"""Explain why a request waits, when it may start, and which edits make fleet serve it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,9 +49,9 @@ ENDED = "no change found within the search limit; the queue is large"
 _UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
 """Reasons that an image has no published version."""
 MOST_REPLANS = 100
-"""Maximum number of plans for all groups together, used in service order."""
+"""Maximum number of plans for the searches of all groups. Groups are searched in service order."""
 FEWEST_PLANS = 1
-"""Minimum number of plans per group while plans are left; most edits need one plan."""
+"""Minimum number of plans per group while the limit permits. Most edits need one plan."""
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
@@ -62,11 +62,11 @@ class Case(PlannedRun):
     """The explained run, with values that several explanations use."""
 
     def assumed_start(self, key: str) -> datetime | None:
-        """Return the start by assumed durations; None unless only durations are unknown."""
+        """Return a start by assumed durations; None unless only durations are unknown."""
         return self.assumed.start_of(key) if key in self.forecast.untimed else None
 
     def named(self, name: str) -> list[str]:
-        """Return the request with this id, or else the requests of this package."""
+        """Return the request with this id, or else all requests of the package with this name."""
         keys = [key for signature in self.plan.signatures for key in signature.requests]
         for is_meant in _IDS:
             if meant := [key for key in keys if is_meant(key, name)]:
@@ -75,35 +75,35 @@ class Case(PlannedRun):
 
     @cached_property
     def options(self) -> OptionFinder:
-        """Return the finder of places where requests could run."""
+        """Return the object that finds the machines that could run a request."""
         return OptionFinder(self.fleet, self.world)
 
     @cached_property
     def created(self) -> dict[str, Way]:
-        """Map each worker that the plan creates to its machine's pool, type and market."""
+        """Map each worker that the plan creates to the pool, type and market of its machine."""
         return {
             each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
         }
 
     @cached_property
     def inventory(self) -> dict[str, PoolInventory]:
-        """Return the machines of each pool, and the reasons why machines are unknown."""
+        """Map each pool to its machines, and to the reasons why machines are unknown."""
         return take_inventory(self.fleet, self.world)
 
     @cached_property
     def seen(self) -> frozenset[str]:
-        """Return the workers that a provider or a queue lists, not only a stack."""
+        """Return the workers that a provider or queue lists, not those that only a stack has."""
         unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
         return frozenset(each.worker for each in self.plan.workers) - unseen
 
     def worker_of(self, signature: Signature, key: str) -> str | None:
-        """Return the next worker of a request; None without a worker or machine."""
+        """Return the existing worker assigned to a request; None if there is no such worker."""
         worker = signature.by_worker.get(key)
         return None if worker in self._uncreated_workers else worker
 
     @cached_property
     def _uncreated_workers(self) -> frozenset[str]:
-        """Return the workers without a machine whose creation an apply started."""
+        """Return the workers whose creation `fleet apply` has started but that have no machine."""
         return frozenset(
             unit.name
             for pool in self.inventory.values()
@@ -118,7 +118,7 @@ class Case(PlannedRun):
 
     @cached_property
     def classes(self) -> dict[Class, Counter[str]]:
-        """Map each class of equal workers to the number of workers per state."""
+        """Map each class of interchangeable workers to the number of workers per state."""
         states = {each.worker: each.state for each in self.plan.workers}
         found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
         for worker in self.forecast.standing.values():
@@ -126,7 +126,7 @@ class Case(PlannedRun):
         return found
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
-        """Return the weakest enforcer of a claim about these tags; None for a recording."""
+        """Return the weakest enforcer of a claim about these tags; None for a recorded queue."""
         if isinstance(self.fleet.queues.get(queue), WorldQueue):
             # A recording assigns no work, so it does not enforce tags.
             return None
@@ -158,7 +158,7 @@ _IDS: tuple[Callable[[str, str], bool], ...] = (
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Explain one request; the search for edits uses plans of `replans`."""
+    """Explain one request. The search for helpful edits uses the plans left in `replans`."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
@@ -206,7 +206,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
 
 
 def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
-    """Return the explanation in one line."""
+    """Return the explanation of a request in one line."""
     worker = case.worker_of(signature, key)
     if worker is not None:
         may = "exists" if worker in case.seen else "may exist (not listed now)"
@@ -257,7 +257,7 @@ def _request_facts(
 
 
 def expectation(case: Case, key: str, start: datetime | None) -> str:
-    """Return a sentence with the expected start of a request."""
+    """Return a sentence with the expected start of a request, or why the start is unknown."""
     assumed = case.assumed_start(key) if start is None else None
     moment = start or assumed
     if moment is None:
@@ -275,7 +275,7 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
 
 
 def _workers_that_fit(case: Case, signature: Signature) -> str:
-    """Return the number of workers that fit a request but do not serve it, by state."""
+    """Return a phrase that counts the workers that fit a request but do not serve it, by state."""
     asked = asked_by(case.fleet, signature)
     states: Counter[str] = Counter()
     for (queues, offer, _), found in case.classes.items():
@@ -287,7 +287,7 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 
 def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return the expected start of a request in this or a later run; None if unknown."""
+    """Return the earliest expected start of a request, also after a wait; None if unknown."""
     starts = [case.forecast.start_of(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
@@ -299,7 +299,7 @@ def _has_edits(suggestion: Suggestion) -> bool:
 
 
 def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Add a note to a suggestion if a worker may be free before the awaited run."""
+    """Add a note to a suggestion if a worker may be free before the run that it waits for."""
     wait = suggestion.wait
     if wait is None or start is None or wait.until is None or not wait.runs:
         return suggestion
@@ -310,7 +310,7 @@ def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Sugg
 
 
 def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: Replans) -> str:
-    """Return the next step of a served request, with a warning if the next run drops it."""
+    """Return the next step for a served request, or a warning that the next run drops it."""
     following = replans.run_after(case)
     if following is not None and not is_served(following.plan, key):
         waits = following.unserved[key].because if key in following.unserved else ""
@@ -326,7 +326,7 @@ def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: 
 
 
 def _missing_entries(case: Case, signature: Signature, key: str) -> Iterator[str]:
-    """Yield a step for each missing look-up entry that makes a request's tags unknown."""
+    """Yield a step per missing look-up entry because of which a request's tags are unknown."""
     found = case.find(key)
     for path in find_missing_entries(case.fleet, signature, *found) if found else ():
         yield f"set {yaml_key(path)}: {path[2]} is unknown without it"
@@ -379,7 +379,7 @@ def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> boo
 def reasons_of(
     case: Case, signature: Signature, key: str, unserved: Unserved | None
 ) -> Iterator[ExplainedReason]:
-    """Yield all reasons for a request: denied tags, unknown facts, and one per pool."""
+    """Yield all reasons for the state of a request: denied tags, unknown facts, and each pool."""
     for refused in signature.refused:
         who = f"owner of tag {refused.tag}: `asked_by`"
         if refused.is_unknown:
@@ -397,7 +397,7 @@ def reasons_of(
 
 
 def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
-    """Yield a reason per tag with `otherwise`: when the request may run without the tag."""
+    """Yield, per tag with `otherwise`, when the request may run without the tag."""
     found = case.find(key)
     since = found[0].pending_since if found else None
     if found is None or since is None:
@@ -413,7 +413,7 @@ def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[E
 
 
 def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
-    """Return the unknown facts that stop fitting pools from creating machines."""
+    """Return the unknown facts because of which suitable pools create no machines."""
     pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
     found = (
         because
@@ -483,7 +483,7 @@ def _enforcer_of(case: Case, signature: Signature, decision: Decision) -> Enforc
 
 
 def _format_fixers(case: Case, decisions: Iterable[Decision]) -> Iterator[str]:
-    """Yield, per mismatch, the person who can make a pool fit and the key to edit."""
+    """Yield, per mismatch, the person who can make a pool fit, and the key to edit."""
     vocabulary = Vocabulary(case.fleet)
     tags_of = {each.code: each.figures.tags for each in decisions}
     name = next(each.subject[0] for each in decisions)
@@ -503,7 +503,7 @@ def _format_fixers(case: Case, decisions: Iterable[Decision]) -> Iterator[str]:
 
 
 def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, ...]:
-    """Return the places for a request: places that fit, then places that a rule would open."""
+    """Return the machines that could run a request: first those that need no additional rule."""
     found = case.find(key)
     if found is None:
         return ()
@@ -515,7 +515,7 @@ def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, .
 def explain_every(
     fleet: Fleet, world: World, plan: Plan, *, most: int = MOST_REPLANS
 ) -> Everything:
-    """Explain every waiting request, in service order.
+    """Explain every waiting request, in the order in which requests are served.
 
     The searches for edits use at most `most` plans.
     """
@@ -543,12 +543,12 @@ def explain_every(
 
 
 def _share(left: int, searches: int) -> int:
-    """Return the number of plans for the next search; 0 if no plan is left."""
+    """Return the number of plans for the next of `searches` searches, of `left` plans."""
     return min(left, max(FEWEST_PLANS, left // searches))
 
 
 def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
-    """Yield (signature, outcome, requests); served requests of a signature come first."""
+    """Yield (signature, outcome, requests) per group of requests with equal tags and outcome."""
     for signature in case.plan.signatures:
         verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
         for verdict in sorted(dict.fromkeys(verdicts.values()), key=_rank):
@@ -556,7 +556,7 @@ def by_outcome(case: Case) -> Iterator[tuple[Signature, str, list[str]]]:
 
 
 def each_request(everything: Everything) -> EachRequest:
-    """Return the explanations as one list, without groups."""
+    """Return the explanations of all groups as one list."""
     answers = (answer for group in everything.groups for answer in group.requests)
     return EachRequest(fleet=everything.fleet, requests=tuple(answers))
 
@@ -586,7 +586,7 @@ def _explain_group(
 
 
 def without_search(answer: Explanation) -> Explanation:
-    """Return the explanation; without a search, add the command that searches."""
+    """Return the explanation; if its search was cut off, with the command that searches."""
     if ENDED not in answer.next_steps:
         return answer
     steps = [step for step in answer.next_steps if step != ENDED]
@@ -595,7 +595,7 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Explain a request like `first`, which has the same signature and outcome."""
+    """Explain a request like the request of `first`, which has the same tags and outcome."""
     start = case.forecast.start_of(key)
     return first.altered(
         name=key,

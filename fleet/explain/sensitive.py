@@ -1,7 +1,7 @@
 """Find the edits of fleet.yaml that the approver of a change has to see.
 
-A table states which edits of a key loosen a restriction. Machines are counted in the plan without
-the change, builds in the recorded observations.
+A table states the edits of a key that loosen a restriction. Machines are counted in the plan
+without the change, builds in the recorded observations.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ Kind = Literal[
     "access-widened",
     "image-pinned",
 ]
-"""Kinds of sensitive edits, the most serious kind first; edits are listed in this order."""
+"""Kinds of sensitive edits, in the order of a list of edits: the most serious kind is first."""
 _ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -65,7 +65,7 @@ class Looser(NamedTuple):
     when: Literal["higher", "lower", "gone", "set", "any"]
     """`higher`: raised, or the limit removed. `gone`: removed. `any`: every edit."""
     value: object = None
-    """With `set`, the value that loosens a restriction; None for any value."""
+    """The new value that loosens the restriction if `when` is `set`; None for any value."""
 
 
 _ANY = "*"
@@ -90,7 +90,7 @@ GUARDS: dict[tuple[str, ...], Looser] = {
     ("boot_failures", "fall_back"): Looser("guard-loosened", "set", "previous-image"),
     ("demand_max_age",): _HIGHER,
 }
-"""Key of `guards` to the edits that loosen the guard."""
+"""Path of a key of `guards` to the edits that loosen the guard."""
 
 BUDGET: dict[str, Looser] = {
     **dict.fromkeys(("per_hour", "per_day", "per_month"), _RAISED),
@@ -103,7 +103,7 @@ LIMITS: dict[tuple[str, ...], Looser] = {
     ("total",): _RAISED,
     **{("per", each): _RAISED for each in ("submitter", "owner", "scope", "team", "sandbox")},
 }
-"""Key of `limits` to the edits that loosen the limit."""
+"""Path of a key of `limits` to the edits that loosen the limit."""
 
 ADDRESSES: tuple[tuple[str, ...], ...] = (
     ("queues", _ANY, "url"),
@@ -177,7 +177,7 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
 
 
 def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
-    """Yield the edit if the table has its key, or the list or map of its key."""
+    """Yield the edit if it is sensitive by the entry of its key, or of a section with the key."""
     path, before, after = edited
     for length in range(len(path), 0, -1):
         looser = _TABLE.get(_pattern(path[:length]))
@@ -213,7 +213,7 @@ def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401
 
 
 def _section_keys(path: Path) -> Iterator[tuple[str, Looser]]:
-    """Yield (key, sensitive edits) for each key of the table directly below a path."""
+    """Yield the last key and the sensitive edits for each table entry directly below a path."""
     for pattern, looser in _TABLE.items():
         if pattern[:-1] == _pattern(path):
             yield pattern[-1], looser
@@ -225,7 +225,7 @@ def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> Sens
 
 
 def _loosened_tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the restrictions that a tag loses, from all entries of `tags` that match the tag."""
+    """Yield the restrictions that a tag loses; all entries of `tags` that match it count."""
     base, head = Vocabulary(edits.base), Vocabulary(edits.head)
     pools = tuple(
         pool.pool
@@ -293,7 +293,7 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
 
 
 def _rule(edits: Edits, reach: RuleReach) -> Edited:
-    """Return the edit of a changed rule: the replaced rule and the new rule."""
+    """Return the edit of a changed rule, from the replaced rule to the new rule."""
     rules = [each for each in edits.found if each.path[0] == "powerful"]
     about = (reach.before, reach.task_before)
     old = next(
@@ -306,7 +306,7 @@ def _rule(edits: Edits, reach: RuleReach) -> Edited:
 
 
 def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the pools with (possible) machines that the change removes or drains."""
+    """Yield the pools that the change removes or drains and that have or may have machines."""
     for verdict in base.pools:
         path: Path = ("pools", verdict.pool)
         before, after = (fleet.pools.get(verdict.pool) for fleet in (edits.base, edits.head))

@@ -1,4 +1,4 @@
-"""The sources of a request's tags, and the enforcement of each tag of a fleet."""
+"""Explain the source of each tag of a request, and the enforcement of each tag of a fleet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ WORDS: dict[Enforcer, str] = {
 
 
 class EnforcedClaim(Value):
-    """The component that enforces one claim about a tag at one queue."""
+    """The enforcer of one claim about a tag at one queue, such as its exclusivity."""
 
     claim: Claim
     queue: str
@@ -54,7 +54,7 @@ class EnforcedClaim(Value):
 
 
 class ListedTag(Value):
-    """A tag that fleet.yaml declares, provides or requests."""
+    """A tag that fleet.yaml declares, provides or requires."""
 
     tag: str
     kind: str
@@ -66,7 +66,7 @@ class ListedTag(Value):
 
 
 class TagList(Value):
-    """The result of `fleet tags list`."""
+    """The output of `fleet tags list`."""
 
     fleet: str
     tags: tuple[ListedTag, ...]
@@ -90,7 +90,7 @@ def enforcement_facts(
     tags: Iterable[str],
     queues: Collection[str],
 ) -> Iterator[str]:
-    """Yield a sentence for each exclusivity, limit and minimum of these tags at these queues."""
+    """Yield a sentence per exclusivity, limit and minimum of these tags at these queues."""
     wanted = {tag_name(tag) for tag in tags}
     for each in claims:
         plain = each.claim == "tag" and each.by != "capacity"
@@ -103,7 +103,7 @@ def enforcement_facts(
 def enforcer_of_limit(
     claims: Iterable[Enforcement], path: Path, queues: Collection[str]
 ) -> Enforcer | None:
-    """Return the enforcer of a limit: "scheduler", "capacity" or "report"; None if unknown."""
+    """Return the enforcer of the limit at a path: "scheduler", "capacity", "report" or None."""
     if path[:1] == ("queues",) and path[2:]:
         return "scheduler"  # fleet itself assigns tickets
     if path[:1] != ("tags",):
@@ -135,7 +135,7 @@ def _claim(each: Enforcement) -> EnforcedClaim:
 
 @dataclass(frozen=True)
 class Subject:
-    """The explained object: a name, or a request that waits in a queue."""
+    """The object to explain: a name, or a request that waits in a queue."""
 
     name: str
     request: Request
@@ -145,7 +145,7 @@ class Subject:
 
 
 class ExplainedTag(Value):
-    """One tag, whether it counts, and every rule that adds or forbids it."""
+    """A tag, if it counts for the request, and every rule that adds or forbids the tag."""
 
     tag: str
     verdict: Literal["counts", "refused", "not-stored"]
@@ -153,7 +153,7 @@ class ExplainedTag(Value):
 
 
 class TagsExplanation(Value):
-    """The result of `fleet tags explain`."""
+    """The output of `fleet tags explain`."""
 
     name: str
     headline: str
@@ -165,7 +165,7 @@ class TagsExplanation(Value):
 
 
 def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request | None:
-    """Return a request with this name of four parts; None if the name has other parts.
+    """Return a request with this name of four parts; None if the name has more or fewer parts.
 
     The default task is the one that builds the package. The request is from Debusine if the first
     part is a scope of a Debusine queue, or if only Debusine queues have names. Otherwise it is
@@ -190,7 +190,7 @@ def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request
 
 
 def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
-    """Return the queues that have rules and may receive a request with this name."""
+    """Return the queues that have tag rules and may receive a request with this name."""
     return tuple(
         name
         for name, queue in sorted(fleet.queues.items())
@@ -215,7 +215,7 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
 def explain_tags(
     fleet: Fleet, world: World, subject: Subject, asking: TagRequirements
 ) -> TagsExplanation:
-    """Explain each tag of a request by its source, and each pool by its fit."""
+    """Explain the source of each tag of a request, and which pools can run the request."""
     verdicts = tuple(judge_rules(fleet, world))
 
     def acts(path: Path) -> str:

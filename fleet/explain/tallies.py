@@ -1,4 +1,4 @@
-"""The counts and costs that one run adds to its month, in addition to the ledger."""
+"""The counts and costs of a run that are added to the sums of the month, next to the ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -26,17 +26,17 @@ _MAX_NAME_LENGTH = 200
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the number of a wait's bucket; each bucket is 10% longer than the previous one."""
+    """Return the number of the histogram bucket of a wait; buckets grow by 10%."""
     return int(log(max(0.0, seconds) + 1) / _STEP)
 
 
 def most_of(bucket: int) -> int:
-    """Return the longest wait in a bucket, in seconds."""
+    """Return the longest wait in a histogram bucket, in seconds."""
     return int(exp((bucket + 1) * _STEP) - 1)
 
 
 def _figure_name(path: Iterable[str | int]) -> str:
-    """Return a key of fleet.yaml with dots, which names a figure."""
+    """Return the path of a key of fleet.yaml joined with dots, such as "pools.arm.workers.max"."""
     return ".".join(map(str, path))
 
 
@@ -100,9 +100,9 @@ def tallies_of(
 
 
 def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, datetime]:
-    """Map waiting requests to the start of their wait; requests of an unread queue are kept.
+    """Map each waiting request to the start of its wait. Requests of unread queues are kept.
 
-    If there are too many, only the longest waits are kept.
+    Only the longest waits are kept if there are too many.
     """
     running = dict(_running(world))
     found: dict[str, datetime] = {}
@@ -125,7 +125,7 @@ def _running(world: World) -> Iterator[tuple[str, Worker]]:
 
 
 def _binding_keys(plan: Plan) -> set[str]:
-    """Return the keys of fleet.yaml whose limits make requests wait or are exceeded."""
+    """Return the keys of fleet.yaml whose limits are exceeded or make requests wait."""
     paths = {path for each in plan.unserved for path in each.paths}
     paths |= {each.path for each in plan.budgets if each.exceeded and not each.coming}
     paths |= {e.path for e in plan.limits if e.waiting and e.in_use + e.given >= e.limit}
@@ -147,7 +147,7 @@ def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
 def _peaks(
     fleet: Fleet, world: World, plan: Plan, given: set[str]
 ) -> Iterator[tuple[TallyKind, str]]:
-    """Yield ("powerful", package) per build with a known peak; also "needless" if it is low."""
+    """Yield ("powerful", package) per build of known memory peak; also "needless" if it is low."""
     types = {each.worker: (each.pool, each.type) for each in plan.workers}
     for queue, reading in world.queues.items():
         peaks = {(h.task, h.package): h for h in _history(reading)}
@@ -174,7 +174,7 @@ def _history(reading: object) -> tuple[TaskHistory, ...]:
 
 
 def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:
-    """Yield the cost of new machines, and the lower bound if it has the same machines.
+    """Yield the cost of new machines, and the lower bound if it is about the same machines.
 
     If a guard withholds machines, the bound includes them and the cost does not.
     """

@@ -23,7 +23,7 @@ class Trouble(Value):
 
 
 def find_troubles(plan: Plan) -> Iterator[Trouble]:
-    """Yield each freeze and held machine, then each closed pool and its failed creations."""
+    """Yield each freeze and held machine, then each pool that creates no machines or fails to."""
     frozen = [order.what for order in plan.orders if isinstance(order, Freeze)]
     for order in plan.orders:
         match order:

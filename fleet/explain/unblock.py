@@ -1,4 +1,4 @@
-"""Suggest edits of fleet.yaml, or waits, that get a waiting request served.
+"""Suggest edits of fleet.yaml, or waits, after which a waiting request is served.
 
 A suggestion removes a constraint that the plan reports: `moves` raises each limit by its
 shortfall. Edits that only permit are ranked before edits that claim a property of machines (a
@@ -65,11 +65,11 @@ ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 rule, have the request require a tag, declare a provided tag, permit a tag to all users, remove a
 key."""
 MOST_VALUES = 3
-"""Maximum values suggested per look-up key; below `MOST_SHOWN`, to leave others a turn."""
+"""Maximum values suggested per look-up key. Below `MOST_SHOWN`, so that other edits are shown."""
 FEW_PLANS = 2
-"""Up to this number of plans, edits are checked first, because the forecast knows the wait."""
+"""With at most this many plans left, edits are checked before waits, which need fewer plans."""
 MAX_MOMENTS = 3
-"""Maximum number of expiry times of constraints that are checked by a plan."""
+"""Maximum number of times at which a constraint expires that are checked by a plan."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 MOST_RUNS = 12
 MOST_EDITS = 4
@@ -79,14 +79,14 @@ _Key = frozenset[tuple[Path, str]]
 
 @dataclass(frozen=True)
 class Remedy:
-    """A suggestion, and the edits that it contains."""
+    """A suggestion to the user, and the edits of fleet.yaml that it consists of."""
 
     suggestion: Suggestion
     edits: tuple[Edit, ...] = ()
 
 
 def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, ...]:
-    """Return the suggestions for a waiting request, smallest first; a wait has no edits.
+    """Return the suggestions for a waiting request: waits first, then edits, smallest first.
 
     Only suggestions with the fewest edits are returned, at most `replans.most_shown`.
     """
@@ -140,15 +140,15 @@ def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
 
 @dataclass
 class _Frontier:
-    """Sets of edits to try, with the fewest edits first."""
+    """Priority queue of sets of edits to try; the set with the fewest edits is first."""
 
     is_few: bool
-    """Few plans are left, so sets of edits that only permit are tried first."""
+    """True if few plans are left. Sets of edits that only permit are then tried first."""
     heap: list[tuple[bool, int, int, int, tuple[Edit, ...]]] = field(default_factory=list)
     seen: set[_Key] = field(default_factory=set)
 
     def add(self, edits: tuple[Edit, ...]) -> None:
-        """Add a set of edits unless it was added before."""
+        """Add a set of edits unless the set was added before."""
         name = _edits_key(edits)
         if name not in self.seen:
             self.seen.add(name)
@@ -159,14 +159,14 @@ class _Frontier:
 
 @dataclass
 class _EditSearch:
-    """The search for the fewest edits that serve one request."""
+    """Best-first search for the fewest edits after which a request is served."""
 
     fleet: Fleet
     world: World
     key: str
     replans: Replans
     patient: bool = False
-    """A machine withheld by a throttle counts as success, because a later run creates it."""
+    """True: a machine withheld by a throttle suffices, because a later run creates it."""
 
     def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
         """Return the smallest sets of edits that serve the request, each checked by a plan.
@@ -202,7 +202,7 @@ class _EditSearch:
         return found
 
     def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
-        """Add every set of edits that extends these edits by another move."""
+        """Add every set of edits that consists of these edits and one additional move."""
         after = PlannedRun(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
@@ -211,7 +211,7 @@ class _EditSearch:
                 frontier.add(each)
 
     def _minimize(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], bool]:
-        """Drop needless edits and steps; return whether enough plans were left to try each."""
+        """Drop needless edits and steps; return False if plans ran out before all were tried."""
         is_proven = True
         for edit in edits if len(edits) > 1 else ():
             fewer = tuple(each for each in edits if each.path != edit.path)
@@ -229,14 +229,14 @@ class _EditSearch:
         return edits, is_proven
 
     def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
-        """Return the requests that `plan` serves and that would wait with these edits."""
+        """Return the requests that `plan` serves but that would wait with these edits."""
         after = self._plan(edits)
         keys = (key for signature in plan.signatures for key in served_by(signature))
         still = {key for s in after.signatures for key in served_by(s)} if after else set()
         return tuple(key for key in keys if after is not None and key not in still)
 
     def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, AwaitedEvent | None]:
-        """Return whether edits get the request served, and the wait if a later run serves it."""
+        """Return whether edits serve the request, and the wait if only a later run serves it."""
         plan = self._plan(edits)
         if plan is None or is_served(plan, self.key):
             return plan is not None, None
@@ -251,11 +251,11 @@ class _EditSearch:
         return self.replans.plan(*after, of=self._plan_key(edits))
 
     def _plan_key(self, edits: tuple[Edit, ...]) -> tuple[str, _Key]:
-        """Return the cache key of the plan with these edits, and the request if it is edited."""
+        """Return the key under which the plan with these edits is cached."""
         return self.key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
 
     def _serves(self, edits: tuple[Edit, ...]) -> bool | None:
-        """Return whether edits serve the request; None if no plan is left."""
+        """Return whether edits make fleet serve the request; None if no plan is left."""
         plan = self._plan(edits)
         return None if plan is None else self._is_reached(plan)
 
@@ -266,7 +266,7 @@ class _EditSearch:
 def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
     """Return the union of edits and a move; if both raise a figure, the amounts are added.
 
-    Empty if both set the same key and it is not a figure.
+    Empty if both set the same key and its value is not a figure.
     """
     found = {edit.path: edit for edit in edits}
     for edit in move:
@@ -281,12 +281,12 @@ def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, 
 
 
 def _edits_key(edits: tuple[Edit, ...]) -> _Key:
-    """Return a key of a set of edits that does not depend on their order."""
+    """Return a hashable key of a set of edits, independent of the order of the edits."""
     return frozenset((edit.path, repr(edit.new)) for edit in edits)
 
 
 def _user_edit_count(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return the count of edits (two tags in one list count twice), and of edited keys."""
+    """Return the number of edits (two tags in one list count twice), and of edited keys."""
     return _count(edits), len(edits)
 
 
@@ -342,7 +342,7 @@ def _format_harms(harms: tuple[str, ...]) -> str:
 
 
 def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
-    """Yield sets of edits that each remove a constraint that blocks a request in the plan.
+    """Yield sets of edits that each remove one constraint because of which a request waits.
 
     `few`: the number of plans left, if small. Limits are then raised until they serve all requests
     of the same rank, at one additional place, since the smallest set is tried first.
@@ -365,7 +365,7 @@ def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tupl
 
 
 def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
-    """Yield sets of edits: the raises that each place needs, then one edit per other key."""
+    """Yield sets of edits: per machine option the limits to raise, then one per other key."""
     fleet, plan = run.fleet, run.plan
     unserved = run.unserved.get(key)
     if unserved is None:
@@ -393,7 +393,7 @@ def _keep_machines(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
-    """Yield the keys that block a request, except limits."""
+    """Yield the paths of keys because of which a request waits, except limits."""
     paths = [each.path for each in unserved.blocked if each.code != "limit"]
     paths += [] if unserved.blocked else [unserved.path]
     pools = {each.pool for each in unserved.blocked}
@@ -403,7 +403,7 @@ def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
 
 
 def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
-    """Yield edits that loosen a blocking key."""
+    """Yield edits that loosen a key because of which a request waits."""
     for figure in figures_at(fleet, path):
         if figure[-1] == "of_last":
             continue  # a larger `of_last` counts more boots but permits no boot
@@ -423,7 +423,7 @@ _CREATE = ("guards", "throttle", "create")
 
 
 def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
-    """Return the missing amount of a guard's figure; 1 if the guard reports no amount."""
+    """Return the amount by which a guard's figure must rise; 1 if the guard reports none."""
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
     needed = [old + 1]
@@ -445,7 +445,7 @@ def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
 
 
 def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]:
-    """Yield edits that add an approval, or raise or renew an existing approval."""
+    """Yield edits that add an approval of a guard, or raise or renew an existing approval."""
     today, pool = world.time.date(), guard.pool
     for number, approval in enumerate(fleet.approvals):
         if approval.guard == guard.guard and pool in (None, approval.pool):
@@ -466,7 +466,7 @@ def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]
 
 
 def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
-    """Yield edits that renew expired allow-list rules for a build."""
+    """Yield edits that renew the expired allow-list rules that match a build."""
     today = world.time.date()
     over = [n for n, rule in enumerate(fleet.powerful) if rule.expires and rule.expires < today]
     names = names_of(request)
@@ -500,7 +500,7 @@ def find_missing_entries(
 def _lookup_edits(
     run: PlannedRun, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
 ) -> Iterator[Edit]:
-    """Yield values for missing look-up keys that result in a tag that some pool provides."""
+    """Yield values for missing look-up keys that add a tag that some pool provides."""
     provided = {
         tag
         for name, pool in (run.fleet.pools if missing else {}).items()
@@ -538,7 +538,7 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 def _fitting_edits(
     run: PlannedRun, signature: Signature, ruled: Request | None
 ) -> Iterator[tuple[Edit, ...]]:
-    """Yield sets of edits that make a pool fit, the pools with fewest edits first.
+    """Yield sets of edits that make a pool fit; the pool that needs fewest edits is first.
 
     `ruled`: the request to which allow-list rules may still add tags; None if stored.
     """
@@ -554,7 +554,7 @@ def _fitting_edits(
 
 
 def _is_refused(fleet: Fleet, edits: Iterable[Edit]) -> bool:
-    """Return whether `fleet validate` would refuse these claims about provided tags."""
+    """Return whether `fleet validate` would refuse the tags that these edits declare."""
     claims = [e for e in edits if e.rank == CLAIM and e.path[0] in ("pools", "images")]
     if not claims:
         return False
@@ -578,7 +578,7 @@ def _errors(fleet: Fleet) -> set[tuple[str, Path]]:
 def _fix_mismatches(
     run: PlannedRun, signature: Signature, name: str, ruled: Request | None
 ) -> Iterator[list[tuple[Edit, ...]]]:
-    """Yield, per mismatch of a pool, the alternative sets of edits that fix it."""
+    """Yield, per mismatch between pool and request, the alternative sets of edits that fix it."""
     fleet, pool = run.fleet, run.fleet.pools[name]
     unfit = run.decider.find_unfit(asked_by(fleet, signature), name)
     tags_of = {each.code: each.figures.tags for each in unfit}
@@ -615,7 +615,7 @@ def _fix_mismatches(
 def _open_tags(
     fleet: Fleet, exclusive: tuple[str, ...], on_demand: tuple[str, ...]
 ) -> Iterator[Edit]:
-    """Yield the edits that let any request use workers with these tags."""
+    """Yield the edits after which any request may use workers with these tags."""
     vocabulary = Vocabulary(fleet)
     for tags, flag, holds in (
         (exclusive, "exclusive", vocabulary.is_exclusive),
@@ -627,7 +627,7 @@ def _open_tags(
 
 
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
-    """Yield the allow-list rule that adds these tags to builds of this name."""
+    """Yield the edit that adds an allow-list rule with these tags for builds of this name."""
     for name in names_of(request)[:1]:
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
         new = rule_for(request, tags)
@@ -635,7 +635,7 @@ def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Ed
 
 
 def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
-    """Return the edit that adds provided tags to a pool, or to its image if only that may."""
+    """Return the edit that adds tags to the pool's `provides`, or to its image's if required."""
     pool = fleet.pools[name]
     vocabulary = Vocabulary(fleet)
     sources = [vocabulary.provided_by(tag)[0] for tag in tags]
@@ -649,7 +649,7 @@ def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:
 
 
 def describe(fleet: Fleet, edit: Edit) -> str:
-    """Return an edit as a phrase with its figures."""
+    """Return an edit as a phrase with the old and new value."""
     if edit.text:
         return edit.text
     old = write_value(fleet, edit.path, value_at(fleet, edit.path))
@@ -663,7 +663,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
 
 
 def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
-    """Return a wait as a phrase."""
+    """Return a wait as a phrase, such as "wait for the next run, about 12:00 UTC"."""
     when = write_time(wait.until) if wait.until else ""
     if wait.runs:
         runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
@@ -681,7 +681,7 @@ def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
 
 
 def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
-    """Yield waits, each checked by a plan; a wait for runs is yielded alone."""
+    """Yield waits after which a plan serves the request; a wait for runs excludes others."""
     if _is_eased_by_runs(run, key):
         wait = wait_for_runs(run, key, replans)
         if wait is not None:
@@ -698,12 +698,12 @@ def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedE
 
 
 def is_throttled(plan: Plan, key: str) -> bool:
-    """Return whether only a throttle withholds a request's machine, which a later run creates."""
+    """Return whether only a throttle withholds the request's machine until a later run."""
     return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
 
 
 def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
-    """Return whether the next runs may serve a request.
+    """Return whether one of the next runs may serve a request without any edit.
 
     Until then, machines boot or are deleted, or their creation is retried.
     """
@@ -720,7 +720,7 @@ def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
 
 
 def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait until the first run that serves a request, if all new machines boot."""
+    """Return the wait for the first run that serves a request, if all machines boot; or None."""
     while run.number < MOST_RUNS:
         if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
             return None
@@ -735,7 +735,7 @@ def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent |
 
 
 def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait for workers that the forecast expects to end their work; None without."""
+    """Return the wait for workers whose work ends before the request's start; None without."""
     found = run.forecast
     if key in found.untimed:
         found = run.assumed
@@ -750,7 +750,7 @@ def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | N
 
 
 def _all_exist(run: PlannedRun, workers: Iterable[str]) -> bool:
-    """Return whether the workers exist now and are busy or idle."""
+    """Return whether all these workers exist now and are busy or idle."""
     states = {each.worker: each.state for each in run.plan.workers}
     return all(states.get(name) in ("busy", "idle") for name in workers)
 
@@ -840,7 +840,7 @@ def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]
 
 
 def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | None:
-    """Return the world after a wait; None if no plan is left."""
+    """Return the expected world after a wait; None if no plan is left."""
     later: PlannedRun | None = run
     for _ in range(wait.runs):
         later = replans.run_after(later) if later else None
@@ -854,7 +854,7 @@ def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | No
 def _run_after_wait(
     run: PlannedRun, key: str, wait: AwaitedEvent, replans: Replans
 ) -> PlannedRun | None:
-    """Return the run after a wait if it serves the request; None otherwise."""
+    """Return the run after a wait if that run serves the request; None otherwise."""
     if (seen := awaited(run, wait, replans)) is None:
         return None
     plan = replans.plan(run.fleet, seen, of=("wait", wait))

@@ -24,11 +24,11 @@ class AwaitedEvent(Value):
     """The runs, workers or time that a request waits for."""
 
     runs: int = 0
-    """Number of future runs of `fleet apply` if each run's new machines boot."""
+    """Number of future runs of `fleet apply`, if the new machines of each run boot."""
     workers: tuple[str, ...] = ()
     """Busy workers whose work has to end first."""
     until: Moment | None = None
-    """The expected time; None if the end of the work is unknown."""
+    """The expected time of the event; None if the end of the work is unknown."""
     start: Moment | None = None
     """The expected start of the request after the wait; None if unknown."""
     assumed: Moment | None = None
@@ -47,7 +47,7 @@ class KeyChange(Value):
 
 
 class Suggestion(Value):
-    """Edits of fleet.yaml, a wait, or both, that get a request served."""
+    """Edits of fleet.yaml, a wait, or both, after which a request is served."""
 
     sentence: str
     changes: tuple[KeyChange, ...] = ()
@@ -57,11 +57,11 @@ class Suggestion(Value):
     harms: tuple[str, ...] = ()
     """Requests that are served now but would wait after the change."""
     lifts_limit: bool = False
-    """True for a last choice, which raises a limit or budget that the team set itself."""
+    """True for a last resort: the edit raises a limit or budget that the team set itself."""
 
 
 class Explanation(Value):
-    """The result of `fleet explain`."""
+    """The output of `fleet explain` about one object."""
 
     kind: Literal["request", "pool", "worker", "image", "rule", "tag"]
     name: str
@@ -76,17 +76,17 @@ class Explanation(Value):
     never: bool = False
     """True if no worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()
-    """Suggestions that get the request served, each checked by a plan, smallest first."""
+    """Changes after which the request is served, each checked by a plan, smallest first."""
     places: tuple[PlaceFacts, ...] = ()
     """New machines that could run the request, now or with an additional allow-list rule."""
     currency: str = ""
     """Currency of the costs in `places`."""
     like: str = ""
-    """The first request with the same outcome, which has the suggestions."""
+    """The first request with the same outcome. Its explanation has the suggestions."""
 
 
 class Matches(Value):
-    """The result of `fleet explain NAME`: an explanation of each object with this name."""
+    """The output of `fleet explain NAME`: an explanation of each object with this name."""
 
     fleet: str
     name: str
@@ -94,7 +94,7 @@ class Matches(Value):
 
 
 class OutcomeGroup(Value):
-    """Requests of one signature with the same outcome, in service order."""
+    """Requests with equal tags and priority and the same outcome, in service order."""
 
     signature: str
     queue: str
@@ -103,18 +103,18 @@ class OutcomeGroup(Value):
     verdict: str
     """The outcome in words."""
     requests: tuple[Explanation, ...]
-    """An explanation per request; later ones have no suggestions but name the first in `like`."""
+    """An explanation per request. Only the first has suggestions; others name it in `like`."""
 
 
 class Everything(Value):
-    """The result of `fleet explain request --all`."""
+    """The output of `fleet explain request --all`."""
 
     fleet: str
     groups: tuple[OutcomeGroup, ...]
 
 
 class EachRequest(Value):
-    """The result of `fleet explain request --all` without groups, for programs."""
+    """The output of `fleet explain request --all` without groups, for programs."""
 
     fleet: str
     requests: tuple[Explanation, ...]

@@ -23,9 +23,9 @@ from fleet.tagrules.names import package_of
 
 MOST_EXPLAINED = 200
 LONG_SECONDS = 3600
-"""Seconds of a long wait if no fitting pool has a `target_wait`."""
+"""Seconds after which a wait is long if no suitable pool has a `target_wait`."""
 _MAX_WORK = 5_000
-"""Maximum requests and workers in all plans of the searches: one or two seconds of work."""
+"""Maximum requests and workers in all plans of the searches. This takes one or two seconds."""
 
 
 class WaitingRequest(NamedTuple):
@@ -40,17 +40,17 @@ class WaitingRequest(NamedTuple):
 
 
 class WaitingGroup(NamedTuple):
-    """Requests of one signature with the same outcome, in service order."""
+    """Requests with equal tags and priority and the same outcome, in service order."""
 
     signature: Signature
     verdict: str
     """The outcome in words."""
     is_served: bool
-    """True if the requests have a worker, or a machine is being created."""
+    """True if the requests have a worker, or if a machine is being created for them."""
     path: Path
-    """The key of fleet.yaml that decides the outcome; empty if no key does."""
+    """The path of the key of fleet.yaml that decides the outcome; empty if no key does."""
     long_seconds: int
-    """Seconds of a long wait: the smallest `target_wait`, or an hour."""
+    """Seconds after which a wait is long: the smallest `target_wait`, or an hour."""
     requests: tuple[WaitingRequest, ...]
 
     @property
@@ -75,7 +75,7 @@ class WaitingExplanations(NamedTuple):
 
 
 def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
-    """Return the waiting requests; explain at most `most`, half of them as group examples."""
+    """Return the waiting requests with at most `most` explanations, half of them per group."""
     groups = sorted(
         (_group(case, *each) for each in by_outcome(case)),
         key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),
@@ -99,7 +99,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
 
 
 def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
-    """Return the group with the expected starts of the explanations."""
+    """Return the group with the expected starts that the explanations have."""
     answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(
         each if answer is None else each._replace(start=answer.expected, assumed=answer.assumed)
@@ -131,14 +131,14 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
 
 
 def _long_seconds(fleet: Fleet, signature: Signature) -> int:
-    """Return the seconds after which a wait of the signature's requests is long."""
+    """Return the seconds after which a request with this signature has waited long."""
     pools = (fleet.pools.get(name) for name in signature.pools)
     targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
     return min((target for target in targets if target is not None), default=LONG_SECONDS)
 
 
 def _explain_firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
-    """Yield an explanation of each group's first request, with suggestions if plans are left."""
+    """Yield an explanation of each group's first request; suggestions end with the plans."""
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
     replans = Replans(min(MOST_REPLANS, _MAX_WORK // (size + 1)))
     for number, group in enumerate(groups):

@@ -1,4 +1,4 @@
-"""Edit a fleet.yaml in memory, and plan again, also for a later world.
+"""Edit a fleet.yaml in memory, and plan again, also for a later time.
 
 An edit has a path and a new value; some figures can be raised in steps. This module does not
 depend on the purpose of an edit.
@@ -41,19 +41,19 @@ _CENT = Decimal("0.01")
 
 
 REMOVED = object()
-"""The new value of a key that an edit removes."""
+"""The new value in an edit that removes a key."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A key of fleet.yaml with a new value."""
+    """The path of a key of fleet.yaml, and its new value."""
 
     path: Path
     new: object
     count: int = 1
     """Number of edits that a user would count: two tags in one list are two edits."""
     rank: int = 0
-    """Order among sets with the same number of edits, lowest first."""
+    """Order among sets with the same number of edits; the lowest is first."""
     text: str = ""
     """The edit as a phrase; empty if path and values are enough."""
     least: object = None
@@ -109,7 +109,7 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:
-    """Return the fleet after these edits."""
+    """Return a copy of the fleet with these edits."""
     for edit in edits:
         fleet = _replace_at(fleet, edit.path, edit.new)
     return fleet
@@ -136,7 +136,7 @@ def _replace_at(value: Any, path: Path, new: object) -> Any:  # noqa: ANN401 - a
 
 
 def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fleet.yaml
-    """Return the value at a path; None if absent."""
+    """Return the value at a path of fleet.yaml; None if absent."""
     value: Any = fleet
     for step in path:
         if isinstance(value, ConfigSection):
@@ -151,7 +151,7 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
 
 
 def figures_at(fleet: Fleet, path: Path) -> list[Path]:
-    """Return the path itself if it has a figure, or the paths of figures directly below it."""
+    """Return the path itself if its value is a figure, or else the paths of figures in it."""
     value = value_at(fleet, path)
     if isinstance(value, ConfigSection):
         below = [(*path, name) for name in type(value).model_fields]
@@ -160,7 +160,7 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 
 
 def _pattern_at(fleet: Fleet, path: Path) -> str:
-    """Return the pattern in which fleet.yaml writes a value, such as a percentage; or ""."""
+    """Return the regular expression for a value at a path, such as that of a percentage; or ""."""
     section = value_at(fleet, path[:-1])
     if isinstance(section, ConfigSection):
         field = type(section).model_fields[str(path[-1])]
@@ -181,7 +181,7 @@ def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of 
 
 
 def write_value(fleet: Fleet, path: Path, value: object) -> str:
-    """Format a value in one line, as fleet.yaml writes it at a path."""
+    """Format a value in one line, in the notation of fleet.yaml for this path."""
     pattern = _pattern_at(fleet, path)
     if isinstance(value, int | Money) and pattern:
         return written(value, pattern)
@@ -224,7 +224,7 @@ def _key(step: str) -> str:
 
 
 REQUEST = ("request",)
-"""The path of an edit that adds tags to the request itself."""
+"""The path of an edit that adds tags to the request itself, not to fleet.yaml."""
 
 MOST_PLANS = 10
 """Maximum number of plans for one request, over all suggestions and combinations."""
@@ -247,7 +247,7 @@ def served_by(signature: Signature) -> tuple[str, ...]:
 
 
 def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple[Fleet, World]:
-    """Return fleet and world after these edits; the path REQUEST edits the request `key`."""
+    """Return the fleet and world after edits. Edits of REQUEST add tags to the request `key`."""
     every = tuple(edits)
     for edit in every:
         if edit.path == REQUEST and isinstance(edit.new, tuple):
@@ -256,7 +256,7 @@ def edited(fleet: Fleet, world: World, key: str, edits: Iterable[Edit]) -> tuple
 
 
 def _require_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
-    """Return the world in which the user of a request also requires these tags."""
+    """Return a copy of the world in which the user of a request also requires these tags."""
     queue, _, name = key.partition("/")
     demand = dict(world.demands()).get(queue)
     if demand is None:
@@ -277,18 +277,18 @@ def _require_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of `fleet apply` with its world and plan; number 0 is the explained run."""
+    """A run of `fleet apply` with its world and plan. The explained run has number 0."""
 
     fleet: Fleet
     world: World
     plan: Plan
     number: int = 0
     of: Hashable = ()
-    """Distinguishes runs with different fleet.yaml."""
+    """Cache key that distinguishes runs with different fleet.yaml."""
 
     @cached_property
     def requests(self) -> dict[str, tuple[Request, Demand]]:
-        """Map `queue/id` to each waiting request and its queue's demand."""
+        """Map `queue/id` to each waiting request and the demand of its queue."""
         return {
             f"{queue}/{request.id}": (request, demand)
             for queue, demand in self.world.demands()
@@ -312,7 +312,7 @@ class PlannedRun:
 
     @cached_property
     def signatures(self) -> dict[str, Signature]:
-        """Map each waiting request to its signature."""
+        """Map each waiting request to its signature (queue, tags and priority)."""
         return {key: each for each in self.plan.signatures for key in each.requests}
 
     def find(self, key: str) -> tuple[Request, Demand] | None:
@@ -331,21 +331,21 @@ class PlannedRun:
 
 
 def count_plans(plan: Plan) -> int:
-    """Return the maximum number of plans that the explanation of one request may use."""
+    """Return the maximum number of plans for the explanation of one request."""
     pairs = sum(len(unserved.blocked) for unserved in plan.unserved)
     waiting = sum(signature.count for signature in plan.signatures)
     return max(1, min(MOST_PLANS, _WORK // (1 + pairs + waiting // _REQUESTS_EACH)))
 
 
 class Replans:
-    """Makes a limited number of plans of edited fleets and later worlds.
+    """Planner of edited fleets and later worlds, with a limit on the number of plans.
 
     A plan with a cache key (`of`) is made once and shared by all requests.
     """
 
     def __init__(self, most: int = MOST_PLANS) -> None:
         self.left = most
-        """Number of plans left."""
+        """Number of plans that may still be made."""
         self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}
         self._runs: dict[Hashable, PlannedRun] = {}
@@ -354,7 +354,7 @@ class Replans:
 
     @contextmanager
     def share(self, most: int, *, most_shown: int = MOST_SHOWN) -> Iterator["Replans"]:
-        """Yield a share of the remaining plans, with the same cache of plans."""
+        """Yield a part of the remaining plans; all parts use the same cache of plans."""
         shared = copy(self)
         given = shared.left = max(0, min(self.left, most))
         shared.most_shown, shared.is_spent = most_shown, False
@@ -362,7 +362,7 @@ class Replans:
         self.left -= given - shared.left
 
     def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
-        """Return the plan; None if no plan is left."""
+        """Return the plan for a fleet and world, possibly cached; None if no plan is left."""
         if of is not None and of in self._known:
             return self._known[of]
         if self.left <= 0:

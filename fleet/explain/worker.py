@@ -24,7 +24,7 @@ from fleet.words import answers
 
 
 def facts_of_workers(fleet: Fleet, world: World) -> dict[str, WorkerFacts]:
-    """Map each worker to its known facts."""
+    """Map the name of each worker to its known facts."""
     inventory = take_inventory(fleet, world)
     held = {each.unit.name: each for each in holdings(fleet, world, inventory) if each.unit}
     return {
@@ -61,7 +61,7 @@ def _facts(
 
 
 def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
-    """Return the machine type from the pool; None if the pool does not have this type."""
+    """Return the type of a worker's machine; None if its pool does not have this type."""
     pool = fleet.pools.get(unit.pool)
     if unit.machine is None or not isinstance(pool, Pool):
         return None
@@ -112,7 +112,7 @@ def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[s
 
 
 def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
-    """Return the facts of a worker that decide how long it is kept."""
+    """Return the facts that decide how long the machine of a worker is kept."""
     pool, inventory = fleet.pools.get(verdict.pool), take_inventory(fleet, world)
     for unit in inventory[verdict.pool].units if verdict.pool in inventory else ():
         if unit.name == verdict.worker:
@@ -121,7 +121,7 @@ def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
 
 
 def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[ExplainedReason]:
-    """Yield the times at which the decision to keep a worker changes."""
+    """Yield the times at which the decision to keep a worker will change, with reasons."""
     pool = fleet.pools.get(verdict.pool)
     if not isinstance(pool, Pool) or verdict.verdict != "keep" or verdict.inactive:
         return
