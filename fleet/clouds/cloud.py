@@ -1,4 +1,4 @@
-"""The interface of a provider in fleet.yaml, for all kinds of providers."""
+"""The interface of all kinds of providers in fleet.yaml."""
 
 import os
 import re
@@ -25,12 +25,12 @@ from fleet.state.storage import Storage
 P = TypeVar("P")
 
 _ENGINE_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE|PULUMI)_.*")
-"""Credentials that providers, backends and engines read from the environment."""
+"""Pattern of variables that providers, backends and engines read credentials from."""
 _COMMON_VARIABLES = re.compile(
     r"HOME|LANG|LANGUAGE|LC_.*|LOGNAME|PATH|SHELL|SSL_CERT_.*|TMPDIR|TZ|USER|XDG_.*"
     r"|(?i:(all|ftp|http|https|no)_proxy)"
 )
-"""Variables that any program may need."""
+"""Pattern of variables that any program may need."""
 _LABEL_TIME = "%Y%m%dT%H%M%SZ"
 
 
@@ -41,32 +41,32 @@ class Site:
     name: str
     fleet: Fleet
     folder: Path
-    """Folder of fleet.yaml, to which paths in it are relative."""
+    """Folder of fleet.yaml. Relative paths in fleet.yaml start here."""
     storage: Storage
     secrets: HostSecrets
     clock: Clock
     slots: Slots | None = None
-    """Limits of concurrent work; None if machines are only listed, without livechecks."""
+    """Limits of concurrent work. None means that machines are only listed, without livechecks."""
 
     @property
     def bare_environment(self) -> dict[str, str]:
-        """Return the variables that each process gets; other variables may be secret."""
+        """Return the environment of child processes, without variables that may be secret."""
         return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
 class Cloud(ABC, Generic[P]):
-    """A provider; each kind must implement `open`, and may override the other methods.
+    """A provider. Each kind implements `open` and may override the other methods.
 
-    `open` returns a Provider, which lists machines. The protocols of its class show its other
-    abilities: a `LocalCloud` creates machines for the embedded engine, a `MachineApi` deletes
-    machines without their stack, a `Registry` registers workers, and a `MachineCleaner` cleans
-    machines that tickets released.
+    `open` returns a Provider, which lists machines. This object may implement other protocols too:
+    a `LocalCloud` creates machines for the embedded engine, a `MachineApi` deletes machines
+    without their stack, a `Registry` registers workers, and a `MachineCleaner` cleans machines
+    that tickets released.
     """
 
     lists_all = True
-    """Whether each listing has all machines; False if it may omit an existing machine."""
+    """Whether a listing always has all machines. False means that it may omit a machine."""
     has_shared_stack = False
-    """Whether machines share resources in a separate stack, such as a network."""
+    """Whether machines share resources, such as a network, that have a separate stack."""
 
     def __init__(self, site: Site, declared: P) -> None:
         self.site = site
@@ -74,21 +74,21 @@ class Cloud(ABC, Generic[P]):
 
     @abstractmethod
     def open(self) -> Provider:
-        """Return the provider's machines; raises SecretMissing if a required secret is missing."""
+        """Return the object that lists machines; raises SecretMissing if a secret is missing."""
 
     @cached_property
     def machines(self) -> Provider:
-        """The provider's machines; their listing is Unknown if a secret is missing."""
+        """The result of `open`. If a secret is missing, the listing of machines is Unknown."""
         try:
             return self.open()
         except SecretMissing as error:
             return _Unreadable(str(error))
 
     def prepare(self) -> None:
-        """Do the one-time setup that the first change of an apply needs."""
+        """Do the one-time setup before the first change of an apply."""
 
     def account(self, labels: Mapping[str, str]) -> ProviderAccount:
-        """Return the account for the Pulumi engine; `labels` are only for new machines."""
+        """Return the data for the Pulumi engine. `labels` are set on new machines only."""
         return ProviderAccount(
             self.machines, environment=self.environment, inputs={"notes": labels}
         )
@@ -98,17 +98,17 @@ class Cloud(ABC, Generic[P]):
         return withheld_variables(self.site.fleet, os.environ)
 
     def adoptable(self, fleet: str) -> Mapping[str, str] | Unknown:  # noqa: ARG002 - for kinds that adopt
-        """Map the keys of existing shared resources that the stack can adopt to their ids."""
+        """Map the key of each existing shared resource that the stack can adopt to its id."""
         return {}
 
     def prices(self) -> PriceReader | None:
-        """Return the reader of the provider's prices; None if the provider has no price API."""
+        """Return the reader of prices for plans; None if the provider has no price API."""
         return None
 
     def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader | None:  # noqa: ARG002 - for kinds that can be asked
-        """Return the reader of these types' prices, some also on spot; plans do not use them.
+        """Return the reader of current prices of these machine types; plans do not use it.
 
-        None if the provider has no price API, or if `prices` already reads it.
+        `spot`: types with a spot price to read. None without a price API, or if `prices` reads it.
         """
         return None
 
@@ -118,15 +118,15 @@ class Cloud(ABC, Generic[P]):
 
     @property
     def image_folder(self) -> Path | None:
-        """Folder of published images; None if the provider does not keep images as files."""
+        """Folder of published images; None if the provider does not store images as files."""
         return None
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:  # noqa: ARG002 - for kinds that make some
-        """Yield machines and keys left by killed builds and uploads; delete them if requested."""
+        """Yield leftovers of builds and uploads killed before a time; `delete` removes them."""
         return ()
 
     def unchecked(self) -> Iterable[tuple[str, str]]:
-        """Yield subjects that `fleet doctor` cannot check, each with how to check it by hand."""
+        """Yield each subject that `fleet doctor` cannot check, with the manual check for it."""
         return ()
 
 
@@ -142,19 +142,19 @@ class _Unreadable:
 
 
 def raise_first(failed: Sequence[SourceUnreachable]) -> None:
-    """Raise the first error and the number of further errors; return if there is no error."""
+    """Raise the first error, with the number of further errors. Do nothing without errors."""
     if failed:
         others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
         raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
 
 
 def label_time(moment: datetime) -> str:
-    """Return a time as a label value, without colons, which some providers refuse."""
+    """Return a time as a label value in UTC, without colons, which some providers refuse."""
     return moment.astimezone(UTC).strftime(_LABEL_TIME)
 
 
 def read_label_time(text: str | None) -> datetime | None:
-    """Return the time in a label; None if fleet did not write it."""
+    """Parse the time in a label; None if fleet did not write the label."""
     try:
         return moment_or_none(datetime.strptime(text or "", _LABEL_TIME).replace(tzinfo=UTC))
     except ValueError:
@@ -162,15 +162,15 @@ def read_label_time(text: str | None) -> datetime | None:
 
 
 def trimmed(amount: Decimal) -> Decimal:
-    """Return a price without trailing zeros."""
+    """Return a price without trailing zeros in its decimals."""
     return Decimal(format(amount.normalize(), "f"))
 
 
 def withheld_variables(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:
-    """Map secret variables that no engine needs to an empty value.
+    """Return possibly secret variables, which no engine needs, with empty values.
 
-    They contain secrets of fleet.yaml, or a provider's commands get them and they may be secret. A
-    child process of fleet inherits all other variables; a provider's token is added separately.
+    They contain secrets of fleet.yaml, or are passed to a provider's commands. A child process of
+    fleet inherits all other variables. A provider's token is added separately.
     """
     names = {secret.env for _, secret in secrets_in(fleet) if isinstance(secret, EnvSecret)}
     for provider in fleet.providers.values():

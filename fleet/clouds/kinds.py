@@ -1,4 +1,4 @@
-"""The table of provider kinds."""
+"""The map of provider kinds to their classes."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ KINDS: Mapping[str, type[AnyCloud]] = {
 def clouds_of(
     fleet: Fleet, file: str, clock: Clock, slots: Slots | None = None
 ) -> dict[str, AnyCloud]:
-    """Map names to the providers of this fleet.yaml, each as the class of its kind."""
+    """Map the name of each provider in this fleet.yaml to an object of its kind."""
     folder, storage = Path(file).resolve().parent, find_storage(fleet, file)
     secrets = HostSecrets(os.environ, folder)
     return {

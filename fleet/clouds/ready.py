@@ -4,7 +4,7 @@ The number of concurrent commands per provider is limited. A machine is checked 
 interval, so that frequent plans do not amplify a short failure. If the results are lost, counting
 starts again.
 
-A listing has the consecutive failures of each machine; the core decides what to do.
+A listing has the consecutive failures of each machine; the core decides about the machine.
 """
 
 import errno
@@ -29,13 +29,13 @@ from fleet.state.files import replace_file
 
 
 class Slots:
-    """Limits of the concurrent work at each provider."""
+    """Limits of concurrent work, per provider."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[str, int], threading.Semaphore] = {}
 
     def of(self, provider: str, most: int) -> threading.Semaphore:
-        """Return the semaphore of a provider with this limit."""
+        """Return the semaphore of a provider that admits `most` threads."""
         return self._slots.setdefault((provider, most), threading.Semaphore(most))
 
 
@@ -54,7 +54,7 @@ class _Looks(Value):
 
 
 class CheckStorage(Protocol):
-    """Storage of check results; both methods raise OSError, and a store also FleetError."""
+    """Storage of check results. Both methods raise OSError, and those of a store FleetError."""
 
     def read(self) -> str | None:
         """Return the stored text; None if no text is stored."""
@@ -86,7 +86,7 @@ class FileMemory:
 
 
 class Livechecks:
-    """The livechecks of one provider's machines, with the storage of their results."""
+    """The livechecks of one provider's machines, with stored results."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Livechecks:
         at_once: int,
         waits: bool = False,
     ) -> None:
-        """`works` checks one machine; it is called from at most `at_once` threads.
+        """`works` checks one machine. At most `at_once` threads call it concurrently.
 
         If `works` returns None, the check was impossible and the last result remains. If `works`
         is None, no check runs and the recorded results are returned. With `waits`, a machine that
@@ -110,14 +110,14 @@ class Livechecks:
         self._waits = waits
 
     def failures(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, int]:
-        """Map ids of machines to their number of consecutive failed livechecks.
+        """Map machine ids to numbers of consecutive failed livechecks.
 
         Raises OSError or ValueError if the results cannot be stored.
         """
         return {key: look.failures for key, look in self.looks(machines, now).items()}
 
     def looks(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, Look]:
-        """Map ids of running machines to their latest result; raises as `failures` does."""
+        """Map ids of running machines to their latest result; raises the errors of `failures`."""
         before = self._read()
         running = [each for each in machines if each.state is MachineState.RUNNING]
         known = {each.id: before[each.id] for each in running if each.id in before}
@@ -166,7 +166,7 @@ class Livechecks:
 
 _TIMEOUT_SECONDS = 3
 _INTERVAL_SECONDS = 60
-"""Seconds between checks of a working machine; three failures then last more than a moment."""
+"""Seconds between checks of a working machine. A short outage then is at most one failure."""
 _MAX_CONCURRENT = 32
 _LOCAL_ERRORS = frozenset(
     {
@@ -174,14 +174,14 @@ _LOCAL_ERRORS = frozenset(
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES),
     }
 )
-"""Errors of this computer, which are no evidence about the machine."""
+"""Errors of this computer, which prove no failure of a machine."""
 
 
 class TcpProber:
-    """Connects to a port, and reads its greeting if a greeting is expected."""
+    """Prober that connects to a TCP port and compares the greeting, if one is expected."""
 
     def answers(self, address: str, port: int, banner: str) -> bool:
-        """Return whether the port accepts a connection and sends the expected greeting."""
+        """Return whether a port accepts a connection and sends the expected greeting, if any."""
         expected = banner.encode()
         try:
             with socket.create_connection((address, port), timeout=_TIMEOUT_SECONDS) as connection:
@@ -199,7 +199,7 @@ class TcpProber:
 
 
 class ReadyLooks:
-    """Probes the machines of pools that have a `ready` setting, and counts failures."""
+    """Prober of the machines in pools with a `ready` setting; it counts failures."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class ReadyLooks:
         prober: Prober | None,
         clock: Clock,
     ) -> None:
-        """`memory` returns the storage of a provider's results.
+        """`memory` returns the storage of results of a provider.
 
         If `prober` is None, the recorded results are used.
         """
@@ -224,7 +224,7 @@ class ReadyLooks:
         self._clock = clock
 
     def __call__(self, listings: Mapping[str, Listing | Unknown]) -> dict[str, Listing | Unknown]:
-        """Return the listings with the results of probes of their machines."""
+        """Return the listings with probe results; Unknown if no machine could be probed."""
         asked = {provider for provider, _ in self._probed_pools.values()}
         return {
             name: self._probe_listing(name, each)

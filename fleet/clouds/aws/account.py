@@ -1,6 +1,6 @@
-"""Call the services of one AWS account and region; report each failure in one sentence.
+"""Call the services of one AWS account and region, with one sentence per failure.
 
-Credentials come from AWS's default chain (environment, profile, role). No message has them.
+Credentials come from AWS's default chain (environment, profile, role). No message has credentials.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from fleet.errors import SourceUnreachable, needing
 from fleet.state.s3 import new_session
 
 MARK = "fleet"
-"""The tag whose value is the owning fleet, compared exactly; a prefix of all other tags."""
+"""The tag whose value is exactly the name of the owner fleet. All other tags start with it."""
 _CONNECT_TIMEOUT_SECONDS = 10
 _READ_TIMEOUT_SECONDS = 30
 _ADVICE = {
@@ -49,7 +49,7 @@ _FAILURE_ADVICE = {
 
 
 class AwsAccount:
-    """The connection to one account and region."""
+    """The connection to one AWS account in one region."""
 
     def __init__(self, region: str, *, connections: int = 10, tries: int | None = None) -> None:
         # If `tries` is None, AWS's environment variables apply.
@@ -60,7 +60,7 @@ class AwsAccount:
 
     @contextmanager
     def asked(self, service: str, action: str) -> Iterator[Any]:
-        """Yield a client; raise its errors as SourceUnreachable with one sentence."""
+        """Yield a client of a service. Raise the client's errors as SourceUnreachable."""
         place = f"{service.upper()} in {self.region}: {action}"
         with needing("aws", place, SourceUnreachable):
             from botocore.exceptions import BotoCoreError, ClientError
@@ -83,7 +83,7 @@ class AwsAccount:
             raise SourceUnreachable(f"{place} failed: {_advise(error)}") from None
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
-        """Return a client of a service; the caller closes its connections."""
+        """Return a client of a service. The caller must close the client's connections."""
         from botocore.config import Config
 
         # Creating a client is as slow as a request, since it gets a method per operation.
@@ -105,12 +105,12 @@ class AwsAccount:
 
 
 def code_of(error: Any) -> str:  # noqa: ANN401 - a ClientError, known only where boto3 is loaded
-    """Return the error code of AWS."""
+    """Return the error code in a boto3 ClientError."""
     return str(error.response.get("Error", {}).get("Code") or "without a code")
 
 
 def _advise(error: Exception) -> str:
-    """Return advice for a failure without a reply of a server; it never shows the request."""
+    """Return advice for a failure without a server's reply. The advice never shows the request."""
     kinds = (kind.__name__ for kind in type(error).__mro__)
     # The class name distinguishes a broken profile from a role that cannot be assumed.
     other = f"the credentials or settings of AWS cannot be used ({type(error).__name__})"

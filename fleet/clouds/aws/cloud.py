@@ -15,11 +15,11 @@ class Aws(Cloud[AwsProvider]):
     has_shared_stack = True
 
     def open(self) -> AwsMachines:
-        """Return the reader of instances, which it finds by their tags."""
+        """Return the object that lists instances by tags and changes them."""
         return AwsMachines(self.declared)
 
     def account(self, labels: Mapping[str, str]) -> ProviderAccount:
-        """Return the account; unrecorded shared resources are deleted, not adopted."""
+        """Return the data for the Pulumi engine. Resources missing in the stack are deleted."""
         return ProviderAccount(
             self.machines,
             config={"aws:region": self.declared.region},
@@ -29,7 +29,7 @@ class Aws(Cloud[AwsProvider]):
         )
 
     def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader:
-        """Return the reader of AWS's price list and of the spot market."""
+        """Return the reader of AWS's price list and of spot prices."""
         from fleet.clouds.aws.prices import AwsPrices
 
         return AwsPrices(self.declared.region, types, spot)
@@ -41,6 +41,6 @@ class Aws(Cloud[AwsProvider]):
         return AwsPublisher(self.site.fleet.fleet, self.declared.region)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the quotas, since reading them needs a permission that fleet does not require."""
+        """Yield quotas as unchecked, because fleet needs no permission to read quotas."""
         command = "aws service-quotas list-service-quotas --service-code ec2 --region"
         yield "quotas", f"`{command} {self.declared.region}`"

@@ -38,13 +38,13 @@ class DiskBlock:
 
     @property
     def checksum(self) -> str:
-        """Return the checksum in base64, as EBS requires."""
+        """Return the checksum in base64, as EBS requires it."""
         return base64.b64encode(self.digest).decode()
 
 
 @dataclass(frozen=True)
 class RawDisk:
-    """A raw disk, and its blocks that are not all zeros."""
+    """A raw disk image, and its blocks except for blocks of zeros."""
 
     path: Path
     size: int
@@ -52,24 +52,24 @@ class RawDisk:
 
     @property
     def gib(self) -> int:
-        """Return the size in GiB that a volume needs."""
+        """Return the required size of a volume in GiB."""
         return -(-self.size // _GIB)
 
     @property
     def checksum(self) -> str:
-        """Return the checksum in base64 of the checksums of all blocks, in order."""
+        """Return the SHA-256 of all block checksums, in order, in base64."""
         sums = hashlib.sha256(b"".join(each.digest for each in self.blocks))
         return base64.b64encode(sums.digest()).decode()
 
     def read(self, block: DiskBlock) -> bytes:
-        """Return the content of a block; the last block is padded with zeros."""
+        """Return the content of a block. The last block is padded with zeros."""
         with self.path.open("rb") as file:
             file.seek(block.index * BLOCK)
             return file.read(BLOCK).ljust(BLOCK, b"\0")
 
 
 def read_disk(path: Path, tell: Tell) -> RawDisk:
-    """Return a disk with the checksums of its blocks."""
+    """Read a disk image, and return it with the checksums of its blocks."""
     size, blocks = path.stat().st_size, []
     total = Total(tell, "prepare", size)
     with path.open("rb") as file:
@@ -84,7 +84,7 @@ def read_disk(path: Path, tell: Tell) -> RawDisk:
 
 
 class SentBlocks:
-    """Blocks that were sent to a snapshot, recorded in a file so that the next run skips them."""
+    """Blocks already sent to a snapshot, recorded in a file so that the next run skips them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class SentBlocks:
 
 
 def put_blocks(ebs: Any, snapshot: str, disk: RawDisk, noted: SentBlocks, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
-    """Send each block that was not sent before."""
+    """Send all blocks of a disk that were not sent before."""
     total = Total(tell, "upload", len(disk.blocks) * BLOCK)
     missing = [each for each in disk.blocks if each not in noted]
     total.move((len(disk.blocks) - len(missing)) * BLOCK)
@@ -110,7 +110,7 @@ def put_blocks(ebs: Any, snapshot: str, disk: RawDisk, noted: SentBlocks, tell: 
 
 
 def differing_blocks(ebs: Any, snapshot: str, disk: RawDisk, tell: Tell) -> int:  # noqa: ANN401 - same
-    """Read a snapshot back; return the number of missing, additional and different blocks."""
+    """Read a snapshot back, and return the number of missing, additional and different blocks."""
     total = Total(tell, "read back", len(disk.blocks) * BLOCK)
     tokens = dict(_list_block_tokens(ebs, snapshot))
     ours = {each.index: each for each in disk.blocks}
@@ -152,7 +152,7 @@ def _list_block_tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  #
 
 
 def _map_blocks(blocks: list[DiskBlock], done: Callable[[DiskBlock], Any]) -> Iterator[Any]:
-    """Yield the result of each block; several run concurrently. The first error stops all."""
+    """Yield the result of `done` for each block. Calls run concurrently until the first error."""
     with ThreadPoolExecutor(_CONCURRENT_BLOCKS) as pool:
         # In batches, so that no further batch starts after an error.
         for start in range(0, len(blocks), _CONCURRENT_BLOCKS):
@@ -194,7 +194,7 @@ class AwsPublisher:
         self._pause = pause
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield AMIs with the tag of this fleet, and snapshots that have no AMI."""
+        """Yield the AMIs with the tag of this fleet, and the snapshots without an AMI."""
         marks = _marks(*version) if version else {}
         images = self._list_marked("images", marks, Owners=["self"])
         finished = {_version(each) for each in images}
@@ -205,7 +205,7 @@ class AwsPublisher:
                 yield _upload(each, each["SnapshotId"], each["StartTime"])
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:
-        """Register an AMI with the disk of an image version."""
+        """Register an AMI with the disk of an image version. No machine is rented for it."""
         manifest = disk.manifest
         _architecture(manifest)
         sha256 = {f"{MARK}:sha256": disk.content}
@@ -216,12 +216,12 @@ class AwsPublisher:
         return _upload(image, image["ImageId"], image["CreationDate"]), None
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the tags of an AMI or a snapshot; None if it does not exist."""
+        """Return the fleet in the tags of an AMI or snapshot; None if that does not exist."""
         found = self._describe(upload_id)
         return None if found is None else _tags(found).get(MARK, "")
 
     def remove(self, upload_id: str) -> None:
-        """Deregister an AMI and delete its snapshot, or delete a snapshot without an AMI."""
+        """Deregister an AMI and delete its snapshot, or delete a snapshot that has no AMI."""
         found = self._describe(upload_id)
         if found is None:
             return
@@ -234,11 +234,11 @@ class AwsPublisher:
             self._delete_snapshot(each)
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - the port's own argument
-        """Return an empty tuple, since an upload rents no machine."""
+        """Return an empty tuple, because an upload to AWS rents no machine."""
         return ()
 
     def _snapshot(self, disk: RawDisk, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
-        """Return a snapshot of the disk, which was read back for comparison."""
+        """Write a disk to a snapshot, compare the written blocks, and return the snapshot's id."""
         begun = self._describe(known.id) if known else None
         if begun is None or begun["State"] == "error":
             begun = {"SnapshotId": self._start_snapshot(disk, tags), "State": "pending"}
@@ -287,7 +287,7 @@ class AwsPublisher:
             raise SourceUnreachable(f"snapshot {snapshot} at AWS is {status}; publish again")
 
     def _register(self, snapshot: str, manifest: Manifest, tags: Tags) -> Any:  # noqa: ANN401 - same
-        """Return the AMI of a snapshot, registered by this run or by a concurrent run."""
+        """Return the AMI of a snapshot. A concurrent run may already have registered the AMI."""
         name = f"{self.fleet}-{manifest.image}-{manifest.version}"
         asked = {
             "Name": name,
@@ -327,7 +327,7 @@ class AwsPublisher:
         return self._list_marked("snapshots", marks, OwnerIds=["self"])
 
     def _list_marked(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
-        """Return the objects with this fleet's tag, these tags and a version."""
+        """Return the AMIs or snapshots with the tag of this fleet, `marks` and a version."""
         wanted = {MARK: self.fleet, **marks}
         chosen = [{"Name": f"tag:{key}", "Values": [text]} for key, text in wanted.items()]
         with self._account.asked("ec2", f"Describe{kind.capitalize()}") as ec2:
@@ -350,7 +350,7 @@ class AwsPublisher:
         self._call("DeleteSnapshot", lambda ec2: ec2.delete_snapshot(SnapshotId=snapshot))
 
     def _call(self, action: str, call: Callable[[Any], Any]) -> Any | None:  # noqa: ANN401 - same
-        """Return the reply of EC2; None if the object does not exist or its name is taken."""
+        """Return the reply of EC2; None if the object is missing, or its name is taken."""
         with self._account.asked("ec2", action) as ec2:
             from botocore.exceptions import ClientError
 
@@ -377,7 +377,7 @@ def _architecture(manifest: Manifest) -> str:
 
 
 def _boot_mode(manifest: Manifest) -> str:
-    """Return the boot mode: UEFI; on amd64, BIOS for machine types without UEFI."""
+    """Return the boot mode: UEFI; on amd64 also BIOS, for machine types without UEFI."""
     return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
 
 
@@ -406,5 +406,5 @@ def _upload(found: Any, upload_id: str, since: Any) -> Upload:  # noqa: ANN401 -
 
 
 def _parse_time(told: Any) -> datetime:  # noqa: ANN401 - same
-    """Return a time from EC2, which is a text for images and a datetime for snapshots."""
+    """Convert a time from EC2, which is a text for images and a datetime for snapshots."""
     return told if isinstance(told, datetime) else datetime.fromisoformat(str(told))

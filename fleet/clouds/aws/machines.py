@@ -1,7 +1,7 @@
-"""List, extend and delete the machines of an AWS account and their shared resources, by tags.
+"""List and delete machines and shared resources of an AWS account by tags; extend expiries.
 
 An incomplete listing is Unknown, since missing machines would count as deleted. Credentials come
-from AWS's default chain (environment, profile, role). No message has them.
+from AWS's default chain (environment, profile, role). No message contains credentials.
 
 If AWS created a shared resource but its reply was lost, the state lacks the resource and its name
 is taken. No machine uses it yet, since machines need completely recorded templates.
@@ -26,7 +26,7 @@ from fleet.schema.model import AwsProvider
 
 _LIST_TIMEOUT_SECONDS = 300
 _MAX_FILTER_VALUES = 200
-"""Maximum values of one filter; a limit of AWS."""
+"""Maximum number of values in one filter of AWS."""
 # AWS lists a terminated instance for another hour, without cost.
 _STATES = {
     "pending": MachineState.STARTING,
@@ -37,7 +37,7 @@ _STATES = {
 }
 _TERMINATED = "terminated"
 _SINGLE_INSTANCE_ERRORS = frozenset({"InvalidInstanceID.NotFound", "TagLimitExceeded"})
-"""Errors of a request for several instances that a single instance causes."""
+"""Errors of requests for several instances that one of the instances causes."""
 
 
 class _AwsReply(BaseModel):
@@ -77,7 +77,7 @@ class _ReservationPage(_AwsReply):
 
 
 class AwsMachines(AwsAccount):
-    """The instances of one account and region, as Provider and MachineApi."""
+    """The instances of one account and region. Implements Provider and MachineApi."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class AwsMachines(AwsAccount):
         self._clock = clock
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines whose tag `fleet` is exactly this name; Unknown if it failed."""
+        """Return the machines whose tag `fleet` has exactly this value; Unknown after an error."""
         read_at = self._now()
         try:
             found = self._instances({"Name": f"tag:{MARK}", "Values": [fleet]})
@@ -106,7 +106,7 @@ class AwsMachines(AwsAccount):
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines at the provider; skip machines that do not exist."""
+        """Write the expiry time of machines, by id. Skip machines that do not exist."""
         ids = sorted(machines)
         tag = {"Key": f"{MARK}:expires", "Value": until.isoformat()}
         failed: list[SourceUnreachable] = []
@@ -120,7 +120,7 @@ class AwsMachines(AwsAccount):
         raise_first(failed)
 
     def _tag(self, machines: Sequence[str], tag: Mapping[str, str]) -> None:
-        """Tag machines; if AWS refuses because of some machines, tag all others."""
+        """Set a tag on machines. If AWS refuses because of some machines, tag the others."""
         from botocore.exceptions import ClientError
 
         if not machines:
@@ -140,7 +140,7 @@ class AwsMachines(AwsAccount):
             self._tag(machines[middle:], tag)
 
     def delete(self, machine_id: str) -> None:
-        """Terminate a machine; do nothing if it does not exist."""
+        """Terminate a machine. Do nothing if it does not exist."""
         with self._ec2("TerminateInstances") as ec2:
             from botocore.exceptions import ClientError
 
@@ -159,7 +159,7 @@ class AwsMachines(AwsAccount):
             return str(ec2.get_console_output(InstanceId=machine_id).get("Output") or "")
 
     def _instances(self, chosen: Mapping[str, object]) -> tuple[_Instance, ...]:
-        """Return all instances that match a filter, except for terminated instances."""
+        """Return all instances that match a filter, without terminated instances."""
         begun = self._clock()
         found: dict[str, _Instance] = {}
         with self._ec2("DescribeInstances") as ec2:
@@ -219,9 +219,9 @@ def _expiry(instance: _Instance) -> datetime | None:
 
 
 def _make_names_unique(machines: "list[Machine]") -> Iterator[Machine]:
-    """Yield machines, oldest first; the youngest of a name keeps it, the others get their ids.
+    """Yield machines, oldest first, with unique names. The youngest of a name keeps the name.
 
-    Names are not unique at AWS, and all machines of one name must be visible.
+    The others get their ids: AWS permits equal names, and all machines must be visible.
     """
     youngest = {machine.name: machine.id for machine in machines}
     for machine in machines:
@@ -234,10 +234,10 @@ _MISSING_CODES = frozenset({"AccessDenied", "NoSuchEntity"})
 
 
 class AwsShared(AwsAccount):
-    """The shared resources of machines in one account and region, found by tag and name."""
+    """The shared resources of machines in one account and region, found by tags and names."""
 
     def clear(self, fleet: str, template: str, known: Collection[str]) -> None:
-        """Delete the resources of a template that the stack does not record."""
+        """Delete the resources of a launch template that the stack's record, `known`, lacks."""
         parts = {
             # First: AWS refuses to delete a group in use, and then no other resource is deleted.
             f"{template}-group": self._delete_group,
@@ -298,6 +298,6 @@ class AwsShared(AwsAccount):
 
 
 def _filters(attribute: str, name: str, fleet: str) -> list[dict[str, object]]:
-    """Return filters for a name and the fleet's tag; neither can contain AWS's wildcards."""
+    """Return EC2 filters for a name and the fleet's tag. Neither value can contain wildcards."""
     said = {attribute: name, f"tag:{MARK}": fleet}
     return [{"Name": key, "Values": [text]} for key, text in said.items()]

@@ -17,7 +17,7 @@ from fleet.model.facts import PriceList, Quote
 from fleet.model.values import Amount, Line
 
 _HOURS_PER_MONTH = 744
-"""Hours of the longest month; EC2 bills each hour."""
+"""Hours of the longest month, each of which EC2 bills."""
 _OFFER_FILTER = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -49,7 +49,7 @@ class _Offer(BaseModel):
     terms: _Terms
 
     def prices(self) -> Iterator[tuple[str, Decimal]]:
-        """Yield the currency and amount of each price above zero."""
+        """Yield the currency and the amount of each price above zero."""
         for term in self.terms.on_demand.values():
             for dimension in term.dimensions.values():
                 yield from (each for each in dimension.price.items() if each[1])
@@ -61,10 +61,10 @@ class _SpotPrice(BaseModel):
 
 
 class AwsPrices:
-    """The reader of prices of machine types in one region."""
+    """The reader of prices of machine types in one AWS region."""
 
     def __init__(self, region: str, types: Collection[str], spot: Collection[str]) -> None:
-        """`spot` are the types whose price on the spot market is also read."""
+        """`spot` contains the types whose spot price is also read."""
         self.location = region
         self._types = sorted(types)
         self._spot = sorted(spot)
@@ -72,7 +72,7 @@ class AwsPrices:
         self._list = AwsAccount("cn-northwest-1" if region.startswith("cn-") else "us-east-1")
 
     def read(self, now: datetime) -> PriceList:
-        """Return the net prices; raises SourceUnreachable if a price is missing."""
+        """Return the current net prices; raises SourceUnreachable if prices are invalid."""
         spot = self._spot_prices(now)
         currency, quotes = "USD", {}
         try:
@@ -93,7 +93,7 @@ class AwsPrices:
             raise SourceUnreachable(f"AWS returned impossible prices: {said}") from error
 
     def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
-        """Return the price of a usage type, or None; some regions prefix the name of the type."""
+        """Return the price of a usage type, whose name some regions prefix; None if not sold."""
         found = (
             trimmed(price)
             for offer in self._offers(service, asked)
@@ -116,7 +116,7 @@ class AwsPrices:
             return [_Offer.model_validate_json(text) for text in texts]
 
     def _spot_prices(self, now: datetime) -> Mapping[str, Decimal]:
-        """Map each type to its current price in the most expensive zone of the region."""
+        """Map each type to its current hourly price in the region's most expensive zone."""
         if not self._spot:
             return {}
         dearest: dict[str, Decimal] = {}

@@ -1,4 +1,4 @@
-"""Call the API of a Hetzner Cloud project; raise an error for an incomplete list."""
+"""Call the API of a Hetzner Cloud project. An incomplete list raises an error."""
 
 import os
 import time
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 ENDPOINT = "https://api.hetzner.cloud/v1"
 ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
-"""Hetzner's name of an architecture to Debian's name."""
+"""Map of Hetzner's names of architectures to Debian's names."""
 _PER_PAGE = 50
 MAX_PAGES = 1_000
 _SUCCESS_STATUSES = frozenset({200, 201, 204})
 _GENERAL_ERROR_STATUSES = frozenset({401, 403, 429})
-"""Status codes that concern every request with this token, not only one server."""
+"""Status codes that affect every request with this token, not only one server."""
 
 
 class RefusesAll(SourceUnreachable):
-    """An error because of which all requests with this token fail at present."""
+    """An error that currently affects all requests with this token."""
 
 
 class HcloudReply(BaseModel):
@@ -35,14 +35,14 @@ class HcloudReply(BaseModel):
 
 
 class Pagination(HcloudReply):
-    """Number of the next page, and total number of entries of a list."""
+    """The position in a list: number of the next page (None at the end), and total of entries."""
 
     next_page: Count | None
     total_entries: Count | None
 
 
 class Meta(HcloudReply):
-    """Metadata of a page."""
+    """Metadata of a page of a list."""
 
     pagination: Pagination
 
@@ -59,7 +59,7 @@ class PagedReply(HcloudReply):
 
 
 def check_length(address: str, listed: int, counted: int | None, *, is_last: bool) -> None:
-    """Raise SourceUnreachable if the number of listed entries contradicts the server's total."""
+    """Raise SourceUnreachable if the number of listed entries contradicts the server's count."""
     if counted is not None and (listed > counted or (is_last and listed < counted)):
         raise SourceUnreachable(
             f"{address} listed {listed} entries, but counts {counted}: they changed while they "
@@ -73,12 +73,12 @@ Page = TypeVar("Page", bound=PagedReply)
 
 
 def endpoint() -> str:
-    """Return the address of the API, from HCLOUD_ENDPOINT if set."""
+    """Return the address of the API, which HCLOUD_ENDPOINT may override."""
     return os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
 
 
 def authorized(token: str) -> dict[str, str]:
-    """Return the HTTP header that has the token."""
+    """Return the HTTP header with the token."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -98,7 +98,7 @@ class HcloudApi:
 
     @contextmanager
     def reading(self) -> "Iterator[Reading]":
-        """Yield a reader with one connection and one time limit."""
+        """Yield a reader that has one connection and one time limit."""
         # Import late: the client is slow to load, and most commands do not need it.
         from fleet.queues.http import Reader
 
@@ -107,7 +107,7 @@ class HcloudApi:
 
 
 class Reading:
-    """One connection to the API; an unexpected reply raises SourceUnreachable."""
+    """One connection to the API. Unexpected replies raise SourceUnreachable."""
 
     def __init__(self, reader: "Reader", headers: Mapping[str, str]) -> None:
         self._reader = reader
@@ -115,25 +115,25 @@ class Reading:
 
     @property
     def clock_ahead(self) -> int | None:
-        """Return how many minutes the server's clock is ahead of ours; None if unknown."""
+        """Return by how many minutes the server's clock is ahead of ours; None if unknown."""
         return self._reader.clock_ahead
 
     def get(self, path: str, query: Mapping[str, str], shape: type[Shape]) -> Shape:
-        """Return the object at a path."""
+        """Return the object at a path, parsed as `shape`."""
         return _require_success(self._reader.get(path, query, self._headers)).parse(shape)
 
     def find(self, path: str, shape: type[Shape]) -> Shape | None:
-        """Return the object at a path; None if it does not exist."""
+        """Return the object at a path, parsed as `shape`; None if it does not exist."""
         reply = self._reader.get(path, {}, self._headers)
         return None if _is_gone(reply) else _require_success(reply).parse(shape)
 
     def change(self, method: "Change", path: str, body: "Body") -> bool:
-        """Change the object at a path; return False if it does not exist."""
+        """Change or delete the object at a path; return False if it does not exist."""
         reply = self._reader.change(method, path, self._headers, body)
         return not _is_gone(reply) and bool(_require_success(reply))
 
     def pages(self, path: str, query: Mapping[str, str], shape: type[Page]) -> Iterator[Page]:
-        """Yield all pages of a list."""
+        """Yield all pages of a list; raises SourceUnreachable if the list is incomplete."""
         number, before, listed = 1, 0, 0
         while before < number <= MAX_PAGES:
             asked = {**query, "page": str(number), "per_page": str(_PER_PAGE)}
@@ -150,7 +150,7 @@ class Reading:
 
 
 def endless(address: str, page: int, following: int) -> SourceUnreachable:
-    """Return the error about a list whose pages loop or never end."""
+    """Return the error for a list whose pages loop or never end."""
     return SourceUnreachable(f"{address}: its pages never end (page {page} leads to {following})")
 
 
@@ -159,7 +159,7 @@ def _is_gone(reply: "Reply") -> bool:
 
 
 def _require_success(reply: "Reply") -> "Reply":
-    """Return the reply if it is successful; raises SourceUnreachable otherwise."""
+    """Return the reply if its status means success; raises SourceUnreachable otherwise."""
     if reply.status not in _SUCCESS_STATUSES:
         kind = RefusesAll if reply.status in _GENERAL_ERROR_STATUSES else SourceUnreachable
         raise kind(f"{reply.address} answered with status {reply.status}: {advise(reply.status)}")
@@ -167,7 +167,7 @@ def _require_success(reply: "Reply") -> "Reply":
 
 
 def advise(status: int) -> str:
-    """Return advice about a failed request by its HTTP status."""
+    """Return advice about a failed request, by its HTTP status."""
     match status:
         case 401:
             return "the token is wrong or was deleted; make one in the project's settings"

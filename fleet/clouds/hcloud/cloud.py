@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
 _MAX_SWEEP_ATTEMPTS = 2
-"""Maximum attempts of a sweep to list temporary machines."""
+"""Maximum attempts to list leftover machines."""
 
 
 class Hcloud(Cloud[HcloudProvider]):
@@ -27,15 +27,15 @@ class Hcloud(Cloud[HcloudProvider]):
     has_shared_stack = True
 
     def open(self) -> HcloudMachines:
-        """Return the reader of servers, which it finds by their labels."""
+        """Return the object that lists servers by labels and changes them."""
         return HcloudMachines(self._token)
 
     def environment(self) -> Mapping[str, str]:
-        """Add the project's token under the name that the Pulumi provider reads."""
+        """Return the variables for the Pulumi engine, with the project's token."""
         return {**super().environment(), "HCLOUD_TOKEN": self._token}
 
     def adoptable(self, fleet: str) -> Mapping[str, str] | Unknown:
-        """Map the keys of networks, firewalls, keys and placement groups of this fleet to ids."""
+        """Map keys of this fleet's networks, firewalls, ssh keys and placement groups to ids."""
         return HcloudShared(self._token).list(fleet)
 
     def prices(self) -> PriceReader:
@@ -52,7 +52,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return HcloudPublisher(site, self._token)
 
     def temporary_servers(self) -> "tuple[HcloudSite, Hetzner]":
-        """Return the location and the API client for temporary servers."""
+        """Return the location and the API client to create temporary servers with."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import HcloudSite, Hetzner
 
@@ -60,7 +60,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return site, Hetzner(self._token, pause=time.sleep)
 
     def temporary(self, before: datetime, *, delete: bool) -> Iterable[str]:
-        """Yield servers and keys that killed builds and uploads left; delete them if requested."""
+        """Yield servers and keys that runs killed before a time left; `delete` removes them."""
         with self._needing_client():
             from fleet.clouds.hcloud.images import Hetzner, left_temporary
 
@@ -68,7 +68,7 @@ class Hcloud(Cloud[HcloudProvider]):
         return left_temporary(api, self.site.fleet.fleet, before, delete=delete)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield facts about tokens and projects that the API does not show."""
+        """Yield rights and quotas as unchecked, because the API does not show them."""
         yield "rights", "its API does not show whether the token can write; it needs Read & Write"
         yield "quotas", "its API does not show a project's limits; see Limits in its console"
 

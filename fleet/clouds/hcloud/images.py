@@ -48,7 +48,7 @@ from fleet.model.images import Manifest, Rental, Upload
 
 _MAX_ATTEMPTS = 8
 _TIMEOUT_SECONDS = 10, 60
-"""Time-outs of a connection and of a reply, in seconds."""
+"""Time limits of a connection and of a reply, in seconds."""
 _MAX_POLLS = 1200
 _POLL_SECONDS = 3
 _PER_PAGE = 50
@@ -59,7 +59,7 @@ _RETRIABLE_CODES: frozenset[int | str] = frozenset(
         *("server_error", "service_error", "timeout", "unavailable"),
     }
 )
-"""Error codes, and 4xx status codes of replies without a body, for which a retry can help."""
+"""Error codes, or status codes of replies without one, after which a retry can help."""
 _CLIENT_ERRORS = range(400, 500)
 _OUT_OF_STOCK = frozenset({"placement_error", "resource_unavailable"})
 Kind = Literal["servers", "ssh_keys"]
@@ -80,7 +80,7 @@ class _Gone(SourceUnreachable):
 
 
 class Hetzner:
-    """One project, accessed by Hetzner's official client."""
+    """One Hetzner project, accessed with Hetzner's official client."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class Hetzner:
         self._tries = tries
 
     def images(self, labels: Labels, *also: str) -> list[BoundImage]:
-        """Return the snapshots with these labels and with the label keys in `also`."""
+        """Return the snapshots that have these labels and all label keys in `also`."""
         return self._list_labelled("images", labels, also, type=["snapshot"])
 
     def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
-        """Return the servers or keys with these labels and with the label keys in `also`."""
+        """Return the servers or keys that have these labels and all label keys in `also`."""
         return self._list_labelled(kind, labels, also)
 
     def _list_labelled(
@@ -124,12 +124,12 @@ class Hetzner:
             ]
 
     def system_images(self, architecture: str) -> list[BoundImage]:
-        """Return Hetzner's images for an architecture, given by Hetzner's name."""
+        """Return Hetzner's own images for an architecture, given by Hetzner's name."""
         query = {"type": ["system"], "architecture": [architecture]}
         return self._list_all("images", self._client.images.get_list, query)
 
     def server_types(self) -> list[BoundServerType]:
-        """Return the server types on sale."""
+        """Return the server types that Hetzner sells."""
         return self._list_all("server_types", self._client.server_types.get_list, {})
 
     def image(self, number: int | str) -> BoundImage | None:
@@ -153,14 +153,14 @@ class Hetzner:
         self._call_with_retries(f"deletion of image {number}", delete)
 
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
-        """Create an ssh key, or return the existing key of a creation that got no reply."""
+        """Create an ssh key, or return the key that an earlier, unanswered request created."""
         make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
         listed = partial(self.labelled, "ssh_keys", labels)
         made: BoundSSHKey = self._make(f"ssh key {name}", make, listed)
         return made
 
     def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
-        """Create a server, or return an existing one; raises OutOfStock."""
+        """Create a server, or return one that an unanswered request created; raises OutOfStock."""
 
         def make() -> BoundServer:
             return self._client.servers.create(name, labels=dict(labels), **options).server
@@ -183,13 +183,13 @@ class Hetzner:
         raise SourceUnreachable(f"Hetzner: action {begun.id} does not end")
 
     def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
-        """Boot the rescue system, in which the owner of the key can log in."""
+        """Boot the rescue system. The owner of the key can log in there."""
         enable = partial(server.enable_rescue, "linux64", [str(key.id)])
         self.act(server, lambda: enable().action, "enable_rescue")
         self.act(server, server.power_on, "poweron")
 
     def snapshot(self, server: BoundServer, description: str, labels: Labels) -> BoundImage:
-        """Power a server off, take a snapshot of its disk, and wait until this can boot."""
+        """Power a server off, take a snapshot of its disk, and wait until that can boot."""
         self.act(server, server.power_off, "poweroff")
         self._await_off(server)
 
@@ -201,7 +201,7 @@ class Hetzner:
         return self.await_image(self._make(what, make, taken))
 
     def await_image(self, image: BoundImage) -> BoundImage:
-        """Wait until an image can boot, and return it."""
+        """Wait until an image can boot; raises SourceUnreachable if it never can."""
         for _ in range(_MAX_POLLS):
             now = self.image(image.id or 0)
             if now is None or now.status == "unavailable":
@@ -220,7 +220,7 @@ class Hetzner:
         raise SourceUnreachable(f"server {server.name} never became off")
 
     def _make(self, what: str, make: Callable[[], T], listed: Callable[[], list[T]]) -> T:
-        """Create an object, or return an existing object with the same name or labels."""
+        """Create an object. Return an existing one if a request without reply created it."""
         for attempt in range(self._tries):
             try:
                 return self._call_once(what, make)
@@ -242,7 +242,7 @@ class Hetzner:
     def _list_all(
         self, kind: str, listed: Callable[..., Any], query: Mapping[str, Any]
     ) -> list[Any]:
-        """Return all pages of a list or raise, since missing objects would count as deleted."""
+        """Return all entries of a list; raises an error if some may be missing."""
         address = f"{self._base}/{kind}"
         found: list[Any] = []
         number, before = 1, 0
@@ -267,7 +267,7 @@ class Hetzner:
         return found
 
     def _call_with_retries(self, what: str, call: Callable[[], T]) -> T | None:
-        """Repeat a call while a retry can help; return None if the object does not exist."""
+        """Repeat a call while a retry can help; None if the object does not exist."""
         for attempt in range(self._tries):
             try:
                 return self._call_once(what, call)
@@ -279,7 +279,7 @@ class Hetzner:
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
 
     def _call_once(self, what: str, call: Callable[[], T]) -> T:
-        """Call once; raises PublicationRefused if a retry would not help."""
+        """Call the API once; raises PublicationRefused for an error that a retry would repeat."""
         try:
             with _reading(f"{self._base}: {what}"):
                 return call()
@@ -291,7 +291,7 @@ class Hetzner:
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Raise SourceUnreachable for a malformed reply, which the client does not check."""
+    """Raise SourceUnreachable for a malformed reply, since the client does not check replies."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -299,7 +299,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def _translate_error(what: str, error: APIException) -> FleetError:
-    """Return the exception for an error of the API."""
+    """Return the exception of fleet for an error of Hetzner's API."""
     said = f"{what} was refused ({error.code}): "
     if error.code == "not_found":
         return _Gone(f"{said}{error.message}")
@@ -325,7 +325,7 @@ _HETZNER_ARCHITECTURES = {ours: theirs for theirs, ours in ARCHITECTURES.items()
 
 @dataclass(frozen=True)
 class SshAccess:
-    """Functions to connect to machines and to pause."""
+    """Functions that connect to a machine over ssh, and that pause."""
 
     connect: Callable[[str, KeyPair], Ssh] = Ssh
     pause: Callable[[float], None] = time.sleep
@@ -333,7 +333,7 @@ class SshAccess:
 
 @dataclass(frozen=True)
 class MachineOrder:
-    """A request for a temporary machine."""
+    """A request for a temporary machine that builds or publishes an image."""
 
     purpose: Literal["build", "publish"]
     fleet: str
@@ -342,7 +342,7 @@ class MachineOrder:
     architecture: str
     location: str
     holder: str
-    """Word in the run's lock file; other machines with this word are left from a killed run."""
+    """Word in the run's lock file. Older machines with this word are leftovers of a killed run."""
     stock_image: str | None = None
     """Hetzner's name or id of the image to boot; None for the rescue system."""
     disk_bytes: int = 0
@@ -350,7 +350,7 @@ class MachineOrder:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels by which the machine is found."""
+        """Return the labels by which fleet finds the machine."""
         return {
             "fleet": self.fleet,
             TEMPORARY: self.purpose,
@@ -361,7 +361,7 @@ class MachineOrder:
 
     @property
     def name(self) -> str:
-        """Return the machine's name, which is the same for a version in every run."""
+        """Return the machine's name, which is the same in every run for the same version."""
         name = f"{self.fleet}-{self.purpose}-{self.image}-{self.version.lower()}"
         if len(name) <= _MAX_NAME_LENGTH:
             return name
@@ -371,7 +371,7 @@ class MachineOrder:
 
 @dataclass(frozen=True)
 class Rented:
-    """A connected machine, and the monotonic time of its creation."""
+    """A rented machine with an ssh connection. `since` is the monotonic time of its creation."""
 
     server: BoundServer
     ssh: Ssh
@@ -389,7 +389,7 @@ class Rented:
 
 @contextmanager
 def temporary_machine(api: Hetzner, order: MachineOrder, entry: SshAccess) -> Iterator[Rented]:
-    """Yield a connected machine; delete the machine afterwards in all cases."""
+    """Create a temporary machine, yield it connected, and delete it in all cases."""
     _clear(api, order)
     with new_key(order.holder, order.name) as pair:
         try:
@@ -405,7 +405,7 @@ def temporary_machine(api: Hetzner, order: MachineOrder, entry: SshAccess) -> It
 
 
 def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) -> tuple[str, ...]:
-    """Return temporary machines and keys created before a time; delete them if requested."""
+    """Return temporary machines and keys created before a time; `delete` also deletes them."""
     mark = {"fleet": fleet}
     found = [(kind, each) for kind in _KINDS for each in api.labelled(kind, mark, TEMPORARY)]
     with _reading("the list of temporary machines"):
@@ -416,7 +416,7 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
 
 
 def _clear(api: Hetzner, order: MachineOrder) -> None:
-    """Delete the leftovers of our killed run; raises if another run works on this version."""
+    """Delete leftovers of our killed run; raises an error if another run has this version."""
     ours = {key: order.labels[key] for key in ("fleet", TEMPORARY, HOLDER)}
     _delete_all(api, ours)
     theirs = {key: order.labels[key] for key in ("fleet", TEMPORARY, "image", "version")}
@@ -441,7 +441,7 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
 
 
 def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer, str]:
-    """Return a booting server and the name of its type."""
+    """Create a server, and return it, booting, with the name of its type."""
     stock = _stock_image(api, order)
     key = api.make_key(order.name, pair.public, order.labels)
     options = {
@@ -460,7 +460,7 @@ def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer
 def _make_smallest(
     api: Hetzner, order: MachineOrder, options: Mapping[str, object], size: int
 ) -> tuple[BoundServer, str]:
-    """Create a server of the smallest type in stock that has the disk; return it and its type.
+    """Create a server of the smallest type in stock with enough disk; return it and its type.
 
     `size` is in bytes. A snapshot boots only on a disk that is at least as large as its original.
     """
@@ -497,7 +497,7 @@ def _price(sold: BoundServerType, location: str) -> float | None:
 
 
 def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
-    """Return the image to boot, by name or id; for the rescue system, any image."""
+    """Return the image to boot, by name or id. The rescue system needs just any image."""
     wanted = _HETZNER_ARCHITECTURES.get(order.architecture, "")
     if (order.stock_image or "").isdecimal():
         image = api.image(order.stock_image or "")
@@ -515,12 +515,12 @@ def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
 
 
 LABEL_DIGEST_LENGTH = 32
-"""Hex digits of a checksum in a label; the description has all digits."""
+"""Number of hex digits of a checksum in a label. The description has all digits."""
 
 
 @dataclass(frozen=True)
 class HcloudSite:
-    """A location at Hetzner, and functions to connect to its machines."""
+    """A location at Hetzner, and functions that connect to machines there."""
 
     fleet: str
     location: str
@@ -531,7 +531,7 @@ class HcloudSite:
 
 
 class HcloudPublisher:
-    """The publisher of snapshots in one project."""
+    """The publisher of snapshots in one Hetzner project."""
 
     kind, place, noun = "hcloud", "Hetzner", "snapshot"
 
@@ -541,7 +541,7 @@ class HcloudPublisher:
         self._api = Hetzner(token, base_url=base_url, pause=site.entry.pause)
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the snapshots with this fleet's label."""
+        """Yield the snapshots with this fleet's label, of one image version or of all."""
         if version:
             marks = {"fleet": self.fleet, "image": version[0], "version": version[1]}
             yield from map(_upload, self._api.images(marks))
@@ -550,7 +550,7 @@ class HcloudPublisher:
             yield from map(_upload, self._api.images(marks, "image", "version"))
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
-        """Take a snapshot of the disk and label it as complete; return it and the rental."""
+        """Publish a disk as a complete snapshot; return it and the rental (None if it existed)."""
         if known:
             taken, rental = self._api.image(known.id), None
         else:
@@ -575,7 +575,7 @@ class HcloudPublisher:
         return left_temporary(self._api, self.fleet, before, delete=True)
 
     def _take(self, disk: ImageDisk) -> tuple[BoundImage, Rental]:
-        """Return a snapshot of the disk, and the rental of the temporary server."""
+        """Write a disk on a temporary server; return its snapshot and the server's rental."""
         site, manifest = self._site, disk.manifest
         with disk.raw() as path:
             raw = Path(path)
@@ -600,7 +600,7 @@ class HcloudPublisher:
 def take_snapshot(
     api: Hetzner, server: BoundServer, fleet: str, manifest: Manifest, sha256: str
 ) -> BoundImage:
-    """Power a server off and return a snapshot of its disk, labelled as partial."""
+    """Power a server off, and return a snapshot of its disk with the label `partial`."""
     labels = {
         "fleet": fleet,
         "image": manifest.image,

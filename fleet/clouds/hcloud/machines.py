@@ -102,17 +102,17 @@ class _ServerPage(PagedReply):
 
 
 _ARCHITECTURE = "architecture"
-"""Label with Debian's name of the architecture, which the server's data does not have."""
+"""Label with Debian's name of the architecture. The data of a server lacks this name."""
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 TEMPORARY = "temporary"
-"""Label of a server that only builds or publishes an image; the value is that purpose."""
+"""Label of a server that only builds or publishes an image. The value is the purpose."""
 EXPIRES = "expires"
-"""Label with the expiry of a server; not part of the machine's inputs."""
+"""Label with the expiry time of a server. It is not part of the machine's inputs."""
 
 
 class HcloudMachines:
-    """The servers of one project, as Provider and MachineApi."""
+    """The servers of one project. Implements Provider and MachineApi."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class HcloudMachines:
         self._now = now
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines whose label `fleet` is exactly this name; Unknown if that fails."""
+        """Return the machines with exactly this value of label `fleet`; Unknown after an error."""
         read_at = self._now()
         try:
             with self._api.reading() as reading:
@@ -142,7 +142,7 @@ class HcloudMachines:
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of servers into a label; skip servers that do not exist."""
+        """Write the expiry time of servers into a label. Skip servers that do not exist."""
         noted = {EXPIRES: label_time(until)}
         failed: list[SourceUnreachable] = []
         with self._api.reading() as reading:
@@ -169,7 +169,7 @@ class HcloudMachines:
             return tuple(map(_read_found, _servers(reading, key, value)))
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Add the labels of a worker to a server; raises SourceUnreachable if it is missing."""
+        """Add a worker's labels to a server; raises SourceUnreachable if it does not exist."""
         labels = {**inputs.labels, _ARCHITECTURE: inputs.architecture}
         with self._api.reading() as reading:
             if not _set_labels(reading, machine_id, labels):
@@ -235,7 +235,7 @@ def _read_found(server: _Server) -> FoundMachine:
 
 
 def _host_address(address: str) -> str:
-    """Return an address; for an IPv6 network, the address that the server itself uses."""
+    """Return a server's address. For an IPv6 network, return the address used by the server."""
     try:
         network = ipaddress.ip_interface(address).network
     except ValueError as error:
@@ -291,13 +291,13 @@ class _Parts(PagedReply):
 
 
 class HcloudShared:
-    """The shared resources of one project: all objects except servers."""
+    """The shared resources of one project: networks, firewalls, ssh keys, placement groups."""
 
     def __init__(self, token: str, *, base_url: str | None = None) -> None:
         self._api = HcloudApi(token, base_url=base_url)
 
     def list(self, fleet: str) -> Mapping[str, str] | Unknown:
-        """Map KIND/NAME to the ids of resources whose label `fleet` is exactly this name.
+        """Map KIND/NAME to the id of each resource with exactly this value as label `fleet`.
 
         The key of a network's subnet is KIND/NAME/subnet.
         """

@@ -68,7 +68,7 @@ class HcloudPrices:
         self._api = HcloudApi(token)
 
     def read(self, now: datetime) -> PriceList:
-        """Return the net prices; raises SourceUnreachable if a price is missing."""
+        """Return the current net prices; raises SourceUnreachable if prices are invalid."""
         with self._api.reading() as reading:
             pricing = reading.get("/pricing", {}, _PricingPage).pricing
             pages = list(reading.pages("/server_types", {}, _TypesPage))
@@ -93,7 +93,7 @@ class HcloudPrices:
 
 
 def _quote(sold: _PricedType, location: str) -> Quote | None:
-    """Return the price of a type at a location; None if the type is not sold there."""
+    """Return the price of a server type at a location; None if the type is not sold there."""
     for at in _select_location(sold.prices, location):
         return Quote(
             price=trimmed(at.price_hourly.net),

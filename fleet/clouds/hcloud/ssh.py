@@ -23,7 +23,7 @@ from fleet.model.disks import Tell, Total
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A key for one machine; `folder` also has the host key and the connection's socket."""
+    """An ssh key pair for one machine. `folder` also has the host key and the socket."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class KeyPair:
 
 @contextmanager
 def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
-    """Yield a new key and delete it afterwards; first delete a killed run's key of `holder`."""
+    """Yield a new key, and delete it afterwards. First delete a leftover key of `holder`."""
     folder = Path(tempfile.gettempdir(), f"fleet-ssh-{holder}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -68,8 +68,7 @@ LIMIT = 3600
 """Time limit of one command in seconds; a full system upgrade takes some minutes."""
 _CONNECTION_LOST = 255
 _SOCKET = "connection"
-"""Socket of the shared connection, relative to the key's folder, since an absolute path may be too
-long."""
+"""Socket of the shared connection, in the key's folder. An absolute path may be too long."""
 _OPTIONS = (
     "IdentitiesOnly=yes",
     "BatchMode=yes",
@@ -95,7 +94,7 @@ class _Done:
 def _run(
     *command: str, cwd: Path, sent: bytes = b"", log: Path | None = None, limit: float = LIMIT
 ) -> _Done:
-    """Run a program until it ends; append its output to the log if there is a log."""
+    """Run a program until it ends. Append its output to the log, if there is one."""
     # Use files, since the process of the shared connection would keep pipes open.
     with (
         log.open("ab") if log else tempfile.TemporaryFile() as output,
@@ -132,7 +131,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Door:
-    """User and port for ssh."""
+    """User name and port for ssh."""
 
     user: str = "root"
     port: int = 22
@@ -167,7 +166,7 @@ class Ssh:
         ]
 
     def wait(self, pause: Callable[[float], None], tries: int) -> None:
-        """Wait until the machine accepts a connection; raises SourceUnreachable after `tries`."""
+        """Wait until the machine accepts ssh; raises SourceUnreachable after `tries` attempts."""
         for attempt in range(tries):
             try:
                 self.run("true")
@@ -179,7 +178,7 @@ class Ssh:
                 return
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script with pipes to its input and output; its errors are logged."""
+        """Start a script with pipes to its input and output. Its error output is logged."""
         with log.open("ab") as errors:
             return subprocess.Popen(  # noqa: S603 - a fixed program, no shell on this side
                 self.command(script),
@@ -192,7 +191,7 @@ class Ssh:
             )
 
     def run(self, script: str, sent: bytes = b"", log: Path | None = None) -> str:
-        """Run a script with this input; return its output, or append it to the log.
+        """Run a script with an input. Return the output, or append it to the log if there is one.
 
         Raises SourceUnreachable if the connection is lost or the script exceeds its time limit.
         Raises PublicationRefused if the script fails.
@@ -220,18 +219,19 @@ _MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Writing:
-    """Parameters for writing a disk."""
+    """Parameters for writing a disk image to a device."""
 
     device: str = "/dev/sda"
     piece_mib: int = 64
     """Size in MiB of a piece, which one command writes or reads back.
 
-    256 MiB took 22 s on loopback, as in one stream; pieces of 16 MiB took 45 s."""
+    256 MiB took 22 s on loopback, as in one stream; pieces of 16 MiB took 45 s.
+    """
     pause: Callable[[float], None] = time.sleep
 
 
 def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
-    """Write a disk to a remote device, and read the whole device back.
+    """Write a disk image to a remote device, and read the whole device back.
 
     After a lost connection, only differing pieces are sent again.
     """
@@ -274,7 +274,7 @@ def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], tell: T
 def _find_differing(
     ssh: Ssh, raw: Path, writing: Writing, ours: Sequence[str], tell: Tell
 ) -> list[int]:
-    """Return the numbers of the pieces that differ on the device."""
+    """Return the numbers of the pieces that differ between the disk image and the device."""
     device, mib, size = quote(writing.device), writing.piece_mib, raw.stat().st_size
     total = Total(tell, "read back", size)
     # Flush the device's caches, to compare the content of the device itself.

@@ -10,7 +10,7 @@ from fleet.schema.model import HooksProvider
 
 
 class OwnCommands(Cloud[HooksProvider]):
-    """Commands of an operator that create, list and delete machines."""
+    """A provider whose machines an operator's commands create, list and delete."""
 
     lists_all = False
 
@@ -31,5 +31,5 @@ class OwnCommands(Cloud[HooksProvider]):
         return HookMachines(self.declared, around, site.clock)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield the quotas, which the interface of the commands does not report."""
+        """Yield quotas as unchecked, because commands do not report quotas."""
         yield "quotas", "only its commands know what they may do"

@@ -29,7 +29,7 @@ from fleet.schema.model import is_named_by_fleet
 from fleet.state.processes import CommandFailed, mask
 
 MOST_BYTES = 256 * 1024
-"""Maximum bytes of a log; the next call renames a longer log to `HOOK.log.1`."""
+"""Maximum bytes of a log. The next call renames a longer log to `HOOK.log.1`."""
 _MAX_CALL_BYTES = 1024 * 1024
 """Maximum logged bytes of one call."""
 _MAX_LINE_BYTES = 64 * 1024
@@ -39,7 +39,7 @@ MOST_AGE = 14 * 86400
 
 
 class HookLog:
-    """The log of one call; a `quiet` call logs only its error output and its failure."""
+    """The log of one call of a command. A `quiet` call logs only errors."""
 
     def __init__(
         self, path: Path, hook: str, secrets: Collection[str], *, quiet: bool = False
@@ -57,7 +57,7 @@ class HookLog:
             self._write("begins")
 
     def hear(self, stream: str, data: bytes) -> None:
-        """Log the complete lines in a part of the command's output."""
+        """Log the complete lines of an output. Keep an incomplete last line for later."""
         if stream == "stdout" and self._quiet:
             return
         lines, end, rest = (self._half[stream] + data).rpartition(b"\n")
@@ -108,7 +108,7 @@ def tidy(folder: Path) -> None:
 
 
 def _latest_calls(folder: Path) -> Iterator[tuple[float, Path]]:
-    """Yield the time of each machine's latest call, and the folder of its logs."""
+    """Yield the time of each machine's latest call, with the folder of the machine's logs."""
     for machine in folder.iterdir():
         with suppress(OSError):  # another run also deletes logs
             if machine.is_dir() and not machine.is_symlink():
@@ -117,7 +117,7 @@ def _latest_calls(folder: Path) -> Iterator[tuple[float, Path]]:
 
 
 def _open(path: Path) -> int:
-    """Open a log for appending; rename it first if it is too long."""
+    """Open a log for appending. If the log is too long, rename it first."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with suppress(FileNotFoundError):
         if path.stat().st_size > MOST_BYTES:
@@ -128,7 +128,7 @@ def _open(path: Path) -> int:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 MOST_LISTED = 16 * 1024 * 1024
-"""Maximum bytes of the output of `list`; a longer output is an error and never truncated."""
+"""Maximum bytes of the output of `list`. A longer output is an error, never truncated."""
 
 _Name = Annotated[str, StringConstraints(pattern=rf"^{NAME.pattern}$")]
 _Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
@@ -160,7 +160,7 @@ _LISTED = TypeAdapter(Annotated[list[ListedMachine], Field(max_length=100_000)])
 
 
 def parse(said: str) -> list[ListedMachine]:
-    """Parse the output of `list`; raises ValueError for no output, as an empty list is `[]`."""
+    """Parse the output of `list`; raises ValueError if empty, since no machines are `[]`."""
     if not said.strip():
         raise ValueError("list printed nothing; a list of no machines is []")
     try:
@@ -175,7 +175,7 @@ def parse(said: str) -> list[ListedMachine]:
 
 
 def machine_of(listed: ListedMachine) -> Machine:
-    """Return the Machine of an entry of the list."""
+    """Convert an entry of the list to a Machine."""
     return Machine(
         name=listed.name,
         id=listed.id or listed.name,
@@ -190,13 +190,13 @@ def machine_of(listed: ListedMachine) -> Machine:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Time that a command prints if it does not know when a machine was created."""
+"""Time that a command prints if the creation time of a machine is unknown."""
 MOST_DATA = 4096
-"""Maximum characters of the output of `new` that a ticket's client gets."""
+"""Maximum characters of the output of `new` that the client of a ticket gets."""
 
 
 class OwnInterface:
-    """The interface of docs/how-to/use-your-own-commands.md; only counters need storage."""
+    """fleet's own interface to commands, see docs/how-to/use-your-own-commands.md."""
 
     def __init__(self, memory: HookMemory, counters: Collection[str]) -> None:
         self._memory = memory
@@ -223,15 +223,15 @@ class OwnInterface:
         return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return the additional variables of each call of `list`; there is one call."""
+        """Return one empty map of additional variables, because `list` is called once."""
         return [{}]
 
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:  # noqa: ARG002 - Resalloc's needs them
-        """Return whether a failed `list` means that no machine exists."""
+        """Return False, because a failed `list` never means that no machine exists."""
         return False
 
     def parse(self, said: str) -> list[ListedMachine]:
-        """Parse the output of `list`."""
+        """Parse the output of `list`, and keep the data for clients of tickets."""
         listed = parse(said)
         self._data = {
             each.name: {"port": str(each.port or ""), "data": each.data} for each in listed
@@ -239,12 +239,12 @@ class OwnInterface:
         return listed
 
     def particulars(self, name: str) -> Mapping[str, str]:
-        """Return the data about a machine for a ticket's client."""
+        """Return the port and the data of a machine, for the client of its ticket."""
         return self._data.get(name, {})
 
 
 class ResallocInterface:
-    """The interface of Resalloc, with its RESALLOC_… variables."""
+    """The interface of commands for Resalloc, with its RESALLOC_… variables."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class ResallocInterface:
         }
 
     def rounds(self) -> list[Mapping[str, str]]:
-        """Return the additional variables of each call of `list`; there is one call per pool.
+        """Return additional variables for each call of `list`. There is one call per pool.
 
         The values for "none" are those in command_env and CleanUnknownWorker of Resalloc 4.
         """
@@ -319,8 +319,8 @@ class ResallocInterface:
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:
         """Return whether a failed `list` means that no machine exists.
 
-        As with `grep`, such a `list` prints no output. This is never assumed while a created
-        machine is recorded, unless its `delete` runs (`going`) or has succeeded.
+        As with `grep`, such a `list` prints no output. It is a failure if a created machine is
+        recorded, unless its `delete` runs (`going`) or has succeeded.
         """
         prints, complains = failure.prints or (True, True)
         made = {name for name, memo in self._memos().items() if memo.said is not None}
@@ -329,7 +329,7 @@ class ResallocInterface:
         return self._ignores_exit or (not complains and self._memory.has_listed())
 
     def parse(self, said: str) -> list[ListedMachine]:
-        """Return the machines whose names `list` printed, without machines of other owners."""
+        """Return the machines named in the output of `list`, without machines of other owners."""
         self._clear_cache()
         names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)
@@ -343,7 +343,7 @@ class ResallocInterface:
         return known + [self._build_unrecorded_machine(name) for name in strange]
 
     def particulars(self, name: str) -> Mapping[str, str]:
-        """Return the output of `new` for a machine."""
+        """Return the output of `new` for a machine, for the client of its ticket."""
         memo = self._memos().get(name)
         return {"data": (memo.said or "").strip()[:MOST_DATA]} if memo else {}
 
@@ -362,7 +362,7 @@ class ResallocInterface:
         return next(ours, "")
 
     def _build_unrecorded_machine(self, name: str) -> ListedMachine:
-        """Return a machine of this fleet that has no record, but may be in its stack."""
+        """Return a machine of this fleet without a record, which may still be in its stack."""
         labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
         return ListedMachine(name=name, type="own", labels=labels)
 

@@ -1,4 +1,4 @@
-"""A provider whose machines are created, listed and deleted by an operator's commands.
+"""A provider whose machines an operator's commands create, list and delete.
 
 A failed command may still have had an effect, so `list` decides which machines exist. If the
 output of `list` is invalid, the machines are Unknown instead of fewer.
@@ -42,10 +42,10 @@ from fleet.schema.sources import Hooks
 from fleet.state.processes import CommandFailed, Invocation, find_tokens, mask, run
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
-"""Machine settings that commands get as variables."""
+"""Machine settings that commands get as environment variables."""
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
 Hears = Callable[[str, bytes], None]
-"""Function that receives the output of a command: the stream's name and the bytes."""
+"""Function that receives a part of a command's output: the stream's name and the bytes."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 _POLL_SECONDS = 0.5
 _MAX_SHOWN_LENGTH = 100
@@ -54,7 +54,7 @@ _MAX_OUTPUT_BYTES = 65536
 """Maximum bytes of the output of a command other than `list`."""
 _ID = re.compile(r"[!-~]{1,200}")
 OUTCOMES = ("out-of-stock", "quota", "name-taken", "error")
-"""Codes that a failed `new` may print on its first line."""
+"""Codes that a failed `new` may print on its first line, to state the reason."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,22 @@ class CommandContext:
     provider: str
     fleet: str
     folder: Path
-    """Working directory of the commands, which is the folder of fleet.yaml."""
+    """Working directory of the commands: the folder of fleet.yaml."""
     state: Path
-    """Folder of records that outlive a run."""
+    """Folder of records that are kept between runs."""
     environment: Mapping[str, str]
-    """Environment variables of each command; fleet's environment may contain secrets."""
+    """Environment of each command. fleet's own environment may contain secrets."""
     ours: Mapping[str, str]
-    """fleet's environment, from which commands get the variables that fleet.yaml names."""
+    """fleet's own environment. Commands get only those of its variables that fleet.yaml names."""
     pools: Collection[str] = ()
     """Pools whose machines the commands create."""
     looks: bool = True
-    """Whether to run `livecheck`; False if the recorded results are used."""
+    """Whether to run `livecheck`. If False, the recorded results are used."""
     slots: Slots = field(default_factory=Slots)
 
 
 class HookMachines:
-    """A provider of kind hooks, which lists, cleans, creates and deletes machines by commands."""
+    """A provider whose commands list, create, clean and delete machines."""
 
     def __init__(self, hooks: Hooks, around: CommandContext, clock: Clock) -> None:
         self._hooks = hooks
@@ -87,7 +87,7 @@ class HookMachines:
         self._clock = clock
         self._known: dict[str, Machine] = {}
         self._strangers: tuple[str, ...] = ()
-        """Machines of other fleets in the latest list whose names have our form."""
+        """Machines of other fleets in the latest list that have names of our form."""
         self._livechecks = Livechecks(
             FileMemory(around.state / "livechecks.json"),
             self._works if around.looks else None,
@@ -108,7 +108,7 @@ class HookMachines:
         self._going: set[str] = set()
         """Machines whose `delete` was started in this run and has not failed."""
         self._cut = threading.Event()
-        """While it is set, running commands are stopped and no command is started."""
+        """Flag that stops running commands and prevents further commands."""
         # All providers of the fleet use one file, since they share counters.
         self._memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
         self._interface = (
@@ -128,11 +128,11 @@ class HookMachines:
         self._cut.set()
 
     def go_on(self) -> None:
-        """Permit commands again."""
+        """Permit commands again after `cut_short`."""
         self._cut.clear()
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
-        """Create a machine and return its id; raises CreationRefused if certainly none exists."""
+        """Create a machine and return its id; raises CreationRefused if surely none exists."""
         if not NAME.fullmatch(inputs.name):
             raise CreationRefused(f"{inputs.name}: invalid_input: not a name for a machine")
         figures = {key: inputs.settings[key] for key in FIGURES if key in inputs.settings}
@@ -163,7 +163,7 @@ class HookMachines:
         return machine_id
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine, if it exists; raises DeletionPending while it is still listed."""
+        """Delete a machine, if it exists; raises DeletionPending while `list` has the machine."""
         machine = self._known.get(machine_id) or self._find(machine_id)
         if machine is None:
             with noting(machine_id):
@@ -203,10 +203,10 @@ class HookMachines:
             self._interface.forget(machine.name)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Do nothing, since commands cannot store an expiry; listings report that."""
+        """Do nothing, because commands cannot store an expiry. Listings report this limit."""
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return this fleet's machines; one with enough failed livechecks has the state failed."""
+        """Return this fleet's machines; enough failed livechecks make a machine `failed`."""
         now = self._clock.now()
         try:
             machines = self._list_machines(fleet)
@@ -230,7 +230,7 @@ class HookMachines:
         return self._doubted
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Run `release` on a machine, and return the result."""
+        """Run `release` on a machine, and return the result of cleaning."""
         if self._hooks.release is None:
             return Cleaned()
         try:
@@ -241,7 +241,7 @@ class HookMachines:
         return Cleaned()
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Map ids of unlisted machines to whether they work; omit machines without a decision."""
+        """Map the id of each unlisted machine to True if alive. Undecided machines are omitted."""
         if self._hooks.livecheck is None:
             return {}
         try:
@@ -252,12 +252,12 @@ class HookMachines:
         return {key: not count for key, count in failures.items() if not 0 < count < enough}
 
     def forget(self, name: str) -> None:
-        """Remove the record of a deleted machine, so that its numbers can be reused."""
+        """Remove the record of a deleted machine, so that new machines can use its numbers."""
         with noting(name):
             self._interface.forget(name)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return the data that commands printed about a machine."""
+        """Return the data that commands printed about a machine, for the client of its ticket."""
         return self._interface.particulars(machine.name)
 
     def _list_machines(self, fleet: str) -> tuple[Machine, ...]:
@@ -275,7 +275,7 @@ class HookMachines:
         return tuple(sorted(ours, key=lambda machine: machine.name))
 
     def _is_strange(self, listed: ListedMachine) -> bool:
-        """Return whether a machine belongs to another fleet, but its name has our form."""
+        """Return whether a machine belongs to another fleet although its name has our form."""
         fleet = self._context.fleet
         return listed.labels.get("fleet") != fleet and any(
             is_named_by_fleet(fleet, pool, listed.name) for pool in self._context.pools
@@ -297,7 +297,7 @@ class HookMachines:
             raise SourceUnreachable(f"machine {machine_id} is unreachable: {error}") from error
 
     def _find_listed(self, is_it: Callable[[Machine], bool]) -> Machine | None:
-        """Return a machine from a new list; None if two lists lack it (one may be incomplete)."""
+        """Return a machine from a new list. Try twice, because one list may be incomplete."""
         for _ in range(2):
             found = next(filter(is_it, self._list_machines(self._context.fleet)), None)
             if found is not None:
@@ -310,7 +310,7 @@ class HookMachines:
         return timedelta(seconds=self._hooks.timeouts.delete)
 
     def _check_gone(self, machine: Machine) -> None:
-        """Raise DeletionPending if a list started after the deletion still has the machine."""
+        """Raise DeletionPending if a list from after the deletion still has the machine."""
         ended = time.monotonic()
         # Concurrent deletions share a list if it started after all of them ended.
         with self._look_turn, noting(machine.name):
@@ -325,7 +325,7 @@ class HookMachines:
     def _set_deletion_state(
         self, machine: Machine, failed: Undeleted | None, accepted: Deleting | None
     ) -> Machine:
-        """Return a machine with the state of its deletion."""
+        """Return a machine with the recorded state of its deletion."""
         if accepted is None:
             return machine.altered(trouble=str(failed)) if failed else machine
         is_late = self._clock.now() >= accepted.since + self._limit
@@ -347,7 +347,7 @@ class HookMachines:
         return machine.altered(state=MachineState.FAILED)
 
     def _creation_error(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
-        """Return the error of a failed creation; CreationRefused if surely no machine exists."""
+        """Return the error of a failed creation: CreationRefused if surely no machine exists."""
         said = f"{inputs.name}: {failure}"
         if not failure.started:
             return CreationRefused(said)
@@ -411,7 +411,7 @@ class HookMachines:
 
     @contextmanager
     def _log_call(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
-        """Log a call and add the log's path to its failure; a read-only run logs no `list`."""
+        """Log a call, and add the log's path to an error. Read-only runs do not log `list`."""
         folder = self._context.state.parent / "hooks"
         is_list = hook == "list"
         path = folder / (machine or self._context.provider) / f"{hook}.log"
@@ -446,7 +446,7 @@ class HookMachines:
         )
 
     def _passed_variables(self) -> dict[str, str]:
-        """Return the variables that commands get from fleet's environment."""
+        """Return the variables for commands; raises CommandFailed if fleet lacks one."""
         ours, names = self._context.ours, self._hooks.environment
         missing = [name for name in names if name not in ours]
         if missing:
@@ -458,7 +458,7 @@ class HookMachines:
         return {name: ours[name] for name in names}
 
     def _recorded_variables(self, name: str) -> Mapping[str, str]:
-        """Return the variables that commands get from a machine's record."""
+        """Return the variables from a machine's record; raises CommandFailed if unreadable."""
         try:
             return self._interface.told(name)
         except (OSError, ValueError) as error:
@@ -481,7 +481,7 @@ class HookMachines:
 
     @contextmanager
     def _recording(self, name: str) -> Iterator[None]:
-        """Keep the record of a machine; remove it if the block raises CreationRefused."""
+        """Keep the record of a machine, but remove it if the body raises CreationRefused."""
         with noting(name):
             try:
                 yield
@@ -491,7 +491,7 @@ class HookMachines:
 
     @contextmanager
     def _hold_lock(self, name: str) -> Iterator[IO[str]]:
-        """Hold the lock of a machine; a command that outlives fleet still holds the lock."""
+        """Hold the lock of a machine. A command that outlives fleet keeps the lock."""
         path = self._lock_of(name)
         with touching(f"{name}: local_fault: {path}", CreationRefused):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -507,7 +507,7 @@ class HookMachines:
 
 
 def _fill_placeholders(part: str, told: Mapping[str, str]) -> str:
-    """Replace placeholders in an argument once, so that inserted values are not expanded."""
+    """Replace placeholders in an argument, in one pass, so that inserted values stay unchanged."""
     return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
 
 

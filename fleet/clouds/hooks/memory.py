@@ -1,7 +1,7 @@
 """Records about machines for an operator's commands: numbers, labels and output.
 
 All providers of a fleet use one file, since they share counters. All processes read and write the
-file under a lock. If it is lost, the data is found again or the loss is reported.
+file under a lock. If the file is lost, the data is found again or the loss is reported.
 """
 
 import fcntl
@@ -47,7 +47,7 @@ class Undeleted(Value):
 
     @property
     def again(self) -> datetime:
-        """Return the time of the next attempt."""
+        """Return the time of the next attempt to delete the machine."""
         return self.at + _RETRY_PAUSES[min(self.failures, len(_RETRY_PAUSES)) - 1]
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Deleting(Value):
     tries: int = Field(1, ge=1)
 
     def again(self, limit: timedelta) -> datetime:
-        """Return the time of the next `delete`; `limit` is the permitted time of a deletion."""
+        """Return the time of the next `delete`. `limit` is the permitted time of a deletion."""
         if self.tries == 1:
             return self.since + limit
         return self.at + _RETRY_PAUSES[min(self.tries, len(_RETRY_PAUSES)) - 1]
@@ -84,7 +84,7 @@ class Deleting(Value):
 
 
 _RETRY_PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
-"""Pauses after the first failed attempt, after the second attempt, and so on."""
+"""Pauses before the next attempt: after the first failure, after the second, and so on."""
 _MAX_ERROR_LENGTH = 300
 
 
@@ -98,14 +98,14 @@ class _Memos(Value, frozen=False):
 
 
 class HookMemory:
-    """Records of machines in a file; its methods raise ValueError or OSError."""
+    """Records of a provider's machines in a file. Its methods raise ValueError or OSError."""
 
     def __init__(self, path: Path, provider: str) -> None:
         self._path = path
         self._provider = provider
 
     def own(self) -> Mapping[str, Memo]:
-        """Map names to the records of this provider's machines."""
+        """Map machine names to the records of this provider's machines."""
         machines = self._read().machines
         return {name: memo for name, memo in machines.items() if memo.provider == self._provider}
 
@@ -114,7 +114,7 @@ class HookMemory:
         return self._provider in self._read().listed
 
     def begin(self, inputs: WorkerInputs, counters: Iterable[str], now: datetime) -> Memo:
-        """Assign numbers to a machine before its creation; a repeated creation keeps them.
+        """Assign numbers to a machine before its creation. A repeated creation keeps the numbers.
 
         Call `forget` before another machine uses the same name.
         """
@@ -152,7 +152,7 @@ class HookMemory:
             memos.machines[name] = memos.machines[name].altered(said=said)
 
     def forget(self, name: str) -> None:
-        """Remove the records of a deleted machine, if any, so that its numbers are free."""
+        """Remove all records of a deleted machine, so that its numbers are free."""
         known = self._read()
         if name in known.machines or name in known.undeleted or name in known.deleting:
             with self._updating() as memos:
@@ -161,13 +161,13 @@ class HookMemory:
                 memos.deleting.pop(name, None)
 
     def forget_deletion(self, name: str) -> None:
-        """Remove only the record of a machine's deletion."""
+        """Remove the record of a machine's deletion, and keep the other records."""
         if name in self._read().deleting:
             with self._updating() as memos:
                 memos.deleting.pop(name)
 
     def undeleted(self) -> Mapping[str, Undeleted]:
-        """Map names to the failed deletions of machines."""
+        """Map machine names to failed deletions."""
         return self._read().undeleted
 
     def note_undeleted(self, name: str, said: str, now: datetime) -> None:
@@ -178,7 +178,7 @@ class HookMemory:
             memos.undeleted[name] = failed
 
     def deleting(self) -> Mapping[str, Deleting]:
-        """Map names to the deletions of machines that may still be listed."""
+        """Map machine names to successful deletions of machines that may still be listed."""
         return self._read().deleting
 
     def note_deleting(self, name: str, now: datetime) -> Deleting:
@@ -196,7 +196,7 @@ class HookMemory:
 
     @contextmanager
     def _updating(self) -> Iterator[_Memos]:
-        """Hold the lock of the file; write the changed records at the end."""
+        """Lock the file, yield its records, and write changed records at the end."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,7 +219,7 @@ class HookMemory:
 
 @contextmanager
 def noting(name: str) -> Iterator[None]:
-    """Raise an error of a machine's record as SourceUnreachable, with the machine's name."""
+    """Raise errors of a machine's record as SourceUnreachable, with the machine's name."""
     try:
         yield
     except (OSError, ValueError) as error:

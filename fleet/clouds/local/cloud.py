@@ -6,10 +6,10 @@ from fleet.schema.model import DebusineQueue, LocalProvider
 
 
 class Local(Cloud[LocalProvider]):
-    """A folder of machines, each of which is a process."""
+    """A folder of machines. Each machine is a process on this computer."""
 
     def open(self) -> LocalMachines:
-        """Return the machines, which are also workers if the fleet has no Debusine queue."""
+        """Return the machines. Without a Debusine queue, each machine is also a worker."""
         site, path = self.site, self.declared.path
         queues = site.fleet.queues.values()
         kind = (

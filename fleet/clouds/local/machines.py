@@ -1,4 +1,4 @@
-"""A provider on this computer; each machine is a folder and a process that runs in it.
+"""A provider on this computer. Each machine is a folder, and a process that runs in it.
 
 A machine exists as soon as its folder has a record of its process. A creation that was killed
 earlier has created no machine, and the next creation removes its files.
@@ -68,7 +68,7 @@ class Record(Value):
 
 @contextmanager
 def reaching(what: str) -> Iterator[None]:
-    """Raise an error of the block as SourceUnreachable, with the name of the machine."""
+    """Raise errors of the body as SourceUnreachable, with the name of the machine."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -76,12 +76,12 @@ def reaching(what: str) -> Iterator[None]:
 
 
 class LocalMachines:
-    """The machines in one folder, as Provider, and as LocalCloud for the embedded engine."""
+    """The machines in one folder. Implements Provider, and LocalCloud for the embedded engine."""
 
     def __init__(
         self, path: Path, clock: Clock, faults: Faults, environment: Mapping[str, str]
     ) -> None:
-        """`environment` is passed to processes, with HOME; fleet's environment has secrets."""
+        """Processes get `environment` and HOME, because fleet's own environment has secrets."""
         self.path = path
         self._clock = clock
         self._faults = faults
@@ -105,21 +105,21 @@ class LocalMachines:
         return record.id
 
     def delete(self, machine_id: str) -> None:
-        """Stop a machine's process and its children, and remove its folder, if it exists."""
+        """Stop a machine's process and its children, and remove its folder, if they exist."""
         with reaching(machine_id):
             for folder, record in self.records():
                 if record.id == machine_id:
                     self._remove(folder, machine_id)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines; skip machines that do not exist."""
+        """Write the expiry time of machines, by id. Skip machines that do not exist."""
         with reaching("a machine on this computer"):
             for _, record in self.records():
                 if record.id in machines:
                     self.rewrite(record, expires=until)
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return this fleet's machines; a machine whose process has ended is stopped."""
+        """Return this fleet's machines. A machine whose process has ended is `stopped`."""
         now = self._clock.now()
         try:
             ours = tuple(
@@ -147,7 +147,7 @@ class LocalMachines:
         raise SourceUnreachable(f"there is no machine {machine_id}")
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...] | None:  # noqa: ARG002 - of those who do
-        """Return the registered workers; here None, because these workers register at a queue."""
+        """Return None, because the workers on these machines register at a queue."""
         return None
 
     def rewrite(self, record: Record, **changes: object) -> None:
@@ -168,7 +168,7 @@ class LocalMachines:
             raise ValueError(f"invalid_input: there is no program {program!r} to run")
 
     def _command(self, inputs: WorkerInputs) -> tuple[str, ...]:
-        """Return the command of a machine, in which its name and home are inserted."""
+        """Return the command of a machine, with the machine's name and home inserted."""
         home = str(self.path / inputs.name / HOME)
         parts = shlex.split(inputs.settings.get("run", ""))
         return tuple(part.replace("{home}", home).replace("{name}", inputs.name) for part in parts)
@@ -207,7 +207,7 @@ class LocalMachines:
                 shutil.rmtree(folder.rename(self.path / f"{_PARTIAL}{machine_id}"))
 
     def _sweep(self) -> None:
-        """Remove the files of killed creations and deletions; requires the lock."""
+        """Remove the files of killed creations and deletions. The caller must hold the lock."""
         for folder in self.path.iterdir():
             is_ours = folder.name.startswith(_PARTIAL) or (folder / MACHINE).exists()
             if is_ours and find(folder) is None:
@@ -227,14 +227,14 @@ class LocalMachines:
 
     @contextmanager
     def _hold_lock(self, operation: int) -> Iterator[IO[str]]:
-        """Hold the lock, which a starting process also holds."""
+        """Hold the lock of the folder, which a starting process also holds."""
         with (self.path / LOCK).open("a" if operation == fcntl.LOCK_EX else "r") as lock:
             fcntl.flock(lock, operation)
             yield lock
 
 
 def _create_folder(folder: Path, record: Record, data: UserData) -> None:
-    """Create the folder of a machine; files for /etc are written to its ~/.config."""
+    """Create the folder of a machine. Files for /etc are written to its ~/.config instead."""
     # The command may run as another user, who may enter the folder but not list it.
     folder.mkdir(mode=0o711)
     home = folder / HOME
@@ -292,26 +292,26 @@ DRAINING = "draining"
 
 
 class LocalWorkers(LocalMachines):
-    """Machines on this computer, and the Registry of their workers."""
+    """Machines on this computer that are also workers, with a Registry of the workers."""
 
     def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...]:
         """Return the workers on machines that have booted."""
         return tuple(_worker(folder, record) for folder, record in machines if record.boots)
 
     def drain(self, worker: str) -> None:
-        """Prevent a worker from starting work; its current work continues."""
+        """Prevent a worker from starting new work. Its current work continues."""
         with self._found_worker(worker) as (folder, record):
             (folder / HOME / DRAINING).touch()
             self.rewrite(record, draining_since=record.draining_since or self._clock.now())
 
     def resume(self, worker: str) -> None:
-        """Permit a worker to start work again."""
+        """Permit a drained worker to start work again."""
         with self._found_worker(worker) as (folder, record):
             (folder / HOME / DRAINING).unlink(missing_ok=True)
             self.rewrite(record, draining_since=None)
 
     def disable(self, worker: str) -> None:
-        """Disable a worker permanently; raises WorkerBusy if it is busy."""
+        """Disable a worker permanently; raises WorkerBusy if the worker is busy."""
         with self._found_worker(worker) as (folder, record):
             if _worker(folder, record).state is WorkerState.BUSY:
                 raise WorkerBusy(f"worker {worker} is busy; it was not disabled")
@@ -325,10 +325,10 @@ class LocalWorkers(LocalMachines):
             self.rewrite(record, disabled=True)
 
     def release(self, worker: str) -> None:
-        """Do nothing, since the worker is deleted with its machine."""
+        """Do nothing, because a worker is deleted with its machine."""
 
     def confirm(self, tell: Tell) -> None:
-        """Do nothing, since changes of these workers are effective immediately."""
+        """Do nothing, because changes of these workers have an immediate effect."""
 
     @contextmanager
     def _found_worker(self, worker: str) -> Iterator[tuple[Path, Record]]:

@@ -1,6 +1,6 @@
 """The simulated cloud: machines with stock, boot times and injected faults.
 
-The embedded engine calls it in its process, the Pulumi engine through `plugin.py`. Both use the
+The embedded engine calls this module directly, the Pulumi engine through `plugin.py`. Both use the
 same file. Like a real cloud, it has no safeguards and deletes a busy machine on request.
 """
 
@@ -72,7 +72,7 @@ class SimMachine(Value):
 
 
 class Contents(Value, frozen=False):
-    """The content of the file."""
+    """The content of the simulated cloud's file."""
 
     format: Literal["fleet-sim-1"]
     menu: Menu | None = None
@@ -82,7 +82,7 @@ class Contents(Value, frozen=False):
 
 @contextmanager
 def changing(path: Path) -> Iterator[Contents]:
-    """Hold the lock of the file; write the changed content at the end."""
+    """Lock the file, yield its content, and write changed content at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The lock is a separate file, since replacing a locked file would release its lock.
@@ -102,7 +102,7 @@ def changing(path: Path) -> Iterator[Contents]:
 
 
 def load(path: Path) -> Contents:
-    """Return the content of the file; if it is missing, an empty cloud without a menu."""
+    """Return the content of the file; an empty cloud without a menu if the file is missing."""
     try:
         path.lstat()
         return Contents.model_validate_json(LocalFiles().read(str(path), _MAX_FILE_BYTES))
@@ -118,7 +118,7 @@ def load(path: Path) -> Contents:
 
 
 def menu_of(fleet: "Fleet", provider: str) -> Menu:
-    """Return the menu of a provider of kind sim: its machine types and those of the catalogue."""
+    """Return the menu of a simulated provider, with the types of its pools and the catalogue."""
     # Import late: the plugin must start fast and needs no fleet.yaml.
     from fleet.model.prices import find_types, known_types
     from fleet.schema.model import SimProvider
@@ -143,14 +143,14 @@ def menu_of(fleet: "Fleet", provider: str) -> Menu:
 
 
 class SimCloud:
-    """A simulated cloud, as Provider, Registry and target of both engines."""
+    """A simulated cloud for both engines. Implements Provider and Registry."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self._clock = clock
 
     def configure(self, menu: Menu) -> None:
-        """Write the menu into the file, so that a creation only needs the path."""
+        """Write the menu into the file, so that a creation needs only the path of the file."""
         if load(self.path).menu != menu:
             with changing(self.path) as contents:
                 contents.menu = menu
@@ -178,13 +178,13 @@ class SimCloud:
         return machine.inputs if machine else None
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine; do nothing if it does not exist."""
+        """Delete a machine. Do nothing if it does not exist."""
         if machine_id in load(self.path).machines:
             with changing(self.path) as contents:
                 contents.machines.pop(machine_id, None)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Write the expiry of machines; skip machines that do not exist."""
+        """Write the expiry time of machines, by id. Skip machines that do not exist."""
         with changing(self.path) as contents:
             for each in contents.machines.keys() & set(machines):
                 contents.machines[each] = contents.machines[each].altered(expires=until)
@@ -205,7 +205,7 @@ class SimCloud:
         )
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Add the labels of a worker to a machine; raises SourceUnreachable if it is missing."""
+        """Add the labels of a worker to a machine; raises SourceUnreachable if none exists."""
         with changing(self.path) as contents:
             machine = contents.machines.get(machine_id)
             if machine is None:
@@ -251,7 +251,7 @@ class SimCloud:
         return "\n".join(lines) + "\n"
 
     def assign(self, machine: str, request: str | None) -> None:
-        """Assign a request to the worker on a machine; None ends its current request."""
+        """Assign a request to the worker on a machine. None ends the worker's current request."""
 
         def assign(worker: Worker, now: datetime) -> Worker:
             if worker.running not in (None, request):
@@ -263,7 +263,7 @@ class SimCloud:
         self._change_worker(machine, assign)
 
     def drain(self, worker: str) -> None:
-        """Drain a worker, which then gets no new work."""
+        """Drain a worker, so that it gets no new work."""
         self._change_worker(worker, partial(transitions.set_draining, draining=True))
 
     def resume(self, worker: str) -> None:
@@ -271,7 +271,7 @@ class SimCloud:
         self._change_worker(worker, partial(transitions.set_draining, draining=False))
 
     def disable(self, worker: str) -> None:
-        """Disable a worker permanently; raises WorkerBusy while it runs a request."""
+        """Disable a worker permanently; raises WorkerBusy while the worker runs a request."""
 
         def disable_idle(each: Worker, now: datetime) -> Worker:
             if each.running:
@@ -293,10 +293,10 @@ class SimCloud:
         self._set(worker, take_back)
 
     def release(self, worker: str) -> None:
-        """Do nothing, since the worker is deleted with its machine."""
+        """Do nothing, because a worker is deleted with its machine."""
 
     def confirm(self, tell: Tell) -> None:
-        """Do nothing, since changes of these workers are effective immediately."""
+        """Do nothing, because changes of these workers have an immediate effect."""
 
     def _change_worker(self, name: str, change: Callable[[Worker, datetime], Worker]) -> None:
         """Record a change of a worker's state."""
@@ -348,7 +348,7 @@ class SimCloud:
 
 
 def _stock_key(inputs: WorkerInputs) -> str:
-    """Return the key of the stock: a machine type, with `/MARKET` unless on demand."""
+    """Return the key of a stock in the menu: the type, with `/MARKET` unless on demand."""
     market = inputs.settings.get("market", "on-demand")
     return inputs.type if market == "on-demand" else f"{inputs.type}/{market}"
 

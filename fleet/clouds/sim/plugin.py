@@ -28,7 +28,7 @@ USER_DATA = "userData"
 
 
 class SimResourceProvider(api.Provider):
-    """Creates, reads and deletes simulated machines; it changes no machine in place."""
+    """Pulumi provider that creates, reads and deletes simulated machines."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -40,7 +40,7 @@ class SimResourceProvider(api.Provider):
         return await super().configure(request)
 
     async def check(self, request: api.CheckRequest) -> api.CheckResponse:
-        """Report failures for inputs that are not those of a worker."""
+        """Report a failure for each invalid input of a worker."""
         try:
             _worker(_plain(request.new_inputs))
         except ValidationError as error:
@@ -52,7 +52,7 @@ class SimResourceProvider(api.Provider):
         return api.CheckResponse(inputs=request.new_inputs)
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        """Return the changed inputs; except labels and settings, each requires a replacement."""
+        """Return the changed inputs. All except labels and settings require a replacement."""
         before, after = _plain(request.old_state), _plain(request.new_inputs)
         changed = sorted(key for key in after if after[key] != before.get(key))
         return api.DiffResponse(
@@ -62,7 +62,7 @@ class SimResourceProvider(api.Provider):
         )
 
     async def create(self, request: api.CreateRequest) -> api.CreateResponse:
-        """Create a machine, except in a preview."""
+        """Create a machine. In a preview, do nothing."""
         if request.preview:
             return api.CreateResponse(resource_id="", properties=request.properties)
         given = _plain(request.properties)
@@ -82,13 +82,13 @@ class SimResourceProvider(api.Provider):
         )
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
-        """Accept a preview, refuse an update: a machine keeps the inputs that were recorded."""
+        """Accept a preview, but refuse an update, because machines keep their recorded inputs."""
         if request.preview:
             return api.UpdateResponse(properties=request.news)
         raise SourceUnreachable(f"{request.name}: a simulated machine cannot be changed in place")
 
     async def delete(self, request: api.DeleteRequest) -> None:
-        """Delete a machine; do nothing if it does not exist."""
+        """Delete a machine. Do nothing if it does not exist."""
         await self._run_in_thread(lambda cloud: cloud.delete(request.resource_id))
 
     async def _run_in_thread(self, act: Any) -> Any:  # noqa: ANN401 - returns what `act` returns
@@ -99,7 +99,7 @@ class SimResourceProvider(api.Provider):
 
 
 def main() -> None:
-    """Serve the engine that started this process until the engine exits."""
+    """Serve the engine that started this process, until the engine exits."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     serve(sys.argv[1:], VERSION, SimResourceProvider())
 
@@ -113,7 +113,7 @@ def _exit_with_parent(parent: int) -> None:
 
 
 def _worker(given: Mapping[str, Any]) -> WorkerInputs:
-    """Return the inputs of a machine without its user data."""
+    """Parse the inputs of a machine, without its user data."""
     return WorkerInputs.model_validate(
         {key: value for key, value in given.items() if key != USER_DATA}
     )
