@@ -1,4 +1,4 @@
-"""Replay recorded demand under this fleet.yaml, and compare it with another fleet.yaml."""
+"""`fleet simulate`: replay recorded demand under this fleet.yaml, or compare two fleet.yamls."""
 
 import argparse
 import re
@@ -57,7 +57,7 @@ beside = reading_base
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the simulation's result; raises FileUnreadable if no recorded moment is usable."""
+    """Print the result; raises FileUnreadable if no recorded moment is complete."""
     config = load_config(args, console)
     history = recorded(args, config.fleet)
     task = SimulationInputs(config.fleet, args.seed)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _change(text: str) -> str:
-    """Return a line of fleet.yaml for the argument KEY=VALUE."""
+    """Return the argument KEY=VALUE as a line of fleet.yaml."""
     found = re.fullmatch(r"([^\s.=]+(?:\.[^\s.=]+){0,30})=(.*)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, as cadence=5m")

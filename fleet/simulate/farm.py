@@ -58,16 +58,16 @@ _LATEST_TRIES = 20
 _LATEST_RUNS = 5
 _LATEST_BOOTS = 50
 _NO_STOCK_FOR = timedelta(minutes=30)
-"""Assumed duration of a shortage after a refusal; fleet retries within this time."""
+"""Assumed duration of a shortage after a provider refused a creation."""
 _SECOND = timedelta(seconds=1)
 _NO_REQUEST = Request(id="unknown")
 _ADDRESS = "192.0.2.1"
-"""An address for documentation (RFC 5737), because a running cloud machine has an address."""
+"""Documentation address (RFC 5737) of simulated machines: a running machine has an address."""
 Fate = Literal["deleted", "taken"]
 
 
 class Starting(NamedTuple):
-    """A job that started for the first time."""
+    """A job that starts for the first time."""
 
     job: PastRequest
     at: datetime
@@ -75,7 +75,7 @@ class Starting(NamedTuple):
 
 @dataclass
 class FarmEvents:
-    """Events since the last call of `forget`."""
+    """Events since the last call of `Farm.forget`."""
 
     starts: list[Starting] = field(default_factory=list)
     withdrawn: list[PastRequest] = field(default_factory=list)
@@ -86,7 +86,7 @@ class FarmEvents:
 
 
 class Farm:
-    """All systems outside of fleet, starting from a first world."""
+    """The simulation of all systems outside of fleet, from the first recorded state on."""
 
     def __init__(self, fleet: Fleet, world: World, seed: int) -> None:
         self.fleet = fleet
@@ -126,7 +126,7 @@ class Farm:
     # Events that fleet does not cause.
 
     def learn(self, facts: World) -> None:
-        """Apply facts that fleet does not decide, such as prices and images."""
+        """Apply recorded facts that fleet does not decide, such as prices and images."""
         self._facts = facts
         self._durations = Durations(self.fleet, facts)
         self._queues.learn(facts)
@@ -139,11 +139,11 @@ class Farm:
         self.changed = True
 
     def boot_took(self, took: BootDuration) -> None:
-        """Record the boot time of a machine, for later machines."""
+        """Record a boot time, which later simulated machines repeat."""
         self._boots[took.pool, took.type].append(took.seconds)
 
     def refuse(self, refused: Refused) -> None:
-        """Record that a provider has no machine of a type, or has such machines again."""
+        """Record that a provider ran out of machines of a type, or has them again."""
         key = (self._provider_of(refused.pool), refused.type, refused.market)
         if refused.is_over:
             self._out.pop(key, None)
@@ -151,12 +151,12 @@ class Farm:
             self._out[key] = refused.at + _NO_STOCK_FOR
 
     def lose_spot(self, lost: Lost) -> None:
-        """Record how often spot machines are taken back."""
+        """Record how often the provider took back spot machines."""
         self._spot_seconds += lost.seconds
         self._spot_lost += lost.lost
 
     def arrive(self, job: PastRequest) -> None:
-        """Queue a job; if its worker already runs it at the start of the history, continue it."""
+        """Queue a job; if a worker ran it when the recording started, continue it."""
         self.changed = True
         box = self.boxes.get(job.worker) if job.started and job.started <= self.now else None
         if box is not None and box.job is None and box.running is not None:
@@ -170,21 +170,21 @@ class Farm:
             self._enter(job)
 
     def end_unexplained(self) -> None:
-        """Let unknown work that runs at the start of the history end after an hour."""
+        """Schedule the end of running work without a recorded job, one hour from now."""
         for box in self.boxes.values():
             if box.worker and is_busy(box.worker) and box.job is None and box.takes_work:
                 job = PastRequest(box.running or "", "", _NO_REQUEST, self.now)
                 self._end_at(box, job, self.now + timedelta(seconds=USUAL))
 
     def _enter(self, job: PastRequest) -> None:
-        """Queue a request, or start it if a free worker fits."""
+        """Queue a job, or start it if a free worker fits."""
         self.changed = True
         box = self._queues.enter(job, self.now)
         if box is not None:
             self._begin(box, job)
 
     def advance(self, until: datetime) -> None:
-        """Advance the time, and let all events until then occur."""
+        """Advance the time, and execute all events until then."""
         while self._heap and self._heap[0][0] <= until:
             self.now, _, occur = heappop(self._heap)
             occur()
@@ -196,7 +196,7 @@ class Farm:
 
     @property
     def never_started(self) -> Iterator[PastRequest]:
-        """Yield the waiting requests that never started."""
+        """Yield the waiting jobs that never started."""
         for jobs in self._queues.waiting.values():
             yield from (job for key, job in jobs.items() if key not in self._again)
 
@@ -208,12 +208,12 @@ class Farm:
     # Durations, and the stock of providers.
 
     def _is_sold_out(self, box: Box) -> bool:
-        """Return whether the provider has no machine of this type now."""
+        """Return whether the provider currently has no machine of this type."""
         until = self._out.get((box.provider, box.type, box.market))
         return until is not None and self.now < until
 
     def _boot_seconds(self, box: Box) -> int:
-        """Return the next recorded boot seconds of this pool and type; else the expected ones."""
+        """Return the next recorded boot time of this pool and type, or the expected one."""
         recorded = self._boots.get((box.pool, box.type))
         if not recorded:
             pool = self.fleet.pools.get(box.pool)
@@ -223,7 +223,7 @@ class Farm:
         return recorded[turn % len(recorded)]
 
     def _seconds_on(self, job: PastRequest, box: Box) -> int:
-        """Return the duration of a job on a machine, in seconds, scaled to the machine's type."""
+        """Return the duration of a job on a machine in seconds, scaled to the machine's type."""
         expected, timing = self._durations.of(job.queue, job.request)
         kind = self._kind(box.pool, box.type)
         if job.seconds is None:
@@ -256,7 +256,7 @@ class Farm:
     # Observations by fleet.
 
     def observe(self, ledger: Ledger | Unknown) -> World:
-        """Return the world as fleet would observe it now."""
+        """Return the facts that fleet would observe now."""
         self.changed = False
         by_registry: defaultdict[str, list[Worker]] = defaultdict(list)
         by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
@@ -309,7 +309,7 @@ class Farm:
     # Actions of fleet.
 
     def carry_out(self, plan: Plan) -> None:
-        """Execute a plan, as far as the simulated systems permit."""
+        """Execute a plan, as far as the simulated providers permit."""
         departures = departures_after(self._departures, plan)
         for action in plan.actions:
             match action:
@@ -333,11 +333,11 @@ class Farm:
         self.note_run()
 
     def note_run(self) -> None:
-        """Record a run, executed or skipped."""
+        """Record a run, even if the simulation skipped it."""
         self._runs = [*self._runs[-_LATEST_RUNS + 1 :], self.now]
 
     def _assign_tickets(self, plan: Plan) -> None:
-        """Start tickets on the plan's machines: fleet itself assigns machines to tickets."""
+        """Start tickets on the machines of the plan, because fleet itself assigns tickets."""
         for signature in plan.signatures:
             if signature.queue not in self._queues.desks:
                 continue
@@ -427,7 +427,7 @@ class Farm:
         self._schedule_event(at, partial(self._register, box))
 
     def _end_at(self, box: Box, job: PastRequest, at: datetime) -> None:
-        """Schedule the end of a worker's current request."""
+        """Start a job on a worker, and schedule the end of the job."""
         box.job = job
         self._schedule_event(at, partial(self._end, box, job))
 
@@ -450,7 +450,7 @@ class Farm:
         self._give(box)
 
     def _give(self, box: Box) -> None:
-        """Assign the first fitting request of its queues to a worker, else mark it as free."""
+        """Assign the first fitting request of its queues to a worker; else mark it as free."""
         if not box.is_free:
             return
         job = self._queues.first_for(box)
@@ -499,7 +499,7 @@ class Farm:
         return box.busy_seconds + int((self.now - since).total_seconds())
 
     def _lose(self, box: Box) -> None:
-        """Take back a spot machine; its request waits again and will start from the beginning."""
+        """Take back a spot machine; its job waits again and restarts from the beginning."""
         if not self._is_here(box):
             return
         job = box.job
@@ -518,7 +518,7 @@ class Farm:
     # The first world.
 
     def _provider_of(self, pool: str) -> str:
-        """Return the provider of a pool; for a removed pool, the provider of its stack, or ""."""
+        """Return the provider of a pool or of its stack; empty if both are missing."""
         declared = self.fleet.pools.get(pool)
         if isinstance(declared, Pool):
             return declared.provider
@@ -526,7 +526,7 @@ class Farm:
         return stack.provider if stack else ""
 
     def _take_over(self, world: World) -> None:
-        """Start with the machines and workers of the first world."""
+        """Create the machines and workers of the first recorded state."""
         self._registries = {
             name for name, reading in world.queues.items() if reading.workers is not None
         }

@@ -1,4 +1,4 @@
-"""The results of a simulation: waits, money, hours, guards, and slower requests.
+"""The results of a simulation: waits, cost, machine hours, guards, and slower requests.
 
 Waits are rounded to three digits, so that memory use does not grow with the history's length.
 """
@@ -26,7 +26,7 @@ OTHERS = "all others"
 
 
 class WaitFigures(Value):
-    """Waits of the requests of a class or an owner, in seconds."""
+    """Waiting times of the requests of a class or an owner, in seconds."""
 
     name: str
     requests: int = Field(description="Requests that started.")
@@ -60,7 +60,7 @@ class PoolFigures(Value):
 
 
 class GuardFigures(Value):
-    """The number of runs in which a guard withheld changes."""
+    """The number of simulated runs in which a guard withheld changes."""
 
     guard: str
     pool: str | None
@@ -70,7 +70,7 @@ class GuardFigures(Value):
 
 
 class Point(Value):
-    """Maximum counts from a time on, until the next point."""
+    """Maximum counts between the time of this point and of the next point."""
 
     at: Moment
     waiting: int = Field(description="Maximum number of waiting requests at the same time.")
@@ -79,7 +79,7 @@ class Point(Value):
 
 
 class Side(Value):
-    """The results of one fleet.yaml."""
+    """The results of one fleet.yaml in a simulation."""
 
     config: str = Field(description="Digest of the configuration.")
     waits: WaitFigures
@@ -104,7 +104,7 @@ class Side(Value):
 
 
 class Worse(Value):
-    """A request that waits longer than before the change."""
+    """A request that waits longer after the change than before it."""
 
     request: str
     before: int | None = Field(description="Seconds; None: it never started.")
@@ -112,7 +112,7 @@ class Worse(Value):
 
 
 class Simulation(Value):
-    """The results of recorded demand under one fleet.yaml, or under two."""
+    """The results of recorded demand under one fleet.yaml, or before and after a change."""
 
     format: Literal["fleet-simulation-1"] = "fleet-simulation-1"
     fleet: str
@@ -142,16 +142,16 @@ class Simulation(Value):
 
     @property
     def is_short(self) -> bool:
-        """Return whether less than a day was replayed, although demand varies over the day."""
+        """Return whether the time is too short (less than a day) for a daily pattern of demand."""
         return self.end - self.start < _DAY
 
     def with_limits(self) -> "Simulation":
-        """Return the simulation with a list of its limits."""
+        """Return the simulation with sentences about the limits of its accuracy."""
         return self.altered(unknown=tuple(_limits(self)))
 
 
 def _limits(simulation: Simulation) -> Iterator[str]:
-    """Yield the limits of all simulations, and the assumptions of this simulation."""
+    """Yield the limits of accuracy of any simulation, and the assumptions of this one."""
     if simulation.is_short:
         length = write_duration(simulation.end - simulation.start)
         yield (
@@ -196,7 +196,7 @@ def _limits(simulation: Simulation) -> Iterator[str]:
 
 @dataclass
 class WaitCounter:
-    """A histogram of waits that are rounded to three digits."""
+    """A histogram of waiting times, which are rounded to three digits."""
 
     counts: Counter[int] = field(default_factory=Counter)
     never: int = 0
@@ -209,7 +209,7 @@ class WaitCounter:
             self.counts[_three_digits(seconds)] += 1
 
     def figures(self, name: str, *, with_shares: bool = False) -> WaitFigures:
-        """Return the figures of all counted waits."""
+        """Return the distribution of the counted waits."""
         places = sorted(self.counts)
         total = self.counts.total()
         percents = range(1, _STEPS + 1)
@@ -226,7 +226,7 @@ class WaitCounter:
 
 
 def owner_rows(counters: dict[str, WaitCounter]) -> tuple[WaitFigures, ...]:
-    """Return a row for each of the owners with most requests, and one row for all others."""
+    """Return a row for each owner with many requests, and one row for all other owners."""
 
     def weight(name: str) -> tuple[int, str]:
         return -(counters[name].counts.total() + counters[name].never), name
@@ -243,7 +243,7 @@ def owner_rows(counters: dict[str, WaitCounter]) -> tuple[WaitFigures, ...]:
 
 
 class Series:
-    """Points over a time of unknown length; if there are too many, neighbours are merged."""
+    """Points over a time of unknown length; neighbours are merged if there are too many points."""
 
     def __init__(self, start: datetime, length: timedelta) -> None:
         self._start = start
@@ -252,7 +252,7 @@ class Series:
         self._last: list[int | Decimal] = [0, 0, Decimal(0)]
 
     def add(self, at: datetime, *figures: int | Decimal) -> None:
-        """Record the counts that are valid from this time on."""
+        """Record counts that are valid from this time on."""
         nth = self._extend_to(at)
         self._points[nth] = [max(each) for each in zip(self._points[nth], figures, strict=True)]
         self._last = [*figures]
@@ -269,7 +269,7 @@ class Series:
         )
 
     def _extend_to(self, at: datetime) -> int:
-        """Fill the points up to a time with the previous counts; return the index at that time."""
+        """Fill the points up to a time with the last counts; return the index at that time."""
         nth = int((at - self._start) / self._length)
         while nth >= _MOST_POINTS:
             pairs = zip(self._points[::2], [*self._points[1::2], []], strict=False)
@@ -282,7 +282,7 @@ class Series:
 
 
 class Pairs:
-    """Waits of the same requests before and after a change; only unpaired waits are stored."""
+    """Waits of the same requests before and after a change; a completed pair is not stored."""
 
     def __init__(self) -> None:
         self._open: tuple[dict[str, int | None], dict[str, int | None]] = ({}, {})
@@ -309,7 +309,7 @@ class Pairs:
             self.better += 1
 
     def worst(self) -> tuple[Worse, ...]:
-        """Return the requests whose wait increased most."""
+        """Return the requests whose wait increased most, the largest increase first."""
         entries: Iterable[tuple[float, str, int | None, int | None]] = sorted(
             self._worst, key=lambda entry: (-entry[0], entry[1])
         )

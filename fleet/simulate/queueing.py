@@ -35,13 +35,13 @@ from fleet.tagrules.offers import (
 )
 
 _MAX_FITS = 200_000
-"""Maximum cached pairs of a requirement and a class of workers: about 40 MB."""
+"""Maximum cached pairs of a requirement and a class of workers; they use about 40 MB."""
 _UNAVAILABLE_STATES = frozenset({WorkerState.DISABLED, WorkerState.DISCONNECTED, WorkerState.DEAF})
 
 
 @dataclass(slots=True, eq=False)
 class Box:
-    """A machine with its worker, or a worker without a machine (for example of a static pool)."""
+    """A machine with its worker, or a worker without a machine (for example in a static pool)."""
 
     name: str
     pool: str
@@ -55,11 +55,11 @@ class Box:
     worker: Worker | None = None
     """The worker; None before the queue or provider knows the worker."""
     job: PastRequest | None = None
-    """The request that the worker runs; None if idle or if the first world has no details."""
+    """The job that the worker runs; None if idle, or if the recording has no details."""
     number: int = -1
-    """Index of the class of equal workers; -1 before classification."""
+    """Index of the worker's class of interchangeable workers; -1 before classification."""
     busy_seconds: int = 0
-    """Busy time in seconds, until the end of the latest work."""
+    """Busy time in seconds, until the end of the last job."""
 
     @property
     def is_registered(self) -> bool:
@@ -90,7 +90,7 @@ class Box:
 
 
 class Class(NamedTuple):
-    """Interchangeable workers, which fit the same requests."""
+    """A class of interchangeable workers: all fit the same requests."""
 
     queues: frozenset[str]
     offer: Offer
@@ -98,12 +98,12 @@ class Class(NamedTuple):
 
 @dataclass
 class Line:
-    """Requests of one queue with equal requirements, in the order of the queue."""
+    """Waiting requests of one queue with equal requirements, in the order of the queue."""
 
     queue: str
     ask: Ask
     heap: list[tuple[Order, str]] = field(default_factory=list)
-    """A heap, which may still have requests that no longer wait."""
+    """Heap of the requests; requests that no longer wait are skipped later."""
 
 
 class Queueing:
@@ -113,7 +113,7 @@ class Queueing:
         self._fleet = fleet
         self.waiting: dict[str, dict[str, PastRequest]] = {name: {} for name in fleet.queues}
         self.desks = {n for n, q in fleet.queues.items() if isinstance(q, TicketQueue)}
-        """Queues whose requests fleet itself assigns: tickets."""
+        """Names of ticket queues, whose requests fleet itself assigns."""
         self._orders: dict[str, Order] = {}
         self._lines: dict[tuple[str, Ask], Line] = {}
         self._free: defaultdict[int, dict[str, Box]] = defaultdict(dict)
@@ -123,7 +123,7 @@ class Queueing:
         self._rules_of: date | None = None
 
     def learn(self, facts: World) -> None:
-        """Apply facts about rules and images; the caller must classify all workers again."""
+        """Apply new facts about rules and images; afterwards, `classify` all workers again."""
         self._facts = facts
         self._contexts = {
             name: context_of(self._fleet, name, demand) for name, demand in facts.demands()
@@ -136,7 +136,7 @@ class Queueing:
         self._fits.clear()
 
     def queue_again(self, now: datetime) -> None:
-        """Queue all waiting requests again after a change of rules or images."""
+        """Queue all waiting requests again, after a change of rules or images."""
         for job in [job for jobs in self.waiting.values() for job in jobs.values()]:
             self._queue(job, now)
 
@@ -147,7 +147,7 @@ class Queueing:
             yield from boxes.values()
 
     def enter(self, job: PastRequest, now: datetime) -> Box | None:
-        """Queue a request; return the free worker that the queue assigns to it, or None."""
+        """Queue a request; return the free worker that it gets, or None."""
         self.waiting[job.queue][job.key] = job
         line = self._queue(job, now)
         number = None if line is None else self._first_free(line)
@@ -156,12 +156,12 @@ class Queueing:
         return self._free[number][min(self._free[number])]
 
     def leave(self, job: PastRequest) -> bool:
-        """Remove a request from its queue; return whether it waited."""
+        """Remove a request from its queue; return False if it did not wait."""
         self._orders.pop(job.key, None)
         return self.waiting[job.queue].pop(job.key, None) is not None
 
     def first_for(self, box: Box) -> PastRequest | None:
-        """Return the first request in the worker's queues that fits; None if no request fits."""
+        """Return the first fitting request in the queues of a worker; None if none fits."""
         first: tuple[Order, str] | None = None
         found: Line | None = None
         for key, line in list(self._lines.items()):
@@ -184,7 +184,7 @@ class Queueing:
             self._free[box.number].pop(box.name, None)
 
     def classify(self, box: Box) -> None:
-        """Determine the class of a worker: its queues and its offer."""
+        """Determine the class of a worker from its queues and its tags."""
         self.remove_free(box)
         provides = box.worker.provides if box.worker else ()
         requires = box.worker.requires if box.worker else ()
@@ -217,7 +217,7 @@ class Queueing:
         return self._classes.index(found)
 
     def _queue(self, job: PastRequest, now: datetime) -> Line | None:
-        """Add a request to its line; return None if the queue assigns the request to no worker."""
+        """Add a request to its line; return None if the queue assigns no worker to it."""
         if self._rules_of != now.date():
             self._rules_of = now.date()
             self._judge = judge_of(self._fleet, self._facts.altered(time=now))
@@ -244,7 +244,7 @@ class Queueing:
         return found and line.queue in self._classes[number].queues
 
     def _first_free(self, line: Line) -> int | None:
-        """Return the fitting class with the first free worker by name; None if no worker fits."""
+        """Return the class of the fitting free worker that is first by name; None without one."""
         fitting = (
             number
             for number, boxes in self._free.items()

@@ -1,4 +1,4 @@
-"""Step through recorded demand with the functions that `fleet plan` calls.
+"""Replay recorded demand through the functions that `fleet plan` calls.
 
 A run of fleet is simulated at each `cadence`. A run is skipped if no fact can have changed since
 the last run without actions (`_Rest`), because its plan would be the same.
@@ -51,26 +51,26 @@ from fleet.simulate.figures import (
 from fleet.simulate.queueing import Box
 
 _LEAST_DELETE_SECONDS = 1
-"""Seconds that a deletion takes if no duration was measured."""
+"""Assumed duration of a deletion without measurements."""
 _NO_OWNER = "no owner"
 
 
 @dataclass(frozen=True)
 class SimulationInputs:
-    """The inputs of a simulation."""
+    """The inputs of one side of a simulation."""
 
     fleet: Fleet
     seed: int = 0
     skips: bool = True
-    """Whether to skip runs that can have no actions; the result is the same."""
+    """Whether to skip runs without actions, to save time; the result is the same."""
 
 
 Waited = Callable[[str, int | None], None]
-"""Function that gets the key of a job and its wait in seconds; None if it never started."""
+"""Callback with the key of a job and its wait in seconds; None if the job never started."""
 
 
 class Read(NamedTuple):
-    """Totals of the input: number of moments, time of the last, and `KnownHistory.unseen`."""
+    """Totals of the input: moments, time of the last moment, and requests between two moments."""
 
     worlds: int
     end: datetime
@@ -81,7 +81,7 @@ Told = World | Event | Read | Unknown
 
 
 def read_events(worlds: Iterable[World]) -> Iterator[Told]:
-    """Yield the initial world of a simulation, the later events, and the totals of the input.
+    """Yield the first recorded state, then the later events, then the totals of the input.
 
     If no simulation can start, yield only the reason. `worlds` are in order of time.
     """
@@ -98,11 +98,11 @@ def read_events(worlds: Iterable[World]) -> Iterator[Told]:
 
 
 Decide = Callable[[Fleet, World, Mapping[str, PoolInventory]], Plan]
-"""Function that decides in each run; the simulation executes the plan."""
+"""Function that returns the plan of each simulated run."""
 
 
 def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
-    """Decide like `fleet plan`, without the parts that only a saved or shown plan needs."""
+    """Return the plan like `fleet plan`, without the parts for saved or displayed plans."""
     told = with_price_lists(fleet, world)
     return guard(fleet, reconcile_unsealed(told, world, inventories, explained=False))
 
@@ -170,11 +170,11 @@ def simulate(
 
 
 def _ignore(_: str, __: int | None) -> None:
-    """Ignore a wait, if there is no comparison."""
+    """Do nothing with a wait, because there is no comparison."""
 
 
 def _is_readable(world: World) -> bool:
-    """Return whether all queues, providers and stacks of a world were readable."""
+    """Return whether a recording has all queues, providers and stacks."""
     if isinstance(world.stacks, Unknown):
         return False
     parts: list[object] = [*world.stacks.values(), *world.providers.values()]
@@ -184,7 +184,7 @@ def _is_readable(world: World) -> bool:
 
 
 class Replay:
-    """The replay of a history with one fleet.yaml."""
+    """The replay of a history under one fleet.yaml."""
 
     def __init__(
         self, task: SimulationInputs, first: World, waited: Waited, decide: Decide = decide
@@ -285,13 +285,13 @@ class _Rest:
         self._is_sure = False
 
     def is_over(self, now: datetime) -> bool:
-        """Return whether a run might make a change now."""
+        """Return whether a run could make a change now."""
         return not self._is_sure or (self._until is not None and now >= self._until)
 
     def after(
         self, world: World, inventories: Mapping[str, PoolInventory], plan: Plan, farm: Farm
     ) -> None:
-        """Update the time from the observations and decisions of a run."""
+        """Compute the time again from the observations and the plan of a run."""
         self._until, self._is_sure = None, False
         loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
         if not plan.is_quiet or loud or farm.waits:
@@ -322,7 +322,7 @@ class _Rest:
 def _end_of_reason(
     verdict: WorkerVerdict, life: MachineLife | None, now: datetime
 ) -> datetime | None:
-    """Return the end of the reason to keep a worker; None if only a change can end it."""
+    """Return when the reason to keep a worker ends; None if only a change can end it."""
     reason, since = verdict.reason, verdict.since
     if reason in (Reason.BUSY, Reason.STATIC):
         return None
@@ -342,7 +342,7 @@ _Account = tuple[str, str | None, str | None, str | None, tuple[str, ...]]
 
 
 class _Ledger:
-    """The spending, as far as budgets depend on it."""
+    """The spending per payer in the current periods; empty if no budget exists."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
@@ -389,7 +389,7 @@ class _Ledger:
         )
 
     def charge(self, world: World, inventories: Mapping[str, PoolInventory]) -> None:
-        """Add the cost of machines since the last call."""
+        """Add the cost of all machines since the last call."""
         if self._is_kept:
             charged = charge_all(self._fleet, world, inventories)
             self._payers = {each.machine: each for each in charged.payers}
@@ -461,7 +461,7 @@ class _ReplayTotals:
         self._series.add(farm.now, farm.waits, self._there.total(), plan.cost_after)
 
     def note(self, farm: Farm) -> None:
-        """Add the recorded events of a farm, then clear them in the farm."""
+        """Count the recorded events of a farm, then clear the farm's record."""
         noted = farm.noted
         if noted.created or noted.gone:
             self._count(farm)
@@ -475,7 +475,7 @@ class _ReplayTotals:
         farm.forget()
 
     def side(self, farm: Farm, end: datetime) -> Side:
-        """Return all figures; existing machines count until the end."""
+        """Return the results; existing machines count until the end."""
         for box in farm.boxes.values():
             box.busy_seconds = farm.busy_since_start(box)
             self._add_totals(box, end)
@@ -529,7 +529,7 @@ class _ReplayTotals:
         self._most_of_all = max(self._most_of_all, self._there.total())
 
     def _add_totals(self, box: Box, end: datetime) -> None:
-        """Add time and cost of a machine since the start of the simulation."""
+        """Add a machine's time and cost since the start of the simulation."""
         if box.machine is None:
             return
         created = box.machine.created_at or self._start

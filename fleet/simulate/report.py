@@ -1,4 +1,4 @@
-"""Render the results of recorded demand under one fleet.yaml, or under two side by side."""
+"""Render the results of recorded demand under one fleet.yaml, or of two side by side."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ _FOLD_TITLE = "Cost, payers and assumptions"
 
 
 def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterator[Block]:
-    """Yield a simulation with plots; `latest`: whether it ends where the history ends."""
+    """Yield a simulation with plots; `latest`: it ends at the last recorded moment."""
     first, *others = _headline(simulation, latest=latest)
     yield Title(bold(first))
     yield from map(line, others)
@@ -37,14 +37,14 @@ def simulation_blocks(simulation: Simulation, *, latest: bool = True) -> Iterato
 
 
 def simulation_to_block(simulation: Simulation) -> str:
-    """Return a simulation as Markdown for a comment: one line, then all figures, folded."""
+    """Return a simulation as Markdown: a summary line and all figures in a folded section."""
     headline = next(_headline(simulation, latest=True))
     whole = Fold(_FOLD_TITLE, [*simulation_blocks(simulation)])
     return document_to_markdown([bold(headline), whole], level=1)
 
 
 def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
-    """Yield the effect of a change, or the cost of a fleet, as lines of text."""
+    """Yield sentences on the effect of the change, or on the cost without a comparison."""
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = _length(simulation.end - simulation.start)
     over = f"the last {length}" if latest else length
@@ -116,7 +116,7 @@ def _span(simulation: Simulation, side: Side) -> SlotGrid:
 
 
 def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
-    """Return a plot of wait over percentage: the maximum wait of each share of the requests."""
+    """Return a plot of the maximum wait (seconds) over the percentage of requests."""
     minutes = [seconds / 60 for seconds in shares]
     span = SlotGrid(_ANY_TIME, timedelta(hours=1), len(minutes), timedelta(hours=1))
     ticks = tuple(Tick(float(share), f"{share} %") for share in _QUANTILES)
@@ -128,7 +128,7 @@ def _distribution(name: str, key: str, shares: Sequence[int]) -> Panel:
 
 
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""Placeholder for a start time: the axis of shares has no time, and its ticks are replaced."""
+"""Placeholder for a start time, because the axis of percentages has no time."""
 
 
 def _figures(simulation: Simulation, sides: Sequence[Side]) -> Section:
@@ -183,7 +183,7 @@ def _side_by_side(
     found: tuple[Sequence[str], Sequence[Mapping[str, Row]]],
     columns: Sequence[tuple[str, Callable[[Row], str]]],
 ) -> Section:
-    """Return a table with a row per name; if both sides differ, a cell has both figures."""
+    """Return a table with one row per name; cells show both figures if the sides differ."""
     names, sides = found
 
     def cell(name: str, figure: Callable[[Row], str]) -> str:
@@ -228,7 +228,7 @@ def _worse(simulation: Simulation) -> Section:
 
 
 def _length(span: timedelta) -> str:
-    """Return a length of time, in whole days if possible."""
+    """Return a duration as text, in whole days if possible."""
     days, rest = divmod(span, timedelta(days=1))
     return words.many(days, "day") if days and not rest else words.duration(span)
 
@@ -248,5 +248,5 @@ def _percent(share: float | None) -> str:
 
 
 def _wait(seconds: int | None, none: str = _NO_FIGURE) -> str:
-    """Return a wait in two units, such as hours and minutes; `none` if it is unknown."""
+    """Return a wait in two units, such as hours and minutes; `none` if unknown."""
     return none if seconds is None else words.duration(timedelta(seconds=seconds))
