@@ -72,18 +72,18 @@ CHECKS = (
 DATED_CHECKS = (limits.expired, limits.expires_soon, machines.old_prices)
 """Checks whose result depends on the date."""
 RECORDED_CHECKS = (powerful.pattern_matches_much, powerful.pattern_matches_nothing)
-"""Checks of the waiting requests in a recorded queue, which run only if a recording is given."""
+"""Checks of the requests in a recorded queue, which run only if a recording is given."""
 
 
 def rule_of(check: Callable[..., Iterator[Finding]]) -> str:
-    """Return the id of a rule, which is the name of its function with dashes."""
+    """Return the id of a rule: the name of its function, with dashes for underscores."""
     return check.__name__.replace("_", "-")
 
 
 def check_all(
     fleet: Fleet, today: date, recorded: "RecordedNames | None" = None
 ) -> Iterator[Finding]:
-    """Yield the findings of all rules; the date of `today` causes only warnings, no errors."""
+    """Yield the findings of all rules; no error depends on the date, only warnings do."""
     for check in CHECKS:
         yield from _add_rule_id(check, check(fleet))
     for dated in DATED_CHECKS:

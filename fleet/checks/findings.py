@@ -1,4 +1,4 @@
-"""Create the findings of a rule; `check_all` adds the id of the rule."""
+"""Create findings of a rule, to which `check_all` adds the id of the rule."""
 
 from fleet.schema.findings import At, Finding, Path
 

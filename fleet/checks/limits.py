@@ -18,7 +18,7 @@ _ZERO = Decimal(0)
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a budget with the scope of no queue, or with a tag of no pool and no request."""
+    """Warn about a budget whose scope or tag no queue, pool or request has."""
     if not fleet.budgets:
         return
     scopes = _scopes(fleet)
@@ -50,7 +50,7 @@ def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _scopes(fleet: Fleet) -> frozenset[str]:
-    """Return the scopes of all queues; empty if the scopes of a queue are not known."""
+    """Return the scopes of all queues; empty if a queue has unknown scopes."""
     queues = [queue for queue in fleet.queues.values() if isinstance(queue, DebusineQueue)]
     if len(queues) < len(fleet.queues):
         return frozenset()
@@ -62,7 +62,7 @@ _FLEET_KEYS = "per_hour, per_day, per_month or machine_hours_per_day"
 
 
 def budget_without_limit(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about each budget, of a pool or under `budgets`, that sets no limit."""
+    """Warn about a budget without a limit, in a pool or under `budgets`."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.budget is not None:
             yield from _check_budget(pool.budget, ("pools", name, "budget"), _POOL_KEYS)
@@ -78,11 +78,11 @@ def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterato
 
 
 _HOURS = {"per_hour": 1, "per_day": 24, "per_month": 28 * 24}
-"""Minimum number of hours in each period; a month has at least 28 days."""
+"""Period to its minimum number of hours; a month has at least 28 days."""
 
 
 def min_above_budget(fleet: Fleet) -> Iterator[Finding]:
-    """Warn if the machines of `workers.min` or `workers.spare` cost more than their budget."""
+    """Warn if the machines of `workers.min` or `workers.spare` alone exceed their budget."""
     warm = {
         name: max(pool.workers.min, pool.workers.spare)
         for name, pool in fleet.dynamic_pools.items()
@@ -127,7 +127,7 @@ def _check_warm(
 
 
 def _least_cost(fleet: Fleet, name: str, hours: int) -> Decimal:
-    """Return the cost of a machine of the pool's cheapest type for these hours; 0 if unknown."""
+    """Return the cost of the pool's cheapest machine for some hours; 0 if unknown."""
     pool = fleet.dynamic_pools[name]
     tariffs = [
         tariff_of(fleet, pool, each.name, market)
@@ -154,7 +154,7 @@ def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
 
 
 class Dated(NamedTuple):
-    """An object that expires, and the advice after its last day, in its last week, and before."""
+    """An entry that expires, and the advice in its last weeks, its last week and afterwards."""
 
     path: Path
     what: str
@@ -162,7 +162,7 @@ class Dated(NamedTuple):
     afterwards: str
     last_week: str
     before: str = ""
-    """Advice before the last week; empty for an approval, which is always for a short time."""
+    """Advice before the last week; empty for an approval, which is always short."""
 
 
 def expired(fleet: Fleet, today: date) -> Iterator[Finding]:

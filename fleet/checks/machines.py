@@ -33,7 +33,7 @@ from fleet.schema.model import (
 
 
 def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a pool's machine type is in the price list, or that the pool states sizes."""
+    """Require that the price list has a pool's machine type, or that the pool states sizes."""
     for name, pool in fleet.dynamic_pools.items():
         provider = fleet.providers.get(pool.provider)
         if provider is None:
@@ -53,7 +53,7 @@ def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_durations(fleet: Fleet) -> Iterator[Finding]:
-    """Yield the machine types of `durations` that no provider sells and that have no cores."""
+    """Require cores for each machine type of `durations` that no provider sells."""
     sold = sorted({each for name in fleet.providers for each in known_types(fleet, name)})
     for task, stated in fleet.durations.items():
         for number, each in enumerate(stated if isinstance(stated, list) else ()):
@@ -67,7 +67,7 @@ def _check_durations(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _place(pool: Pool, number: int) -> Path:
-    """Return the path of one machine type below the key `machine` of a pool."""
+    """Return the path of a pool's nth machine type in fleet.yaml."""
     if isinstance(pool.machine, str):
         return ()
     return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
@@ -93,7 +93,7 @@ _MAX_SHOWN_TYPES = 40
 
 
 def _families(sold: Sequence[str]) -> str:
-    """Format machine types as text; if there are many, as at EC2, only their families."""
+    """Return machine types as text; only their families if there are many, as at EC2."""
     shown = (
         {re.sub(r"\..*", ".*", each) for each in sold} if len(sold) > _MAX_SHOWN_TYPES else sold
     )
@@ -104,7 +104,7 @@ _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<si
 
 
 def _most_similar(wanted: str, types: Mapping[str, MachineType]) -> str:
-    """Return the type that is most similar to a type that is not sold; else an empty text.
+    """Return the sold type that is most similar to an unknown type; empty without a similar one.
 
     A similar type has the same line (cx and ccx at Hetzner, c and m at EC2) and architecture. The
     same size is preferred, then the nearest number.
@@ -190,7 +190,7 @@ def old_prices(fleet: Fleet, today: date) -> Iterator[Finding]:
 
 
 def _counts_with_table(fleet: Fleet, provider: str) -> bool:
-    """Return whether a pool of a provider has a machine type priced by the shipped table."""
+    """Return whether the price of a pool's machine type is from the price list in fleet."""
     return any(
         pool.provider == provider
         and pool.mode != "observe"
@@ -201,7 +201,7 @@ def _counts_with_table(fleet: Fleet, provider: str) -> bool:
 
 
 def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the machine types of a pool are sold on each market that the pool names."""
+    """Require that the provider sells a pool's machine types on each of the pool's markets."""
     for name, pool in fleet.dynamic_pools.items():
         if "spot" not in markets_of(pool):
             continue
@@ -228,7 +228,7 @@ def _unsold(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
 
 
 def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the disk of each machine type is as large as the pool's disk and swap."""
+    """Require that a machine type's disk has space for the pool's disk and swap."""
     for name, pool in fleet.dynamic_pools.items():
         if not isinstance(pool.machine, MachineSettings):
             continue
@@ -253,7 +253,7 @@ def _gib(mebibytes: int) -> str:
 
 
 def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
-    """Require an exchange rate for each currency other than the file's."""
+    """Require an exchange rate for each currency other than the main currency of the file."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
             yield wrong(
@@ -275,7 +275,7 @@ def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
 
 
 def unknown_image(fleet: Fleet) -> Iterator[Finding]:
-    """Require that `images` declares the image of a pool."""
+    """Require that `images` declares the image of each pool."""
     for name, pool in fleet.dynamic_pools.items():
         if pool.image in fleet.images:
             continue
@@ -294,7 +294,7 @@ _OTHER_NAMES = {"oldstable": "bookworm", "stable": "trixie", "unstable": "sid"}
 
 
 def unknown_suite(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the suite of an image is the code name of a release that fleet supports."""
+    """Require that an image's suite is the code name of a release that fleet supports."""
     for name, image in fleet.recipes.items():
         if image.suite not in SUITES:
             meant = _OTHER_NAMES.get(image.suite)
@@ -309,7 +309,7 @@ _WITHOUT = {"bookworm": "bookworm-backports"}
 
 
 def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
-    """Require an APT source for an image if its suite has no package of the worker."""
+    """Require an APT source for an image if its suite has no package of Debusine's worker."""
     for name, image in fleet.recipes.items():
         if image.source is None and image.suite in _WITHOUT:
             yield wrong(
@@ -327,7 +327,7 @@ apt installs a package from backports only if the release itself has no such pac
 
 
 def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a worker that is too old to report tags, if its pool serves a Debusine queue."""
+    """Warn about a worker for Debusine that is too old to report its tags."""
     for name, image in fleet.recipes.items():
         version = image.worker_version or _find_installed_worker(image)
         queue = min(debusine_queues(fleet, name), default="")
@@ -344,14 +344,14 @@ def worker_too_old(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _find_installed_worker(image: ImageRecipe) -> str:
-    """Return the version of the worker that apt installs; empty if another archive may have it."""
+    """Return the worker's version that apt installs; empty if another archive may have it."""
     suites = {suite for _, suite in archives(image.source)} if image.source else set()
     unknown = [suite for suite in suites if suite != f"{image.suite}-backports"]
     return "" if unknown else _WORKERS.get(image.suite, "")
 
 
 def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a tag in `provides` of a recipe that does not enable its executor or task."""
+    """Warn if `provides` of a recipe has a tag whose executor or task is not enabled."""
     for name, image in fleet.recipes.items():
         enabled = {f"executor:{each}" for each in executors_of(image.enable_backends)}
         enabled |= {f"task:{each}" for each in image.enable_tasks}
@@ -373,12 +373,12 @@ def claimed_tag_not_enabled(fleet: Fleet) -> Iterator[Finding]:
 
 
 def source_without_key(fleet: Fleet) -> Iterator[Finding]:
-    """Require that each source names the public key that signs it."""
+    """Require that each APT source names the public key that signs it."""
     return _source_problems(fleet, keyless=True)
 
 
 def wrong_source(fleet: Fleet) -> Iterator[Finding]:
-    """Require that each source is in deb822 form and has all fields that apt needs."""
+    """Require that each APT source is in deb822 form and has all mandatory fields."""
     return _source_problems(fleet, keyless=False)
 
 

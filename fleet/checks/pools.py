@@ -26,7 +26,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 
 def min_above_max(fleet: Fleet) -> Iterator[Finding]:
-    """Require min, spare and max_starting to be at most max, and stop_after at most of_last."""
+    """Require that min, spare and max_starting are at most max, and stop_after at most of_last."""
     boots = fleet.guards.boot_failures
     if boots.stop_after > boots.of_last:
         yield wrong(
@@ -50,7 +50,7 @@ LONGEST = 50
 
 
 def name_too_long(fleet: Fleet) -> Iterator[Finding]:
-    """Require that the names of workers, FLEET-POOL-NUMBER, have at most 50 characters."""
+    """Require that workers' names, FLEET-POOL-NUMBER, have at most 50 characters."""
     for name, pool in fleet.dynamic_pools.items():
         if speaks_resalloc(fleet, name):
             continue  # no queue registers the workers of this pool
@@ -66,7 +66,7 @@ def name_too_long(fleet: Fleet) -> Iterator[Finding]:
 
 
 def pool_name(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a pool's name is a valid host name, unless its commands are for Resalloc."""
+    """Require that a pool's name is a valid host name, unless its commands are Resalloc's."""
     for name in fleet.pools:
         if not (re.fullmatch(NAME_PATTERN, name) or speaks_resalloc(fleet, name)):
             yield wrong(
@@ -142,7 +142,7 @@ def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
 
 
 def previously_still_there(fleet: Fleet) -> Iterator[Finding]:
-    """Require that `previously` names a removed pool, and that no two pools name the same one."""
+    """Require that `previously` names a removed pool, and that no other pool names the same."""
     successors: dict[str, str] = {}
     for name, pool in fleet.dynamic_pools.items():
         old = pool.previously
@@ -209,7 +209,7 @@ def _exists(name: str) -> bool:
 
 
 _RUNS = 3
-"""Number of runs in a row that may fail before machines expire."""
+"""Number of consecutive runs that may fail before machines expire."""
 
 
 def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
@@ -239,7 +239,7 @@ def _too_short(fleet: Fleet, path: Path, key: str, seconds: int, least: int) -> 
 def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
     """Require that each approval names a pool whose machines fleet creates or deletes.
 
-    An approval to delete may name a removed pool, because its machines are not deleted yet.
+    An approval to delete may name a removed pool, whose machines may still exist.
     """
     pools = sorted(fleet.dynamic_pools)
     for number, approval in enumerate(fleet.approvals):

@@ -1,4 +1,4 @@
-"""Checks of the allow-list (`powerful`)."""
+"""Checks of the allow-list of builds that get powerful machines (`powerful`)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,13 +80,13 @@ def _explain(error: allow.BadPattern) -> tuple[str, str]:
 
 
 def _named_reference(pattern: str) -> allow.BadPattern | None:
-    """Return the error for a named back-reference, for which RE2 only reports a bad `(?P`."""
+    """Return the error for a named back-reference, for which RE2's error is unclear."""
     found = "(?P=" in _without_classes(pattern, "")
     return allow.BadPattern("invalid perl operator", "(?P=") if found else None
 
 
 def _part(pattern: str, error: allow.BadPattern) -> tuple[int, int] | None:
-    """Return start and end of the characters that RE2's error is about; None if unknown."""
+    """Return start and end of the wrong part of a pattern; None if RE2's error has no part."""
     match error.reason:
         case "missing )":
             return _find_unpaired(pattern, "(")
@@ -119,7 +119,7 @@ def _find_unpaired(pattern: str, bracket: str) -> tuple[int, int] | None:
 
 
 def _without_classes(pattern: str, sought: str) -> str:
-    """Return a pattern in which spaces replace character classes and escaped characters."""
+    """Replace character classes and escaped characters in a pattern by spaces."""
 
     def blank(found: re.Match[str]) -> str:
         kept = bool(sought) and found[0].startswith("\\") and sought.startswith(found[0])
@@ -129,7 +129,7 @@ def _without_classes(pattern: str, sought: str) -> str:
 
 
 def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a rule if another gives the same tags to its builds for as long or longer."""
+    """Warn about a rule whose builds get the same tags, at least as long, from another rule."""
     if not fleet.powerful:
         return  # without patterns, do not load RE2
     covering = dict(_covering(fleet))
@@ -165,7 +165,7 @@ def _does_more(wider: PowerfulRule, rule: PowerfulRule) -> bool:
 
 
 def _covering(fleet: Fleet) -> Iterator[tuple[int, set[int]]]:
-    """Yield each rule's index, and the rules that certainly match all names that it matches."""
+    """Yield each rule's index, and the rules that certainly match all names of this rule."""
     valid = {
         number: rule.match for number, rule in enumerate(fleet.powerful) if allow.is_valid(rule)
     }
@@ -191,7 +191,7 @@ _NOT_CLASS = re.compile(r"\[!.+\]")
 
 
 def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about `texlive*`, `fedora-{41,42}` and `[!a]`, which have another meaning in RE2."""
+    """Warn about `texlive*`, `fedora-{41,42}` and `[!a]`, which RE2 reads differently."""
     for number, rule in enumerate(fleet.powerful):
         for piece, meaning, instead in _globs(rule):
             better = rule.match[: piece.start] + instead + rule.match[piece.end :]
@@ -219,7 +219,7 @@ def _globs(rule: PowerfulRule) -> Iterator[tuple[allow.Piece, str, str]]:
 
 
 def pattern_with_white_space(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about white space in a pattern (`match: |` ends in a line break): no name has any."""
+    """Warn about white space in a pattern, for example after `match: |`: no name has any."""
     for pattern, path in _patterns(fleet):
         if any(piece.isspace() for piece in allow.pieces(pattern)):
             written = "a line break" if "\n" in pattern else "white space"
@@ -235,7 +235,7 @@ _SHOWN = 3
 
 
 def pattern_matches_much(fleet: Fleet, recorded: RecordedNames, today: date) -> Iterator[Finding]:
-    """Warn about a rule that matches more names than `at_most`; by default, more than half."""
+    """Warn about a rule that matches more names than `at_most`, or than half by default."""
     if not fleet.powerful:
         return
     total = len(recorded.names)
@@ -257,13 +257,13 @@ def _join(names: Sequence[str]) -> str:
 
 
 _COMPARED = 200
-"""Maximum number of names among which a similar one is searched."""
+"""Maximum names in which a similar name is searched."""
 
 
 def pattern_matches_nothing(
     fleet: Fleet, recorded: RecordedNames, today: date
 ) -> Iterator[Finding]:
-    """Warn about an active rule that matches no recorded name, if the recording is complete."""
+    """Warn about an active rule that matches no recorded name of a complete recording."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
     found = allow.AllowList(fleet, today).count_names(recorded.tasks)
@@ -315,7 +315,7 @@ def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _project_without_dirs(fleet: Fleet, rule: PowerfulRule) -> str:
-    """Return OWNER/PROJECT if the pattern contains both literally and is for Copr; else empty."""
+    """Return OWNER/PROJECT if a pattern for Copr contains both literally; else empty."""
     parts = allow.segments((allow.is_valid(rule) and allow.read_pattern(rule.match)) or ())
     if len(parts) < 3 or not (allow.is_word(parts[0]) and allow.is_word(parts[1])):  # noqa: PLR2004 - owner, project, rest
         return ""
@@ -331,7 +331,7 @@ def _is_copr(fleet: Fleet, owner: str) -> bool:
 
 
 _BUILD = "[^/]+/[^/]+/[^/]+"
-"""Pattern of any project, chroot and package."""
+"""Pattern that matches any project, chroot and package."""
 
 
 def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
@@ -348,7 +348,7 @@ def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _too_many_builds(rule: PowerfulRule) -> str:
-    """Return a phrase on the builds that a pattern matches, if they are too many; else empty."""
+    """Return a phrase about the too many builds that a pattern matches; empty if few."""
     pieces = allow.read_pattern(rule.match) if allow.is_valid(rule) else None
     return _describe_builds(rule.match, pieces) if pieces else ""
 
@@ -371,7 +371,7 @@ def _describe_builds(pattern: str, pieces: Sequence[allow.Piece]) -> str:
 
 
 def powerful_case_fails(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a rule matches all names in `matches` and no name in `rejects`."""
+    """Require that a rule matches all names in `matches`, and no name in `rejects`."""
     for number, rule in enumerate(fleet.powerful):
         if allow.is_valid(rule):
             yield from _cases(("powerful", number), rule)

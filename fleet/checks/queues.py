@@ -35,7 +35,7 @@ def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
 
 
 def admin_without_read(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a queue that fleet can change but not read: it would never delete a machine."""
+    """Warn about a queue that fleet can change but not read, as no machine would be deleted."""
     for name, queue in fleet.queues.items():
         if isinstance(queue, DebusineQueue) and queue.admin and not queue.read:
             yield unwise(
@@ -70,12 +70,12 @@ _TASKS = frozenset(
         SOURCE_TASK,
     }
 )
-"""Known tasks of Debusine's workers and of Copr, and `any`; a queue may have others."""
+"""Known tasks of Debusine's workers and of Copr, and `any`; a queue may have other tasks."""
 _TAG = "worker:task:worker:"
 
 
 def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about unknown tasks that resemble a known one or are two words, and rules for `any`."""
+    """Warn about tasks that look misspelt or have two words, and about rules for `any`."""
     of_rules = [(rule.task, number) for number, rule in enumerate(fleet.powerful) if rule.task]
     if not fleet.durations and not of_rules:
         return
@@ -107,7 +107,7 @@ def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _nearest_task(task: str, tasks: Collection[str]) -> str:
-    """Return the known task that is most similar to an unknown one; else an empty text."""
+    """Return the known task that is most similar to an unknown task; else an empty text."""
     close = get_close_matches(task, tasks, n=1, cutoff=_MIN_SIMILARITY)
     return close[0] if task not in tasks and close else ""
 
@@ -124,7 +124,7 @@ _IN_CLEAR = re.compile(r"http://(\[[^]]+\]|[^/:?#]+)")
 
 
 def token_in_clear(fleet: Fleet) -> Iterator[Finding]:
-    """Require https for servers that receive tokens, unless they are on this computer."""
+    """Require https for servers that receive tokens, except for servers on this computer."""
     for path, url in _servers_with_tokens(fleet):
         found = _IN_CLEAR.match(url)
         host = found[1].strip("[]") if found else ""
@@ -156,7 +156,7 @@ def _is_local(host: str) -> bool:
 
 
 def two_queues_give_work(fleet: Fleet) -> Iterator[Finding]:
-    """Forbid a pool that serves both tickets and Debusine, which would use the same machine."""
+    """Forbid a pool for both tickets and Debusine, because both would use its machines."""
     kinds = {name: type(queue) for name, queue in fleet.queues.items()}
     for name, pool in fleet.pools.items():
         served = sorted(queue for queue in kinds if serves_queue(pool, queue))

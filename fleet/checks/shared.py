@@ -1,4 +1,4 @@
-"""Checks of resources that a provider's machines share: networks, firewalls, SSH keys."""
+"""Checks of resources that the machines of a provider share: networks, firewalls, SSH keys."""
 
 import base64
 import struct
@@ -81,7 +81,7 @@ def _check_rule(rule: FirewallRule, path: Path) -> Iterator[Finding]:
 
 
 def _check_range(text: str, path: Path, *, strict: bool) -> Iterator[Finding]:
-    """Require a valid range of addresses; with `strict`, it must start at its first address."""
+    """Require a valid address range; with `strict`, it must start at its first address."""
     try:
         begins = ip_network(text, strict=False)
     except ValueError:
@@ -111,7 +111,7 @@ def _check_spread(fleet: Fleet, name: str) -> Iterator[Finding]:
 
 
 def _check_keys_once(fleet: Fleet) -> Iterator[Finding]:
-    """Yield a finding for each key that its project already has: Hetzner refuses a second copy."""
+    """Yield a finding for an SSH key that its project already has, which Hetzner refuses."""
     seen: dict[tuple[str, bytes], tuple[str, str]] = {}
     given = (
         (name, who, str(provider.token), _parse_key(text))
@@ -139,7 +139,7 @@ def _check_keys_once(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _parse_key(text: str) -> bytes | None:
-    """Return the bytes of the key in a line of a .pub file; None if it is no public key."""
+    """Return the bytes of the key in a line of a .pub file; None if the line has no key."""
     kind, _, rest = text.strip().partition(" ")
     try:
         name, key = kind.encode(), base64.b64decode(rest.split()[0], validate=True)

@@ -47,7 +47,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a tag that no pool or request provides, or that is nearly a known tag."""
+    """Warn about a tag that no pool or request provides, or that looks misspelt."""
     if not fleet.pools:
         return
     missing = tuple(_check_required(fleet))
@@ -75,7 +75,7 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_required(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a tag that a pool requires and that no request of the pool's queues can have."""
+    """Warn about a tag that a pool requires but no request of the pool's queues can have."""
     for name, pool in fleet.dynamic_pools.items():
         served = [queue for key, queue in fleet.queues.items() if serves_queue(pool, key)]
         if not served or not all(isinstance(each, TicketQueue | CoprQueue) for each in served):
@@ -102,7 +102,7 @@ def _check_unprovided(
 def _check_unasked(
     mentioned: Iterable[Mention], known: Collection[str], lacking: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn about a tag, provided or required by a pool, that is nearly a known tag.
+    """Warn about a tag, provided or required by a pool, that looks like a misspelt known tag.
 
     If no pool provides the known tag (`lacking`), another finding reports that.
     """
@@ -119,7 +119,7 @@ def _check_unasked(
 def _check_declared(
     fleet: Fleet, name: str, provided: Collection[str], written: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn about a rule under `tags` without effect, because no pool provides its tag."""
+    """Warn about a rule under `tags` that has no effect, because no pool provides its tag."""
     rule, vocabulary, start = fleet.tags[name], Vocabulary(fleet), name.removesuffix("*")
     found = any(
         map(start.__eq__ if start == name else methodcaller("startswith", start), provided)
@@ -142,7 +142,7 @@ def _check_declared(
 
 
 def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
-    """Yield the keys that affect requests for a tag, also those of a rule for a prefix."""
+    """Yield the keys that affect requests for a tag, including keys of a rule for a prefix."""
     rule = vocabulary.fleet.tags[name]
     inherited = {
         "on_demand": vocabulary.is_on_demand(name),
@@ -173,7 +173,7 @@ _MAX_HINTS = 5
 
 
 def _provided_hint(tag: str, written: Collection[str]) -> str:
-    """Return a hint: the tag that the user probably meant, else the tags that are provided."""
+    """Return a hint: the probably intended tag, or else the tags that pools provide."""
     shape = _DIGITS.sub("0", tag)
     close = nearest(tag, [each for each in written if _DIGITS.sub("0", each) != shape])
     if close:
@@ -186,7 +186,7 @@ def _provided_hint(tag: str, written: Collection[str]) -> str:
 def _check_derived(
     number: int, rule: DeriveRule, provided: Collection[str], known: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn about a derived tag that no pool provides, and a condition that is nearly a tag."""
+    """Warn about a derived tag that no pool provides, and a condition that looks misspelt."""
     start, brace, _ = rule.ask.partition("{")
     name = tag_name(start)
     if brace and name and not any(each.startswith(name) for each in provided):
@@ -200,7 +200,7 @@ def _check_derived(
 
 
 def _similar(tag: str, known: Collection[str]) -> str:
-    """Return a hint if a tag is nearly a known tag; else an empty text."""
+    """Return a hint if a tag resembles a known tag; else an empty text."""
     near = _nearest(tag, known)
     return f"did you mean '{near}'?" if near else ""
 
@@ -247,7 +247,7 @@ def _check_asked(vocabulary: Vocabulary, mention: Mention) -> Iterator[Finding]:
 
 
 def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
-    """Forbid keys for plain tags on a tag of kind number, which every machine provides."""
+    """Forbid keys for plain tags on a numeric tag, which every machine provides."""
     for name, rule in fleet.tags.items():
         if rule.kind != "number":
             continue
@@ -268,7 +268,7 @@ def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
 
 
 def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Forbid minimums of tags that are not of kind number."""
+    """Forbid minimums of tags that are not numeric."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
         name = tag_name(mention.tag)
@@ -339,7 +339,7 @@ def _architectures(fleet: Fleet) -> list[str]:
 
 
 def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
-    """Forbid rules that derive the tag of their own condition, directly or by other rules."""
+    """Forbid rules that derive, directly or through other rules, a tag of their own condition."""
     if not any(rule.tag for rule in fleet.derive):
         return
     cycle = find_cycle(fleet.derive)
@@ -353,7 +353,7 @@ def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
 
 
 def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
-    """Require that a rule has one source of its value, and that its look-up table is declared."""
+    """Require that a rule has one source of its value, and a declared look-up table."""
     for number, rule in enumerate(fleet.derive):
         yield from _check_value(number, rule)
         yield from _check_history(fleet, number, rule)
@@ -371,7 +371,7 @@ def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_rows(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a misspelt key in a look-up table, because rules find no value in that row."""
+    """Warn about a misspelt key in a look-up table, because rules would ignore its row."""
     read: defaultdict[str, set[str]] = defaultdict(set)
     for rule in fleet.derive:
         if rule.lookup is not None:
@@ -387,7 +387,7 @@ def _check_rows(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _tables(fleet: Fleet) -> tuple[str, ...]:
-    """Return the names of the look-up tables in the file, and of the one that a queue provides."""
+    """Return the names of the look-up tables in the file and of the queues' own table."""
     has_own = any(isinstance(q, DebusineQueue | WorldQueue) for q in fleet.queues.values())
     return (*fleet.lookups, *((ENVIRONMENTS,) if has_own else ()))
 
@@ -461,7 +461,7 @@ def _check_number(mention: Mention, name: str) -> Iterator[Finding]:
 
 
 def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about `requires` with only tags that the owner of a workspace can give requests."""
+    """Warn if each tag in `requires` can be set on requests by the owner of a workspace."""
     servers = {name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)}
     for name, pool in fleet.dynamic_pools.items():
         if not servers & set(pool.serves or servers):
@@ -477,7 +477,7 @@ def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
 
 
 def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a permission, exclusivity or limit that the queue itself does not enforce."""
+    """Warn about a permission, exclusivity or limit that the queue does not enforce itself."""
     for each in enforcement_of(fleet):
         if each.claim != "tag" and each.by == "capacity":
             yield unwise(

@@ -1,4 +1,4 @@
-"""Checks of teams, and of the budgets and limits that name a team."""
+"""Checks of teams, and of the budgets and limits that name teams."""
 
 from collections.abc import Collection, Iterator
 
@@ -13,7 +13,7 @@ _REPORTED = {
     "tickets": ("users", "owners"),
     "world": TEAM_MEMBERS,
 }
-"""Kind of queue to those keys of a team whose members the queue reports."""
+"""Kind of queue to the keys of a team whose members the queue reports."""
 
 
 def unknown_team(fleet: Fleet) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def unknown_team(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
-    """Warn about members that no queue reports; add all teams with another member to `known`."""
+    """Warn about members that no queue reports; add the teams with other members to `known`."""
     kinds = {kind for queue in fleet.queues.values() for kind in _REPORTED[queue.kind]}
     kinds |= {"groups"} if fleet.members and "users" in kinds else set()
     first: dict[tuple[str, str], str] = {}
@@ -55,7 +55,7 @@ def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
 
 
 def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
-    """Return whether a queue may have the scope of a member; True if it has no scope."""
+    """Return whether a queue may have a member's scope; True for a member without scope."""
     scope, is_within, _ = member.partition("/")
     names_scope = kind == "scopes" or (kind == "workspaces" and is_within)
     if not names_scope or any(isinstance(each, WorldQueue) for each in fleet.queues.values()):
