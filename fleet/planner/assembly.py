@@ -1,4 +1,4 @@
-"""Assemble the plan from all decisions, unknown observations and problems that need an operator.
+"""Assemble the plan from all decisions, unknown observations and problems for the operator.
 
 The heartbeat counts only finished runs, because a run that hangs or crashes maintains nothing.
 """
@@ -155,7 +155,7 @@ def warn_of_durations(
 
 
 def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield a sentence per unreadable observation, with its effect on the plan."""
+    """Yield a sentence per unreadable source, with the effect on the plan."""
     seen = set()
     for queue in sorted(world.queues):
         trouble = demand_trouble(fleet, world, queue)
@@ -185,14 +185,14 @@ _MAX_CADENCES = 3
 
 
 class Heartbeat(Value):
-    """Whether `fleet apply` still runs regularly, and the sentence that reports it."""
+    """True or False for regular runs of `fleet apply`, and the sentence that reports it."""
 
     alive: bool
     because: str
 
 
 def judge_heartbeat(fleet: Fleet, runs: Sequence[datetime], now: datetime) -> Heartbeat:
-    """Judge `fleet apply` as alive if its last run is at most three times `cadence` old."""
+    """Report `fleet apply` as alive if its last run is at most three times `cadence` old."""
     age = int((now - max(runs)).total_seconds()) if runs else None
     alive = age is not None and age <= _MAX_CADENCES * fleet.cadence
     return Heartbeat(
@@ -230,7 +230,7 @@ _PLAIN: dict[UnitState, tuple[Reason, str]] = {
 
 
 def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
-    """Return the reason why a worker is kept; `staying` counts the kept workers of its pool."""
+    """Return why a worker is kept. `staying` counts the kept workers of its pool."""
     if unit.state is UnitState.BUSY:
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(
@@ -297,7 +297,7 @@ def assemble(
     *,
     explained: bool = True,
 ) -> Plan:
-    """Combine the plans of the pools into one plan; its digests stay empty.
+    """Combine the plans of the pools into one plan, without digests.
 
     If not `explained`, omit the fields that guards do not read.
     """
@@ -361,7 +361,7 @@ def _explanatory_fields(
     decided: Decided,
     approvals: Sequence[ApprovalVerdict],
 ) -> dict[str, Any]:
-    """Return plan fields that guards do not read: field name to value."""
+    """Map the name of each plan field that guards do not read to its value."""
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
     return {
         "notices": tuple(find_notices(fleet, world, approvals)),
@@ -388,7 +388,7 @@ def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
 
 
 def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
-    """Warn about requests that a different assignment of other requests could serve."""
+    """Warn about requests that wait, but that another assignment could serve."""
     longer: Counter[tuple[int, int]] = Counter()
     for (classed, queued, _), count in proof.longer:
         longer[classed, -queued] += count
@@ -419,7 +419,7 @@ def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
 
 
 def _sort_actions(actions: Iterator[Action]) -> tuple[Action, ...]:
-    """Sort actions by pool and kind; creations within a pool stay in the order of service."""
+    """Sort actions by pool and kind. Creations within a pool stay in the order of service."""
     return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
 
 
@@ -549,12 +549,12 @@ def _not_known(
 
 
 def _is_work_unknown(unit: Unit) -> bool:
-    """Return whether the work of a machine is unknown: no queue or provider reports it."""
+    """Return True if no queue or provider reports the work of a machine."""
     return unit.state is UnitState.ASSUMED and not is_booting(unit)
 
 
 def _count_waiting(unserved: Iterable[Unserved]) -> Counter[str]:
-    """Count the unserved requests per pool that fits them: pool name to number."""
+    """Map each pool to the number of unserved requests that fit the pool."""
     waiting: Counter[str] = Counter()
     for each in unserved:
         for pool in {blocked.pool for blocked in each.blocked}:
@@ -563,7 +563,7 @@ def _count_waiting(unserved: Iterable[Unserved]) -> Counter[str]:
 
 
 def _optimum(decided: Decided) -> Optimum | None:
-    """Return the cost, lower bound and gap of the created machines; None without creations."""
+    """Return cost, lower bound and gap for the created machines; None without creations."""
     proof = decided.proof
     if not decided.service.turns:
         return None
@@ -594,7 +594,7 @@ def _optimum(decided: Decided) -> Optimum | None:
 
 
 def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Decision]:
-    """Yield the reasons for the number of machines in a pool."""
+    """Yield the reasons for the number of machines that a pool will have."""
     name, kept = pool_plan.name, Counter(reason for reason, _ in pool_plan.kept.values())
     if pool_plan.pool is None:
         yield size_decision(SizeReason.REMOVED, name)
@@ -629,7 +629,7 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
 
 
 def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
-    """Yield the decisions for `min` and `spare`, with any limit that blocks further machines."""
+    """Yield the decisions for `min` and `spare`, and the limits that block more machines."""
     size = size_of(pool_plan.pool)
     told = (
         (SizeReason.MIN, size.min, Reason.BELOW_MIN),

@@ -1,4 +1,4 @@
-"""Compute each budget's amount, spending, reservation and remainder, as a limit of the allocation.
+"""Compute amount, spending, reservation and remainder of each budget, as allocation limits.
 
 The expected end of a machine is the end of its work, plus its idle time-out, the delay until runs
 delete it (`costs.py`) and the rest of the billed increment. A machine with an unknown end is
@@ -69,7 +69,7 @@ PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
 
 @dataclass(frozen=True)
 class SpendingLimit:
-    """One configured amount of a budget, in fleet.yaml's currency or in machine hours."""
+    """A configured maximum of a budget, in the currency of fleet.yaml or in machine hours."""
 
     budget: str
     path: Path
@@ -83,17 +83,17 @@ class SpendingLimit:
     """The filter for requests; None: the limit counts all machines."""
 
     def counts(self, of: Charge | LedgerAccount) -> bool:
-        """Return whether the limit counts a charge or the charges of a payer."""
+        """Return True if the limit counts this charge, or this payer's charges."""
         if self.pool is not None:
             return of.pool == self.pool
         return self.only is None or _matches_filter(self.only, of, frozenset(of.tags))
 
     def counts_group(self, group: RequestGroup) -> bool:
-        """Return whether the filter matches these requests; False for a limit without a filter."""
+        """Return True if the limit has a filter and the filter matches these requests."""
         return self.only is not None and _matches_filter(self.only, group.payer, group.tags)
 
     def counts_at(self, group: RequestGroup, place: str) -> bool:
-        """Return whether the limit counts requests at a place; waived tags do not match there."""
+        """Return True if the limit counts these requests at a place, without tags waived there."""
         if self.only is None:
             return True
         return _matches_filter(self.only, group.payer, group.tags - group.payer.lacks(place))
@@ -107,7 +107,7 @@ def _matches_filter(only: Budget, who: object, tags: frozenset[str]) -> bool:
 
 
 def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
-    """Return the limits of all pools by pool name, then of `budgets` by budget name."""
+    """Return the limits of pools by pool name, then those of `budgets` by budget name."""
     return (*_pool_limits(fleet), *_named_limits(fleet))
 
 
@@ -142,7 +142,7 @@ def _named_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
 def find_counting_budgets(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Map (pool, machine) to the filtered `budgets` that count the payer of the machine.
+    """Map (pool, machine) to the `budgets` with a filter that matches the machine's payer.
 
     The map omits machines that no filtered budget counts.
     """
@@ -168,7 +168,7 @@ _NONE = Decimal(0)
 
 
 class BudgetWindow(NamedTuple):
-    """A time span within one calendar month, and the start of the month."""
+    """A time span within one calendar month, with the start of that month."""
 
     start: datetime
     end: datetime
@@ -206,7 +206,7 @@ _FOREVER = 10**12
 
 
 class Lifetimes:
-    """Expected deletion times of existing and new machines, and their bills in a window.
+    """Expected deletion times of existing and new machines, and their bills in a time window.
 
     Bills are money or, with `hours`, machine hours. A machine number is an index of `holdings`.
     """
@@ -219,7 +219,7 @@ class Lifetimes:
         lengths: Mapping[str, Collection[Length]],
         images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
-        """Set the inputs; `lengths` maps a place to the lengths of the requests that fit there."""
+        """Set the inputs. `lengths` maps a place to the lengths of requests that fit there."""
         self._fleet = fleet
         self._images = images
         self._now = world.time
@@ -248,7 +248,7 @@ class Lifetimes:
         self.alone = cache(self._costs_alone)
 
     def existing(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of an existing machine in a window until its expected deletion."""
+        """Return the bill of an existing machine in a window, until its expected deletion."""
         return _Bill(self._machines[number], window, hours=hours).before
 
     def owned(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
@@ -273,11 +273,11 @@ class Lifetimes:
         return self._ends[number] if until == NEVER else until
 
     def _owned_until_if_idle(self, number: int) -> datetime:
-        """Return the time when a payer stops paying, if the machine gets no further work."""
+        """Return when a machine's payer stops paying if the machine gets no more work."""
         return min(self._owned_until(number), self._earliest[number])
 
     def _new_machine(self, place: Place) -> _FreeMachine:
-        """Return a machine that is created now.
+        """Return a machine that would be created now.
 
         If requests may share the machine, it works until `target_wait` ends, including its boot.
         """
@@ -291,16 +291,16 @@ class Lifetimes:
         return self._machine(made, end)._replace(ready=ready)
 
     def _cost_of_created(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of a machine created for requests, in a window."""
+        """Return the bill, in a window, of a machine created for requests."""
         return _Bill(self.new(place), window, hours=hours).before
 
     def _cost_of_kept(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of a machine created for min or spare, in a window."""
+        """Return the bill, in a window, of a machine created for `min` or `spare`."""
         machine = self.new(place)._replace(end=NEVER)
         return _Bill(machine, window, hours=hours).before
 
     def _extra_costs(self, place: Place, window: BudgetWindow, *, hours: bool) -> "_Costs":
-        """Return the amount that one request adds to a machine's bill in a window, by length."""
+        """Return a function from request length to the bill that a request adds in a window."""
         if place.makes:
             machines = [self.new(place)]
         else:
@@ -313,7 +313,7 @@ class Lifetimes:
     def _costs_alone(
         self, place: Place, window: BudgetWindow, own: tuple[int, ...], *, hours: bool
     ) -> "_Costs":
-        """Return the bill of one request at existing machines for its payer in a window.
+        """Return a function from request length to the payer's bill at existing machines.
 
         No other work follows. `own` are machines of the place that the payer already pays for. If
         `own` is empty, the payer also takes over the unused rest of the billed increment.
@@ -334,7 +334,7 @@ class Lifetimes:
         return self._bound_added_cost(place, bills)
 
     def _bound_added_cost(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
-        """Return a function from a request's length to its maximum addition to these bills."""
+        """Return a function from request length to the maximum added to one of these bills."""
         pool = self._pool(place.pool)
         most_wait = 0 if place.makes else pool.target_wait or 0
 
@@ -353,13 +353,13 @@ class Lifetimes:
         return cache(find)
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
-        """Return the idle machines of a place that are in `paid`; else its busy ones in `paid`."""
+        """Return the machines of a place that are in `paid`: the idle ones, if any is idle."""
         serving = self._serving_at(place)
         free = {number for number in serving if work_of(self._holdings[number]) is None}
         return tuple(n for n in serving if n in paid and (n in free or not free))
 
     def _serving_at(self, place: Place) -> list[int]:
-        """Return the existing machines of a place; without named workers, of its whole pool."""
+        """Return a place's existing machines; if it names no workers, those of its pool."""
         serving, names = self._serving.get(place.pool, []), place.units
         return [n for n in serving if not names or self._holdings[n].name in names]
 
@@ -376,22 +376,22 @@ class Lifetimes:
         return tuple(ends)
 
     def _count_to_stay(self, name: str) -> int:
-        """Return the number of machines that a pool keeps permanently for min and spare."""
+        """Return the number of machines that a pool keeps permanently for `min` and `spare`."""
         pool = self._fleet.pools.get(name)
         if not isinstance(pool, Pool) or pool.mode == "drain" or self._is_on_demand(name):
             return 0
         return size_of(pool).permanent
 
     def is_short(self, name: str) -> bool:
-        """Return whether a pool has fewer machines than min or spare require."""
+        """Return True if a pool has fewer machines than `min` and `spare` require."""
         return self._staying[name] < self._count_to_stay(name)
 
     def _earliest_end_of(self, holding: BilledMachine, end: datetime) -> datetime:
-        """Return the earliest deletion time of a machine; NEVER if it is permanent.
+        """Return the earliest deletion time of a machine; NEVER if the machine is permanent.
 
-        The last run of a paid increment deletes the machine. A request that keeps the machine
-        therefore adds increments from this time on. For an increment shorter than two runs, return
-        the expected deletion time.
+        The last run of a paid increment deletes the machine, so each request that keeps the
+        machine adds increments from then on. For an increment below two runs, return the expected
+        deletion time.
         """
         tariff, unit = holding.tariff or FREE, holding.unit
         if end == NEVER or unit is None or tariff.increment < self._removal_delay.total_seconds():
@@ -405,7 +405,7 @@ class Lifetimes:
         )
 
     def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
-        """Return the deletion time of an existing machine if runs take `looks` to delete it."""
+        """Return when an existing machine is deleted if the deletion takes runs `looks`."""
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
@@ -506,7 +506,7 @@ def _after(moment: datetime, seconds: int | None) -> datetime:
 
 
 class _Bill:
-    """The bill of one machine in a window, as a function of its age in seconds at deletion."""
+    """The bill of one machine in a time window, as a function of its age when deleted."""
 
     def __init__(self, machine: _FreeMachine, window: BudgetWindow, *, hours: bool) -> None:
         self.machine = machine
@@ -526,7 +526,7 @@ class _Bill:
         """Unused part of the billed increment that the payer of the request takes over."""
 
     def until(self, age: int) -> Decimal:
-        """Return the bill of the machine if it is deleted at this age in seconds."""
+        """Return the bill of the machine if it is deleted at this age, in seconds."""
         if age >= self._end:
             return self._whole
         return self._life.billed_at(age) - self._paid if age > self._start else _NONE
@@ -542,7 +542,7 @@ _T = TypeVar("_T", Place, Charge)
 
 @dataclass(frozen=True)
 class BudgetAccount:
-    """One limit in one period: amount, spending, reservation and linear constraint (`row`)."""
+    """One budget limit in one period: amount, spending, reservation and linear constraint."""
 
     budget: str
     period: PeriodName
@@ -609,7 +609,7 @@ def _amount_used(
 
 
 class _Books:
-    """The data that all accounts share: spending, machines and expected deletion times."""
+    """The data that all budget accounts share: spending, machines and expected deletion times."""
 
     def __init__(
         self,
@@ -648,7 +648,7 @@ class _Books:
         self._charges_of = _group_by_pool(self._charges)
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> BudgetAccount:
-        """Open the account of a limit for the current period, or for the `coming` period."""
+        """Open the account of a limit for the current or, if `coming`, for the next period."""
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
         spent = Decimal(0) if coming else self._spent(limit, period)
@@ -694,7 +694,7 @@ class _Books:
         return BudgetWindow(start, end, month.end if start >= month.end else month.start)
 
     def _explain_unknown(self, limit: SpendingLimit) -> str:
-        """Return the reason why the remainder of a budget is unknown; empty if known."""
+        """Return why the remainder of a budget is unknown; empty if it is known."""
         if isinstance(self._world.ledger, Unknown):
             return words.explain_unknown_spending(self._world.ledger.unknown)
         if limit.amount is None:
@@ -714,7 +714,7 @@ class _Books:
         return sum((each.money[nth] for each in counted), _NONE)
 
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
-        """Return the expected cost of existing machines in a window, in the unit of the limit."""
+        """Return the expected cost of existing machines in a window, in the limit's unit."""
         hours = limit.unit == HOURS
         total, paid = Decimal(0), self._paid(limit)
         numbers: Iterable[int] = range(len(self._holdings))
@@ -729,7 +729,7 @@ class _Books:
         return total
 
     def _paid(self, limit: SpendingLimit) -> frozenset[int]:
-        """Return the machines whose payer matches the filter, as numbers; empty if no filter."""
+        """Return the numbers of machines whose payer matches the filter; empty if unfiltered."""
         if limit.only is None:
             return frozenset()
         if limit.budget not in self._paid_by:
@@ -762,16 +762,16 @@ class _Books:
         )
 
     def _machine(self, limit: SpendingLimit, place: Place, window: BudgetWindow) -> Decimal:
-        """Return the cost of a machine that is created for requests, as a coefficient."""
+        """Return the cost of a machine created for requests, as a coefficient of the limit."""
         cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
         return cost(place, window, hours=limit.unit == HOURS)
 
     def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
-        """Return whether the pool will keep a new machine of a place for min or spare."""
+        """Return True if the pool will keep a new machine of this place for `min` or `spare`."""
         return limit.only is None and place.makes and place.pool in self._short
 
     def _is_alone_at(self, limit: SpendingLimit, place: Place) -> bool:
-        """Return whether a limit counts all requests that fit new machines of a place."""
+        """Return True if a limit counts all requests that fit new machines of a place."""
         if limit.only is None:
             return True
         every, counted = self._lengths[""][place.key], self._lengths_of(limit)[place.key]
@@ -784,7 +784,7 @@ class _Books:
         whole: Collection[str],
         window: BudgetWindow,
     ) -> dict[tuple[str, str], Decimal]:
-        """Map (group, place) to the cost of one request, as a coefficient.
+        """Map (group, place) to the cost of one request, as a coefficient of the limit.
 
         At the places in `whole`, the new machine has a coefficient and is not included here.
         """
@@ -806,7 +806,7 @@ class _Books:
         return found
 
     def _lengths_of(self, limit: SpendingLimit) -> "_ByLength":
-        """Return the groups that a limit counts, by place and length."""
+        """Return the groups that a limit counts: place to length to (group, place) pairs."""
         name = "" if limit.only is None else limit.budget
         if name not in self._lengths:
             counted = filter(limit.counts_group, self._groups)
@@ -851,7 +851,7 @@ def _group_by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
 
 
 def _unobserved_pools(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
-    """Yield the pools whose provider and stack are both unreadable."""
+    """Yield the names of pools whose provider and stack are both unreadable."""
     for name, pool in inventory.items():
         if not pool.listed and isinstance(world.read_stack(name), Unknown):
             yield name

@@ -1,4 +1,4 @@
-"""Judge workers that no machine of fleet runs: static, orphaned or of another provisioner.
+"""Report on workers without a machine of fleet: static, orphaned or created by others.
 
 If a machine is gone, its worker record keeps a request `running` and a token valid indefinitely.
 fleet releases such a worker once neither a stack nor a provider lists the machine.
@@ -23,7 +23,7 @@ from fleet.words.runs import add_reason
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
-    """Yield a verdict on each static pool."""
+    """Yield the plan's entry for each static pool (workers that fleet does not create)."""
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, StaticPool):
             seen = [v for v in static_workers(fleet, world) if v.pool == name]
@@ -42,7 +42,7 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
 
 
 def _is_silent(world: World, pool: StaticPool) -> bool:
-    """Return whether a registry that may list a pool's workers is unreadable or missing."""
+    """Return True if a registry that may list workers of the pool is unreadable or missing."""
     return any(
         serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
         for queue, reading in world.queues.items()
@@ -50,7 +50,7 @@ def _is_silent(world: World, pool: StaticPool) -> bool:
 
 
 def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
-    """Yield a verdict on each registered worker of a static pool."""
+    """Yield the plan's entry for each registered worker of a static pool."""
     for name, pool in sorted(fleet.pools.items()):
         if not isinstance(pool, StaticPool):
             continue
@@ -75,7 +75,7 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
 def find_contradictions(
     fleet: Fleet, world: World, images: Mapping[str, tuple[ImageVersion, ...]]
 ) -> Iterator[Warning_]:
-    """Warn about contradictions between fleet.yaml and the reports of images, workers and queues.
+    """Warn if reports of images, workers and queues contradict fleet.yaml.
 
     `images` maps a pool to its bootable versions. `fleet validate` reports contradictions within
     fleet.yaml.
@@ -126,7 +126,7 @@ def _warning(message: str) -> Warning_:
 
 
 def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
-    """Yield a `keep` verdict on each machine whose provider is unreadable."""
+    """Yield an entry that keeps each machine whose provider is unreadable."""
     for inventory in inventories:
         for unit in inventory.unseen:
             yield WorkerVerdict(
@@ -145,9 +145,9 @@ def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdi
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:
-    """Yield a verdict on each registered worker of a dynamic pool whose machine is gone.
+    """Yield the plan's entry for each registered worker whose machine is gone.
 
-    A registry lists such workers indefinitely. Status pages hide them, as they are inactive.
+    Only dynamic pools count. A registry lists such workers indefinitely; status pages hide them.
     """
     releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
     for queue, reading in sorted(world.queues.items()):
@@ -182,7 +182,7 @@ def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iter
 def _warn_of_stored_tags(
     fleet: Fleet, world: World, demand: Iterable[Signed]
 ) -> Iterator[Warning_]:
-    """Warn about tags that requests cannot waive (`otherwise`) because their queue stored them."""
+    """Warn about tags that requests cannot waive (`otherwise`), as their queue stored them."""
     vocabulary = Vocabulary(fleet)
     waiting: Counter[tuple[str, str]] = Counter()
     for signed in demand:
@@ -198,7 +198,7 @@ def _warn_of_stored_tags(
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
-    """Yield a release for each worker that can no longer run, but has a request or a token.
+    """Yield a release for each worker that can no longer run but has a request or a token.
 
     Release no worker if a provider or stack is unreadable, because its machine may exist. The
     deletion of a machine also releases its worker, so omit machines that the plan deletes.
@@ -233,7 +233,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
 
 
 def known_machines(world: World) -> Mapping[str, bool] | None:
-    """Map machine name to whether the machine may run; None if a source is unreadable."""
+    """Map each machine to True if it may run; None if a provider or stack is unreadable."""
     machines: dict[str, bool] = {}
     for listing in world.providers.values():
         if isinstance(listing, Unknown):
@@ -252,7 +252,7 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
 
 
 def _explain_release(worker: Worker, machines: Mapping[str, bool], *, ticket: bool) -> str:
-    """Return the reason to release a worker; empty if fleet keeps it."""
+    """Return the reason to release a worker from its work; empty if fleet keeps the worker."""
     is_over = worker.state is WorkerState.DISABLED and worker.running is None
     is_up = machines.get(worker.machine or "", False)
     if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):

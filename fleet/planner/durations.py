@@ -1,4 +1,4 @@
-"""Expect the duration of a request per machine type, from `durations` in fleet.yaml and history.
+"""Estimate the duration of a request per machine type, from `durations` and finished runs.
 
 The name of a machine identifies the machine type of a run. Names are reused: the latest machine
 that was created with the name before the run started counts. Runs on a machine without a creation
@@ -87,7 +87,7 @@ MIN_TYPES = 2
 
 
 class Fitted(NamedTuple):
-    """The fitted duration of a package on one machine type."""
+    """The duration of a package on one machine type, estimated from finished runs."""
 
     type: str
     seconds: int
@@ -100,7 +100,7 @@ Fits = Mapping[tuple[str, str], tuple[Fitted, ...]]
 
 
 def fit(world: World) -> Fits:
-    """Return the fitted durations, from the runs that the queues report."""
+    """Return the durations per task and package, fitted from the runs that the queues report."""
     runs: defaultdict[tuple[str, str], defaultdict[str, list[int]]]
     runs = defaultdict(lambda: defaultdict(list))
     for reading in world.queues.values():
@@ -111,13 +111,13 @@ def fit(world: World) -> Fits:
 
 
 def _fits_of(fleet: Fleet, world: World) -> Fits:
-    """Return the fits; cache them while the queues report the same objects (a simulation)."""
+    """Return the fitted durations, cached while the queues report the same objects."""
     runs = tuple(demand.runs for _, demand in world.demands())
     return remembered(fleet, "fits of runs", runs, lambda: fit(world))
 
 
 def describe_fit(fitted: tuple[Fitted, ...]) -> str:
-    """Return the evidence of a fit: `fitted from 7 runs on ccx33 and 5 on ccx63`."""
+    """Return the evidence of a fit as text: `fitted from 7 runs on ccx33 and 5 on ccx63`."""
     first, *others = fitted
     parts = [f"{first.runs} runs on {first.type}", *(f"{x.runs} on {x.type}" for x in others)]
     return f"fitted from {', '.join(parts[:-1])} and {parts[-1]}"
@@ -158,7 +158,7 @@ NO_KIND = MachineKind("", 0)
 
 @dataclass(frozen=True)
 class Timing:
-    """The dependence of a duration on the machine, and the deadline."""
+    """The deadline of a request, and how its duration depends on the machine."""
 
     stated: tuple[tuple[str, int], ...] = ()
     """(Machine type, seconds) pairs that `durations` states."""
@@ -186,7 +186,7 @@ class Timing:
         return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *fields]
 
     def on(self, kind: MachineKind, expected: int | None) -> int | None:
-        """Convert the expected seconds on the reference machine to seconds on another machine."""
+        """Convert expected seconds on the reference machine to seconds on another machine."""
         if expected is None:
             return None
         stated = self._stated_on(kind)
@@ -223,7 +223,7 @@ class Timing:
         return max((self.on(kind, expected) or 0 for kind in kinds), default=expected)
 
     def is_late(self, kinds: Iterable[MachineKind], expected: int | None) -> bool:
-        """Return whether a request misses its deadline on these kinds; False if unknown."""
+        """Return True if a request would miss its deadline on these machines; False if unknown."""
         takes = self.slowest(kinds, expected)
         return self.deadline is not None and takes is not None and takes > self.deadline
 
@@ -247,14 +247,14 @@ class _Known(NamedTuple):
     """Fitted seconds on the reference machine; None if `durations` states its time."""
 
     def expected(self, history: int | None) -> int | None:
-        """Return the expected seconds; `history` is the expectation of the queue, if any."""
+        """Return the expected seconds. `history` is the expectation of the queue, or None."""
         if self.fitted is not None:
             return self.fitted
         return self.stated if history is None else history
 
 
 class Durations:
-    """Expected durations of waiting and running work, from history, `durations` and deadlines."""
+    """Expected durations of requests and running work, from history, `durations` and deadlines."""
 
     def __init__(self, fleet: Fleet, world: World, *, assumed: int | None = None) -> None:
         self._fleet = fleet
@@ -268,7 +268,7 @@ class Durations:
         self._known: dict[tuple[object, ...], _Known] = {}
 
     def of(self, queue: str, request: Request) -> Expected:
-        """Return the expected duration of a waiting request."""
+        """Return a request's expected duration on the reference machine, and its Timing."""
         names: tuple[str, ...] = ()
         if self._named:
             names = names_of(request)
@@ -329,7 +329,7 @@ class Durations:
         return known
 
     def _combine_entries(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
-        """Combine stated and fitted durations; the first entry that states a property counts."""
+        """Combine stated and fitted durations. The first entry that states a property counts."""
         takes = next((entry.takes for entry in entries if entry.takes is not None), None)
         first = next((entry for entry in entries if entry.machine or entry.cores), None)
         if first is None and not fitted:
@@ -355,7 +355,7 @@ class Durations:
 
 
 def _without_later_general(entries: Iterable[Duration]) -> Iterator[Duration]:
-    """Yield the entries; leave out those of every package after a time for this package."""
+    """Yield the entries, without entries for all packages after a time for this package."""
     is_named = False
     for entry in entries:
         if entry.match is not None or not is_named:
@@ -364,7 +364,7 @@ def _without_later_general(entries: Iterable[Duration]) -> Iterator[Duration]:
 
 
 def deadline_of(fleet: Fleet, queue: str) -> int | None:
-    """Return the seconds after which a queue aborts a run; None without a deadline."""
+    """Return the seconds after which a queue aborts a run; None if it has no deadline."""
     declared = fleet.queues.get(queue)
     if isinstance(declared, CoprQueue | DebusineQueue | WorldQueue):
         return declared.deadline
@@ -391,7 +391,7 @@ def patterns_of(fleet: Fleet) -> tuple[str, ...]:
 
 
 def is_about(pattern: str | None, names: Iterable[str]) -> bool:
-    """Return whether a pattern matches one of these names; True without a pattern."""
+    """Return True if a pattern matches one of these names, or if there is no pattern."""
     if pattern is None:
         return True
     try:
@@ -419,6 +419,6 @@ def kind_at(fleet: Fleet, pool: str, name: str | None) -> MachineKind:
 
 
 def kind_of(fleet: Fleet, pool: str, unit: Unit) -> MachineKind:
-    """Return the kind of a unit's machine; use the recorded inputs if the machine is unlisted."""
+    """Return the kind of a unit's machine, from the recorded inputs if no provider lists it."""
     made = unit.machine or unit.inputs
     return kind_at(fleet, pool, made.type if made else None)

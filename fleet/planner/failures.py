@@ -1,4 +1,4 @@
-"""Close options (machine type and market of a pool) after failed attempts to create machines.
+"""Stop buying a machine type and market (an option) after failed attempts to create machines.
 
 A reported shortage of stock or quota closes an option immediately. Any other failure closes the
 option only at a high failure rate, so that one error never closes a pool. If another machine has
@@ -91,7 +91,7 @@ _LOCAL_FAULT = re.compile(
 
 
 def classify(message: str, worker: str = "") -> AttemptResult:
-    """Classify the error message of an attempt to create a worker's machine."""
+    """Classify the error message of a failed attempt to create a worker's machine."""
     if _LOCAL_FAULT.search(message):
         return "gone"
     if stated := _STATED.match(message):
@@ -106,7 +106,7 @@ def classify(message: str, worker: str = "") -> AttemptResult:
 
 
 def _is_taken(message: str, worker: str) -> bool:
-    """Return whether a message reports that the worker's name, not another name, is taken."""
+    """Return True if a message reports that another machine has the worker's name."""
     name, state = re.escape(worker), r"already (exists?|in use|used|taken|defined|registered)"
     before = rf"{name}\W{{0,3}}(\s+(with|that|this|name|is|was|has been))*\s*{state}"
     after = rf"{state}\W+(\w+\W+){{0,3}}{name}(?![\w/-]|\.\w)"
@@ -116,7 +116,7 @@ def _is_taken(message: str, worker: str) -> bool:
 def settle(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> tuple[Attempt, ...]:
-    """Return the attempts that have finished since their record, with their results.
+    """Return the attempts that have finished since they were recorded, with their results.
 
     If the readable provider and stack do not report a machine, the result is `gone`: the machine
     may never have existed. If a `new` command has no machine after its time limit, the result is
@@ -150,7 +150,7 @@ def settle(
 
 
 def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
-    """Map pool name to the time limit of `new`, for pools with an operator's commands."""
+    """Map each pool that an operator's commands create to the time limit of `new`."""
     return {
         name: timedelta(seconds=provider.timeouts.new)
         for name, pool in fleet.dynamic_pools.items()
@@ -198,7 +198,7 @@ class BootAttempts:
 
     @cached_property
     def has_failures(self) -> bool:
-        """Return whether any attempt failed."""
+        """Return True if any attempt failed."""
         return any(t.result in _FAILED for tries in self.by_pool.values() for t in tries)
 
     def end_of(self, attempt: Attempt) -> datetime:
@@ -207,7 +207,7 @@ class BootAttempts:
         return attempt.at + (self.limits.get(attempt.pool, timedelta()) if hung else timedelta())
 
     def is_recent(self, attempt: Attempt) -> bool:
-        """Return whether an attempt counts for the failure rate.
+        """Return True if an attempt counts for the failure rate.
 
         For long attempts, extend the window so that it can contain `MIN_ATTEMPTS`.
         """
@@ -216,7 +216,7 @@ class BootAttempts:
 
 
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> BootAttempts:
-    """Return the recorded attempts; update the results of attempts that have finished since."""
+    """Return the recorded attempts, with updated results of attempts that have finished since."""
     settled = {(each.worker, each.at): each for each in settle(fleet, world, inventories)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
@@ -316,14 +316,14 @@ def find_failing(
 
 @dataclass(frozen=True)
 class _Streak:
-    """Number of consecutive failed runs, and the end of the back-off."""
+    """The number of consecutive failed runs, and the end of the back-off."""
 
     runs: int
     until: datetime
 
     @property
     def said(self) -> str:
-        """The number of runs and the retry time, as the end of a sentence."""
+        """Return the number of failed runs and the retry time, as the end of a sentence."""
         return words.describe_streak(self.runs, self.until)
 
 
@@ -338,7 +338,7 @@ def _active_streak(
 def _streak(
     memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
 ) -> _Streak | None:
-    """Count the failed runs since the last success; a run counts once. None without failures."""
+    """Count the runs that failed with these kinds since a success; None without failures."""
     runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
         tries = list(of_run)
@@ -357,7 +357,7 @@ def _streak(
 
 
 def describe_failures(memory: BootAttempts, pool: str) -> str:
-    """Describe a pool's latest consecutive failures and their cause; empty without failures."""
+    """Describe a pool's latest consecutive failures with their cause; empty if none failed."""
     failed: list[Attempt] = []
     before = memory.now
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
@@ -382,19 +382,19 @@ class StoppedImage:
 
     @property
     def summary(self) -> str:
-        """The failures, as the end of a sentence about the image."""
+        """Return the failures, as the end of a sentence about the image."""
         return words.describe_failures(self.failures, self.boots)
 
     @property
     def said(self) -> str:
-        """The failures with the retry time, as the end of a sentence about the image."""
+        """Return the failures and the retry time, as the end of a sentence about the image."""
         return words.describe_stop(self.failures, self.boots, self.until)
 
 
 def stopped_images(
     rule: BootFailures, memory: BootAttempts, pool: str
 ) -> Callable[[str], StoppedImage | None]:
-    """Return a function from image id to the StoppedImage in this pool; None if it may boot."""
+    """Return a function from image id to its StoppedImage; None if the pool may boot it."""
     boots: defaultdict[str, list[Attempt]] = defaultdict(list)
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:

@@ -1,7 +1,7 @@
-"""Decide whether a pool fits a request, and list all reasons why it does not fit.
+"""Decide if a pool fits a request, and list all reasons why it does not fit.
 
 `sign_demand` matches all requests of a plan together. `tests/laws/test_fitting_laws.py` checks
-that both agree.
+that the results are equal.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ from fleet.tagrules.vocabulary import tag_name
 
 
 class FitRequirements(NamedTuple):
-    """The requirements of a request on the pools that serve it."""
+    """The queue and tags that a request requires of a pool and its workers."""
 
     queue: str | None
     """The queue of the request; None: any queue."""
@@ -50,22 +50,22 @@ class FitRequirements(NamedTuple):
     """The tags in `held` are unknown, not denied."""
 
     def is_served_by(self, pool: Pool | StaticPool) -> bool:
-        """Return whether a pool serves the queue of the request."""
+        """Return True if a pool serves the queue of the request."""
         return self.queue is None or serves_queue(pool, self.queue)
 
     def ask_at(self, offer: Offer) -> Ask:
-        """Return the requirements on a worker; omit waived tags that the worker does not have."""
+        """Return the required tags, without waived tags that a worker does not offer."""
         if not self.dropped:
             return self.ask
         return self.ask._replace(required=self.ask.required - (self.dropped - offer.provides))
 
     def fits(self, offer: Offer) -> bool:
-        """Return whether a worker with this offer can serve the request; ignore the queue."""
+        """Return True if a worker with this offer can serve the request, regardless of queue."""
         return not self.held and satisfies(self.ask_at(offer), offer)
 
 
 def asked_by(fleet: Fleet, signature: Signature) -> FitRequirements:
-    """Return the requirements that a plan recorded for the requests of a signature."""
+    """Return the requirements that a plan recorded for requests with this signature."""
     return FitRequirements(
         signature.queue,
         ask_of_tags(fleet, signature.required, signature.provided),
@@ -76,13 +76,13 @@ def asked_by(fleet: Fleet, signature: Signature) -> FitRequirements:
 
 
 def held_tags(refused: Collection[TagRefusal]) -> tuple[str, ...]:
-    """Return the tags because of which a request is held: unknown tags, else denied tags."""
+    """Return the tags because of which no worker may serve a request: unknown, else denied."""
     alike = _certainty(held_by(refused))
     return tuple(each.tag for each in refused if _certainty(each) == alike)
 
 
 def held_by(refused: Collection[TagRefusal]) -> TagRefusal:
-    """Return the refusal to report for a held request: the first of an unknown tag, if any."""
+    """Return the refusal to report for a held request, preferably that of an unknown tag."""
     return min(refused, key=_certainty)
 
 
@@ -136,7 +136,7 @@ def _numbers_of(offer: Offer, minimums: Iterable[str]) -> tuple[str, ...]:
 
 
 def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
-    """Return the key of a pool in fleet.yaml that causes a mismatch."""
+    """Return the key of a pool in fleet.yaml, such as `image`, that causes a mismatch."""
     if isinstance(pool, StaticPool):
         return "provides"
     if code is Unfit.TAG_MISSING and any(tag.startswith(BUILD_ARCH) for tag in tags):
@@ -146,25 +146,25 @@ def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:
 
 
 class FitDecider:
-    """Decide whether a pool fits a request, with the same result as the plan."""
+    """Checks pools against requests, with the same result as the plan."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet, self._world = fleet, world
 
     @cached_property
     def offers(self) -> dict[str, Offer]:
-        """Return pool name to the offer of its next machine."""
+        """Map each pool to the offer (tags and queues) of its next machine."""
         images = images_by_pool(self._fleet, self._world)
         return {name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(images)}
 
     def fits(self, asked: FitRequirements, pool: str) -> bool:
-        """Return whether a pool serves the queue of a request and its workers can serve it."""
+        """Return True if a pool serves the queue of a request and its workers fit the request."""
         return asked.is_served_by(self._fleet.pools[pool]) and asked.fits(self.offers[pool])
 
     def find_unasked(self, asked: FitRequirements, pool: str) -> tuple[str, ...] | None:
         """Return the tags that a request must add to fit a new machine of a pool.
 
-        None: the pool does not fit, whichever tags the request adds.
+        None if the pool does not fit, whichever tags the request adds.
         """
         if asked.held or not asked.is_served_by(self._fleet.pools[pool]):
             return None
@@ -178,13 +178,13 @@ class FitDecider:
 
     @cached_property
     def _unproven(self) -> dict[str, Unproven]:
-        """Return the pools without a published image version, by pool name."""
+        """Map pool name to pool, for pools without a published image version."""
         return find_unproven(self._fleet, self._world)
 
     def decide(
         self, signature: Signature, pool: str, unserved: Unserved | None = None
     ) -> tuple[Decision, ...]:
-        """Return the reasons why a pool serves or does not serve the requests of a signature.
+        """Return the reasons why a pool serves or does not serve requests of a signature.
 
         `unserved` is the plan's entry for these requests; None if they do not wait.
         """
@@ -206,13 +206,13 @@ class FitDecider:
 
 
 def fitting(pool: str, code: Served = Served.FITS, waived: tuple[str, ...] = ()) -> Decision:
-    """Return the decision that a pool fits; `waived` are required tags that it does not have."""
+    """Return the decision that a pool fits. `waived` has required tags that the pool lacks."""
     figures = DecisionFigures(tags=waived) if waived else NO_FIGURES
     return Decision(code=code, subject=(pool,), key=("pools", pool), figures=figures)
 
 
 def _narrow_to_pool(decision: Decision, pool: str, unserved: Unserved) -> Decision:
-    """Return the decision restricted to one pool, with the figures of the pool."""
+    """Return a decision restricted to one of its pools, with the figures of this pool."""
     key = tuple(pool if step == "*" else step for step in decision.key)
     alone = decision.altered(subject=(pool,), key=key)
     if decision.message:

@@ -1,4 +1,4 @@
-"""Estimate the start of each waiting request, consistent with the plan.
+"""Estimate when each waiting request starts, consistent with the plan.
 
 A request that the plan serves starts on the worker that the plan assigns. The other requests
 follow in queue order, each on the fitting worker that is free first. The start is unknown if a
@@ -40,7 +40,7 @@ Class = tuple[frozenset[str], Offer, MachineKind]
 
 @dataclass(frozen=True)
 class ForecastWorker:
-    """A worker that takes work, and the seconds until it is free."""
+    """A worker that takes work, with the seconds until it is free."""
 
     name: str
     alike: Class
@@ -51,7 +51,7 @@ class ForecastWorker:
 
 @dataclass
 class Forecast:
-    """The expected start and end of each waiting request, or the reason why it is unknown."""
+    """The expected start and end of each waiting request; if unknown, the reason."""
 
     now: datetime
     starts: dict[str, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Forecast:
     """Name to worker, for the workers that take work."""
 
     def leave(self, key: str, reason: str) -> None:
-        """Record the reason why the start of a request is unknown."""
+        """Record why the start of a request is unknown."""
         self.not_known[key] = reason
         self.untimed.discard(key)
 
@@ -85,9 +85,9 @@ class Forecast:
 
 @dataclass
 class _Line:
-    """The workers of one class, in the order in which they become free.
+    """The workers with equal queues, offer and machine kind, in the order they become free.
 
-    `heap` has (seconds until free, worker); an entry is stale if the worker got another request.
+    `heap` has (seconds until free, worker). An entry is stale if the worker got another request.
     """
 
     heap: list[tuple[int, str]] = field(default_factory=list)
@@ -96,14 +96,14 @@ class _Line:
     kind: MachineKind = NO_KIND
 
     def ends_in_time(self, request: Ordered) -> bool:
-        """Return whether a request would end before its deadline on these workers."""
+        """Return True if a request would end before its deadline on these workers."""
         return request.timing is None or not request.timing.is_late([self.kind], request.seconds)
 
 
 def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None) -> Forecast:
     """Return the expected start of each waiting request.
 
-    Work of unknown duration takes `assumed` seconds; if None, its end is unknown.
+    Work of unknown duration takes `assumed` seconds. If `assumed` is None, its end is unknown.
     """
     standing = {each.name: each for each in workers_of(fleet, world, plan, assumed=assumed)}
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
@@ -144,7 +144,7 @@ _Waits = Sequence[tuple[int, Sequence[_Line]]]
 
 
 class _Waiving(NamedTuple):
-    """A request that will fit further workers when it waives a tag (`otherwise`)."""
+    """A request that fits more workers after it has waived a tag (`otherwise`)."""
 
     request: Ordered
     stages: _Waits
@@ -154,7 +154,7 @@ class _Waiving(NamedTuple):
     def of(
         cls, request: Ordered, now: datetime, lines: Sequence[_Line], waits: _Waits
     ) -> "_Waiving":
-        """Return a request that fits `lines` now, and further lines after each wait."""
+        """Return a request that fits `lines` of workers now, and more lines after each wait."""
         since = request.since
         waited = 0 if since is None else int((now - since).total_seconds())
         known = waits if since is not None else ()
@@ -171,7 +171,7 @@ class _Waiving(NamedTuple):
 
 
 class _Schedule:
-    """The seconds until each worker is free; each started request extends them."""
+    """The times, in seconds, at which workers are free; each started request delays its worker."""
 
     def __init__(self, standing: Mapping[str, ForecastWorker], assumed: int | None) -> None:
         self._standing = standing
@@ -198,13 +198,13 @@ class _Schedule:
         self._working.add(name)
 
     def lines(self) -> dict[Class, _Line]:
-        """Return the workers with work by class, including work that the plan assigns."""
+        """Return the busy workers by class, including workers to which the plan assigns work."""
         for name in self._working & self._standing.keys():
             self._add_free(self._lines, name)
         return dict(self._lines)
 
     def idle_lines(self) -> dict[Class, _Line]:
-        """Return the workers without work by class."""
+        """Return the workers without work, grouped by queues, offer and machine kind."""
         for name in self.free.keys() - self._working:
             self._add_free(self._idle, name)
         return dict(self._idle)
@@ -243,9 +243,9 @@ class _Schedule:
                 found.leave(request.key, answers.NONE_FITS)
 
     def start_waiving(self, found: Forecast, until: float) -> bool:
-        """Start the first waiting request that waives a tag, if it can start by `until`.
+        """Start the first waiting request that waives a tag, if possible before `until` seconds.
 
-        Return whether a request was started.
+        Return True if a request was started.
         """
         firsts = [(each[0].first(self.free), n) for n, each in self._waiving.items() if each]
         known = [(first, n) for first, n in firsts if first is not None and first[0] <= until]
@@ -265,7 +265,7 @@ class _Schedule:
             found.leave_untimed(each.request.key)
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
-        """Return the seconds until the first worker with such an offer is free; None: unknown."""
+        """Return the seconds until the first worker with such an offer is free, if known."""
         working = [self._standing[n] for n in self._working & self._standing.keys()]
         ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
         known = [end for end in ends if end is not None]
@@ -273,7 +273,7 @@ class _Schedule:
 
 
 def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, str]:
-    """Map each request that limits or budgets stop in every fitting pool to the reason."""
+    """Map each request that limits or budgets block in all fitting pools to the reason."""
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:
@@ -306,7 +306,7 @@ _LIMITS = frozenset(
 
 
 def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
-    """Remove the starts of requests in partly read queues: unread requests may come first."""
+    """Remove the starts in partly read queues, in which unread requests may come first."""
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = found.starts.pop(key)
@@ -329,7 +329,7 @@ def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] 
 def _fitting_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Mapping[Class, _Line]
 ) -> list[list[_Line]]:
-    """Return the lines that fit each signature, in the order of the plan's signatures."""
+    """Return, for each signature of the plan in order, the lines of workers that fit it."""
     names = {str(number): alike for number, alike in enumerate(lines)}
     matchers = {
         queue: Matcher({name: offer for name, (at, offer, _) in names.items() if queue in at})
@@ -349,7 +349,7 @@ def _fitting_lines(
 def _waived_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Sequence[tuple[Class, _Line]]
 ) -> dict[int, list[tuple[int, list[_Line]]]]:
-    """Map signature number to (seconds of waiting, lines that fit only after them)."""
+    """Map signature number to (seconds of waiting, lines that fit only after this wait)."""
     drops = Drops(fleet, world.time)
     stored = {queue for queue, demand in world.demands() if demand.stored}
     found: defaultdict[int, list[tuple[int, list[_Line]]]] = defaultdict(list)
@@ -419,7 +419,7 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
 
 
 def registered_workers(world: World) -> dict[str, Worker]:
-    """Return every registered worker by name, with the work that its queue assigns.
+    """Map name to registered worker, with the work that its queue assigns.
 
     If a worker registers at its provider, a ticket may assign its work and sandbox.
     """
@@ -450,9 +450,9 @@ def _seconds_until_free(fleet: Fleet, world: World, verdict: WorkerVerdict) -> i
 
 
 class ExpectedWaits(Value):
-    """The longest expected wait, in seconds, of half and of nearly all requests.
+    """The wait, in seconds, that half and nearly all requests do not exceed.
 
-    An unknown wait counts as longer than every known one.
+    An unknown wait counts as longer than every known wait.
     """
 
     half: int | None = Field(None, description="Seconds of p50; None: unknown.")
@@ -471,6 +471,6 @@ def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
 
 
 def _percentile(starts: list[int], total: int, percent: int) -> int | None:
-    """Return a percentile of all waits in seconds; None if the wait at this rank is unknown."""
+    """Return a percentile of all waits, in seconds; None if the wait at this rank is unknown."""
     place = -(-total * percent // 100) - 1
     return starts[place] if 0 <= place < len(starts) else None

@@ -1,4 +1,4 @@
-"""Turns of owners in ticket queues, and machines released so that owners take turns.
+"""Order tickets so that owners take turns, and release machines for owners whose turn it is.
 
 The score of a ticket is 100 per priority level plus 1 per `ageing` step of waiting. It is reduced
 by 1 per machine that its owner has, or had while all current owners were waiting, and by 1 per
@@ -43,7 +43,7 @@ _MAX_RANKS = 8
 
 
 class WaitingTicket(NamedTuple):
-    """A waiting ticket with its score before turns."""
+    """A waiting ticket with its score before owners take turns."""
 
     id: int
     owner: str
@@ -53,7 +53,7 @@ class WaitingTicket(NamedTuple):
 
 
 class Had(NamedTuple):
-    """A machine that its owner has returned."""
+    """A machine that an owner of a ticket had and returned."""
 
     owner: str
     priority: int
@@ -66,10 +66,10 @@ def places_behind(
     ageing: int,
     now: datetime,
 ) -> dict[int, int]:
-    """Map ticket id to the score deduction for machines of its owner since the ticket was opened.
+    """Map each ticket id to the points it loses for machines that its owner had while waiting.
 
     `waiting` has id, owner, priority and opening time. Machines from before the last owner arrived
-    deduct at most the age steps that the ticket gained before then.
+    deduct at most the age steps that the ticket gained before then. Empty for a single owner.
     """
     waiting = [*waiting]
     oldest: dict[str, datetime] = {}
@@ -110,7 +110,7 @@ def in_turn(
     now: datetime,
     behind: Mapping[int, int],
 ) -> list[int]:
-    """Return ticket ids in service order; `held` lists the owner of each machine in use."""
+    """Return ticket ids in service order. `held` has the owner of each machine in use."""
     turns = Counter(held)
     oldest_first = sorted(waiting, key=lambda t: (-t.rank, t.since, t.id))
     score: dict[int, int] = {}
@@ -143,16 +143,16 @@ class Chosen:
         return {row: row.room - row.taken(made, served) for row in self.layout.rows}
 
     def needed(self, key: str, place: str, row: LimitRow) -> Decimal:
-        """Return the amount of a limit that a request with a new machine at a place needs."""
+        """Return the amount of a limit that a request needs on a new machine at a place."""
         amount = row.requests.get((self.layout.group_of[key].id, place), Decimal(0))
         return amount + row.machines.get(place, Decimal(0))
 
     def is_used_up(self, key: str, place: str, row: LimitRow) -> bool:
-        """Return whether only other requests of this plan exhaust a limit for a request."""
+        """Return True if only other requests of this plan exhaust a limit for a request."""
         return not _is_pool_limit(row) and self.needed(key, place, row) <= row.room
 
     def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
-        """Return whether deleting the machine of request `key` lets request `other` be served.
+        """Return True if request `other` can be served after the machine of `key` is deleted.
 
         Deleting the machine always frees capacity of its pool.
         """
@@ -216,7 +216,7 @@ def give_up_for_others(
 def find_overtaken(
     fleet: Fleet, world: World, demand: Sequence[Signed], layout: Layout, by_age: Allocation
 ) -> dict[str, Rank]:
-    """Return ranks for tickets that a limit blocks although it admits other owners' later tickets.
+    """Return ranks for tickets that a limit blocks while it admits later tickets of other owners.
 
     `by_age` is the allocation by priority, age and cost. If a limit admits N tickets of a queue,
     it admits the first N tickets by turn if their machines can be created.
@@ -243,12 +243,12 @@ def find_overtaken(
 
 
 def _is_pool_limit(row: LimitRow) -> bool:
-    """Return whether a constraint is a limit under `workers` of a pool."""
+    """Return True if a constraint comes from a key under `workers` of a pool."""
     return row.path[2:3] == ("workers",)
 
 
 def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[LimitRow, set[str]]:
-    """Return the tickets that each limit blocks, except limits that running work exhausts."""
+    """Map each limit to the tickets it blocks; omit limits that running work exhausts."""
     stopped: defaultdict[LimitRow, set[str]] = defaultdict(set)
     desks = {name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)}
     for key, stops in by_age.unserved.items():
@@ -268,7 +268,7 @@ def _owners_of(world: World, queue: str) -> dict[str, str]:
 
 
 def _served_at(row: LimitRow, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
-    """Yield the served requests that a limit counts; `served` maps (group, place) to requests."""
+    """Yield the served requests that a limit counts. `served` maps (group, place) to requests."""
     pairs = {pair for pair, amount in row.requests.items() if amount and pair in served}
     if row.machines:
         pairs |= {(group, place) for group, place in served if row.machines.get(place)}
@@ -283,7 +283,7 @@ def _rank_overtaken(
     owners: Mapping[str, str],
     group_of: Mapping[str, RequestGroup],
 ) -> Iterator[tuple[str, Rank]]:
-    """Yield ranks for the first tickets by turn at one limit, if other owners overtook them."""
+    """Yield (ticket, rank) for the first tickets by turn at a limit that passed them over."""
     in_turn_here = sorted({*waiting, *served}, key=turns.__getitem__)
     due, others = in_turn_here[: len(served)], in_turn_here[len(served) :]
     passed = {owners[key] for key in due if key in waiting}
@@ -298,7 +298,7 @@ def _rank_overtaken(
 
 
 class Overtaking(NamedTuple):
-    """The new ranks of overtaken tickets, and the allocations by age and by turn."""
+    """New ranks of tickets that others overtook, and the allocations by age and by turn."""
 
     ranks: Mapping[str, Rank]
     by_age: Allocation
@@ -312,10 +312,10 @@ def keep_for_turns(
     overtaking: Overtaking,
     service: Service,
 ) -> frozenset[str]:
-    """Return the idle machines to keep for later tickets while machines for earlier tickets boot.
+    """Return the idle machines to keep for later tickets while machines for earlier ones boot.
 
-    If assigned now, they would use the limit that the earlier tickets need. After the expected
-    boot time no machine is kept: the pool or a guard may refuse to create the machines.
+    If assigned now, later tickets would use the limit that the earlier tickets need. After the
+    expected boot time no machine is kept: the pool or a guard may refuse to create the machines.
     """
     by_age, by_turn = overtaking.by_age.served, overtaking.by_turn.served
     helped = overtaking.ranks.keys() & overtaking.by_age.unserved.keys()
@@ -343,15 +343,15 @@ def keep_for_turns(
 def _waiting_in_turn(
     waiting: Collection[str], turns: Mapping[str, int], helped: Collection[str]
 ) -> list[str]:
-    """Return the tickets that wait for capacity and are not yet helped, in order of turn."""
+    """Return the tickets that wait for capacity and got no help yet, in order of turn."""
     own = (key for key in waiting if key in turns and key not in helped)
     return sorted(own, key=turns.__getitem__)
 
 
 def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
-    """Return whether `reuse` keeps machines in a pool and this run may delete machines there.
+    """Return True if `reuse` keeps machines in a pool and this run may delete machines there.
 
-    In other pools, the machine would be assigned to no ticket but would still be kept.
+    In other pools, no ticket would get the machine, but the machine would still be kept.
     """
     pool = pool_plan.pool
     if pool is None or pool.reuse is None or pool.mode != "apply" or not pool_plan.may_remove:
@@ -360,7 +360,7 @@ def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
 
 
 def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
-    """Return idle machine to its ticket, for machines inside a sandbox or outside."""
+    """Map idle and booting machines in a sandbox, or outside one, to their assigned ticket."""
 
     def is_kept(unit: Unit) -> bool:
         return unit.state is UnitState.IDLE and unit.worker is not None and bool(unit.worker.uses)
@@ -375,7 +375,7 @@ def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, s
 
 
 def _capacity_turns(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[float]:
-    """Yield the turn of the ticket of each machine without a sandbox; infinity for a deletion.
+    """Yield the turn of each machine's ticket outside of sandboxes, and infinity per deletion.
 
     These machines are assigned by turn, although a plan may count them for other tickets.
     """
@@ -391,9 +391,9 @@ def _capacity_turns(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[f
 def _waiting_for_room(
     pool_plan: PoolPlan, chosen: Chosen, service: Service
 ) -> dict[str, tuple[Stop, ...]]:
-    """Return the requests that only the capacity of a pool blocks, with the blocked places.
+    """Map each request that only the capacity of a pool blocks to the blocked places.
 
-    Limits that other requests of this plan exhaust may also block them.
+    Limits that other requests of this plan exhaust may also block the request.
     """
 
     def is_short(key: str, stop: Stop) -> bool:
@@ -410,7 +410,7 @@ def _waiting_for_room(
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
-    """Return the position in service order of each waiting ticket; empty for other queues."""
+    """Map each waiting ticket to its position in service order; empty for other queues."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
         return {}
@@ -434,13 +434,13 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
 
 
 def turns_behind(world: World, queue: str) -> dict[int, int]:
-    """Map the ticket ids of a queue to the score deduction for their owners' machines."""
+    """Map the ticket ids of a queue to the points they lose for their owners' machines."""
     behind = world.queues[queue].behind
     return {int(number): places for number, places in behind.items() if number.isdecimal()}
 
 
 def _delete_for_ticket(pool_plan: PoolPlan, name: str, key: str, service: Service) -> None:
-    """Delete a machine so that a ticket can get capacity; the tickets assigned to it wait."""
+    """Delete a machine to give its capacity to a ticket. Tickets assigned to the machine wait."""
     stops = service.unserved[key]
     counted = {each for each, unit in service.by_worker.items() if unit == name}
     service.by_worker = {k: u for k, u in service.by_worker.items() if k not in counted}
