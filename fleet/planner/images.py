@@ -48,7 +48,7 @@ _USED_STATES = ("candidate", "current", "previous", "retired")
 
 @dataclass(frozen=True)
 class NextVersion:
-    """The next version of an image to promote."""
+    """The next version of an image to promote, and how far its promotion is."""
 
     version: ImageVersion
     since: datetime
@@ -63,7 +63,7 @@ class NextVersion:
 
     @property
     def is_on_trial(self) -> bool:
-        """Return whether the version is a candidate that a rule will promote if its boots work."""
+        """Return True if the version is a candidate that a rule promotes if its boots work."""
         by_rule = self.becomes is not None or self.until is not None
         return self.version.state == "candidate" and by_rule
 
@@ -98,7 +98,7 @@ def find_standing(
     queues: Mapping[str, QueueReading],
     now: datetime,
 ) -> NextVersion | None:
-    """Return the next version of an image to promote.
+    """Return the next version of an image to promote, and its state of promotion.
 
     None if there is no such version, if fleet.yaml pins a version, or if fleet does not build the
     image. A rule never promotes a version to which these queues assign no work.
@@ -126,7 +126,7 @@ def find_standing(
 def _explain_manual(
     fleet: Fleet, queues: Mapping[str, QueueReading], recipe: Recipe, wanted: ImageVersion
 ) -> str:
-    """Return the reason why an operator has to promote a version; empty if a rule promotes it."""
+    """Return why an operator has to promote a version; empty if a rule may promote it."""
     if recipe.promotion == "manual":
         return words.explain_manual(wanted.image)
     if why := _explain_no_work(fleet, queues, wanted):
@@ -149,7 +149,7 @@ def _newest_if_failed(ours: Sequence[ImageVersion]) -> NextVersion | None:
 def _explain_no_work(
     fleet: Fleet, queues: Mapping[str, QueueReading], version: ImageVersion
 ) -> str:
-    """Return the reason why no queue assigns work to a version's workers; empty if a queue may.
+    """Return why no queue assigns work to a version's workers; empty if a queue may.
 
     A queue may assign work to a version with untested jobs and an unknown worker version.
     """
@@ -170,7 +170,7 @@ def _explain_no_work(
 def _other_versions(
     serving: Iterable[str], queues: Mapping[str, QueueReading], offered: Iterable[str]
 ) -> str:
-    """Explain that queues require other versions of the tasks; empty if some version matches."""
+    """Explain that queues require other versions of the tasks; empty if a version matches."""
     has = {_task_of(tag): tag for tag in offered if _task_of(tag)}
     other = ""
     for name in sorted(serving):
@@ -186,7 +186,7 @@ def _other_versions(
 
 
 def _task_of(tag: str) -> str:
-    """Return the tag of a versioned task without the version; empty for any other tag."""
+    """Return the part of a tag before `:version:`; empty for tags of other kinds."""
     task, found, _ = tag.partition(":version:")
     return task if found and task.startswith("worker:task:") else ""
 
@@ -222,7 +222,7 @@ def _promotable(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageV
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """The image that a pool's next machine boots, and the images that are excluded."""
+    """The image that the next machine of a pool boots, and the images that are excluded."""
 
     id: str = ""
     """The provider's image id; empty if no image is published."""
@@ -246,22 +246,22 @@ class ImageChoice:
     """Image id to image name and version; only known ids."""
 
     def share_of(self, workers: int) -> int:
-        """Return the number of `workers` that boot the candidate: its share, but at least one."""
+        """Return how many of `workers` boot the candidate: its share, but at least one."""
         return max(1, workers * self.share // 100) if self.candidate else 0
 
     def name_of(self, booted: str) -> str:
-        """Return the image name and version of an image id; the id itself if unknown."""
+        """Return the image name and version of an image id; the id if its name is unknown."""
         return self.names.get(booted, booted)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the image ids of machines that are not outdated; the next to boot comes first."""
+        """Return the image ids of machines that are not outdated, the next to boot first."""
         return (self.id, *([self.candidate] if self.candidate else []), *self.stopped)
 
 
 @dataclass(frozen=True)
 class _ImageCase:
-    """The image of one pool, and the data from which its version is selected."""
+    """The image of one pool, with all facts that decide its version."""
 
     fleet: Fleet
     world: World
@@ -276,12 +276,12 @@ class _ImageCase:
 
     @property
     def pinned(self) -> str | None:
-        """The version that fleet.yaml pins; None if it pins no version."""
+        """Return the version that fleet.yaml pins; None if it pins no version."""
         return self.fleet.images[self.pool.image].version
 
     @property
     def first(self) -> ImageVersion | None:
-        """The version that this run makes current; None if there is no such version."""
+        """Return the version that this run makes current; None if there is no such version."""
         if not self.versions:
             return None
         fleet, world = self.fleet, self.world
@@ -292,7 +292,7 @@ class _ImageCase:
 
     @property
     def can_fall_back(self) -> bool:
-        """Whether the previous version replaces a version that fails to boot."""
+        """Return True if the previous version replaces a version that fails to boot."""
         return self.fleet.guards.boot_failures.fall_back == "previous-image"
 
     def name_of(self, booted: str) -> str:
@@ -303,14 +303,14 @@ class _ImageCase:
 
     @property
     def last_boot(self) -> str:
-        """The version and time of the last successful boot, as the end of a sentence."""
+        """Return the version and time of the last good boot, as the end of a sentence."""
         if self.booted is None:
             return words.NO_BOOT
         return words.describe_boot(self.name_of(self.booted.image), self.booted.at)
 
     @property
     def way_out(self) -> str:
-        """The command or edit that makes the image bootable again, as the end of a sentence."""
+        """Return the command or edit that makes the image bootable, as the end of a sentence."""
         image, provider = self.pool.image, self.pool.provider
         able = [
             version
@@ -328,7 +328,7 @@ class _ImageCase:
 
     @property
     def declared(self) -> str:
-        """The image id in fleet.yaml; the image name if the provider has no images."""
+        """Return the image id in fleet.yaml; the image name if the provider has no images."""
         image = self.fleet.images[self.pool.image]
         if isinstance(image, ExistingImage):
             return image.existing.get(self.pool.provider, "")
@@ -337,7 +337,7 @@ class _ImageCase:
 
 
 def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) -> ImageChoice:
-    """Return the image of the next machine of a pool."""
+    """Return the image that the next machine of a pool boots."""
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
         return ImageChoice(images=world.versions)
@@ -361,7 +361,7 @@ def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) ->
 
 
 def describe_change(fleet: Fleet, image: str, provider: str) -> str:
-    """Return the command or edit that replaces an image that has no other version."""
+    """Return the command or edit that replaces an image without another version."""
     if not isinstance(fleet.images[image], ExistingImage):
         return f"`fleet image build {image}`"
     if isinstance(fleet.providers[provider], HooksProvider):
@@ -386,7 +386,7 @@ def _find_last_boot(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Attempt |
 def describe_troubles(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, str]:
-    """Map each pool whose image has a problem to the problem in words.
+    """Map each pool whose image has a problem to a description of the problem.
 
     Without inventories, results of boots that are not recorded yet do not count.
     """
@@ -398,7 +398,7 @@ def describe_troubles(
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
-    """Map each image to its newer version that waits for promotion, if any, with the reason."""
+    """Map each image with a newer version that waits for promotion to that version."""
     found = {
         name: find_standing(fleet, name, world.versions, world.queues, world.time)
         for name in sorted(fleet.images)
@@ -411,13 +411,13 @@ def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
 
 
 class Unproven(NamedTuple):
-    """A pool for which fleet builds an image, but has not published a version."""
+    """A pool whose image fleet builds but has not published."""
 
     pool: Pool
     recipe: ImageRecipe
 
     def may_prove(self, mismatch: Mismatch) -> bool:
-        """Return whether only tags are missing that a first image version may provide."""
+        """Return True if a first image version could provide all missing tags."""
         missing, recipe = mismatch.missing, self.recipe
         if not missing or mismatch != Mismatch(missing):
             return False
@@ -425,7 +425,7 @@ class Unproven(NamedTuple):
 
 
 def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:
-    """Return the pools whose image fleet builds, but has not published at their provider."""
+    """Map name to pool, if fleet builds its image but has not published it at its provider."""
     return {
         name: Unproven(pool, recipe)
         for name, pool in sorted(fleet.dynamic_pools.items())
@@ -437,14 +437,14 @@ def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:
 def images_by_pool(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, tuple[ImageVersion, ...]]:
-    """Return pool name to the image versions that determine the tags of its workers."""
+    """Map each pool to the image versions that determine the tags of its workers."""
     return {name: each.images for name, each in choose_images(fleet, world, inventory).items()}
 
 
 def choose_images(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
 ) -> dict[str, ImageChoice]:
-    """Return pool name to the image of the pool's next machine."""
+    """Map each pool to the image that its next machine boots."""
     memory = recall(fleet, world, inventory or take_inventory(fleet, world))
     return {name: choose_image(fleet, world, memory, name) for name in fleet.pools}
 
@@ -460,7 +460,7 @@ def _choose_for(case: _ImageCase) -> ImageChoice:
 
 
 def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
-    """Return the version that fleet.yaml pins; if it cannot boot, no other version replaces it."""
+    """Return the pinned version; if it cannot boot, a choice that creates no machine."""
     image = case.pool.image
     pin = words.describe_pin(image, pinned)
     version = next((each for each in case.versions if each.version == pinned), None)
@@ -496,7 +496,7 @@ def _pin_stopped(case: _ImageCase, pin: str, stop: StoppedImage) -> str:
 
 
 def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
-    """Return the first version that does not fail to boot."""
+    """Return the first version that boots; if all fail, a choice that creates no machine."""
     stopped, messages, until = list[str](), list[str](), list[datetime]()
     for version in in_turn:
         booted = version.ids[case.pool.provider]
@@ -521,7 +521,7 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
 
 
 def _choose_declared(case: _ImageCase) -> ImageChoice:
-    """Return the image of a pool without promoted versions: a first version or the declared id."""
+    """Return the image of a pool without promoted version: a first version or the declared id."""
     if first := case.first:
         return _choose_first_working(case, [first])
     image = case.declared
@@ -555,7 +555,7 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
 
 
 def _missing_tags(current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
-    """Describe the tags of the current version that a candidate does not offer; empty if none."""
+    """Describe the tags of the current version that a candidate lacks; empty without such tags."""
     offered = {tag for version in current for tag in version.provides}
     lacking = sorted(offered - {*candidate.provides})
     if not (candidate.provides and lacking):
@@ -595,7 +595,7 @@ _UNRENTED = {
 
 
 def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str) -> str:
-    """Describe the known duration and cost of the newest build of an image."""
+    """Describe the duration and cost of the newest build of an image, as far as known."""
     timed = [
         version for version in versions if version.image == image and version.built_in is not None
     ]

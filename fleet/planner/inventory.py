@@ -1,4 +1,4 @@
-"""Take the inventory: the observed machines and workers of each pool.
+"""Determine the machines and workers of each pool from all observations (its inventory).
 
 If a queue lists only some of its requests, fleet creates machines for the listed requests, and
 deletes no idle machine.
@@ -62,14 +62,14 @@ from fleet.words import lives, notes
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
-    """Return the queues that are ticket queues."""
+    """Return the names of the ticket queues among these queues."""
     return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
 
 
 def attend(
     world: World, desks: Collection[str], listing: Listing, is_up: Callable[[Machine], bool]
 ) -> dict[str, tuple[Worker, ...]] | Unknown:
-    """Map each ticket queue to the workers that it assigns, for the machines of a provider.
+    """Map each ticket queue to the workers, on a provider's machines, that it may assign.
 
     A machine that is up and registers nowhere else counts as a worker. Unknown if the workers of
     any of these queues are unknown.
@@ -98,7 +98,7 @@ def attend(
 
 
 def is_of_older(own: Worker, created_at: datetime | None) -> bool:
-    """Return whether a queue's record describes an older machine of the same name."""
+    """Return True if a queue's record describes an older machine of the same name."""
     if own.state is WorkerState.BUSY or own.since is None or created_at is None:
         return False
     return own.since < created_at
@@ -120,7 +120,7 @@ def _ready_workers(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterat
 
 
 def joined(seen: Worker, own: Worker) -> Worker:
-    """Merge a provider's report (`seen`) and a queue's report (`own`) about one worker.
+    """Merge the reports of a provider (`seen`) and a queue (`own`) about one worker.
 
     The queue's state counts if the provider reports the worker as idle.
     """
@@ -139,7 +139,7 @@ def joined(seen: Worker, own: Worker) -> Worker:
 
 
 def heirs_of(fleet: Fleet) -> Mapping[str, str]:
-    """Map the old name of each renamed pool to the current name."""
+    """Map the old name of each renamed pool to its current name."""
     return remembered(fleet, "heirs", (), lambda: _find_heirs(fleet))
 
 
@@ -152,7 +152,7 @@ def _find_heirs(fleet: Fleet) -> dict[str, str]:
 
 
 def holds_of(world: World) -> dict[str, Hold]:
-    """Map machine name to the active hold, for machines that an operator holds."""
+    """Map each machine that an operator holds to the hold; omit expired holds."""
     orders = () if isinstance(world.orders, Unknown) else world.orders
     holds = (order for order in orders if isinstance(order, Hold) and order.until > world.time)
     return {hold.machine: hold for hold in holds}
@@ -161,7 +161,7 @@ def holds_of(world: World) -> dict[str, Hold]:
 def find_departures(
     known: Collection[Departure], actions: Iterable[Action], now: datetime
 ) -> tuple[Departure, ...]:
-    """Return the departures (drains and deletions) of a plan that are not recorded yet."""
+    """Return the drains and deletions of a plan that are not recorded yet."""
     told = {(each.worker, each.registry, each.reason) for each in known if each.over is None}
     noted = (
         Departure(
@@ -181,7 +181,7 @@ def find_departures(
 
 
 def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departure, ...]:
-    """Return all departures that are recorded after a plan is applied."""
+    """Return the recorded drains and deletions of machines after a plan is applied."""
     after = {(each.worker, each.registry): each for each in known}
     found = find_departures(known, plan.actions, plan.time)
     after |= {(each.worker, each.registry): each for each in found}
@@ -192,7 +192,7 @@ def departures_after(known: Collection[Departure], plan: Plan) -> tuple[Departur
 
 
 def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
-    """Map the old name of each renamed pool to the pool that takes its machines over.
+    """Map the old name of each renamed pool to the pool that takes over its machines.
 
     Omit a pool if a stack exists under its old name and under its current name.
     """
@@ -201,7 +201,7 @@ def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
 
 
 def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
-    """Return the charges in the ledger under the current pool names; empty if unknown."""
+    """Return the charges in the ledger with current pool names; empty if unknown."""
     if isinstance(world.ledger, Unknown):
         return ()
     takers = takers_of(fleet, world)
@@ -212,7 +212,7 @@ def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
 
 
 def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
-    """Return the recorded attempts under the current pool names."""
+    """Return the recorded attempts to create machines, with current pool names."""
     takers = takers_of(fleet, world)
     if not takers:
         return world.attempts
@@ -223,13 +223,13 @@ def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
 
 
 def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
-    """Return the name of a pool's stack; a renamed pool keeps its stack."""
+    """Return the name of a pool's stack. A renamed pool keeps its stack."""
     return (stack.name if stack else "") or f"{fleet.fleet}-{pool}"
 
 
 @dataclass(frozen=True)
 class Owners:
-    """The pool that owns each stack and machine."""
+    """The owning pool of each stack and machine."""
 
     stacks: Mapping[str, Stack | Unknown] | Unknown
     """Current pool name to stack."""
@@ -241,13 +241,13 @@ class Owners:
     """(Name, id) of a recorded machine to the pool whose stack contains the machine."""
 
     def owner_of(self, machine: Machine) -> str:
-        """Return the pool that owns a machine, by its stack, else by its label."""
+        """Return the pool that owns a machine: by its stack, otherwise by its label."""
         label = self.heirs.get(machine.pool, machine.pool)
         return self.held.get((machine.name, machine.id), label)
 
 
 def find_owners(fleet: Fleet, world: World) -> Owners:
-    """Find the owners of stacks and machines; stacks and labels may have old pool names."""
+    """Find the owners of stacks and machines, of which some may have old pool names."""
     heirs = heirs_of(fleet)
     if isinstance(world.stacks, Unknown):
         return Owners(world.stacks, heirs, {}, {})
@@ -264,7 +264,7 @@ def find_owners(fleet: Fleet, world: World) -> Owners:
 
 
 class SharedObservations:
-    """Observations that the inventories of all pools share."""
+    """Observations of machines and workers, cached for the inventories of all pools."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._static = static_names(fleet)
@@ -292,15 +292,15 @@ class SharedObservations:
         return self._machines.get(provider, {}).get(pool, ())
 
     def listers(self, pool: str) -> list[str]:
-        """Return the providers that list machines of a pool, sorted."""
+        """Return the sorted names of providers that list machines of a pool."""
         return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
 
     def lists(self, provider: str, machine: Machine) -> bool:
-        """Return whether a provider lists a machine, in any pool."""
+        """Return True if a provider lists a machine, in any pool."""
         return (machine.name, machine.id) in self._ids.get(provider, ())
 
     def lists_name(self, name: str) -> bool:
-        """Return whether any provider lists a machine of this name."""
+        """Return True if any provider lists a machine of this name."""
         return any(name == each for ids in self._ids.values() for each, _ in ids)
 
     def pools(self) -> set[str]:
@@ -310,7 +310,7 @@ class SharedObservations:
     def attended(
         self, desks: tuple[str, ...], provider: str, listing: Listing
     ) -> Mapping[str, tuple[Worker, ...]] | Unknown:
-        """Map each ticket queue to the workers that it assigns on a provider's machines."""
+        """Map each ticket queue to the workers that it may assign on a provider's machines."""
         key = (desks, provider)
         if key not in self._attended:
             self._attended[key] = attend(self._world, desks, listing, self._is_up)
@@ -320,18 +320,18 @@ class SharedObservations:
         return is_up(self._fleet, self.owners.owner_of(machine), machine)
 
     def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
-        """Map machine name to (registry, worker)."""
+        """Map each machine name to the registry and the worker registered there."""
         key = _registries_key(registries)
         if key not in self._registered:
             self._registered[key] = workers_by_machine(registries, self._static)
         return self._registered[key]
 
     def draining(self, registries: Registries) -> Mapping[str, frozenset[str]]:
-        """Map machine name to the registries that drain the machine (assign no new work)."""
+        """Map each machine to the registries that drain it (assign no new work)."""
         return self._split(registries)[0]
 
     def working(self, registries: Registries) -> Mapping[str, int]:
-        """Map machine name to the number of registries that assign work to it, if above 1."""
+        """Map machine to the number of registries that assign work to it, if above 1."""
         return self._split(registries)[1]
 
     def _split(
@@ -383,7 +383,7 @@ _CLOCK_SKEW = 60
 
 
 def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
-    """Return a sentence for each queue with unreliable demand, with the reason."""
+    """Return a sentence for each queue with unreliable demand that states the reason."""
     reasons = []
     for queue in queues:
         trouble = demand_trouble(fleet, world, queue)
@@ -393,7 +393,7 @@ def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ..
 
 
 def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
-    """Return the reason why a queue's demand is unreliable; empty if it is reliable."""
+    """Return why a queue's list of requests is unreliable; empty if it is reliable."""
     demand = world.queues[queue].demand
     if isinstance(demand, Unknown):
         return demand.unknown
@@ -446,7 +446,7 @@ class PoolInventory:
 
     @property
     def known(self) -> tuple[Unit, ...]:
-        """All units, including units that no longer exist."""
+        """Return all units, including those that no longer exist."""
         return (*self.units, *(unit for unit, _ in self.gone))
 
     def having(self, *states: UnitState) -> tuple[Unit, ...]:
@@ -461,7 +461,7 @@ class PoolInventory:
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
-    """Map the name of each pool that is configured or still has machines to its inventory."""
+    """Map each pool that is configured or still has machines to its observed state."""
     names = fleet.dynamic_pools.keys()
     seen = SharedObservations(fleet, world)
     return {
@@ -508,7 +508,7 @@ def _inventory_of(
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
 
     def is_of_use(unit: Unit) -> bool:
-        """Return whether a unit may get work again: its pool stays, and `reuse` allows it."""
+        """Return True if a unit may get work again: its pool stays, and `reuse` allows it."""
         if not isinstance(pool, Pool) or pool.mode == "drain":
             return False
         worker = unit.worker
@@ -583,13 +583,13 @@ def _is_heard(worker: Worker) -> bool:
 
 
 def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
-    """Return a provider's rule when a machine that is missing from listings counts as deleted."""
+    """Return the rule that decides when a machine missing from listings counts as deleted."""
     declared = fleet.providers.get(provider)
     return declared.gone if declared else Gone()
 
 
 def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
-    """Return the reason why an absent machine counts as deleted; empty while it may return."""
+    """Return why an absent machine counts as deleted; empty while it may return."""
     if absence.works is False:
         return "its livechecks fail"
     rule = rule_of_absence(fleet, absence.provider)
@@ -606,7 +606,7 @@ def _apply_orders(
     now: datetime,
     is_of_use: Callable[[Unit], bool],
 ) -> Unit:
-    """Return a unit with its hold and recorded drains, resumed if its hold has ended."""
+    """Return a unit with its hold and recorded drains; resume it if its hold has ended."""
     held = seen.holds.get(unit.name)
     is_drained = unit.worker is not None and unit.worker.draining
     drained_at = seen.draining(registries).get(unit.name, frozenset())
@@ -621,7 +621,7 @@ def _apply_orders(
 
 
 def _is_same_machine(departure: Departure, unit: Unit) -> bool:
-    """Return whether a departure belongs to this machine, not to an older one of its name."""
+    """Return True if a departure belongs to this machine, not to an older namesake."""
     created = unit.machine.created_at if unit.machine else None
     return created is None or created <= departure.at
 
@@ -663,7 +663,7 @@ def _registries(
     desks: tuple[str, ...],
     seen: SharedObservations,
 ) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return registry to workers, and the unreadable registries; include ticket queues."""
+    """Map registry to workers, with ticket queues; also return an error per unreadable one."""
     if not desks:
         return registries_of(world, queues, *listed)
     attended = seen.attended(desks, *listed)
@@ -676,7 +676,7 @@ def _registries(
 def _find_unreadable(
     world: World, name: str, provider: str, seen: SharedObservations
 ) -> Iterator[str]:
-    """Yield a sentence for each unreadable or contested source of a pool's machines."""
+    """Yield a sentence per source of a pool's machines that is unreadable or contested."""
     listing = world.providers.get(provider, _UNREAD)
     stack = _stack_of(seen, name)
     if isinstance(listing, Unknown):
@@ -728,7 +728,7 @@ def _unobserved_units(
     seen: SharedObservations,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
-    """Return the units of the stack of a pool whose provider is unreadable."""
+    """Return the machines in the stack of a pool whose provider is unreadable."""
     pool, now = pool_and_time
     readable, unreadable = registries
     known = seen.registered(readable)
@@ -762,12 +762,12 @@ def find_due(fleet: Fleet, world: World) -> Iterator[tuple[str, tuple[Machine, .
 
 
 def extended(fleet: Fleet, now: datetime) -> datetime:
-    """Return the expiry that a run writes at this time: at least `expire_after` later."""
+    """Return the expiry that a run at this time writes: at least `expire_after` later."""
     return now + timedelta(seconds=fleet.expire_after + fleet.expire_after // _EXTENSION_DIVISOR)
 
 
 def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> datetime | None:
-    """Return the time when a machine expired; None if it is not certainly expired."""
+    """Return when a machine expired; None if it has not certainly expired."""
     end = machine.expires or _end_by_journal(fleet, world, provider, machine)
     return end if end is not None and end < world.time else None
 
@@ -775,7 +775,7 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
 def _end_by_journal(
     fleet: Fleet, world: World, provider: str, machine: Machine
 ) -> datetime | None:
-    """Return the expiry of a machine without a stored expiry, by its creation and the last run."""
+    """Compute the expiry of a machine without a stored one, from its creation and the last run."""
     if not isinstance(world.runs, Unknown):
         known = [*filter(None, [machine.created_at]), *world.runs]
         return extended(fleet, max(known)) if known else None
@@ -787,7 +787,7 @@ def _end_by_journal(
 
 
 def _recorded_machines(world: World) -> set[str] | None:
-    """Return all machine ids in stacks and names of pending creations; None if unknown."""
+    """Return the ids of machines in stacks and names of pending creations; None if unknown."""
     stacks = [] if isinstance(world.stacks, Unknown) else [*world.stacks.values()]
     if isinstance(world.stacks, Unknown) or any(isinstance(each, Unknown) for each in stacks):
         return None

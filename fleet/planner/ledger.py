@@ -42,7 +42,7 @@ _DECIMALS = 9
 
 
 class Period(NamedTuple):
-    """The current hour, day or month in `money.time_zone`, and the end of the next period."""
+    """An hour, day or month in `money.time_zone`, with the end of the next such period."""
 
     name: PeriodName
     start: datetime
@@ -51,7 +51,7 @@ class Period(NamedTuple):
 
 
 def periods(fleet: Fleet, now: datetime) -> tuple[Period, Period, Period]:
-    """Return the current hour, day and month; a day with a clock change has 23 or 25 hours."""
+    """Return the current hour, day and month. A day with a clock change has 23 or 25 hours."""
     zone = ZoneInfo(fleet.money.time_zone)
     today = now.astimezone(zone).date()
     hour = hour_of(zone, now)
@@ -92,7 +92,7 @@ def _next_month(first: date) -> date:
 
 @dataclass(frozen=True)
 class BilledMachine:
-    """An observed machine that costs money."""
+    """An observed machine that its provider bills."""
 
     pool: str
     tariff: Tariff | None
@@ -106,10 +106,11 @@ class BilledMachine:
 def holdings(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[BilledMachine, ...]:
-    """Return the billed machines of every pool; an unreadable provider's machines from the stack.
+    """Return the billed machines of every pool.
 
-    A machine of unknown age is billed by the second since the last charge, because unknown is not
-    zero. A creation that an earlier apply did not finish counts as created now.
+    If a provider is unreadable, use the machines recorded in the stack. A machine of unknown age
+    is billed by the second since the last charge. A machine whose creation is unfinished counts as
+    created now.
     """
     known = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     found = []
@@ -146,7 +147,7 @@ def _tariff(
 
 
 class PayerAccount(NamedTuple):
-    """The payer: the scope, team, owner and tags of the work, or only the pool without work."""
+    """The payer of a machine: scope, team, owner and tags of its work; without work, its pool."""
 
     pool: str
     scope: str | None = None
@@ -164,7 +165,7 @@ class Charged(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A time span of a machine with one payer and package."""
+    """A time span in which a machine was billed to one payer for one source package."""
 
     start: datetime
     end: datetime
@@ -178,12 +179,12 @@ class _Turn(NamedTuple):
 
     @property
     def who(self) -> tuple[PayerAccount, str | None]:
-        """Return the payer and the package of this span."""
+        """Return the payer and the source package of this time span."""
         return self.payer, self.package
 
 
 class Owner(NamedTuple):
-    """The current payer of a machine, and the end of that payment."""
+    """The current payer of a machine, and the time when the payer stops paying."""
 
     payer: PayerAccount
     until: datetime
@@ -193,12 +194,12 @@ class Owner(NamedTuple):
 def charge(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[LedgerEntry, ...]:
-    """Return the new ledger entries for the time since the last charge."""
+    """Return new ledger entries for the time since the last charge."""
     return charge_all(fleet, world, inventory).entries
 
 
 def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Charged:
-    """Return the charges since the last charge, and the current payer of each machine.
+    """Return ledger entries since the last charge, and the current payer of each machine.
 
     The first charge starts with this month, because no budget covers earlier time. A gap between
     charges is charged in full, however long it is.
@@ -230,7 +231,7 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
 def charges_until_now(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[Charge, ...]:
-    """Return the charges of this hour, day and month, including the time since the last charge.
+    """Return the charges of this hour, day and month, including those not yet recorded.
 
     Pools have their current names. The result is empty if the ledger is unknown.
     """
@@ -240,7 +241,7 @@ def charges_until_now(
 
 
 def as_charge(entry: LedgerEntry, starts: Sequence[datetime]) -> Charge:
-    """Convert an entry to a charge; `starts` has the start of the current hour, day and month."""
+    """Convert an entry to a charge. `starts` has the start of the current hour, day and month."""
     hour, day, month = (entry.hour >= start for start in starts)
     seconds, money = entry.seconds, entry.money
     return Charge.model_construct(
@@ -255,7 +256,7 @@ def as_charge(entry: LedgerEntry, starts: Sequence[datetime]) -> Charge:
 
 
 def owners_of(fleet: Fleet, world: World, found: Iterable[BilledMachine]) -> tuple[Owner, ...]:
-    """Return the current payer of each machine."""
+    """Return the current payer of each machine, in the order of the machines."""
     reader = _TurnReader(fleet, world)
     return tuple(reader.owner(holding) for holding in found)
 
@@ -287,7 +288,7 @@ def _keeps_machines(pool: Pool) -> bool:
 def unused(
     zone: ZoneInfo, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> Decimal:
-    """Return the cost of the time that is already billed but not yet used at a moment."""
+    """Return the cost of the time that is billed but not yet used at a moment."""
     tariff = tariff or FREE
     age = (moment - created_at) // timedelta(seconds=1)
     left = billed_seconds(tariff, age) - age
@@ -309,7 +310,7 @@ def cost_of_span(
     *,
     work: bool = False,
 ) -> Decimal:
-    """Return the bill of a machine for a span; with `work`, the cost of the time used by work.
+    """Return the bill of a machine for a time span; with `work`, the cost of the used time.
 
     The provider's monthly maximum applies to each month.
     """
@@ -324,7 +325,7 @@ def cost_of_span(
 
 
 class _TurnReader:
-    """Finds the payers of each machine since the last charge of the ledger."""
+    """Finder of the payers of each machine since the last charge of the ledger."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet, self._world, self._until = fleet, world, world.time
@@ -350,7 +351,7 @@ class _TurnReader:
     def turns(self, holding: BilledMachine) -> Iterator[_Turn]:
         """Yield a machine's spans since the last charge: finished work, idle time, running work.
 
-        The last span ends now. The last span is empty if it also starts now.
+        The last span ends now, and is empty if it also starts now.
         """
         begin, until = min(max(self._since, holding.created_at), self._until), self._until
         worker, work = holding.unit.worker if holding.unit else None, work_of(holding)
@@ -372,7 +373,7 @@ class _TurnReader:
             yield self._work_turn(holding, work, start, until)
 
     def owner(self, holding: BilledMachine) -> Owner:
-        """Return the current payer of a machine."""
+        """Return the current payer of a machine, and the end of that payment."""
         *_, last = self.turns(holding)
         idle_since = NEVER if last.worked is None else self._idle_since(holding, last.worked)
         return Owner(last.payer, released_at(self._fleet, self._world, holding, idle_since))
@@ -380,7 +381,7 @@ class _TurnReader:
     def _idle_turns(
         self, holding: BilledMachine, before: _Turn | None, begin: datetime, end: datetime
     ) -> Iterator[_Turn]:
-        """Yield the idle spans: of the previous payer, then of a pool that keeps machines."""
+        """Yield the idle spans: first of the previous payer, then of the pool if it pays."""
         pool = _Turn(begin, end, PayerAccount(holding.pool), worked=begin)
         if before is None or before.payer == pool.payer:
             yield pool
@@ -393,7 +394,7 @@ class _TurnReader:
             yield pool._replace(start=released, worked=released)
 
     def _idle_since(self, holding: BilledMachine, worked: datetime) -> datetime:
-        """Return when a machine became idle; unobserved work may have ended after `worked`."""
+        """Return when a machine became idle. Unobserved work may have ended after `worked`."""
         unit = holding.unit
         since = unit.since if unit is not None and unit.state is UnitState.IDLE else None
         return worked if since is None or since > self._until else max(worked, since)
@@ -416,7 +417,7 @@ def _as_payer(machine: str, turn: _Turn) -> MachinePayer:
 
 
 class _LedgerSums:
-    """Sums of seconds and money by payer and hour; by package and month; of idle time by month."""
+    """Sums of machine time and money, by payer and hour, and by package and month."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -433,7 +434,7 @@ class _LedgerSums:
             self._charge(hour, turn, seconds, money, idle=_Sum(seconds - used, money - worth))
 
     def hand_over(self, holding: BilledMachine, before: _Turn, turn: _Turn) -> None:
-        """Move the cost of the unused billed time from the previous payer to the next payer."""
+        """Move the cost of the unused billed time from one payer to the next payer."""
         hour = hour_of(self._zone, turn.start)
         amount = unused(self._zone, holding.tariff, holding.created_at, turn.start)
         if amount:
@@ -449,7 +450,7 @@ class _LedgerSums:
         )
 
     def tallies(self) -> tuple[Tally, ...]:
-        """Return the monthly sums of each package and of the charged idle time."""
+        """Return the monthly sums of each source package, and of the charged idle time."""
         return tuple(
             Tally(
                 month=month,
@@ -497,7 +498,7 @@ def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
 
 
 def work_of(holding: BilledMachine) -> Work | None:
-    """Return the current work of a machine; None if the machine is idle or its work is unknown."""
+    """Return the current work of a machine; None if it is idle or its work is unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
 
@@ -519,7 +520,7 @@ def _split_by_hour(
 
 
 def gap_of(world: World) -> str:
-    """Return a warning if the last charge is over a day old; empty otherwise."""
+    """Return a warning if the last charge is over a day old; otherwise an empty string."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is None:
         return ""
     gap = world.time - world.ledger.charged_until

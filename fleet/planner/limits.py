@@ -1,4 +1,4 @@
-"""Limits on counts as linear constraints: pool sizes, and limits of tags and ticket queues.
+"""Formulate limits on counts (pool sizes, tags, ticket queues) as linear constraints.
 
 Work of unknown users counts against every user's limit, because unknown is not zero.
 """
@@ -35,7 +35,7 @@ _SERVES_NOTHING: Mapping[UnitState, str] = {
 
 
 def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[LimitRow]:
-    """Yield the `max` and `max_starting` constraints of each pool that may create machines."""
+    """Yield a constraint per `max` and `max_starting` of each pool that may create machines."""
     ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
     for place in places:
         if place.makes:
@@ -70,7 +70,7 @@ def _pool_row(
 
 
 def _explain_useless(unit: Unit) -> str:
-    """Return why a machine serves no request; empty if it may serve a request, or drains."""
+    """Return why a machine can serve no request; empty if it can, or if it drains."""
     since = unit.machine.deleting_since if unit.machine else None
     if since is not None:
         return words.explain_deleting(since)
@@ -80,7 +80,7 @@ def _explain_useless(unit: Unit) -> str:
 
 
 def is_booting(unit: Unit) -> bool:
-    """Return whether a machine boots; without a registry, its state at the provider decides."""
+    """Return True if a machine boots. Without a registry, its state at the provider decides."""
     booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
     return unit.state in (UnitState.STARTING, UnitState.UNFINISHED) or (
         unit.state is UnitState.ASSUMED and booting
@@ -88,7 +88,7 @@ def is_booting(unit: Unit) -> bool:
 
 
 class _LimitFigure(NamedTuple):
-    """A figure under `limits` of a tag or queue: a maximum in total, or per user, team etc."""
+    """A maximum under `limits` of a tag or queue: in total, or per user, team, owner or scope."""
 
     tag: str
     """The tag as written in `tags`, which may end in `*`; empty for a limit of a queue."""
@@ -125,7 +125,7 @@ class Use(NamedTuple):
 def find_uses(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[RequestGroup], teams: Teams
 ) -> tuple[Use, ...]:
-    """Return the usage of each limit on tags and queues, by payer."""
+    """Return the usage of each limit on tags and queues, per payer."""
     return tuple(_uses(fleet, pool_plans, groups, teams))
 
 
@@ -151,7 +151,7 @@ def _uses(
 
 
 def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
-    """Yield a constraint per limit on a tag or queue and payer with waiting requests."""
+    """Yield a constraint per limit (of a tag or queue) and payer with waiting requests."""
     for use in uses:
         if use.counted:
             yield LimitRow(
@@ -167,7 +167,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
 def judge_limits(
     uses: Iterable[Use], counts: Mapping[tuple[str, str], int]
 ) -> Iterator[LimitVerdict]:
-    """Yield the usage of each limit after allocation; `counts` maps (group, place) to requests."""
+    """Yield the usage of each limit after allocation. `counts`: (group, place) to requests."""
     for use in uses:
         served = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
         yield LimitVerdict(
@@ -251,7 +251,7 @@ def limited_tags(
 
 
 def has_limits(fleet: Fleet) -> bool:
-    """Return whether any tag or queue has a limit."""
+    """Return True if any tag or queue has a limit."""
     return any(_limits(fleet))
 
 
@@ -274,7 +274,7 @@ def _is_limited(vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup
 def _counts_at(
     vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup
 ) -> Collection[str]:
-    """Return the places where a group counts, without places where it waives the limited tags."""
+    """Return the places where a limit counts a group, without places with waived tags."""
     if limit.desk or not group.payer.without:
         return group.fits
     tags = {tag for tag in group.tags if _is_tag_limited(vocabulary, limit.tag, (tag,))}
@@ -290,7 +290,7 @@ def _counted_as(limit: _LimitFigure, payer: Payer) -> str | None:
 
 
 class _BusyWorker(NamedTuple):
-    """A worker that is or may be busy, its work if known, and the tags that its pool provides."""
+    """A worker that is or may be busy, its work if known, and the tags of its pool."""
 
     worker: str
     work: Work | None
@@ -313,7 +313,7 @@ def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_BusyWorker]:
 def _count_for(
     vocabulary: Vocabulary, limit: _LimitFigure, held: Iterable[_BusyWorker], teams: Teams
 ) -> Iterator[tuple[str | None, str]]:
-    """Yield (payer, worker) for each busy worker that counts; the payer is None if unknown."""
+    """Yield (payer, worker) for each busy worker that counts; payer None if unknown."""
     for each in held:
         if limit.desk and each.registry != limit.desk:
             continue

@@ -1,4 +1,4 @@
-"""Names of new machines, the options to create them, and their creation inputs.
+"""Choose names, options (machine type and market) and creation inputs of new machines.
 
 Each name ends in a number of fixed width, so that no name is a prefix of another name, because
 some operators' scripts delete by name prefix. fleet does not reuse a recorded name.
@@ -49,7 +49,7 @@ machine, it does not create a second machine with the same name.
 
 @dataclass(frozen=True)
 class Names:
-    """The known names of machines and workers."""
+    """The known names of machines and workers, grouped by whether they still exist."""
 
     present: frozenset[str]
     """Names of machines and workers that may still exist."""
@@ -60,7 +60,7 @@ class Names:
 
     @cached_property
     def every(self) -> frozenset[str]:
-        """Return all known names."""
+        """Return all known names: present, past and those of other fleets."""
         return self.present | self.past | self.taken
 
     @cached_property
@@ -72,9 +72,9 @@ class Names:
 def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """Yield unused names like `<fleet>-<pool>-0001`, smallest number first.
 
-    After all four-digit numbers, it yields names of deleted machines, then longer numbers. If a
-    provider refused names of another fleet, it starts after these names, with a gap that doubles
-    with each refused name.
+    After all four-digit numbers, yield names of deleted machines, then longer numbers. If a
+    provider refused names of another fleet, start after these names, with a gap that doubles with
+    each refused name.
     """
     begins = beginning_of(fleet, pool)
     # The name prefix of a pool may equal the machine name of another pool.
@@ -110,7 +110,7 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
 
 
 def _find_by_prefix(begins: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the names with a prefix; `names` is sorted."""
+    """Return the names that start with `begins`; `names` must be sorted."""
     end = bisect_right(names, begins, key=lambda name: name[: len(begins)])
     return names[bisect_left(names, begins) : end]
 
@@ -140,7 +140,7 @@ def known_names(fleet: Fleet, world: World) -> Names:
 
 
 def _is_retired(worker: Worker) -> bool:
-    """Return whether a worker that fleet created is disabled and runs no work."""
+    """Return True if a worker that fleet created is disabled and runs no work."""
     is_off = worker.state is WorkerState.DISABLED and worker.running is None
     return is_off and worker.machine is not None
 
@@ -150,7 +150,7 @@ NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Closure:
-    """The reason why a pool, or an option of the pool, creates no machine in this run."""
+    """The reason why a pool, or one of its options, creates no machine in this run."""
 
     reason: str
     path: tuple[str | int, ...]
@@ -163,7 +163,7 @@ class Closure:
 
 @dataclass(frozen=True)
 class Option:
-    """A machine type on a market (on-demand or spot) that a pool can create."""
+    """A machine type on a market (on-demand or spot) from which a pool can create machines."""
 
     pool: str
     type: str
@@ -179,7 +179,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """Return the key of the place for machines of this option."""
+        """Return the key of the place `pool/type/market` for machines of this option."""
         return f"{self.pool}/{self.type}/{self.market}"
 
 
@@ -221,7 +221,7 @@ def options_of(
 
 
 def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | None, str]]:
-    """Yield each type, market and price of a pool, and the reason if the price is missing."""
+    """Yield type, market and price of each option of a pool, and why a price is missing."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
@@ -230,7 +230,7 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
 
 
 def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
-    """Return the digests of a pool's up-to-date machines.
+    """Return the digests of creation inputs with which a machine of a pool is up to date.
 
     Image versions that a guard stopped count, so that machines with these are not outdated.
     """
@@ -248,7 +248,7 @@ def digest_of(fleet: Fleet, option: Option, image: str) -> str:
 
 
 def why_closed(options: Iterable[Option]) -> Closure | None:
-    """Return why all options of a pool are closed; None if any option is open."""
+    """Return why all options of a pool are closed; None if an option is open."""
     found = [option.closed for option in options]
     closures = [each for each in found if each is not None]
     if not closures or len(closures) < len(found):
@@ -301,7 +301,7 @@ def _obstacles(
 
 
 def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
-    """Return the creation inputs of a machine.
+    """Return the creation inputs of a machine. Raises TypeError for a static pool.
 
     The default, the on-demand market, is omitted, so that adding a market outdates no machine.
     """
@@ -359,7 +359,7 @@ _ACTIVE_STATES = (MachineState.STARTING, MachineState.RUNNING)
 def made_from(
     fleet: Fleet, options: Iterable[Option], choice: ImageChoice, machine: Machine
 ) -> WorkerInputs | None:
-    """Return the creation inputs of a machine; None if no current option matches its digest."""
+    """Return the creation inputs of a machine; None if no current option has its digest."""
     images = dict.fromkeys([machine.image or "", *choice.ids])
     for option in options:
         for image in filter(None, images):

@@ -31,7 +31,7 @@ from fleet.tagrules.offers import offer_of_pool
 def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, PoolPlan]:
-    """Map pool name to the pool's plan, with the removals that do not depend on demand."""
+    """Map each pool to its plan, with the removals that do not depend on demand."""
     pool_plans = _begin(fleet, world, inventories)
     apply_rules(pool_plans.values(), "before")
     return pool_plans

@@ -26,7 +26,7 @@ _MAX_GAPS = 2
 
 
 def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
-    """Sort units so that the first to delete comes first."""
+    """Sort machines in the order of their deletion."""
 
     def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
         paid, next_end = _paid_seconds(pool_plan, unit)
@@ -42,7 +42,7 @@ def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
 
 
 def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
-    """Sort booting machines so that the first to delete comes first: the youngest."""
+    """Sort booting machines in the order of their deletion: the youngest first."""
     by_name = sorted(booting, key=lambda unit: unit.name)
     return sorted(by_name, key=lambda unit: unit.since or NEVER, reverse=True)
 
@@ -63,7 +63,7 @@ def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 def deletion_age(pool: object, tariff: Tariff, seconds: int) -> int:
-    """Return the age in seconds at which a machine is deleted if it is surplus at this age.
+    """Return the age, in seconds, at which a machine surplus at age `seconds` is deleted.
 
     This is the end of the billing increment; with `retire.at: once`, it is `seconds`.
     """
@@ -78,7 +78,7 @@ def _is_kept_while_paid(pool: Pool) -> bool:
 
 
 def deleting_seconds(world: World) -> int:
-    """Return the seconds from the start of a run until its deletions are done, as measured."""
+    """Return the measured seconds from the start of a run until its deletions are done."""
     if world.delete_seconds is None:
         return _DEFAULT_DELETE_SECONDS
     return max(_MIN_DELETE_SECONDS, world.delete_seconds)
@@ -104,7 +104,7 @@ def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
 
 
 def _count_removal_runs(pool_plan: PoolPlan, unit: Unit) -> int:
-    """Return the number of runs that it takes to delete a machine.
+    """Return the number of runs that a machine's deletion takes.
 
     One run per queue drains the worker; then a run deletes the drained and idle worker. A machine
     without a registered worker, or of a ticket queue, needs no drain.
@@ -115,7 +115,7 @@ def _count_removal_runs(pool_plan: PoolPlan, unit: Unit) -> int:
 
 
 def _seconds_between_runs(pool_plan: PoolPlan) -> int:
-    """Return the seconds between runs: the shorter of the two latest gaps, at least `cadence`.
+    """Return the shorter of the two latest gaps between runs in seconds, at least `cadence`.
 
     With `cadence` alone, each run of a slower timer would expect a further run in time.
     """
@@ -127,7 +127,7 @@ def _seconds_between_runs(pool_plan: PoolPlan) -> int:
 
 
 def _queue_preference(pool_plan: PoolPlan, unit: Unit) -> timedelta:
-    """Return a sort key: the smaller it is, the later the queue would use the unit."""
+    """Return a sort key. A unit with a smaller key gets new work later."""
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     created = unit.machine.created_at if unit.machine else None
     if isinstance(queue, DebusineQueue) and created is not None:

@@ -48,19 +48,19 @@ from fleet.words import lives
 
 
 class DeafWorker(LifeRule):
-    """A machine whose worker is connected for long, but reports no tags."""
+    """Rule for workers that stay connected but report no tags: delete their machines."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete workers that are connected for long but report no tags."""
+        """Propose to delete workers that are connected for long but report no tags."""
         for unit in pool_plan.inventory.having(UnitState.DEAF):
             yield delete(unit, Reason.DEAF, lives.explain_deaf(DEAF_GRACE))
 
 
 class StoppedMachine(LifeRule):
-    """A machine that is off."""
+    """Rule for machines that are switched off: delete them."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete stopped machines, whose work has ended regardless of their registry's report."""
+        """Propose to delete stopped machines. They have no work, whatever a registry reports."""
         for unit in pool_plan.inventory.having(UnitState.STOPPED):
             if not unit.awaits_token:
                 yield delete(unit, Reason.STOPPED, lives.explain_stopped(unit.work_in_vain))
@@ -73,10 +73,10 @@ class StoppedMachine(LifeRule):
 
 
 class DisconnectedWorker(LifeRule):
-    """A machine whose idle worker is disconnected for long."""
+    """Rule for idle workers that are disconnected for long: delete their machines."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete idle workers that are disconnected for long, if their queue hears other workers.
+        """Propose to delete idle workers that are long disconnected from a working queue.
 
         Keep busy workers, because they may reconnect with their running work.
         """
@@ -87,10 +87,10 @@ class DisconnectedWorker(LifeRule):
 
 
 class BrokenMachine(LifeRule):
-    """A machine whose provider or port reports a failure."""
+    """Rule for machines whose provider or port reports a failure: replace them."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain and replace broken machines; delete broken machines that are disconnected."""
+        """Propose to drain and replace broken machines, and to delete disconnected ones."""
         for unit in pool_plan.inventory.units:
             if not unit.has_failed or unit.name in pool_plan.leaving:
                 continue
@@ -104,7 +104,7 @@ class BrokenMachine(LifeRule):
 
 
 class FailedBoot(LifeRule):
-    """A machine that did not register, or become ready, in time."""
+    """Rule for machines that did not register, or become ready, in time: delete them."""
 
     clock: ClassVar = "boot"
     keys: ClassVar = {
@@ -113,12 +113,12 @@ class FailedBoot(LifeRule):
     }
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the limit on the boot time."""
+        """Return the maximum boot time of a machine (`boot.deadline`)."""
         boot = boot_of(life.pool)
         return LifeLimit("boot", boot.deadline, boot.key)
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete machines that did not register, or become ready, in time."""
+        """Propose to delete or hold machines that did not register, or become ready, in time."""
         late = pool_plan.inventory.having(UnitState.NEVER_REGISTERED)
         if pool_plan.inventory.tokens is None or not late:
             return
@@ -136,7 +136,7 @@ class FailedBoot(LifeRule):
 
 
 def _explain_expired_token(world: World, unit: Unit) -> str:
-    """Explain that the token expired before the registration; empty if the token is valid."""
+    """Explain that a token expired before the registration; empty if the token is valid."""
     until = unit.worker.token_expires if unit.worker else None
     if until is None or until > world.time:
         return ""
@@ -144,10 +144,10 @@ def _explain_expired_token(world: World, unit: Unit) -> str:
 
 
 class GoneMachine(LifeRule):
-    """A machine that its provider no longer lists."""
+    """Rule for machines that their provider no longer lists: delete them once certain."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete vanished machines, and keep missing machines that may return.
+        """Propose to delete vanished machines, and to keep missing machines that may return.
 
         If a vanished machine has a ticket, remove its record from the stack; the ticket fails.
         """
@@ -177,10 +177,10 @@ class GoneMachine(LifeRule):
 
 
 class InterruptedRun(LifeRule):
-    """A machine whose creation or deletion an earlier, killed apply did not finish."""
+    """Rule for creations and deletions that an earlier, killed apply did not finish."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Repeat the unfinished creations and deletions of an earlier apply."""
+        """Propose to repeat the unfinished creations and deletions of an earlier apply."""
         paused = pool_plan.pool is not None and pool_plan.pool.mode == "pause"
         if pool_plan.inventory.blind or paused:
             return

@@ -50,7 +50,7 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
 
 
 def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> str:
-    """Return the reason why creations or deletions in a pool are frozen; empty if not frozen."""
+    """Return why creations or deletions in a pool are frozen; empty if they are allowed."""
     for order in orders_of(fleet, world):
         if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops:
             return order.sentence
@@ -88,15 +88,15 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
 
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:
-    """Return whether creations are frozen in all pools, so that shared resources do not change."""
+    """Return True if creations are frozen in all pools. Shared resources then do not change."""
     return bool(why_frozen(fleet, world, ""))
 
 
 class HeldMachine(LifeRule):
-    """A machine that an operator holds, or that fleet holds after a failed boot."""
+    """Rule for machines that an operator holds, or fleet after a failed boot: keep them."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Keep and drain held machines; the reason names the holder."""
+        """Propose to keep and drain held machines. The reason names the holder."""
         for unit in pool_plan.inventory.units:
             if unit.held is None:
                 continue

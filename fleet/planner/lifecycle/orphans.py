@@ -22,10 +22,10 @@ CONFIRMATION_DELAY = timedelta(minutes=10)
 
 
 class OrphanMachine(LifeRule):
-    """A machine for tickets that is in no stack and has no ticket."""
+    """Rule for orphans (machines for tickets, without a stack or a ticket): delete them."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain orphans; delete an orphan after a second listing."""
+        """Propose to drain orphans, and to delete an orphan after a second listing."""
         for unit in _orphans(pool_plan):
             since = unit.worker.since if unit.worker and unit.worker.draining else None
             if unit.worker is not None and unit.may_run:
@@ -63,7 +63,7 @@ def _orphans(pool_plan: PoolPlan) -> list[Unit]:
 
 
 def _is_named_by_us(pool_plan: PoolPlan, unit: Unit) -> bool:
-    """Return whether a machine has a name that fleet would choose in its pool."""
+    """Return True if fleet would choose the name of this machine in its pool."""
     if unit.machine is None:
         return False
     return is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)

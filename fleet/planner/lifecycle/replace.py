@@ -57,7 +57,7 @@ class DailyWindow:
     zone: str
 
     def is_open(self, now: datetime) -> bool:
-        """Return whether a time is within the window; False if its time zone is unknown."""
+        """Return True if a time is within the window; False if the time zone is unknown."""
         zone = _zone(self.zone)
         if zone is None:
             return False
@@ -101,7 +101,7 @@ def parse_window(text: str, zone: str) -> DailyWindow:
 
 
 def why_closed(windows: Iterable[DailyWindow], now: datetime) -> str:
-    """Return the reason why all windows are closed; empty without windows or if one is open."""
+    """Return why all windows are closed; empty if a window is open or there are no windows."""
     windows = tuple(windows)
     if not windows or any(window.is_open(now) for window in windows):
         return ""
@@ -113,7 +113,7 @@ def why_closed(windows: Iterable[DailyWindow], now: datetime) -> str:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """Return a time zone; None if it is not installed."""
+    """Return the time zone of this name; None if it is not installed."""
     if name == "UTC":
         return UTC
     try:
@@ -126,12 +126,12 @@ _READY = (UnitState.IDLE, UnitState.BUSY)
 
 
 class Replacement(LifeRule):
-    """A machine that is due for replacement."""
+    """Rule for machines that other rules marked as due for replacement."""
 
     keys: ClassVar = {Reason.WAITS_FOR_WINDOW: ("replace",)}
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Create replacements and drain due workers, within `replace.at_a_time` and windows."""
+        """Propose replacements and drains, within `replace.at_a_time` and the time windows."""
         if pool_plan.pool is None or not pool_plan.may_remove:
             return
         due = [
@@ -155,7 +155,7 @@ class Replacement(LifeRule):
 
 
 def replaceable(pool_plan: PoolPlan) -> list[Unit]:
-    """Sort the registered workers for replacement: idle before busy, oldest machine first."""
+    """Return the registered workers to replace: idle before busy, the oldest machine first."""
     return sorted(
         (unit for unit in pool_plan.staying if unit.state in _READY and unit.registry),
         key=lambda u: (
@@ -184,7 +184,7 @@ class _Stock:
     coming: int = 0
     coming_free: int = 0
     started: bool = False
-    """Whether a machine was booting before this step created one."""
+    """A machine was booting before this step created one."""
 
     def take(self, unit: Unit) -> None:
         """Subtract a ready worker from the counts."""
@@ -192,7 +192,7 @@ class _Stock:
         self.ready_free -= unit.state is UnitState.IDLE
 
     def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
-        """Return whether the remaining workers satisfy min and spare without this unit."""
+        """Return True if the remaining workers satisfy `min` and `spare` without this unit."""
         left = self.ready + (self.coming if with_coming else 0)
         free = self.ready_free + (self.coming_free if with_coming else 0)
         # Draining a busy worker does not reduce the number of spare workers.
@@ -222,7 +222,7 @@ def _take_stock(pool_plan: PoolPlan) -> _Stock:
 
 
 def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Proposal, None, str]:
-    """Drain a due worker or create its replacement; return why it is kept, or empty if drained."""
+    """Propose to drain or replace a due worker; return why it is kept, or empty if drained."""
     reason, because = pool_plan.due[unit.name]
     stock.take(unit)
     if stock.is_enough(unit):
@@ -247,7 +247,7 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Propos
 
 
 def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
-    """Return whether another machine will make room, so that a due worker need not be drained yet.
+    """Return True if a machine will leave the pool, so that a due worker stays until then.
 
     If min and spare require workers.max machines, only deletions of this run make room.
     """
@@ -262,10 +262,10 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
 
 
 class OutdatedMachine(LifeRule):
-    """A machine whose config or image differs from the current config or image."""
+    """Rule for machines with another config or image than new machines: replace them."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Mark outdated machines as due for replacement."""
+        """Propose to replace outdated machines, and machines for the candidate image's share."""
         for unit in pool_plan.inventory.units:
             if pool_plan.is_outdated(unit):
                 yield replace_by_new(unit, Reason.OUTDATED, _describe_difference(pool_plan, unit))
@@ -275,7 +275,7 @@ class OutdatedMachine(LifeRule):
 
 
 def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers to replace so that the candidate image gets its share, in order.
+    """Return the workers to replace, in order, so that the candidate image gets its share.
 
     Workers that are due for other reasons already count to this share. If the pool shrank and the
     candidate exceeds its share, no machine is replaced.
@@ -290,7 +290,7 @@ def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
 
 
 def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Describe the difference between a machine and the machines that would be created now."""
+    """Describe how a machine differs from the machines that would be created now."""
     images = sorted({option.image for option in pool_plan.options})
     if unit.machine and unit.machine.image and unit.machine.image not in images:
         name_of = pool_plan.choice.name_of
@@ -302,19 +302,19 @@ def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 class MaximumAge(LifeRule):
-    """A machine that is older than `retire.max_age`."""
+    """Rule for machines older than `retire.max_age`: replace them."""
 
     clock: ClassVar = "age"
     keys: ClassVar = {Reason.MAX_AGE: ("retire", "max_age")}
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the maximum age of a machine."""
+        """Return the maximum age of a machine; None if `retire.max_age` is unset."""
         pool = declared(life)
         most = pool.retire.max_age if pool else None
         return None if most is None else LifeLimit("age", most, ("retire", "max_age"))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Mark machines beyond their maximum age as due for replacement."""
+        """Propose to replace machines beyond their maximum age."""
         limit = self.limit(MachineLife(pool_plan.fleet, pool_plan.pool))
         for unit in pool_plan.inventory.units if limit else ():
             created = unit.machine.created_at if unit.machine else None
@@ -324,19 +324,19 @@ class MaximumAge(LifeRule):
 
 
 class MaximumUses(LifeRule):
-    """A machine whose worker finished `retire.max_uses` requests."""
+    """Rule for machines whose worker finished `retire.max_uses` requests: replace them."""
 
     clock: ClassVar = "uses"
     keys: ClassVar = {Reason.MAX_USES: ("retire", "max_uses")}
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the maximum number of requests that a machine serves."""
+        """Return the maximum requests that a machine serves; None if it has no maximum."""
         pool = declared(life)
         most = pool.retire.max_uses if pool else None
         return None if most is None else LifeLimit("uses", most, ("retire", "max_uses"), str(most))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Mark machines whose worker finished enough requests as due for replacement."""
+        """Propose to replace machines whose worker finished enough requests."""
         limit = self.limit(MachineLife(pool_plan.fleet, pool_plan.pool))
         for unit in pool_plan.inventory.units if limit else ():
             uses = unit.worker.uses if unit.worker else None

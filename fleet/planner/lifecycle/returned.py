@@ -20,7 +20,7 @@ from fleet.words import lives
 
 
 class ReturnedMachine(LifeRule):
-    """A machine whose ticket has ended, without a next ticket of its sandbox in time."""
+    """Rule for machines whose ticket has ended, without a next ticket of their sandbox in time."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.TICKET_RETURNED: ("reuse",)}
@@ -39,10 +39,11 @@ class ReturnedMachine(LifeRule):
         return LifeLimit("idle", held, ("reuse", "opportunity"))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete machines that waited for their sandbox longer than `reuse.opportunity`.
+        """Propose to delete machines that waited for their sandbox too long.
 
-        Keep a machine for its paid time. Before requests are assigned, also keep it if any waiting
-        ticket fits, because that ticket may still get the machine.
+        `reuse.opportunity` is the limit. Keep a machine for its paid time. Before requests are
+        assigned, also keep it if any waiting ticket fits, because that ticket may still get the
+        machine.
         """
         reuse = pool_plan.pool.reuse if pool_plan.pool else None
         if reuse is None or pool_plan.unwanted:
@@ -71,7 +72,7 @@ class ReturnedMachine(LifeRule):
 
 
 def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator[Proposal]:
-    """Keep an idle machine for the next ticket of its sandbox, unless it is in use or kept."""
+    """Propose to keep an idle machine for the next ticket of its sandbox, unless it is in use."""
     is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
     is_due = pool_plan.is_staffed and pool_plan.can_scale_down
     if is_due and is_free and is_in_sandbox(pool_plan.fleet, unit):
@@ -79,7 +80,7 @@ def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator
 
 
 def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
-    """Return the reason why a unit is no longer kept for its sandbox; empty if it still is.
+    """Return why a unit is no longer kept for its sandbox; empty if it is kept.
 
     Also empty if no ticket has used the unit.
     """
@@ -93,7 +94,7 @@ def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
 
 
 def _match_sandboxes(pool_plan: PoolPlan, unit: Unit) -> list[bool]:
-    """Return for each waiting ticket that fits a machine whether both have the same sandbox."""
+    """Return, per waiting ticket that fits a machine, True if both have the same sandbox."""
     reading = pool_plan.world.queues.get(unit.registry or "")
     if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
         return []

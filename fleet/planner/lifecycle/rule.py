@@ -1,4 +1,4 @@
-"""Define a rule of life: one reason to keep, replace, drain or delete machines.
+"""Define the base class of rules that keep, replace, drain or delete machines.
 
 `table.py` lists the rules in order. Only the rule reads its keys of fleet.yaml. Budgets,
 forecasts, explanations and simulations get the limits of a machine from `table.py`.
@@ -24,7 +24,7 @@ Clock = Literal["idle", "age", "boot", "uses"]
 
 
 class MachineLife(NamedTuple):
-    """The facts of an existing or future machine that limit its life."""
+    """The facts of an existing or future machine that decide how long it is kept."""
 
     fleet: Fleet
     pool: object
@@ -43,7 +43,7 @@ class MachineLife(NamedTuple):
 
 
 class LifeLimit(NamedTuple):
-    """The limit that a rule sets for one machine."""
+    """The limit that a rule sets on the time or uses of one machine."""
 
     clock: Clock
     most: int
@@ -54,7 +54,7 @@ class LifeLimit(NamedTuple):
 
     @property
     def stated(self) -> str:
-        """The value of the key as text."""
+        """Return the value of the limit's key as text."""
         return self.value or write_duration(self.most)
 
     def until(self, life: MachineLife) -> datetime | None:
@@ -65,7 +65,7 @@ class LifeLimit(NamedTuple):
 
 
 class LifeRule:
-    """One reason to keep, replace, drain or delete machines, with its keys in fleet.yaml."""
+    """A rule with one reason to keep, replace, drain or delete machines, and its keys."""
 
     clock: ClassVar[Clock | None] = None
     """The clock of the rule's limit; None if the rule has no limit."""
@@ -73,10 +73,10 @@ class LifeRule:
     """Reason of a decision to the key below the pool that causes the decision."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:  # noqa: ARG002 - most rules do
-        """Yield decisions on machines; the caller applies each decision before the next one.
+        """Yield decisions on machines. The caller applies each decision before the next one.
 
-        Rules for replacements and warm machines create machines here, because each machine
-        reduces the remaining amount of the limits.
+        Rules for replacements and warm machines create machines here, because each machine reduces
+        the remaining amount of the limits.
         """
         return iter(())
 
@@ -86,9 +86,9 @@ class LifeRule:
 
 
 def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
-    """Return whether a machine is in a sandbox whose next ticket may use the machine.
+    """Return True if a machine is in a sandbox whose next ticket may use the machine.
 
-    If the sandbox is unknown, as in a simulation, return whether any ticket has used the machine.
+    If the sandbox is unknown, as in a simulation, return True if any ticket has used the machine.
     """
     if unit is None or unit.worker is None:
         return False
@@ -101,7 +101,7 @@ def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
 
 
 def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) -> MachineLife:
-    """Return the facts of an observed machine of a pool."""
+    """Return the facts of an observed machine that decide how long it is kept."""
     machine, tariff = unit.machine, None
     if machine is not None and isinstance(pool, Pool):
         tariff = tariff_of(fleet, pool, machine.type, market_of(unit.inputs))

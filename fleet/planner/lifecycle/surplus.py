@@ -26,7 +26,7 @@ from fleet.words import lives
 
 
 class IdleRule(LifeRule):
-    """A limit on the idle time of workers beyond min and spare."""
+    """Base class of rules that limit the idle time of workers beyond `min` and `spare`."""
 
     clock: ClassVar = "idle"
     reason: ClassVar[Reason]
@@ -41,11 +41,11 @@ class IdleRule(LifeRule):
         """Return the limit on the idle time of a machine in a pool; None without a limit."""
 
     def explain(self, idle: int, limit: LifeLimit) -> str:
-        """Return the reason to remove a worker that was idle for these seconds."""
+        """Return the reason to remove a worker that has been idle for `idle` seconds."""
         return lives.explain_idle(idle, ".".join(limit.key), limit.stated)
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Drain workers beyond min and spare that are idle for too long."""
+        """Propose to drain workers beyond min and spare that are idle for too long."""
         if pool_plan.pool is None or not pool_plan.can_scale_down:
             return
         unused = [unit for unit in pool_plan.unused if unit.state is UnitState.IDLE]
@@ -69,7 +69,7 @@ class IdleRule(LifeRule):
                 yield drain(unit, self.reason, because)
 
     def _explain_idle(self, pool: Pool, unit: Unit, life: MachineLife, now: datetime) -> str:
-        """Return the reason why a worker is idle for too long; empty within the limit."""
+        """Return why a worker is idle for too long; empty within the limit."""
         limit = self.limit_in(pool, life)
         if limit is None or unit.since is None:
             return ""
@@ -78,13 +78,13 @@ class IdleRule(LifeRule):
 
 
 class OnDemandIdle(IdleRule):
-    """An idle machine in an on-demand pool, which keeps no machine without work."""
+    """Rule for idle machines in an on-demand pool, which keeps no machine without work."""
 
     reason: ClassVar = Reason.NOT_WANTED
     keys: ClassVar = {Reason.NOT_WANTED: ()}
 
     def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
-        """Return an idle time of 0 for an on-demand pool."""
+        """Return an idle time of 0 for an on-demand pool; None for other pools."""
         is_kept = not life.on_demand or pool.mode == "pause"
         return None if is_kept else LifeLimit("idle", 0, ("provides",), "on demand")
 
@@ -94,7 +94,7 @@ class OnDemandIdle(IdleRule):
 
 
 class IdleTimeout(IdleRule):
-    """A machine that is idle for `retire.idle_after`."""
+    """Rule for machines that are idle longer than `retire.idle_after`."""
 
     reason: ClassVar = Reason.IDLE_TOO_LONG
     keys: ClassVar = {
@@ -103,12 +103,12 @@ class IdleTimeout(IdleRule):
     }
 
     def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:  # noqa: ARG002 - for all
-        """Return the idle time-out."""
+        """Return the maximum idle time `retire.idle_after`."""
         return LifeLimit("idle", pool.retire.idle_after, ("retire", "idle_after"))
 
 
 def _is_kept(life: MachineLife) -> bool:
-    """Return whether a machine is kept for the next ticket of its sandbox."""
+    """Return True if a machine is kept for the next ticket of its sandbox."""
     return ReturnedMachine().limit(life) is not None
 
 
@@ -122,16 +122,16 @@ def _explain_paid(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 def _keep_paid(pool_plan: PoolPlan, unit: Unit, because: str) -> Iterator[Proposal]:
-    """Keep a machine within its paid time, unless it is kept for another reason."""
+    """Propose to keep a machine within its paid time, unless it is kept for another reason."""
     if unit.name not in pool_plan.kept:
         yield keep(unit, Reason.PAID_FOR, because)
 
 
 class UnneededBoot(LifeRule):
-    """A machine that boots for a request that was withdrawn or is served elsewhere."""
+    """Rule for booting machines whose request was withdrawn or is served elsewhere: delete."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete booting machines beyond min and spare that no request needs, youngest first.
+        """Propose to delete booting machines beyond need, `min` and `spare`, youngest first.
 
         Machines due for replacement do not count, because a booting machine may replace them.
         """

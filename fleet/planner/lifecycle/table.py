@@ -25,7 +25,7 @@ from fleet.planner.lifecycle.warm import WarmWorkers
 from fleet.planner.pool_plan import PoolPlan
 
 Phase = Literal["before", "after"]
-"""Whether the rules of a phase apply before or after requests are assigned to workers."""
+"""Phase of rules: before or after requests are assigned to workers."""
 
 RULES: Mapping[Phase, tuple[LifeRule, ...]] = {
     # These machines are removed regardless of demand, so they get no new work.
@@ -70,7 +70,7 @@ def apply_rules(pool_plans: Iterable[PoolPlan], phase: Phase) -> None:
 
 
 def limits_of(life: MachineLife, clock: Clock) -> list[LifeLimit]:
-    """Return the limits that the rules set on one clock of a machine, the shortest first."""
+    """Return all limits on one clock (such as idle time) of a machine, the shortest first."""
     limits = (rule.limit(life) for rule in _BY_CLOCK[clock])
     return sorted((limit for limit in limits if limit), key=lambda limit: limit.most)
 

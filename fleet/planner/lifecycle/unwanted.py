@@ -13,7 +13,7 @@ from fleet.words import lives
 
 
 class DrainedWorker(LifeRule):
-    """A machine whose worker is drained and idle, or disabled."""
+    """Rule for workers that are drained and idle, or disabled: delete their machines."""
 
     clock: ClassVar = "idle"
 
@@ -22,7 +22,7 @@ class DrainedWorker(LifeRule):
         return LifeLimit("idle", 0, (), "drained") if life.is_drained else None
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete workers that are drained and idle, and disabled workers.
+        """Propose to delete workers that are drained and idle, and disabled workers.
 
         The recorded reason of the drain counts. Without such a record, the first reason that
         applies counts.
@@ -45,7 +45,7 @@ class DrainedWorker(LifeRule):
 
 
 def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return the reason why no ticket may use a machine again; empty if no ticket has used it."""
+    """Return why no ticket may use a machine again; empty if no ticket has used it yet."""
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses:
         return ""
@@ -54,7 +54,7 @@ def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 class UnwantedPool(LifeRule):
-    """A machine whose pool was removed or has `mode: drain`."""
+    """Rule for machines whose pool was removed from fleet.yaml or has `mode: drain`."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.POOL_DRAINING: ("mode",), Reason.POOL_PAUSED: ("mode",)}
@@ -66,7 +66,7 @@ class UnwantedPool(LifeRule):
         return LifeLimit("idle", 0, ("mode",), "drain") if is_drained else None
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Delete booting machines and drain workers of an unwanted pool; running work finishes."""
+        """Propose to delete booting machines and drain workers, whose running work finishes."""
         reason = pool_plan.unwanted
         if reason is None:
             return
@@ -81,12 +81,12 @@ class UnwantedPool(LifeRule):
 
 
 class ExcessSize(LifeRule):
-    """A machine in a pool with more machines than `workers.max`."""
+    """Rule for pools with more machines than `workers.max`: remove the excess."""
 
     keys: ClassVar = {Reason.ABOVE_MAX: ("workers", "max")}
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Shrink a pool to its max: booting machines first, then idle workers, then busy workers.
+        """Propose to shrink a pool to its max: booting, then idle, then busy machines.
 
         A busy worker finishes its work before its machine is deleted.
         """
@@ -106,10 +106,10 @@ class ExcessSize(LifeRule):
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
-    """Return the number of units beyond `workers.max`; 0 or less if not exceeded."""
+    """Return the number of units beyond `workers.max`; 0 or less if within the maximum."""
     return len(_without_doubtful(units)) - pool_plan.size.max if pool_plan.pool else 0
 
 
 def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:
-    """Return the units that both provider and stack report; other units may be errors."""
+    """Return the units that both provider and stack report. Other units may be errors."""
     return [u for u in units if u.state not in (UnitState.MISSING, UnitState.UNRECORDED)]

@@ -16,7 +16,7 @@ from fleet.words import lives
 
 
 class WarmWorkers(LifeRule):
-    """A pool that keeps workers ready without demand."""
+    """Rule that keeps workers ready without demand, as `min` and `spare` require."""
 
     keys: ClassVar = {
         Reason.BELOW_MIN: ("workers", "min"),
@@ -51,7 +51,7 @@ class WarmWorkers(LifeRule):
 def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
     """Create a machine by the cheapest option within all limits.
 
-    Return an empty string if created, else the reached limit or the reason.
+    Return an empty string if a machine was created, else the reached limit or the reason.
     """
     if pool_plan.closed:
         return pool_plan.closed.reason
@@ -68,7 +68,7 @@ def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
 
 
 def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
-    """Create up to `number` machines within all limits; return the number of created machines."""
+    """Create at most `number` machines within all limits; return the number of created ones."""
     for made in range(max(0, number)):
         stop = make_one(pool_plan, why)
         if stop:
