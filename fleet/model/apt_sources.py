@@ -1,4 +1,4 @@
-"""Read APT sources in deb822 form, find mistakes in them, and compare versions of packages.
+"""Read APT sources in deb822 form, find mistakes in the sources, and compare package versions.
 
 Man 5 sources.list defines the form. The Ansible role debusine_worker refuses the same sources.
 """
@@ -21,18 +21,18 @@ _ONE_LINE = re.compile(r"deb(-src)?\s")
 
 
 class Problem(NamedTuple):
-    """A mistake in an APT source; `part` is its start and end in the text, in characters."""
+    """A mistake in an APT source; `part` is its (start, end) in the text, in characters."""
 
     message: str
     hint: str
     part: tuple[int, int]
     keyless: bool = False
-    """The source is not signed by a known key."""
+    """True if the mistake is that no known key signs the source."""
 
 
 @dataclass
 class _Stanza:
-    """One source as a map of lower-case field name to value."""
+    """An APT source as a map of lower-case field name to value."""
 
     part: tuple[int, int]
     fields: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Stanza:
 
 
 def problems(text: str) -> Iterator[Problem]:
-    """Yield the mistakes in the sources of a text, in the order of its lines."""
+    """Yield the mistakes in the APT sources of a text, in the order of lines."""
     stanzas, misread = _stanzas(text)
     if misread is not None:
         yield misread
@@ -56,7 +56,7 @@ def problems(text: str) -> Iterator[Problem]:
 
 
 def archives(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of URI and suite of all sources in a text, in the order of the text."""
+    """Return the (URI, suite) pairs of all APT sources in a text, in the order of the text."""
     return tuple(
         (uri, suite)
         for stanza in _stanzas(text)[0]
@@ -154,7 +154,7 @@ def _is_key(text: str) -> bool:
 
 
 class Source(NamedTuple):
-    """One list of packages of an archive."""
+    """An APT source, expanded to one list of packages of an archive."""
 
     uri: str
     suite: str
@@ -181,7 +181,7 @@ def _key(part: str) -> Any:  # noqa: ANN401 - as above
 
 
 def _letters_key(text: str) -> tuple[int, ...]:
-    """Return the sort key of text: tilde before the end, letters before other characters."""
+    """Return a sort key for text: tilde before the end, letters before other characters."""
     return (*map(_order, text), 0)
 
 
@@ -192,6 +192,6 @@ def _order(character: str) -> int:
 
 
 def _number_key(digits: str) -> tuple[int, str]:
-    """Return the sort key of digits, which gives their numeric order at any length."""
+    """Return a sort key for digits: their numeric order, at any length."""
     stripped = digits.lstrip("0")
     return len(stripped), stripped

@@ -1,4 +1,4 @@
-"""Decisions as data: a code, the subjects, the deciding key of fleet.yaml, and figures.
+"""Decisions as data: a code, the pools, the deciding key of fleet.yaml, and figures.
 
 `fleet.words` turns a decision into a sentence. No digest includes the sentence.
 """
@@ -85,7 +85,7 @@ Code = Served | Unfit | NoMachineReason | SizeReason
 
 
 class DecisionFigures(Value):
-    """The figures of a decision; unset fields do not apply to its code."""
+    """The figures of a decision. Fields that do not apply to the decision's code are unset."""
 
     needed: Rate | None = later(None, "The amount of a limit that a further request needs.")
     left: Rate | None = later(None, "The remainder of that limit; None: unknown.")
@@ -105,7 +105,7 @@ NO_FIGURES = DecisionFigures()
 
 
 class Decision(Value):
-    """One decision, shared by several pools, on requests with one signature."""
+    """A decision on requests with equal tags and priority; several pools may share it."""
 
     code: Code
     subject: tuple[str, ...] = Field(description="The pools.")

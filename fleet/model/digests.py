@@ -1,4 +1,4 @@
-"""Compute digests of plans, configurations and worlds that ignore the order of records.
+"""Compute digests of plans, configurations and observations that ignore the order of records.
 
 Records of long lists are encoded one by one and the lines sorted, so that no JSON of the whole
 list is in memory.
@@ -22,7 +22,7 @@ from fleet.schema.remembered import remembered
 def seal(plan: Plan) -> Plan:
     """Return the plan with its digest, which excludes all fields marked FOR_PEOPLE.
 
-    If an older version saved the plan, its digest includes the sentences.
+    If an older version of fleet saved the plan, the digest includes the sentences.
     """
     is_older = plan.digests.over == "sentences"
     omit: Callable[[type[Value]], _Omitted] = _omit_nothing if is_older else _omit_sentences
@@ -58,9 +58,9 @@ def seal(plan: Plan) -> Plan:
 
 
 _Omitted = Mapping[str, Any]
-"""Fields to leave out, in the form of pydantic's `exclude`."""
+"""Fields to leave out, in the format of pydantic's `exclude`."""
 _OLDER_FOR_PEOPLE: dict[str, object] = {"included": {}, "notices": (), "warnings": ()}
-"""Fields that the digest of a plan by an older version excludes, with their empty values."""
+"""Fields that older versions of fleet left out of a plan's digest, with their empty values."""
 
 
 def _omit_nothing(_: type[Value]) -> _Omitted:
@@ -69,7 +69,7 @@ def _omit_nothing(_: type[Value]) -> _Omitted:
 
 @cache
 def _omit_sentences(kind: type[Value]) -> _Omitted:
-    """Return the FOR_PEOPLE fields of a value type and of all types nested in it."""
+    """Return the fields marked FOR_PEOPLE in a value type and in all types nested in it."""
     found: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         if FOR_PEOPLE in field.metadata:
@@ -80,7 +80,7 @@ def _omit_sentences(kind: type[Value]) -> _Omitted:
 
 
 def _omit_within(annotation: object) -> _Omitted:
-    """Return the FOR_PEOPLE fields of the value types that an annotation contains."""
+    """Return the fields marked FOR_PEOPLE in the value types that an annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, Value):
         return _omit_sentences(annotation)
     found: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def _omit_within(annotation: object) -> _Omitted:
 
 
 def config_digest(fleet: Fleet) -> str:
-    """Return the digest of a configuration; it ignores the order of keys and of sets.
+    """Return the digest of a configuration, which ignores the order of keys and of sets.
 
     A key with its default value is left out, so that a new optional key changes no digest.
     """
@@ -104,7 +104,7 @@ def _config_digest(fleet: Fleet) -> str:
 
 
 def world_digest(world: World) -> str:
-    """Return the digest of a world; it ignores the order of observation."""
+    """Return the digest of an observation, which ignores the order of records."""
     bare = world.altered(
         queues={name: _without_records(reading) for name, reading in world.queues.items()},
         providers={
@@ -136,7 +136,7 @@ def world_digest(world: World) -> str:
 
 
 def _missing_keys(version: ImageVersion) -> set[str]:
-    """Return the fields of an image version that recordings by older versions of fleet omit."""
+    """Return the fields of an image version to omit, because older recordings do not have them."""
     plain = {"state", "share"} if version.state == "current" else set[str]()
     later = ("since", "by_rule", "built_in", "way", "rentals")
     return plain | {key for key in later if not getattr(version, key)}
@@ -183,11 +183,11 @@ def _without_records(reading: QueueReading) -> QueueReading:
 
 
 _Records = tuple[tuple[str, str], Callable[[Any], bytes], tuple[Value, ...]]
-"""Kind and name of a source, the encoder of one record, and the records."""
+"""Kind and name of a source, the encoder of one record, and the records of the source."""
 
 
 def _list_records(world: World) -> Iterator[_Records]:
-    """Yield each long list of a world with the encoder of its records."""
+    """Yield each long list of records in an observation, with the encoder of its records."""
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
             yield ("requests", name), _encode_request, reading.demand.requests

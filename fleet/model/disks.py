@@ -22,21 +22,21 @@ class Total:
         self._done = 0
 
     def move(self, count: int) -> None:
-        """Add moved bytes; `count` is negative when a transfer restarts."""
+        """Add transferred bytes; `count` is negative when a transfer restarts."""
         self._done = max(0, min(self._done + count, self.total))
         self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
 
 
 @dataclass(frozen=True)
 class ImageDisk:
-    """The disk of an image version, and the folder of its build."""
+    """The disk of an image version, with the manifest and folder of its build."""
 
     manifest: Manifest
     folder: str
     content: str
-    """Checksum of the disk; for a snapshot without a local disk, digest of the manifest."""
+    """Checksum of the disk; digest of the manifest for a snapshot without a local disk."""
     holder: str
     """Word in the lock file of the build; an object with this word was left by a dead run."""
     raw: Callable[[], AbstractContextManager[str]]
-    """Context manager that converts the disk to raw format and returns its path."""
+    """Function whose context manager converts the disk to raw format and yields its path."""
     tell: Tell

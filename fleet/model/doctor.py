@@ -1,4 +1,4 @@
-"""The results of `fleet doctor`: one finding per checked object.
+"""The results of `fleet doctor`: a finding per checked object.
 
 An object that cannot be checked is `unchecked`, which is not `ok`.
 """
@@ -13,14 +13,14 @@ from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
 
 _REPORTED_SKEW = 60
-"""Clock difference in seconds that is reported; from ten minutes on, runs are refused."""
+"""Clock difference in seconds that is reported. Runs are refused at ten minutes or more."""
 _COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Result = Literal["ok", "wrong", "notice", "unchecked"]
 
 
 class CheckResult(Value):
-    """The result of one check."""
+    """The finding of a check on one object."""
 
     about: str = Field(description="The checked object, as `queue debian, token`.")
     result: Result = Field(description="`notice`: it works, and there is something to know.")
@@ -31,7 +31,7 @@ class CheckResult(Value):
 
 
 class Machinery(Value):
-    """Counts of a server's workers and work requests of one architecture; None: not reported."""
+    """Counts of a server's workers and work requests for one architecture; None: not reported."""
 
     registered: int | None = None
     connected: int | None = None
@@ -41,7 +41,7 @@ class Machinery(Value):
 
 
 class Summary(Value):
-    """The public status page of a server."""
+    """The public status page of a Debusine server, as data."""
 
     server_time: Moment | None = Field(description="Time of its clock; None: not reported.")
     asked_at: Moment = Field(description="Time of fleet's clock.")
@@ -73,7 +73,7 @@ class CiProject(Value):
 
 
 class QueueWait(Value):
-    """The number and ages of the waiting requests of one queue and architecture."""
+    """The number and waiting times of requests of one queue and architecture."""
 
     queue: str
     architecture: str
@@ -84,7 +84,7 @@ class QueueWait(Value):
 
 
 class NextStep(Value):
-    """A next step for the operator: a command or an edit, and the objects it is about."""
+    """A next step for the operator: a command or an edit, and the objects concerned."""
 
     do: str
     about: tuple[str, ...] = Field(
@@ -109,7 +109,7 @@ class Diagnosis(Value):
 
 
 def wrong(about: str, said: str, fix: str) -> CheckResult:
-    """Return a finding for an error; the fix is the last command in `said`, else `fix`."""
+    """Return a finding for an error; the fix is the last command in `said`, or else `fix`."""
     commands = _COMMAND.findall(said)
     return CheckResult(
         about=about, result="wrong", said=said, fix=commands[-1] if commands else fix
@@ -117,7 +117,7 @@ def wrong(about: str, said: str, fix: str) -> CheckResult:
 
 
 def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> CheckResult:
-    """Return the finding on the difference between the clocks of a server and this computer."""
+    """Return a finding on the difference between the clocks of a server and this computer."""
     if theirs is None:
         return CheckResult(about=about, result="unchecked", said="it reports no time")
     skew = int((theirs - ours).total_seconds())

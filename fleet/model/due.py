@@ -25,14 +25,14 @@ class DueReason(StrEnum):
 
 
 class DueCause(Value):
-    """The reason of a due step, and a sentence with its figures."""
+    """The reason why a step is due, and a sentence with the figures of the reason."""
 
     reason: DueReason
     because: str
 
 
 class DueImage(Value):
-    """The due steps of one image, in their order."""
+    """The due steps of an image, in the order of execution."""
 
     image: str
     steps: tuple[Step, ...] = Field((), description="The due steps, in this order.")
@@ -53,7 +53,7 @@ class DueImage(Value):
 
     @property
     def is_due(self) -> bool:
-        """Return whether a step is due now, without waiting for a later time."""
+        """Return whether a step can run now and need not wait for a later time."""
         return bool(self.steps) and not self.waits
 
     @property
@@ -64,7 +64,7 @@ class DueImage(Value):
 
 
 class DueReport(Value):
-    """The due steps of all images that fleet bakes, sorted by image."""
+    """The due steps of all images that fleet builds, sorted by image."""
 
     fleet: str
     time: Moment

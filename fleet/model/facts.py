@@ -29,7 +29,7 @@ from fleet.model.values import (
 
 
 class SharedResource(Value):
-    """A resource shared by a provider's machines, for example a network, as in fleet.yaml."""
+    """A resource in fleet.yaml that machines of a provider share, for example a network."""
 
     kind: Literal["network", "firewall", "ssh_key", "placement_group", "template"]
     name: str
@@ -37,12 +37,12 @@ class SharedResource(Value):
 
     @property
     def key(self) -> str:
-        """Return KIND/NAME, which is unique within one base."""
+        """Return KIND/NAME, which is unique among the shared resources of a provider."""
         return f"{self.kind}/{self.name}"
 
 
 class Base(Value):
-    """The stack of a provider's shared resources, as its engine recorded it."""
+    """The stack of a provider's shared resources, as the engine recorded it."""
 
     serial: int = Field(description="Grows with each change of the stack's state.")
     parts: Annotated[tuple[SharedResource, ...], sort_by("key")] = Field(
@@ -56,7 +56,7 @@ class Base(Value):
 
 
 class BaseChange(Value):
-    """The planned changes to a provider's shared resources, each as KIND/NAME."""
+    """The planned changes of a provider's shared resources, each named KIND/NAME."""
 
     provider: str
     create: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class BaseChange(Value):
 
     @property
     def outdating(self) -> str:
-        """Return a phrase on the machines without the new resources; empty if all have them."""
+        """Return a phrase that counts machines without the new resources; empty if there are 0."""
         if not self.outdates:
             return ""
         which = "1 machine" if self.outdates == 1 else f"{self.outdates:,} machines"
@@ -74,14 +74,14 @@ class BaseChange(Value):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Return one phrase per change; without changes, a phrase about an unfinished update."""
+        """Return a phrase per change; if nothing changes, a phrase about an unfinished update."""
         verbs = (("create", self.create), ("change", self.change), ("delete", self.delete))
         steps = tuple(f"{verb} {key}" for verb, keys in verbs for key in keys)
         return steps or ("finish an earlier update",)
 
 
 Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), return_type=str)]
-"""An exact amount of money in the currency of fleet.yaml; a string in JSON."""
+"""An exact amount of money in the currency of fleet.yaml, as a string in JSON."""
 
 
 class Charge(Value):
@@ -101,7 +101,7 @@ class Charge(Value):
 
 
 class LedgerEntry(Value):
-    """Machine time and money of one payer in one pool in one hour, as an entry of the ledger."""
+    """Machine time and money of one payer in one pool in one hour."""
 
     hour: Moment = Field(description="Start of the hour, in `money.time_zone`.")
     pool: str
@@ -114,7 +114,7 @@ class LedgerEntry(Value):
 
 
 class MachinePayer(Value):
-    """The payer of one machine: of its current or last work, else of the request it will serve."""
+    """The payer of a machine's current or last work, or else of the request it will serve."""
 
     machine: str
     pool: str
@@ -174,7 +174,7 @@ class PriceList(Value):
 
 
 class QueueRule(Value):
-    """The effect of one rule of a queue on tags; rules with the same effect are equal values."""
+    """The effect of a rule of a queue on tags. Rules with the same effect are equal values."""
 
     task: str = Field("", description="Debusine: task of the requests.")
     pattern: str = Field("", description="Copr: pattern of the build name.")
@@ -184,7 +184,7 @@ class QueueRule(Value):
     requires: Tags = Field((), description="Tags that it then requires.")
 
     def __str__(self) -> str:
-        """Return the rule as one line of text."""
+        """Return the rule in one line of text."""
         if self.pattern:
             return f"{self.pattern} gets {', '.join(self.requires)}"
         when = ", ".join((*self.when_provided, *self.when_required)) or "any request"
@@ -193,7 +193,7 @@ class QueueRule(Value):
 
 
 class HeldRules(Value):
-    """The rules that a queue stores in one workspace, file or address."""
+    """The tag rules that a queue stores in one workspace, file or URL."""
 
     written: Annotated[tuple[QueueRule, ...], sort_by()] = Field(
         (), description="Rules that came from fleet."
@@ -210,13 +210,13 @@ class HeldRules(Value):
 
     @property
     def digest(self) -> str:
-        """Return the digest of the rules; it ignores their order."""
+        """Return the digest of the rules, which ignores their order."""
         rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
         return digest(sorted(rules))
 
 
 class Unknown(Value):
-    """A value that could not be read, or that a second source contradicts."""
+    """A value that could not be read or that another source contradicts, with the reason."""
 
     unknown: str = Field(description="Why the value is unknown, in a sentence.")
 
@@ -226,11 +226,11 @@ Market = Literal["spot", "on-demand"]
 
 
 MAX_COUNT = 1_000_000
-"""Maximum `count` of equal requests; a larger number is cut to this value."""
+"""Maximum `count` of equal requests; a larger number is reduced to this value."""
 
 
 class Request(Value):
-    """A waiting request, or `count` equal requests that the queue reports as a group."""
+    """A waiting request, or a group of `count` equal requests that the queue reports together."""
 
     id: str = Field(description="The queue's own id; of the oldest when grouped.")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
@@ -278,7 +278,7 @@ Sizes = Annotated[
 
 
 class TaskHistory(Value):
-    """The memory and disk that finished runs of one task used for one package."""
+    """The memory and disk that finished runs of a task used for a package."""
 
     task: str
     package: str
@@ -287,7 +287,7 @@ class TaskHistory(Value):
 
 
 class TaskRuns(Value):
-    """The durations of finished runs of one task and package on one machine type."""
+    """The durations of finished runs of a task and package on one machine type."""
 
     task: str
     package: str
@@ -300,7 +300,7 @@ class TaskRuns(Value):
 
 
 class QueueSample(Value):
-    """The listed requests of a queue too long to list in time, and the number of the others."""
+    """The listed part of a queue that is too long to list in time, and the size of the rest."""
 
     listed: int = Field(description="Listed requests, oldest and newest of each scope.")
     unlisted: dict[str, int] = Field(
@@ -317,7 +317,7 @@ class QueueSample(Value):
 
 
 class Demand(Value):
-    """The requests that waited in one queue at the start of its reading."""
+    """The requests that waited in a queue when its reading started."""
 
     read_at: Moment = Field(description="Start of the reading.")
     requests: tuple[Request, ...] = ()
@@ -350,7 +350,7 @@ class WorkerState(Word):
 
 
 class Work(Value):
-    """The work of a busy worker, as far as it is known, and the data that select its payer."""
+    """The work of a busy worker, as far as known, with the data that identify its payer."""
 
     task: str = ""
     required: Tags = Field((), description="Tags its request required.")
@@ -372,7 +372,7 @@ class Work(Value):
 
 
 class Ended(Value):
-    """Finished work of a worker, and the time when it ended."""
+    """Finished work of a worker, and the end of the work."""
 
     work: Work
     at: Moment
@@ -414,7 +414,7 @@ class Worker(Value):
 
 
 class QueueReading(Value):
-    """All facts read from one queue. `workers` None: the queue has no registry; (): no workers."""
+    """All facts read from a queue. `workers` is None if the queue has no registry of workers."""
 
     # In pydantic's smart mode, a long queue keeps its whole input in memory during validation.
     demand: Demand | Unknown = Field(union_mode="left_to_right")
@@ -488,7 +488,7 @@ class Machine(Value):
 
 
 class Listing(Value):
-    """The machines that a provider lists with this fleet's mark."""
+    """The machines that a provider lists with the label of this fleet."""
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
@@ -509,7 +509,7 @@ class Listing(Value):
 
 
 class WorkerInputs(Value):
-    """The inputs of a worker's machine, recorded at its creation and reused unchanged."""
+    """The inputs of a worker's machine. They are recorded at its creation and reused unchanged."""
 
     name: str
     type: str
@@ -522,13 +522,13 @@ class WorkerInputs(Value):
 
 
 def market_of(inputs: WorkerInputs | None) -> Market:
-    """Return the market that a machine was bought on: on-demand if it is unknown."""
+    """Return the market on which a machine was bought; `on-demand` if unknown."""
     is_spot = inputs is not None and inputs.settings.get("market") == "spot"
     return "spot" if is_spot else "on-demand"
 
 
 class FoundMachine(Value):
-    """A machine found by a label; another program may have created it."""
+    """A machine found by a label. Another program may have created the machine."""
 
     machine: Machine
     architecture: str
@@ -542,7 +542,7 @@ class FoundMachine(Value):
 
 
 class Stack(Value):
-    """A pool's stack as its engine recorded it: the second source of its machines."""
+    """A pool's stack as the engine recorded it, which is the second source on its machines."""
 
     engine: Literal["embedded", "pulumi"]
     provider: str = Field(description="Name of the provider in fleet.yaml at its creation.")
@@ -560,7 +560,7 @@ class Stack(Value):
 
     @property
     def names(self) -> set[str]:
-        """Return the names of all machines in the stack, whether they are wanted or only exist."""
+        """Return the names of all machines in the stack, both wanted and existing ones."""
         return {worker.name for worker in self.workers} | self.ids.keys()
 
 
@@ -570,7 +570,7 @@ AttemptResult = Literal[
 
 
 class Attempt(Value):
-    """One attempt to create a machine, and its result."""
+    """An attempt to create a machine, and the result."""
 
     pool: str
     worker: str
@@ -586,7 +586,7 @@ class Attempt(Value):
 
 
 class Departure(Value):
-    """The reason why a run drained or disabled a worker; later runs keep this reason."""
+    """The reason why a run drained or disabled a worker. Later runs keep this reason."""
 
     worker: str
     registry: str = Field("", description="Where it was drained; empty: its token was revoked.")
@@ -598,12 +598,12 @@ class Departure(Value):
 
     @property
     def key(self) -> str:
-        """Return the name under which a store records this departure."""
+        """Return the key under which a store records this departure."""
         return f"{self.worker} {self.registry}"
 
 
 class Absence(Value):
-    """A machine that a stack records and that complete listings of its provider do not show."""
+    """A machine that a stack records but that complete lists of its provider omit."""
 
     provider: str
     name: str
@@ -618,7 +618,7 @@ class Absence(Value):
 
 
 class World(Value):
-    """All facts of one plan, without secrets."""
+    """All observed facts for one plan, without secrets."""
 
     format: Literal["fleet-world-1"] = "fleet-world-1"
     fleet: str = Field(description="Name of the fleet that observed it.")
@@ -680,27 +680,27 @@ class World(Value):
 
     @property
     def known_stacks(self) -> dict[str, Stack]:
-        """Return the readable stacks as a map of pool name to stack."""
+        """Map pool names to stacks, without the stacks that cannot be read."""
         stacks = {} if isinstance(self.stacks, Unknown) else self.stacks
         return {pool: stack for pool, stack in stacks.items() if isinstance(stack, Stack)}
 
     def read_stack(self, pool: str) -> Stack | Unknown | None:
-        """Return a pool's stack; Unknown if it cannot be read, None if the pool has no stack."""
+        """Return a pool's stack; Unknown if the stack is unreadable, None if there is no stack."""
         return self.stacks if isinstance(self.stacks, Unknown) else self.stacks.get(pool)
 
     def stack_of(self, pool: str) -> Stack | None:
-        """Return a pool's stack; None if the pool has no stack or the stack cannot be read."""
+        """Return a pool's stack; None if the pool has no stack or the stack is unreadable."""
         stack = self.read_stack(pool)
         return stack if isinstance(stack, Stack) else None
 
     def demands(self) -> "Iterator[tuple[str, Demand]]":
-        """Yield the name and demand of every readable queue, sorted by name."""
+        """Yield the name and demand of each readable queue, sorted by name."""
         for name, reading in sorted(self.queues.items()):
             if isinstance(reading.demand, Demand):
                 yield name, reading.demand
 
     def machines(self) -> "Iterator[tuple[str, Machine]]":
-        """Yield every listed machine with the name of its provider, sorted by provider."""
+        """Yield (provider, machine) for each listed machine, sorted by provider."""
         for name, listing in sorted(self.providers.items()):
             if isinstance(listing, Listing):
                 yield from ((name, machine) for machine in listing.machines)
@@ -721,7 +721,7 @@ _SANDBOX = "sandbox:"
 def pseudonymise(world: World, key: bytes, kept: Collection[str] = ()) -> World:
     """Return the world with a pseudonym for each person whose name is not in `kept`.
 
-    A person has the same pseudonym everywhere. Only the key allows to test a name against it.
+    A person has the same pseudonym everywhere. A name can be tested against it only with the key.
     """
 
     def of(person: str) -> str:

@@ -1,4 +1,4 @@
-"""Amounts of money that may be unknown: an amount, or the reason why it is unknown."""
+"""Amounts of money that may be unknown: an amount, or the reason why the amount is unknown."""
 
 from decimal import Decimal
 
@@ -13,9 +13,9 @@ class UnknownFigure(Value):
 
 
 Figure = Rate | UnknownFigure
-"""An amount of money, or the reason why it is unknown; 0 never means unknown."""
+"""An amount of money, or the reason why the amount is unknown; 0 never means unknown."""
 
 
 def amount_of(figure: Figure | None) -> Decimal | None:
-    """Return the amount of a figure; None if it is unknown."""
+    """Return the amount of a figure; None if the amount is unknown."""
     return figure if isinstance(figure, Decimal) else None

@@ -1,4 +1,4 @@
-"""The recent history of a fleet: one sample per run of `fleet apply`.
+"""The recent history of a fleet: a sample of figures per run of `fleet apply`.
 
 A figure that could not be read is None, never zero.
 """
@@ -14,7 +14,7 @@ NANO = 10**9
 
 
 class MomentFigures(NamedTuple):
-    """Machines by state, waiting requests and money, of a pool or of the fleet, at one time."""
+    """Machines by state, waiting requests and money of a pool or of the fleet, at one time."""
 
     busy: int | None
     idle: int | None
@@ -27,7 +27,7 @@ class MomentFigures(NamedTuple):
 
 
 class RunSample(Value):
-    """The figures that one run observed before it changed anything."""
+    """The figures that a run observed before it changed anything."""
 
     at: Moment
     fleet: MomentFigures
@@ -37,18 +37,18 @@ class RunSample(Value):
 
 
 class RunObservation(NamedTuple):
-    """The world and figures that one run observed, for the store."""
+    """The world and figures that a run observed, in the form for the store."""
 
     at: datetime
     world: str
     """The world in JSON."""
     keep: timedelta
-    """Maximum age of stored samples; with zero, no sample is stored."""
+    """Maximum age of stored samples. No sample is stored if it is zero."""
 
 
 class LastRun(NamedTuple):
-    """The latest run of `fleet apply` that executed its plan to the end."""
+    """The latest run of `fleet apply` that executed its whole plan."""
 
     ended: datetime
     succeeded: bool
-    """Whether all actions succeeded."""
+    """True if all actions succeeded."""

@@ -16,10 +16,10 @@ from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import Written
 
 PREFIX = "debusine_worker_"
-"""Prefix of all variables of the Ansible role."""
+"""Prefix of the names of all variables of the Ansible role."""
 
 _KEYS_WITHOUT_EFFECT = {"provides", "rebuild", "publish", "promote", "version"}
-"""Keys of a recipe that do not affect the content of an image."""
+"""Keys of a recipe that do not affect the content of the image."""
 _API = "/api"
 
 
@@ -42,7 +42,7 @@ def role_variables(recipe: ImageRecipe) -> dict[str, object]:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Return the digest of a recipe; it ignores the order of keys, and defaults.
+    """Return the digest of a recipe, which ignores the order of keys and default values.
 
     Empty keys are left out, so that keys added later change no digest.
     """
@@ -59,14 +59,14 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def _api_url(server: str | None) -> str:
-    """Return the root URL of a server's API; `server` is that URL, or the URL of the server."""
+    """Return the root URL of a server's API; `server` is this URL or that of the server."""
     return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
 
 
 EXECUTORS = ("unshare", "incus-lxc", "incus-vm", "qemu")
-"""Debusine's executors, sorted by cost, the cheapest first."""
+"""Debusine's executors (sandboxes for tasks), cheapest first."""
 WHOLE_WORKER = "worker"
-"""Name of an unproven job that represents all jobs, if none could be run."""
+"""Name of an unproven job that represents all jobs, if none of the jobs could be run."""
 _JUDGED_PREFIXES = ("worker:executor:", "worker:cap:", "worker:task:")
 _TASK_TAG = re.compile(r"worker:task:worker:(?P<task>[^:]+):version:.*")
 _TASKS_OF_CAP = {
@@ -78,18 +78,18 @@ _TASKS = ("autopkgtest", "mmdebstrap", "sbuild", "simplesystemimagebuild")
 
 
 def executors_of(backends: Collection[str]) -> tuple[str, ...]:
-    """Return Debusine's executors that the backends of a recipe enable; `incus` enables two."""
+    """Return the executors of Debusine that a recipe's backends enable; `incus` enables two."""
     both = {"incus-lxc", "incus-vm"} if "incus" in backends else set()
     return tuple(each for each in EXECUTORS if each in {*backends, *both})
 
 
 def is_judged(tag: str) -> bool:
-    """Return whether test jobs decide if the workers of an image provide a tag."""
+    """Return whether jobs of an image test decide if the image's workers provide a tag."""
     return tag.startswith(_JUDGED_PREFIXES)
 
 
 def job_of_tag(tag: str) -> tuple[str, ...] | None:
-    """Return the jobs of which each proves a tag; None if the worker's report is sufficient."""
+    """Return the jobs that each suffice to prove a tag; None if a worker's report suffices."""
     kind, _, name = tag.removeprefix("worker:").partition(":")
     if tag.startswith("worker:executor:"):
         return (f"{kind}:{name}",)
@@ -100,7 +100,7 @@ def job_of_tag(tag: str) -> tuple[str, ...] | None:
 
 
 def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bool:
-    """Return whether a job of a recipe with these executors and tasks can prove a tag."""
+    """Return whether a test job of a recipe with these backends and tasks can prove a tag."""
     jobs = job_of_tag(tag)
     enabled = {f"executor:{each}" for each in executors_of(backends)}
     enabled |= {f"task:{each}" for each in tasks}
@@ -108,7 +108,7 @@ def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bo
 
 
 def is_open(tag: str, unproven: Iterable[str]) -> bool:
-    """Return whether only the recipe decides about a tag, because its job could not be run."""
+    """Return whether a tag counts as declared in the recipe, because no job for it could run."""
     names = {*unproven}
     if WHOLE_WORKER in names:
         return is_judged(tag)
@@ -125,7 +125,7 @@ def is_old_worker(version: str) -> bool:
 
 
 def describe_old_worker(image: str, version: str) -> str:
-    """Return the problem and fix of a worker that is too old to report tags; else empty."""
+    """Return the problem and the fix if a worker is too old to report tags; otherwise empty."""
     if not is_old_worker(version):
         return ""
     return (
@@ -139,7 +139,7 @@ State = Literal[
 ]
 
 BOOTABLE: frozenset[State] = frozenset({"tested", "candidate", "current", "previous", "retired"})
-"""States of a version that passed its tests."""
+"""States of an image version that passed its tests."""
 
 
 class Rental(Value):
@@ -189,7 +189,7 @@ class ImageVersion(Value):
 
 
 class WaitingVersion(Value):
-    """A tested and published version that some machines do not boot yet."""
+    """A tested and published image version that not all machines boot yet."""
 
     image: str
     version: str
@@ -204,7 +204,7 @@ class WaitingVersion(Value):
 
 
 class Publication(Value):
-    """The upload of a version to a provider or store."""
+    """A copy of an image version that was uploaded to a provider or store."""
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     at: datetime
@@ -213,7 +213,7 @@ class Publication(Value):
 
 
 class Version(Value):
-    """One version of an image."""
+    """The stored record of an image version."""
 
     image: str
     version: str
@@ -251,7 +251,7 @@ class Version(Value):
 
     @property
     def fact(self) -> ImageVersion:
-        """Return the facts for a plan: the complete uploads, and the tags of the version."""
+        """Return the facts for a plan: only complete uploads count."""
         uploads = sorted(self.publications.items())
         rented = (self.rental, *(upload.rental for _, upload in uploads))
         return ImageVersion(
@@ -273,14 +273,14 @@ class Version(Value):
 
 
 LEFT_AFTER = timedelta(hours=6)
-"""Age from which an unfinished upload, or its machine, is regarded as left by a dead run.
+"""Age after which an unfinished upload, or its machine, must be from a dead run.
 
 No run takes that long: the image pipeline stops its jobs earlier.
 """
 
 
 class Upload(Value):
-    """An upload that a provider or store lists."""
+    """An upload of an image version, as a provider or store lists it."""
 
     id: str = Field(description="The provider's own image id, or the address of a file.")
     image: str
@@ -290,7 +290,7 @@ class Upload(Value):
     since: datetime = Field(description="Start of the upload.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
-        """Return whether a dead run left this upload unfinished; `but_for` is uploaded now."""
+        """Return whether a dead run left this upload unfinished; `but_for` is in progress now."""
         is_own = (self.image, self.version) == but_for
         return not self.whole and self.since < before and not is_own
 
@@ -304,7 +304,7 @@ class Transfer(Value):
 
 
 class Published(Value):
-    """The result of publishing a version to one provider or store."""
+    """The result of publishing an image version to one provider or store."""
 
     place: str = Field(description="Provider, or URL of a store.")
     id: str = Field("", description="Its id there; empty: not published there.")
@@ -315,7 +315,7 @@ class Published(Value):
 
 
 class Publishing(Value):
-    """The results of publishing a version to all requested providers and stores."""
+    """The results of publishing an image version to all requested providers and stores."""
 
     image: str
     version: str = Field("", description="Empty: only cleaned.")
@@ -323,7 +323,7 @@ class Publishing(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if no upload failed, 1 if all uploads failed, 5 if some failed."""
+        """Return 0 if no upload failed, 1 if all failed, and 5 if some failed."""
         failed = [each for each in self.places if each.error]
         if not failed:
             return 0
@@ -331,15 +331,15 @@ class Publishing(Value):
 
 
 class Move(NamedTuple):
-    """A change of the record of a version."""
+    """A change of the record of an image version."""
 
     was: Version | None
-    """The earlier record; None: the version had no record."""
+    """The earlier record; None if the version had no record."""
     now: Version
 
 
 class BuildOrder(Value):
-    """An image to build, and the user who requested it."""
+    """An image to build, and the user who requested the build."""
 
     image: str
     version: str = Field(description="Start of its build, for example 20261121T203000Z.")
@@ -351,14 +351,14 @@ class BuildOrder(Value):
 
     @property
     def debian(self) -> ImageRecipe:
-        """Return the recipe of a Debian image; raises TypeError for the recipe of a playbook."""
+        """Return the recipe of a Debian image; raises TypeError if a playbook builds the image."""
         if isinstance(self.recipe, PlaybookRecipe):
             raise TypeError(self.image)
         return self.recipe
 
 
 class BuildStep(Value):
-    """The current phase of a build."""
+    """The current phase of an image build."""
 
     phase: str
     task: str = Field("", description="Task of the Ansible role, while the role runs.")
@@ -366,7 +366,7 @@ class BuildStep(Value):
 
 
 class Package(Value):
-    """A package installed in an image."""
+    """A package that is installed in an image."""
 
     name: str
     version: str
@@ -378,14 +378,14 @@ class Package(Value):
 
 
 class ManifestFile(Value):
-    """Size and checksum of a file in the folder of a manifest."""
+    """Size and checksum of a file that a manifest lists."""
 
     sha256: str
     size: int = Field(description="In bytes.")
 
 
 class ImageTestJob(Value):
-    """A small job that tests one executor or task, and its result."""
+    """A small job that tests an executor or a task on an image, and its result."""
 
     name: str = Field(description="Tag, for example executor:unshare or task:sbuild.")
     seconds: float = 0.0
@@ -399,7 +399,7 @@ class ImageTestJob(Value):
 
 
 class Test(Value):
-    """The result of one test of an image."""
+    """The result of one kind of test of an image."""
 
     kind: Literal["offline", "boot", "jobs"]
     at: datetime
@@ -413,14 +413,14 @@ class Test(Value):
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Return the names of jobs that the test machine could not run; `worker`: all jobs."""
+        """Return the names of jobs that the test machine could not run; `worker` means all."""
         if self.nothing_run:
             return (WHOLE_WORKER,)
         return tuple(each.name for each in self.jobs if each.unproven)
 
 
 class Manifest(Value):
-    """The record of one image version, without secrets."""
+    """The record of the build of an image version, without secrets."""
 
     format: Literal["fleet-image-1"] = "fleet-image-1"
     image: str
@@ -444,13 +444,13 @@ class Manifest(Value):
 
     @property
     def worker(self) -> str:
-        """Return the installed version of debusine-worker; empty if it is unknown."""
+        """Return the installed version of debusine-worker; empty if unknown."""
         found = (each.version for each in self.packages if each.name == "debusine-worker")
         return next(found, "")
 
 
 _TEST_STATES: tuple[State, ...] = ("built", "tested", "failed")
-"""States that a test may change; later states change only by promotion and rollback."""
+"""States that a test may change. Only promotion and rollback change other states."""
 
 
 class VersionTests(Value):
@@ -469,7 +469,7 @@ class VersionTests(Value):
 
 
 def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Version:
-    """Return the version with the state after these tests, `failed` if one found a problem."""
+    """Return the version with its state after these tests: `failed` if one found a problem."""
     problems = [problem for test in tests for problem in test.problems]
     passed = [test for test in tests if not test.problems]
     known = version

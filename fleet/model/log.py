@@ -16,12 +16,12 @@ from fleet.model.money import Rate
 from fleet.model.values import Moment, Value
 
 KEPT = timedelta(days=100)
-"""Retention of an entry; it includes the current month and at least the two before."""
+"""Retention of an entry; it covers the current month and at least the two before."""
 _NOTED = re.compile(r"([0-9]{1,15}):([0-9a-f]{16,64})")
 
 
 class Origin(Value):
-    """The author of an entry, and the commit and pipeline of the run; empty: unknown."""
+    """The author of an entry, and the commit and pipeline of the run; empty if unknown."""
 
     by: str = Field("", description="Login at the forge, else the user of this system.")
     host: str = Field("", description="The computer, if no pipeline is known.")
@@ -31,7 +31,7 @@ class Origin(Value):
 
 
 class LogEntry(Value):
-    """One run, one change of a machine, or one order of an operator."""
+    """An entry of the log about a run, a change of a machine, or an order of an operator."""
 
     at: Moment
     kind: str = Field(
@@ -57,12 +57,12 @@ class LogEntry(Value):
 
 
 def run_id(started: datetime) -> str:
-    """Return the name, in the log, of the run that started at this time in UTC."""
+    """Return the name that the log uses for a run that started at this time."""
     return started.isoformat().replace("+00:00", "Z")
 
 
 class Mark(NamedTuple):
-    """A position in the chain: the number of the entry, counted from the first, and its digest."""
+    """A position in the log: the number of an entry, counted from the first, and its digest."""
 
     number: int = 0
     digest: str = ""
@@ -72,7 +72,7 @@ class Mark(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One entry in the form that is stored."""
+    """An entry of the log in its stored form."""
 
     number: int
     at: str
@@ -81,12 +81,12 @@ class Link(NamedTuple):
 
     @property
     def mark(self) -> Mark:
-        """Return the position of this entry in the chain."""
+        """Return the position of this entry in the log."""
         return Mark(self.number, self.digest)
 
 
 class Chain(NamedTuple):
-    """The whole log in the form that is stored."""
+    """The whole log in its stored form."""
 
     anchor: Mark
     """Position of the last entry that was removed after its retention."""
@@ -102,7 +102,7 @@ def linked(before: Mark, entry: LogEntry) -> Link:
 
 
 def digest_after(before: str, at: str, text: str) -> str:
-    """Return the SHA-256, in hex, of the previous digest and the time and text of an entry."""
+    """Return the SHA-256, in hex, of the previous digest and an entry's time and text."""
     return hashlib.sha256(f"{before}\n{at}\n{text}".encode()).hexdigest()
 
 
@@ -119,7 +119,7 @@ def count_expired(times: Sequence[datetime]) -> int:
 
 
 def read_mark(text: str) -> Mark | None:
-    """Parse a position that a user noted, NUMBER:DIGEST; None if the text has another form."""
+    """Parse a log position that a user noted, NUMBER:DIGEST; None if the text is malformed."""
     found = _NOTED.fullmatch(text.strip().lower())
     return Mark(int(found[1]), found[2]) if found else None
 

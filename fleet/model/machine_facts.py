@@ -8,37 +8,37 @@ from fleet.schema.pools import Market
 
 
 class PlaceFacts(Value):
-    """A new machine that could serve a request: its start, duration and cost."""
+    """A new machine that could serve a request, with its start, duration and cost."""
 
     pool: str
     type: str
     market: Market
     start: Moment
     end: Moment | None = None
-    """End of the run; None: the duration is unknown."""
+    """Expected end of the run; None if the duration is unknown."""
     seconds: int | None = None
     source: str = ""
-    """Origin of the duration on this machine type; empty if it is stated, or the general one."""
+    """Origin of the duration on this machine type; empty if stated or not specific to the type."""
     cost: Bill | None = None
-    """Bill of the machine until its idle time-out; None: the price is unknown."""
+    """Bill of the machine until its idle time-out; None if the price is unknown."""
     deadline: int | None = None
-    """Maximum run time in seconds; None: unlimited."""
+    """Maximum run time in seconds; None if unlimited."""
     own_deadline: bool = False
-    """Whether the deadline is set for this request, not for its whole queue."""
+    """True if the deadline is set for this request, not for its whole queue."""
     is_late: bool = False
-    """Whether the run cannot end on this machine before its deadline."""
+    """True if the run cannot end on this machine before its deadline."""
     asks: tuple[str, ...] = ()
-    """Tags that the machine requires, and that a rule of the allow-list can add to the request."""
+    """Tags that the machine requires and that an allow-list rule could add to the request."""
     rule: str = ""
     """The entry of `powerful` that adds these tags; empty if the machine fits without a rule."""
     acts_later: bool = False
-    """Whether the rule has effect only on later builds: the queue stored this build's tags."""
+    """True if the rule affects only later builds, because the queue stored this build's tags."""
     is_chosen: bool = False
-    """Whether the plan creates this machine for the request."""
+    """True if the plan creates this machine for the request."""
 
 
 class WorkerFacts(Value):
-    """A worker's machine, and the work it runs."""
+    """The machine of a worker, and the work that runs on the machine."""
 
     provider: str | None = None
     location: str | None = Field(None, description="The provider's location or region.")

@@ -21,7 +21,7 @@ def _require_bounds(amount: Decimal) -> Decimal:
 
 @lru_cache(maxsize=10_000)  # many machines have few different prices
 def as_rate(amount: Decimal) -> Decimal:
-    """Return money per hour, rounded to four decimal places, so that shown sums add up exactly."""
+    """Round money per hour to four decimal places, so that displayed sums add up exactly."""
     return (
         _require_bounds(amount).quantize(_PLACES) + 0
     )  # + 0 avoids a negative zero: equal values have equal JSON
@@ -59,7 +59,7 @@ def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
 
 
 def rate(amount: Decimal) -> str:
-    """Format one amount with as many decimal places as needed, at least two."""
+    """Format an amount with as many decimal places as needed, at least two."""
     return rates([amount])[0]
 
 
@@ -72,7 +72,7 @@ CENT = Decimal("0.01")
 
 
 def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
-    """Round amounts to whole cents, so that they add up to the rounded total."""
+    """Round amounts to cents in such a way that they add up to the rounded total."""
     total = sum(amounts, Decimal(0)).quantize(CENT, ROUND_HALF_EVEN)
     cents = [amount.quantize(CENT, ROUND_FLOOR) for amount in amounts]
     left = int((total - sum(cents, Decimal(0))) / CENT)

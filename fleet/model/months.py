@@ -24,7 +24,7 @@ TallyKind = Literal[
 
 
 class Tally(Value):
-    """One figure of a month; the store adds up figures with equal month, kind and name."""
+    """A figure of a month. The store adds up figures with equal month, kind and name."""
 
     month: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}$")
     kind: TallyKind
@@ -35,8 +35,8 @@ class Tally(Value):
 
 
 class Counted(NamedTuple):
-    """The figures that one run adds to its month, and the waiting requests."""
+    """The figures that a run adds to its month, and the waiting requests."""
 
     tallies: tuple[Tally, ...]
     waiting: Mapping[str, datetime]
-    """Id of a request to the time from which it waits."""
+    """Id of each waiting request to the start of its wait."""

@@ -12,7 +12,7 @@ NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
 
 
 class Notice(Value):
-    """A setting that an operator must renew or remove by a day."""
+    """A setting that an operator must renew or remove by a date."""
 
     kind: NoticeKind
     key: str = Field(

@@ -1,6 +1,6 @@
 """Temporary orders of operators that are not in fleet.yaml: freezes, holds, approvals.
 
-The store has them, so that every run obeys an order immediately. Every order expires.
+Orders are in the store, so that every run obeys an order immediately. Every order expires.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ class _Order(Value):
 
     @property
     def given(self) -> str:
-        """Return author and expiry, for example `by ada until 04:00 UTC`."""
+        """Return the author and the expiry, for example `by ada until 04:00 UTC`."""
         day = "%H:%M" if self.until.date() == self.at.date() else "%Y-%m-%d %H:%M"
         return f"by {self.by} until {self.until:{day}} UTC"
 
@@ -35,7 +35,7 @@ class _Order(Value):
 
 
 class Freeze(_Order):
-    """An order to stop the creation or deletion of machines, in one pool or in all pools."""
+    """An order to create or delete no machines, in one pool or in all pools."""
 
     order: Literal["freeze"] = "freeze"
     pool: str | None = Field(None, description="None: every pool.")
@@ -45,12 +45,12 @@ class Freeze(_Order):
 
     @property
     def key(self) -> str:
-        """Return the key of this order; a later order with the same key replaces the order."""
+        """Return the key of this order. A later order with the same key replaces this order."""
         return " ".join(("freeze", self.pool or "*", *self.stops))
 
     @property
     def what(self) -> str:
-        """Return the stopped changes, for example `creates of pool builders`."""
+        """Return the forbidden changes, for example `creates of pool builders`."""
         where = f"pool {self.pool}" if self.pool else "every pool"
         return f"{' and '.join(self.stops)} of {where}"
 
@@ -68,7 +68,7 @@ class Hold(_Order):
 
     @property
     def key(self) -> str:
-        """Return the key of this order; a later order with the same key replaces the order."""
+        """Return the key of this order. A later order with the same key replaces this order."""
         return f"hold {self.machine}"
 
     @property
@@ -87,7 +87,7 @@ class GivenApproval(_Order):
 
     @property
     def key(self) -> str:
-        """Return the key of this order, with its time: no approval replaces another one."""
+        """Return the key of this order. It has the time, so that no approval replaces another."""
         return f"approve {self.guard} {self.pool} {self.at.isoformat()}"
 
     @property

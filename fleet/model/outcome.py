@@ -42,7 +42,7 @@ class StackOutcome(Value):
 
 
 class Outcome(Value):
-    """The result of one `fleet apply`."""
+    """The result of a run of `fleet apply`."""
 
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
@@ -67,7 +67,7 @@ class Outcome(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if all is done, 1 if failed, 4 if refused, 5 if partly applied."""
+        """Return 0 if all actions succeeded, 1 if failed, 4 if refused, 5 if partly applied."""
         results = {stack.result for stack in self.stacks}
         if "failed" in results:
             return 5 if any(stack.is_touched for stack in self.stacks) else 1

@@ -24,7 +24,7 @@ from fleet.schema.units import CURRENCY_PATTERN
 
 
 class GuardResult(Value):
-    """The decision of one guard, with its figures and its key of fleet.yaml."""
+    """The decision of a guard, with its figures and its key of fleet.yaml."""
 
     guard: str
     pool: str | None = Field(None, description="Counted pool; None: the whole fleet.")
@@ -46,7 +46,7 @@ class GuardResult(Value):
 
     @property
     def is_worth_saying(self) -> bool:
-        """Return whether the guard withholds an action, or would without an approval."""
+        """Return whether the guard withholds an action, or would do so without an approval."""
         return self.result != "passed" or self.approved > 0
 
 
@@ -55,7 +55,7 @@ GuardName = Literal["delete", "cost_increase", "rival"]
 
 
 class ApprovalVerdict(Value):
-    """The use of one approval, and the machines that pass a guard because of it in this plan."""
+    """The use of an approval, and the machines for which it overrules a guard in this plan."""
 
     digest: str = Field(
         description="Digest of the whole approval: an edited approval is another one."
@@ -75,12 +75,12 @@ class ApprovalVerdict(Value):
 
     @property
     def left(self) -> int:
-        """Return the number of machines that the approval can still let pass, before this plan."""
+        """Return for how many machines the approval can still be used, before this plan."""
         return 0 if self.inert else max(0, self.count - self.used)
 
 
 class LimitVerdict(Value):
-    """The machines in use under one limit, including this plan."""
+    """The number of machines in use under a limit, including this plan."""
 
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
     who: str | None = Field(
@@ -93,7 +93,7 @@ class LimitVerdict(Value):
 
 
 _ROUNDING_TOLERANCE = Decimal("0.0002")
-"""Maximum difference, after rounding to four decimal places, of amounts that were equal."""
+"""Maximum difference of equal amounts after rounding to four decimal places."""
 
 
 PeriodName = Literal["hour", "day", "month"]
@@ -110,7 +110,7 @@ def say_when(period: PeriodName, *, coming: bool) -> str:
 
 
 class BudgetVerdict(Value):
-    """The spending under one budget in one period, including this plan."""
+    """The spending under a budget in one period, including this plan."""
 
     budget: str = Field(description="Name under `budgets`, or of the pool whose budget it is.")
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
@@ -133,7 +133,7 @@ class BudgetVerdict(Value):
         return say_when(self.period, coming=self.coming)
 
     def with_rest(self) -> "BudgetVerdict":
-        """Return a copy with the remaining budget; the rest is unknown if `spent` is unknown."""
+        """Return a copy with the remaining budget, which is unknown if `spent` is unknown."""
         left: Figure = self.spent
         if isinstance(left, Decimal):
             left = max(Decimal(0), self.limit - left - self.reserved - self.planned)
@@ -164,12 +164,12 @@ class Optimum(Value):
 
     @property
     def model_bound(self) -> Decimal:
-        """Return the model's lower bound, in which a group of requests has one common duration."""
+        """Return the model's lower bound, which assumes equal durations within a group."""
         return self.bound + self.averaged
 
     @property
     def is_about_cost(self) -> bool:
-        """Return whether the model's cost equals the shown cost, apart from rounding."""
+        """Return whether the model's cost equals the displayed cost, apart from rounding."""
         return (
             not self.withheld
             and self.model is not None
@@ -178,19 +178,19 @@ class Optimum(Value):
 
     @property
     def is_optimal(self) -> bool:
-        """Return whether the model proves that cheaper machines cannot serve the same requests."""
+        """Return whether it is proven that cheaper machines cannot serve the same requests."""
         return self.is_about_cost and not self.gap
 
 
 class MissingRule(Value):
-    """An entry of a rule in fleet.yaml that is missing in a queue."""
+    """A part of a rule in fleet.yaml that is missing in a queue."""
 
     path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
     entry: str
 
 
 class RulesVerdict(Value):
-    """Difference between the rules in fleet.yaml and the active rules, at one place of a queue."""
+    """Difference between the rules in fleet.yaml and those at one location of a queue."""
 
     queue: str
     place: str = Field(description="A workspace of Debusine; Copr's file or address.")
@@ -208,7 +208,7 @@ class RulesVerdict(Value):
 
 
 class Cause(Word):
-    """The cause of an action; guards treat each cause differently."""
+    """The cause of an action. Guards treat each cause differently."""
 
     DEMAND = "demand"  # throttled: N in this run, the others in later runs
     CONFIG = "config"  # refused above the limit
@@ -216,7 +216,7 @@ class Cause(Word):
 
 
 class Reason(Word):
-    """The reason of an action or of a decision on a machine."""
+    """The reason for an action or for a decision on a machine."""
 
     # create
     REQUESTS_WAIT = "requests-wait"
@@ -276,7 +276,7 @@ REPLACEMENT_REASONS = frozenset(
 
 
 class Create(Value):
-    """Create a machine, whose worker registers at its first boot."""
+    """The creation of a machine. Its worker registers at the first boot."""
 
     action: Literal["create"] = "create"
     pool: str
@@ -307,7 +307,7 @@ class Create(Value):
 
 
 class Drain(Value):
-    """Stop a queue from assigning work to a worker, as the first step of every deletion."""
+    """The first step of a deletion: the queue assigns no more work to the worker."""
 
     action: Literal["drain"] = "drain"
     pool: str
@@ -319,7 +319,7 @@ class Drain(Value):
 
 
 class Delete(Value):
-    """Disable a drained and idle worker, then delete its machine."""
+    """The second step of a deletion: the idle worker is disabled, then its machine is deleted."""
 
     action: Literal["delete"] = "delete"
     pool: str
@@ -353,7 +353,7 @@ class BootHold(Value):
 
 
 class Release(Value):
-    """Disable a worker whose machine no longer exists, and return its request to the queue."""
+    """The release of a worker without a machine: it is disabled, its request is queued again."""
 
     pool: str
     worker: str
@@ -365,7 +365,7 @@ class Release(Value):
 
 
 class Resume(Value):
-    """Let a worker get work again after the end of the hold that drained it."""
+    """The return of a worker to work, after the end of the hold that drained the worker."""
 
     pool: str
     worker: str
@@ -374,7 +374,7 @@ class Resume(Value):
 
 
 class Replaced(Value):
-    """The machines of one pool that will be replaced after the promotion of a version."""
+    """The number of machines of a pool that are replaced after the promotion of a version."""
 
     pool: str
     machines: int
@@ -410,7 +410,7 @@ Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
 def is_begun(action: Action) -> bool:
-    """Return whether an earlier run started this action and did not finish it."""
+    """Return whether an earlier run started this action but did not finish it."""
     begun = isinstance(action, Delete) and action.begun
     return begun or action.reason is Reason.INTERRUPTED
 
@@ -420,7 +420,7 @@ NotKnown = Literal["machines", "workers", "cost", "price"]
 
 
 class WorkerVerdict(Value):
-    """The planned action for one worker, or the reason to keep it."""
+    """The planned action for a worker, or the reason to keep the worker."""
 
     worker: str
     pool: str
@@ -444,7 +444,7 @@ class WorkerVerdict(Value):
 
 
 class RefusedTag(Value):
-    """A tag of a request that has no effect: not permitted, or with an unknown value."""
+    """A tag of a request that has no effect, because it is forbidden or its source is unknown."""
 
     tag: str
     who: str
@@ -458,7 +458,7 @@ class RefusedTag(Value):
 
 
 class TagDifference(Value):
-    """A tag that today's rules add, but that the queue did not store with the request."""
+    """A tag that the current rules add but that the queue did not store with the request."""
 
     tag: str
     because: ForPeople
@@ -513,7 +513,7 @@ BlockedCode = Literal["closed", "guard", "late", "limit"]
 
 
 class Blocked(Value):
-    """A pool that fits a request but creates no machine for the request now, and the reason."""
+    """A pool that fits a request but now creates no machine for the request, and the reason."""
 
     pool: str
     because: ForPeople
@@ -540,13 +540,13 @@ class Unserved(Value):
 
     @property
     def paths(self) -> tuple[tuple[str | int, ...], ...]:
-        """Return the keys of fleet.yaml that cause this."""
+        """Return the paths of the keys of fleet.yaml that leave the requests unserved."""
         found = [self.path, *(each.path for each in self.blocked)]
         return tuple(path for path in dict.fromkeys(found) if path)
 
 
 class PoolVerdict(Value):
-    """The planned changes of one pool, with its cost."""
+    """The planned changes of a pool, with its cost."""
 
     pool: str
     mode: str
@@ -596,7 +596,7 @@ class PoolVerdict(Value):
 
 
 class Estimate(Value):
-    """A queue of which only a part was read; its idle machines are not deleted in this run."""
+    """A queue that was only partly read; its idle machines are not deleted in this run."""
 
     queue: str
     listed: int = Field(description="Pending requests that are known.")
@@ -610,11 +610,11 @@ class Estimate(Value):
 
 
 CLOCK_RULE = "wrong-clock"
-"""Rule of the warning that `fleet apply` will refuse to run with this computer's clock."""
+"""Rule id of the warning that `fleet apply` refuses to run with this computer's clock."""
 
 
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
-    """A warning for the user; it does not affect the plan."""
+    """A warning for the user, which does not affect the plan."""
 
     rule: str
     message: str
@@ -635,7 +635,7 @@ class Digests(Value):
 
 
 class Plan(Value):
-    """The planned changes, with reasons and cost."""
+    """The planned changes of a fleet, with reasons and cost."""
 
     format: Literal["fleet-plan-1"] = "fleet-plan-1"
     fleet: str
@@ -712,7 +712,7 @@ class Plan(Value):
 
     @property
     def cited(self) -> Iterator[tuple[str | int, ...]]:
-        """Yield the keys of fleet.yaml that this plan mentions, with repeats."""
+        """Yield the paths of the keys of fleet.yaml that this plan mentions, with repeats."""
         # Many requests share one tuple of blocked pools.
         for unserved in {(u.path, id(u.blocked)): u for u in self.unserved}.values():
             yield from unserved.paths
@@ -739,7 +739,7 @@ class Plan(Value):
 
     @property
     def is_cost_known(self) -> bool:
-        """Return whether the totals include all machines; if not, they are a lower bound."""
+        """Return whether the cost totals include all machines; otherwise they are lower bounds."""
         return not any("cost" in pool.not_known for pool in self.pools)
 
     @property

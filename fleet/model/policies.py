@@ -1,4 +1,4 @@
-"""Results of a fleet's policies: one result per test function of each policy file."""
+"""Results of a fleet's policies: a result per test function of each policy file."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ Outcome = Literal["passed", "failed", "broken", "skipped"]
 
 
 class Failure(Value):
-    """One violation of a policy, or one error in the policy itself."""
+    """A violation of a policy, or an error in the policy itself."""
 
     message: str
     line: int = Field(1, description="Line of the policy, counted from 1.")
@@ -19,7 +19,7 @@ class Failure(Value):
 
 
 class PolicyTest(Value):
-    """The result of one test function; `import` for a file that could not be imported."""
+    """The result of a test function; named `import` for a file that could not be imported."""
 
     file: str
     name: str

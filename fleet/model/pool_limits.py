@@ -27,7 +27,7 @@ class PoolSize(NamedTuple):
 
 
 def size_of(pool: object, *, on_demand: bool = False) -> PoolSize:
-    """Return the limits of a pool: zeros for a removed pool, no min or spare if `on_demand`."""
+    """Return the limits of a pool: all 0 if removed; no `min` or `spare` if `on_demand`."""
     if not isinstance(pool, Pool):
         return PoolSize()
     workers = pool.workers
@@ -36,10 +36,10 @@ def size_of(pool: object, *, on_demand: bool = False) -> PoolSize:
 
 
 class ReplacementPace(NamedTuple):
-    """The share of a pool that may be replaced at the same time, and the allowed time windows."""
+    """The share of a pool that may be replaced at the same time, and the time windows."""
 
     at_a_time: int
-    """Maximum percentage of the pool."""
+    """Maximum percentage of the pool that is replaced at the same time."""
     windows: tuple[str, ...]
 
     def turns(self, machines: int) -> int:
@@ -47,7 +47,7 @@ class ReplacementPace(NamedTuple):
         return -(-machines * self.at_a_time // 100)
 
     def replaced(self, pool: str, machines: int) -> Replaced:
-        """Return the record of `machines` in a pool that will be replaced at this pace."""
+        """Return a record that `machines` machines of a pool will be replaced at this pace."""
         return Replaced(
             pool=pool, machines=machines, at_a_time=self.at_a_time, windows=self.windows
         )
@@ -59,7 +59,7 @@ def pace_of(pool: Pool) -> ReplacementPace:
 
 
 class BootTime(NamedTuple):
-    """The usual boot time of a pool's machines, and the time after which a boot is failed."""
+    """The usual boot time of a pool's machines, and the time after which a boot has failed."""
 
     expected: int
     """Usual boot time in seconds."""
@@ -68,11 +68,11 @@ class BootTime(NamedTuple):
     deadline: int
     """Seconds within which a machine must register, or accept connections at its port."""
     key: tuple[str, str]
-    """Path, below the pool, of the key that sets the deadline."""
+    """Path of the key that sets the deadline, relative to the pool."""
     on_failure: BootFailure | None
 
     def ready_at(self, created_at: datetime) -> datetime:
-        """Return the time when a machine created at this time is expected to work."""
+        """Return the time when a machine created at this time is expected to be ready."""
         return created_at + timedelta(seconds=self.expected)
 
     def fails_at(self, created_at: datetime) -> datetime:
@@ -81,7 +81,7 @@ class BootTime(NamedTuple):
 
 
 def boot_of(pool: object) -> BootTime:
-    """Return the boot time of a pool; for a removed pool, the defaults."""
+    """Return the boot time of a pool; the defaults if the pool was removed."""
     boot, ready = (pool.boot, pool.ready) if isinstance(pool, Pool) else (Boot(), None)
     key = ("ready", "within") if ready else ("boot", "deadline")
     within = ready.within if ready else boot.deadline

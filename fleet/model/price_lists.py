@@ -1,4 +1,4 @@
-"""Select the prices of a plan: a provider's price list in the world, or the shipped table.
+"""Select the prices of a plan: the price list that a provider reported, or the shipped table.
 
 The lists are part of the world, so that a plan depends only on fleet.yaml and the world. A machine
 type that is missing in its provider's list keeps its sizes and has no price.
@@ -16,7 +16,7 @@ from fleet.schema.remembered import remembered
 
 
 class PriceSource(Value):
-    """The price list that a plan uses for one provider, and its date."""
+    """The price list that a plan uses for a provider, and the date of the list."""
 
     provider: str
     own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
@@ -26,7 +26,7 @@ class PriceSource(Value):
 
 
 def with_price_lists(fleet: Fleet, world: World) -> Fleet:
-    """Return the fleet with the price lists in the world; idempotent."""
+    """Return the fleet with the price lists in the world. The function is idempotent."""
     lists = {name: own_prices(declared, world, name) for name, declared in fleet.providers.items()}
     if not any(lists.values()):
         return fleet
@@ -43,7 +43,7 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
 
 
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
-    """Return the fleet in which a provider has this price list."""
+    """Return the fleet with this price list for a provider."""
     declared = fleet.providers[provider]
     listed = {
         provider: declared.with_list(ProviderPrices(prices, _table_of_list(declared.kind, prices)))
@@ -52,7 +52,7 @@ def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
 
 
 def own_prices(declared: Provider, world: World, name: str) -> PriceList | None:
-    """Return a provider's price list in the world; None if missing or of another location."""
+    """Return the price list that a provider reported; None if missing or for another location."""
     read = world.prices.get(name)
     return (
         read if isinstance(read, PriceList) and read.location == declared.price_location else None

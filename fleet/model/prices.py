@@ -41,28 +41,28 @@ _Found = TypeVar("_Found")
 
 
 class Billing(NamedTuple):
-    """The billing steps of a provider, and its prices of an address and of disk space."""
+    """The billing increments of a provider, and its prices of an address and of disk space."""
 
     increment: int = 1
-    """Length of a billing step in seconds, from the creation of the machine."""
+    """Length of a billing increment in seconds, counted from the creation of the machine."""
     minimum: int = 0
     """Minimum billed time in seconds."""
     month: int | None = None
-    """Maximum billed hours per calendar month."""
+    """Maximum billed hours of a machine per calendar month."""
     address: Money | None = None
-    """Price per hour of the public IPv4 address of one machine."""
+    """Price per hour of the public IPv4 address of a machine."""
     disk: Money | None = None
     """Price per hour of one GiB of disk beyond the disk of the machine type."""
 
 
 class KindPrices(NamedTuple):
-    """Price rules of one kind of provider, in addition to its table `KIND.csv`."""
+    """Price rules of a kind of provider, in addition to the table `KIND.csv`."""
 
     currency: str
     source: str = ""
     """URL of the public price list; empty for invented prices."""
     columns: Mapping[str, str] = MappingProxyType({})
-    """Location to its column of prices; empty: each column is named like its location."""
+    """Location to its price column; empty if the columns are named like the locations."""
     spot: Decimal | None = None
     """Price on the spot market as a fraction of the price on demand."""
     billing: Billing = Billing()
@@ -108,7 +108,7 @@ _KINDS = {
 
 
 OLD_AFTER = timedelta(days=90)
-"""Age from which the prices of a shipped table or a recorded list count as outdated."""
+"""Age after which the prices of a shipped table or a recorded list count as outdated."""
 
 
 def source_of(kind: str) -> str:
@@ -117,7 +117,7 @@ def source_of(kind: str) -> str:
 
 
 def locations_of(kind: str) -> Mapping[str, str]:
-    """Return location to price column of a kind; empty: each column is named like its location."""
+    """Map each location of a kind to its price column; empty if both have the same names."""
     return _KINDS[kind].columns if kind in _KINDS else {}
 
 
@@ -133,19 +133,19 @@ class MachineType:
     currency: str
     architecture: str = "amd64"
     spot: Money | None = None
-    """Price per hour on the spot market; None if it is unknown or the type is not sold there."""
+    """Price per hour on the spot market; None if unknown or if the type is not sold there."""
     extras: tuple[Money, ...] = ()
     """Additional costs of one machine per hour: its address and additional disk."""
     all_in: bool = False
-    """Whether the price on demand comes from the pool, and so includes the additional costs."""
+    """True if the pool sets the on-demand price, so that it includes the additional costs."""
     line: str = ""
     """Product line of the provider: shared or dedicated cores, or the family at EC2."""
     speed: int = 0
-    """Speed in percent of the default speed; 0: not stated."""
+    """Speed in percent of the default speed; 0 if not stated."""
 
 
 class PriceTable(NamedTuple):
-    """The machine types at one location, and their prices."""
+    """The machine types at one location, with their prices."""
 
     as_of: str = ""
     """Date of the prices; empty if the location has no prices."""
@@ -198,17 +198,17 @@ class ProviderPrices(NamedTuple):
 
 
 def own_list(declared: Provider | None) -> ProviderPrices | None:
-    """Return the price list that a provider reported; None if it is unknown."""
+    """Return the price list that a provider reported; None if the provider reported no list."""
     listed = declared.listed if declared else None
     return listed if isinstance(listed, ProviderPrices) else None
 
 
 GIB_DIGITS = Decimal("0.0000001")
-"""Precision of the price per hour of one GiB of disk."""
+"""Rounding unit of the price per hour of one GiB of disk."""
 
 
 def billing_of(fleet: Fleet, provider: str) -> Billing:
-    """Return the billing rules of a provider of this fleet; by default, billing by the second."""
+    """Return the billing rules of a provider; by the second if the provider is unknown."""
     declared = fleet.providers.get(provider)
     if declared is None:
         return Billing()
@@ -220,7 +220,7 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
 
 
 def _add_list_prices(billing: Billing, prices: "PriceList") -> Billing:
-    """Return billing rules with the prices in a provider's own list, else those in `billing`."""
+    """Return billing rules with prices of a provider's own list, where the list has them."""
     address, disk = prices.address, prices.disk
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
     return billing._replace(
@@ -242,7 +242,7 @@ def _convert_billing(billing: SimBilling) -> Billing:
 
 
 def type_names(pool: Pool) -> tuple[str, ...]:
-    """Return the machine types of a pool in its order; empty if the pool states sizes instead."""
+    """Return the machine types of a pool in order; empty if the pool states sizes instead."""
     named = pool.machine if isinstance(pool.machine, str) else pool.machine.type
     if named is None:
         return ()
@@ -250,7 +250,7 @@ def type_names(pool: Pool) -> tuple[str, ...]:
 
 
 def markets_of(pool: Pool) -> tuple[Market, ...]:
-    """Return the markets on which a pool buys machines, in its order."""
+    """Return the markets (spot, on-demand) on which a pool buys machines, in order."""
     if isinstance(pool.machine, str):
         return ("on-demand",)
     return tuple(dict.fromkeys(pool.machine.market))
@@ -267,7 +267,7 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 def _cache_for_machine(
     fleet: Fleet, pool: Pool, about: object, find: Callable[[], _Found]
 ) -> _Found:
-    """Return a value that depends only on a pool's `machine`, computed once for equal settings."""
+    """Return a value that depends only on a pool's `machine`, cached for equal settings."""
     about = about, id(pool.machine), pool.provider, pool.image
     return remembered(fleet, about, (pool.machine,), find)
 
@@ -311,7 +311,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: MachineSettings) -> Iterator[
 def _find_disk_cost(
     fleet: Fleet, pool: Pool, machine: MachineSettings, known: MachineType
 ) -> Iterator[Money]:
-    """Yield the price per hour of disk and swap that exceed the disk of the machine type."""
+    """Yield the prices per hour of disk and swap in excess of the machine type's disk."""
     price = billing_of(fleet, pool.provider).disk
     lacking = (machine.disk or 0) + (machine.swap or 0) - known.disk
     if price is not None and lacking > 0:
@@ -320,7 +320,7 @@ def _find_disk_cost(
 
 
 def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal | None:
-    """Return the total cost per hour in the currency of fleet.yaml; None if it is unknown."""
+    """Return the total price per hour in the currency of fleet.yaml; None if unknown."""
     if market == "spot":
         parts = None if known.spot is None else (known.spot, *known.extras)
     elif known.price is None:
@@ -351,7 +351,7 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
 
 
 def find_type(fleet: Fleet, pool: Pool, name: str) -> MachineType | None:
-    """Return a machine type with a pool's overrides, else as its provider sells it, else None."""
+    """Return a machine type with a pool's overrides, or as its provider sells it, or None."""
     own = (each for each in find_types(fleet, pool) if each.name == name)
     return next(own, None) or _find_sold_type(fleet, pool.provider, name)
 
@@ -378,7 +378,7 @@ def sold_types(fleet: Fleet, provider: str) -> Iterator[MachineType]:
 
 
 def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
-    """Return the types in a provider's own list, else in the shipped table, without overrides."""
+    """Return a provider's own list of types, or else the shipped table, without overrides."""
     return table_of(fleet.providers.get(provider)).types
 
 
@@ -396,7 +396,7 @@ def _find_sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | Non
 
 
 def table_of(declared: Provider | None) -> PriceTable:
-    """Return the prices at a provider's location: its own list, else the shipped table."""
+    """Return the prices at a provider's location: its own list, or else the shipped table."""
     if listed := own_list(declared):
         return listed.table
     return table(declared.kind, declared.price_location) if declared else PriceTable()
@@ -422,26 +422,26 @@ _EXACT = Decimal("0.000000001")
 
 
 class Tariff(NamedTuple):
-    """The price and billing rules of one machine, in the currency of fleet.yaml."""
+    """The price and billing rules of a machine, in the currency of fleet.yaml."""
 
     price: Decimal
-    """Price per hour, with address and disk."""
+    """Price per hour, including address and disk."""
     increment: int = 1
-    """Length of a billing step in seconds, from the creation of the machine."""
+    """Length of a billing increment in seconds, counted from the creation of the machine."""
     minimum: int = 0
     """Minimum billed time in seconds."""
     cap: Decimal | None = None
-    """Maximum cost of one machine per calendar month."""
+    """Maximum cost of a machine per calendar month."""
 
     def is_by_second_after(self, seconds: int) -> bool:
-        """Return whether a machine older than `seconds` is billed by the second, with no cap."""
+        """Return whether a machine older than `seconds` is billed by the second, without a cap."""
         return self.increment == 1 and self.minimum <= seconds and self.cap is None
 
 
 FREE = Tariff(price=Decimal(0))
 """Tariff of a machine whose price is unknown: cost 0."""
 MACHINE_HOURS = Tariff(price=Decimal(1))
-"""Tariff that makes the cost equal to the machine hours: price 1, billed by the second."""
+"""Tariff whose cost is the number of machine hours: price 1, billed by the second."""
 
 
 def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | None:
@@ -457,14 +457,14 @@ def tariff_of(fleet: Fleet, pool: Pool, kind: str, market: Market) -> Tariff | N
 
 
 def tariff_at(fleet: Fleet, provider: str, kind: str, market: Market) -> Tariff | None:
-    """Return the tariff of a provider's machine of this type without the overrides of pools."""
+    """Return the tariff of a machine type without overrides of pools; None if it has no price."""
     return _tariff(fleet, provider, price_of_type(fleet, provider, kind, market))
 
 
 def tariff_of_machine(
     fleet: Fleet, pool: str, provider: str, kind: str, market: Market
 ) -> Tariff | None:
-    """Return the tariff of a machine of a pool, at the provider that bills the machine.
+    """Return the tariff of a pool's machine, at the provider that bills it; None if unknown.
 
     fleet.yaml may have no such pool any more, or the pool may have moved to another provider.
     """
@@ -483,7 +483,7 @@ def _tariff(fleet: Fleet, provider: str, price: Decimal | None) -> Tariff | None
 
 
 def bill(tariff: Tariff, seconds: int) -> Decimal:
-    """Return the bill of a machine that exists for this number of seconds within one month."""
+    """Return the bill of a machine that exists for this number of seconds within a month."""
     return _money(tariff, billed_seconds(tariff, seconds))
 
 
@@ -495,14 +495,14 @@ def billed_seconds(tariff: Tariff, seconds: int) -> int:
 
 
 def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
-    """Return the end of the machine's last billing step that started before `now`."""
+    """Return the end of the machine's last billing increment that started before `now`."""
     seconds = max(1, -((created_at - now) // _SECOND))
     return created_at + timedelta(seconds=billed_seconds(tariff, seconds))
 
 
 @dataclass(frozen=True)
 class Life:
-    """One machine since its creation; computes the cost between two times in one month."""
+    """Billing of one machine since its creation, for the cost between two times in a month."""
 
     tariff: Tariff
     created_at: datetime
@@ -510,15 +510,15 @@ class Life:
     """Start of the calendar month."""
 
     def billed(self, since: datetime, until: datetime) -> Decimal:
-        """Return the amount that the provider bills for the steps that start in this period."""
+        """Return the amount billed for the increments that start in this period."""
         return self.billed_at(self.age(until)) - self.billed_at(self.age(since))
 
     def accrued(self, since: datetime, until: datetime) -> Decimal:
-        """Return the cost of this period in proportion to time; this amount is charged to work."""
+        """Return the cost of this period in proportion to time. Work is charged this amount."""
         return self._compute_accrued_cost(until) - self._compute_accrued_cost(since)
 
     def seconds(self, since: datetime, until: datetime) -> int:
-        """Return the number of seconds of this period in which the machine existed."""
+        """Return for how many seconds of this period the machine existed."""
         return self.age(until) - self.age(since)
 
     def billed_at(self, age: int) -> Decimal:

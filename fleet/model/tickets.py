@@ -1,4 +1,4 @@
-"""Tickets, by which clients get machines from queues that fleet itself manages.
+"""Tickets, with which clients get machines from queues that fleet itself manages.
 
 A ticket waits, is ready when it has a machine, and ends as closed, failed or expired. An ended
 ticket never changes.
@@ -33,9 +33,9 @@ class TicketState(StrEnum):
 
 _IDS_FROM = datetime(2020, 1, 1, tzinfo=UTC)
 _MAX_BURST = 86_400
-"""Assumed limit of tickets that a store opened beyond one ticket per second of its life."""
+"""Assumed maximum of tickets that a store opened beyond one ticket per second of its life."""
 _MAX_START = 2**31 - 2**24
-"""Maximum start of ids: clients accept ids below 2^31, so that 16 million ids remain."""
+"""Maximum first id: clients accept ids below 2^31, so that 16 million ids remain."""
 
 
 def first_id(now: datetime) -> int:
@@ -58,7 +58,7 @@ ANYBODY = "anybody"
 
 
 class Ticket(NamedTuple):
-    """A claim to one machine with these tags; a tuple, because a run creates thousands quickly."""
+    """A claim to a machine with these tags; a tuple, because a run creates thousands quickly."""
 
     id: int
     tags: tuple[str, ...]
@@ -68,7 +68,7 @@ class Ticket(NamedTuple):
     owner: str = ""
     team: str = ""
     sandbox: str = ""
-    """Tickets of the same sandbox may use its machine later; empty: no other ticket may use it."""
+    """Later tickets of the same sandbox may use the machine; empty: no other ticket may use it."""
     priority: int = 0
     background: bool = False
     lease: int | None = None
@@ -81,26 +81,26 @@ class Ticket(NamedTuple):
     """Reason why the ticket failed or expired."""
     ended_at: datetime | None = None
     client: str = ""
-    """Client of `fleet serve` that opened the ticket; empty: it was opened on the command line.
+    """Client of `fleet serve` that opened the ticket; empty if opened on the command line.
 
     A client without a token is `anybody ADDRESS`; names of tokens contain no blank.
     """
     project: str = ""
     chroot: str = ""
     package: str = ""
-    """Package part of the build's name, as `powerful` and `derive` match it; empty: unknown."""
+    """Package in the build's name, as `powerful` and `derive` match it; empty if unknown."""
     granted: tuple[str, ...] | None = None
-    """Tags that the machine was assigned for, with the tags that rules added; None: unknown."""
+    """Tags for which the machine was assigned, including those that rules added; None: unknown."""
     note: str = ""
-    """The reason to wait, as of the last run; once a machine is assigned, the dropped tags."""
+    """Why the ticket waits, as of the last run; the dropped tags once a machine is assigned."""
     ready_at: datetime | None = None
-    """Time when the machine was assigned; None: no machine, or an older version assigned it."""
+    """Time when the machine was assigned; None without a machine or if an old version did it."""
     built: bool = False
-    """Whether the client reported that its build ran on the machine and succeeded."""
+    """True if the client reported that its build ran on the machine and succeeded."""
 
     @property
     def address(self) -> str:
-        """Return the address of a client without a token; empty for clients with a token."""
+        """Return the IP address of a client without a token; empty for clients with a token."""
         return self.client.partition(" ")[2]
 
     @property
@@ -110,17 +110,17 @@ class Ticket(NamedTuple):
 
     @property
     def counting(self) -> tuple[str, ...]:
-        """Return the tags that the machine was assigned for; without a machine, the requested."""
+        """Return the tags for which the machine was assigned; if unknown, the requested tags."""
         return self.tags if self.granted is None else self.granted
 
     @property
     def effective_sandbox(self) -> str:
-        """Return the sandbox of the ticket; without one, a sandbox for this ticket only."""
+        """Return the sandbox of the ticket, or a sandbox for this ticket only."""
         return self.sandbox or f"{ALONE}{self.id}"
 
     @property
     def build(self) -> str:
-        """Return the name of the build, as `powerful` matches it; empty if it is unknown."""
+        """Return the name of the build, as `powerful` matches it; empty if unknown."""
         parts = (self.owner, self.project, self.chroot, self.package)
         return "/".join(parts) if self.chroot else ""
 
@@ -134,24 +134,24 @@ class Given:
     pool: str
     answer: str
     created_at: datetime | None
-    """Creation time of the machine; None: unknown, so all records of this name are accepted."""
+    """Creation time of the machine; None if unknown, so that all records of this name count."""
     tags: tuple[str, ...] | None = None
-    """Tags in effect, with the tags that rules added; None: unknown."""
+    """Effective tags, including those that rules added; None if unknown."""
     note: str = ""
     """The dropped tags, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """The tickets that got machines, and the reasons of the tickets that did not."""
+    """The tickets that got machines, and the reasons for those that did not."""
 
     tickets: tuple[int, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Id of a ticket that still waits to the problem of the machine."""
+    """Id of a ticket that still waits to the problem of its machine."""
 
 
 def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
-    """Return a ticket closed by its client; an ended ticket is returned unchanged.
+    """Return a ticket as closed by its client; an ended ticket is returned unchanged.
 
     `built`: the client reports that its build succeeded.
     """
@@ -164,7 +164,7 @@ UNKNOWN_USER = "unknown"
 
 
 def unknown_ticket(machine: str, now: datetime) -> Ticket:
-    """Return a ticket that keeps such a machine until an operator closes it."""
+    """Return a ticket that keeps a machine until an operator closes the ticket."""
     return Ticket(
         id=0,
         tags=(),
@@ -193,7 +193,7 @@ def claim(ticket: Ticket, now: datetime) -> Ticket:
 
 
 def expire(ticket: Ticket, now: datetime) -> Ticket:
-    """Return the ticket; if its client was silent for the whole lease, the ticket is expired."""
+    """Return the ticket, as expired if its client was silent for the whole lease."""
     if not ticket.is_open or ticket.lease is None:
         return ticket
     silent = int((now - ticket.heard_at).total_seconds())
@@ -212,21 +212,21 @@ def fail(ticket: Ticket, because: str, now: datetime) -> Ticket:
 
 
 def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
-    """Return the ticket: failed if its machine is broken, expired if its lease has ended."""
+    """Return the ticket, as failed if its machine is broken, or as expired if its lease ended."""
     if ticket.machine in broken:
         return fail(ticket, f"livechecks found its machine {ticket.machine} broken", now)
     return expire(ticket, now)
 
 
 def task_in(chroot: str) -> str:
-    """Return the task of a build, by the name of its chroot in Copr; empty without a chroot."""
+    """Return the task of a build by the name of its Copr chroot; empty without a chroot."""
     if not chroot:
         return ""
     return SOURCE_TASK if chroot == SOURCE_CHROOT else BUILD_TASK
 
 
 def to_request(ticket: Ticket) -> Request:
-    """Return a waiting ticket in the form of a request."""
+    """Return a waiting ticket as a request."""
     return Request(
         id=str(ticket.id),
         task=task_in(ticket.chroot),
@@ -253,7 +253,7 @@ MOST_LETTERS = 200
 
 
 def find_fault(tags: Collection[str], names: Collection[str]) -> str:
-    """Return the first problem of a ticket's tags and names; empty if they are valid."""
+    """Return the first problem of a ticket's tags and names; empty if all are valid."""
     if not tags:
         return "a ticket needs at least one tag"
     if len(tags) > MOST_TAGS:
@@ -263,7 +263,7 @@ def find_fault(tags: Collection[str], names: Collection[str]) -> str:
 
 
 def find_fault_of(word: str) -> str:
-    """Return the reason why a word is not a valid tag or name; empty if it is valid."""
+    """Return why a word is not a valid tag or name; empty if it is valid."""
     if len(word) > MOST_LETTERS:
         return f"{word[:20]!r}… is {len(word):,} characters long (at most {MOST_LETTERS})"
     if not word.isprintable() or word != word.strip():
@@ -277,12 +277,12 @@ def _end(ticket: Ticket, state: TicketState, now: datetime, because: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Maximum number of machines that tickets use at the same time: per owner, or in total."""
+    """Maximum number of machines that tickets use at the same time, per owner or in total."""
 
     path: tuple[str | int, ...]
     most: int
     of: str = "total"
-    """The field of Ticket that is counted by, or `total`."""
+    """The field of Ticket whose equal values are counted together, or `total`."""
 
     def whose(self, ticket: Ticket) -> str:
         """Return the user or other owner to whose limit a ticket counts; empty for the total."""
@@ -291,14 +291,14 @@ class Limit:
         return "" if self.of == "total" else getattr(ticket, self.of)
 
     def sentence(self, who: str, held: int, before: int = 0) -> str:
-        """Return a sentence: the limit, the machines in use, and the tickets ahead of this one."""
+        """Return a sentence with the limit, the machines in use, and the tickets ahead."""
         whom = "" if self.of == "total" else f" for {who.strip() or f'tickets without {self.of}'}"
         waiting = f", {before} waiting before it" if before else ""
         return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
 
 
 class Sandbox(NamedTuple):
-    """The parts of a sandbox's name in Copr: OWNER/PROJECT--SUBMITTER."""
+    """The parts of the name of a Copr sandbox: OWNER/PROJECT--SUBMITTER."""
 
     owner: str
     project: str
@@ -306,7 +306,7 @@ class Sandbox(NamedTuple):
 
 
 BUILD = "build:"
-"""Prefix of the tag by which a client names the build of its ticket."""
+"""Prefix of the tag with which a client names the build of its ticket."""
 
 
 class BuildName(NamedTuple):
@@ -337,7 +337,7 @@ def split_build(tags: Iterable[str]) -> tuple[list[str], BuildName | None]:
 
 
 def read_sandbox(sandbox: str) -> Sandbox | None:
-    """Parse the name of a sandbox in Copr, OWNER/PROJECT--SUBMITTER; None for other names."""
+    """Parse the name of a Copr sandbox, OWNER/PROJECT--SUBMITTER; None for other names."""
     project, _, submitter = sandbox.rpartition("--")
     owner, _, name = project.partition("/")
     return Sandbox(owner, name, submitter) if owner and name and submitter else None

@@ -36,7 +36,7 @@ class UserData:
     files: tuple[UserDataFile, ...]
     delay: int
     swap: int = 0
-    """Size of a swap file on the machine's disk in MiB; 0: no swap."""
+    """Size of the swap file on the machine's disk in MiB; 0 for no swap."""
 
 
 def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:

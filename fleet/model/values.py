@@ -75,7 +75,7 @@ def sort_by(*names: str) -> AfterValidator:
 
 
 MOST = 2**31 - 1
-"""Maximum number of seconds, requests or ranks; larger values are errors: sums could overflow."""
+"""Maximum of seconds, requests or ranks. Larger values are errors, because sums could overflow."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 _MIN_YEAR = 1970
 _MAX_YEAR = 2200
@@ -94,7 +94,7 @@ Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 
 def moment_or_none(moment: datetime | None) -> datetime | None:
-    """Return the time in UTC; None if it is None, has no time zone or its year is out of range."""
+    """Return the time in UTC; None without a time zone or if its year is out of range."""
     try:
         return None if moment is None else in_utc(moment)
     except ValueError:
@@ -102,14 +102,14 @@ def moment_or_none(moment: datetime | None) -> datetime | None:
 
 
 BelievedMoment = Annotated[AwareDatetime | None, AfterValidator(moment_or_none)]
-"""A time in a server's response; None if it is out of range, so that the response stays valid."""
+"""A time in a server's response; None if out of range, so that the response stays valid."""
 MAX_ID = 2**63 - 1
 """Maximum id in a database, a signed 64-bit integer."""
 Id = Annotated[int, Field(ge=0, le=MAX_ID)]
 Line = Annotated[str, StringConstraints(max_length=1_000)]
 """A name, tag or word in a response; the longest known one has 317 characters."""
 LongText = Annotated[str, StringConstraints(max_length=2_000_000)]
-"""A free text in a response; GitLab's comments have up to 1,000,000 characters."""
+"""A free text in a response; comments in GitLab have up to 1,000,000 characters."""
 LineTags = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=1_000)], ...],
     Field(max_length=10_000),
@@ -121,7 +121,7 @@ Amount = Annotated[Decimal, Field(ge=0, le=10_000_000)]
 
 
 class Word(StrEnum):
-    """Base class of enumerations whose values are words."""
+    """Base class of enumerations with words as values."""
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -138,6 +138,6 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def first_mistake(error: ValidationError, whole: str = "the file") -> str:
-    """Return the path and message of the first error; `whole` is the path of the whole value."""
+    """Return the path and message of the first error; `whole` names the whole value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
