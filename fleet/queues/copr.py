@@ -1,4 +1,4 @@
-"""Read the waiting builds of a Copr from the list that its backend uses.
+"""Read the waiting builds of a Copr server from the list that its backend uses.
 
 The list also has running builds, and finished builds until their results are published. A build
 needs no other machine if it has a ticket, or if its ticket has just returned its machine.
@@ -33,16 +33,16 @@ LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
 _OK = 200
 _NAMES_SHARE = 0.5
-"""Fraction of the time limit in which packages may be requested."""
+"""Fraction of the time limit in which package names may be read."""
 _HEADER = "Copr-FE-BE-API-Version"
 """Header that a frontend sends with each reply to its backend."""
 _MAX_CANCELLED_WAIT = timedelta(minutes=2)
-"""Maximum time for which the ticket of a cancelled build may wait; the backend notices within
-seconds."""
+"""Maximum time that a cancelled build's ticket may wait; the backend notices within seconds."""
 PUBLISHED = timedelta(minutes=10)
-"""Maximum time for which a build may remain listed after its ticket has returned its machine.
+"""Maximum time that a build stays listed after its ticket has returned its machine.
 
-An equal build that Copr already has gets a machine by its own ticket at the latest."""
+An equal build that Copr already has gets a machine by its own ticket at the latest.
+"""
 _ANY_MACHINE = "copr_builder"
 """Tag that Copr's backend requests for each build."""
 
@@ -55,10 +55,10 @@ def _as_text(number: object) -> object:
 
 
 class _Job(QueueReply):
-    """Entry of the list for one build; a source build has no tags and rarely a chroot."""
+    """Entry of the list for one build. A source build has no tags and rarely a chroot."""
 
     task_id: Annotated[Line, BeforeValidator(_as_text)]
-    """For a source build, the number of the build, possibly as an integer."""
+    """Id of the task. A source build has the number of the build, possibly as an integer."""
     build_id: Id
     project_owner: Line
     sandbox: Line | None
@@ -72,12 +72,12 @@ class _Job(QueueReply):
 
     @property
     def priority(self) -> int:
-        """Return the rank of the build's class: source builds first, background builds last."""
+        """Return 0 to 3: background builds are lowest, and source builds above other builds."""
         return 2 * (not self.background) + self.is_source
 
     @property
     def ticket_sandbox(self) -> str | None:
-        """Return the sandbox of the build in the form that its ticket has; None without one."""
+        """Return the sandbox name as the build's ticket has it; None without a sandbox."""
         return bounded(self.sandbox) if self.sandbox else None
 
     @property
@@ -88,7 +88,7 @@ class _Job(QueueReply):
 
 
 class _Jobs(RootModel[tuple[_Job | None, ...]]):
-    """The list; an entry is null if the frontend could not describe the build."""
+    """The list of builds. An entry is null if the frontend could not describe its build."""
 
 
 class _BuildRecord(QueueReply):
@@ -101,7 +101,7 @@ class _BuildRecord(QueueReply):
 
 
 class CoprFrontend:
-    """The builds of one Copr that wait for a machine.
+    """The builds of one Copr server that wait for a machine.
 
     `ticketed` reads the ticket queue from which Copr's backend takes machines, so that a build
     with a ticket there is not counted twice. `closed` returns the work of machines that were
@@ -125,7 +125,7 @@ class CoprFrontend:
         self._max_age = max_age
 
     def read(self, now: datetime) -> QueueReading:
-        """Return the waiting builds in groups; Copr has no list of workers."""
+        """Return the waiting builds in groups. Workers are None, since Copr lists no workers."""
         try:
             with Reader(self._url, limits=ReadLimits(total=self._max_age)) as reader:
                 entries = _list(reader)
@@ -155,7 +155,7 @@ class CoprFrontend:
         )
 
     def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Worker, ...]]:
-        """Return the waiting tickets, and the workers that have a ticket."""
+        """Return the waiting tickets, and the workers with a ticket; raises SourceUnreachable."""
         if self._ticketed is None:
             return (), ()
         reading = self._ticketed(now)
@@ -217,7 +217,7 @@ def _order(job: _Job) -> tuple[int, int, str]:
 
 
 def _drop_ticketed(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
-    """Return the builds that have no ticket; of equal builds, the first builds are dropped.
+    """Return the builds that have no ticket. If builds are equal, drop the first builds.
 
     A ticket that names its build may have tags from a rule, which only the build has stored.
     """
@@ -240,7 +240,7 @@ def _drop_ticketed(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> l
 
 
 def _possible_builds(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[str, list[_Job]]:
-    """Map tickets without a package to the builds that their machines may run."""
+    """Map each ticket without a package to the builds that its machine may be running."""
     alike: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
         alike[job.required, job.ticket_sandbox].append(job)
@@ -254,7 +254,7 @@ def _possible_builds(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[st
 def _packages(
     begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _BuildRecord]
 ) -> dict[str, str]:
-    """Map tickets to their packages, if all possible builds have the same package."""
+    """Map each ticket to its package, if all of its possible builds have the same package."""
     found = {}
     for ticket, alike in begun.items():
         known = {
@@ -267,7 +267,7 @@ def _packages(
 
 
 def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _BuildRecord]:
-    """Map ids of builds to their records; stop when fewer than `until` seconds are left."""
+    """Map build ids to records. Stop when fewer than `until` seconds are left."""
     found: dict[str, _BuildRecord] = {}
     for job in jobs:
         if job.is_source or job.task_id in found:
@@ -286,7 +286,7 @@ def _names(reader: Reader, jobs: Sequence[_Job], until: float) -> dict[str, _Bui
 
 
 def _group_builds(jobs: Sequence[_Job], names: Mapping[str, _BuildRecord]) -> Iterator[Request]:
-    """Yield one request per group of equal builds, with the id of the first build."""
+    """Yield a request per group of equal builds, with the first build's id and the count."""
     groups: defaultdict[object, list[_Job]] = defaultdict(list)
     for job in jobs:
         what = (job.required, job.priority, job.project_owner, job.sandbox, job.chroot)
@@ -318,7 +318,7 @@ def _request(job: _Job, count: int, named: _BuildRecord | None) -> Request:
 
 
 def _parse_sandbox(job: _Job) -> tuple[str | None, str | None]:
-    """Return project and submitter in a sandbox name OWNER/PROJECT--SUBMITTER, or None."""
+    """Parse a sandbox name OWNER/PROJECT--SUBMITTER to project and submitter, or two Nones."""
     owner, _, rest = (job.sandbox or "").partition("/")
     project, dashes, submitter = rest.rpartition("--")
     if owner != job.project_owner or not dashes:

@@ -31,7 +31,7 @@ class _GitlabReply(BaseModel):
 
 
 class User(_GitlabReply):
-    """The user of a token."""
+    """The GitLab user of a token."""
 
     id: Id
 
@@ -46,7 +46,7 @@ class Note(_GitlabReply):
 
 
 class MergeRequest(_GitlabReply):
-    """A merge request, by its number in the project."""
+    """A merge request, identified by its number in the project."""
 
     iid: Id
 
@@ -72,10 +72,10 @@ Item = TypeVar("Item", bound=BaseModel)
 
 
 class Gitlab:
-    """One project of one GitLab, as one user sees it; each call may raise SourceUnreachable."""
+    """A GitLab project, as one user sees it. Each call may raise SourceUnreachable."""
 
     def __init__(self, url: str, project: str, token: str) -> None:
-        """`url` is the URL of the API, as in CI_API_V4_URL; raises WrongUsage for plain HTTP."""
+        """`url` is the API's URL, as in CI_API_V4_URL; raises WrongUsage for plain HTTP."""
         parts = urlsplit(url)
         if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
             raise WrongUsage(f"{url}: the token is sent over https:// only")
@@ -90,14 +90,14 @@ class Gitlab:
             return self._check_reply(reader.get("/user", {}, self._headers)).parse(User).id
 
     def open_merge_requests(self) -> tuple[int, ...]:
-        """Return the numbers of the open merge requests, last changed first."""
+        """Return the numbers of the open merge requests, the last changed first."""
         query = {"state": "opened", "order_by": "updated_at"}
         with self._reader() as reader:
             found = self._pages(reader, "/merge_requests", query, RootModel[list[MergeRequest]])
             return tuple(each.iid for each in found)
 
     def comments(self, merge_request: int, author: int) -> tuple[Note, ...]:
-        """Return the comments of a user on a merge request, oldest first."""
+        """Return a user's comments on a merge request, oldest first."""
         query = {"sort": "asc", "order_by": "created_at"}
         with self._reader() as reader:
             notes = self._pages(reader, self._notes(merge_request), query, RootModel[list[Note]])
@@ -112,7 +112,7 @@ class Gitlab:
         self._change("PUT", f"{self._notes(merge_request)}/{note}", {"body": body})
 
     def delete_comment(self, merge_request: int, note: int) -> None:
-        """Delete a comment; do nothing if it does not exist."""
+        """Delete a comment. Do nothing if it does not exist."""
         self._change("DELETE", f"{self._notes(merge_request)}/{note}", None, gone=True)
 
     def settings(self) -> CiProject:
@@ -192,7 +192,7 @@ class Gitlab:
 
 
 def _advice(reply: Reply, needs: str) -> str:
-    """Return advice about an error status, without the server's text."""
+    """Return advice about an error status, without text from the server."""
     match reply.status:
         case HTTPStatus.UNAUTHORIZED:
             return "the token is not valid; is it expired or revoked?"

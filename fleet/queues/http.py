@@ -39,12 +39,12 @@ _SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the trusted certificates; read them again if the settings or files change."""
+    """Return the trusted certificates. Read them again after a change of settings or files."""
     return _read(tuple((os.environ.get(name), _identify_version(name)) for name in _SETTINGS))
 
 
 def _identify_version(name: str) -> object:
-    """Identify a version of a file; two versions may have the same time of change."""
+    """Return a value that changes with the file that a variable names; None without a file."""
     try:
         found = Path(os.environ[name]).stat()
     except (KeyError, OSError):
@@ -60,16 +60,16 @@ def _read(_: object) -> ssl.SSLContext:
 
 
 _SLOW_START_FACTOR = 2
-"""Maximum time until a reply starts, as a multiple of the silence limit."""
+"""Maximum time until a reply starts, as a multiple of the permitted silence."""
 GET_TRIES = 3
-"""Maximum times that a GET is sent; a gateway that restarts answers within a few seconds."""
+"""Maximum number of times to send a GET. A restarting gateway answers within seconds."""
 _REPEATED_STATUSES = frozenset({429, 502, 503, 504})
-"""Status codes of a server that is overloaded or restarts; a later GET may succeed."""
+"""Status codes of an overloaded or restarting server. A later GET may succeed."""
 _FIRST_PAUSE_SECONDS = 0.5
 MAX_RETRY_AFTER_SECONDS = 30
-"""Maximum pause in seconds that a server may request; after a longer one, the next run retries."""
+"""Maximum pause in seconds that a server may request. If it is longer, the next run retries."""
 _MAX_REPEATING_SECONDS = 45
-"""Seconds after which a GET is not sent again, since a gateway that hangs would hang again."""
+"""Seconds after which a GET is not sent again. A gateway that hangs would hang again."""
 Query = Mapping[str, str]
 Change = Literal["POST", "PUT", "DELETE"]
 Body = Mapping[str, object] | None
@@ -77,15 +77,15 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class QueueReply(BaseModel, strict=True, frozen=True):
-    """The used part of a server's reply, with strict types."""
+    """Base of models for the used part of a server's reply, with strict types."""
 
 
 class TooSlow(SourceUnreachable):
-    """The time limit of the whole reading is over."""
+    """The time limit of a whole reading is exceeded."""
 
 
 class _NoAnswer(SourceUnreachable):
-    """A server did not answer."""
+    """A server did not answer a request."""
 
     may_repeat = False
     is_failure = True
@@ -103,7 +103,7 @@ class _Reset(_NoAnswer):
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Limits of a reading: times in seconds, and size in bytes."""
+    """Limits of a reading: times in seconds, size of a reply in bytes."""
 
     connect: float = 10
     silence: float = 30
@@ -113,41 +113,41 @@ class ReadLimits:
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete reply; `address` is its source without secrets."""
+    """A complete reply. `address` is the requested URL without secrets."""
 
     address: str
     status: int
     kind: str
     body: bytes
     date: str = ""
-    """Time at which the reply was sent, as written by the server."""
+    """Time at which the server sent the reply, as text from the server."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Header name in lower case to value."""
+    """Map of header names, in lower case, to values."""
 
     @property
     def may_repeat(self) -> bool:
-        """Return whether the same GET may succeed soon."""
+        """Return whether the same GET, sent again, may succeed soon."""
         return self.status in _REPEATED_STATUSES
 
     @property
     def is_failure(self) -> bool:
-        """Return whether the server is down; a server with status 429 wants fewer requests."""
+        """Return whether the server is down. Status 429 only asks for fewer requests."""
         return self.may_repeat and self.status != HTTPStatus.TOO_MANY_REQUESTS
 
     @property
     def because(self) -> str:
-        """Return the reason for sending the GET again."""
+        """Return the reason why the GET is sent again, as text."""
         return f"answered with status {self.status}"
 
     def parse(self, model: type[Shape]) -> Shape:
-        """Return the JSON of the reply as a value of this model."""
+        """Parse the JSON of the reply; raises SourceUnreachable if it does not fit the model."""
         self._check_kind()
         return self.check(lambda: model.model_validate_json(self.body))
 
     def parse_readable(
         self, model: type[Shape], place: tuple[str, ...]
     ) -> tuple[Shape, list[tuple[Any, str]]]:
-        """Return the reply without the unreadable rows of a list, and these rows with reasons.
+        """Return the reply without unreadable rows of a list, and these rows with reasons.
 
         Unreadable rows have all their keys, but values of the wrong type or out of range.
         """
@@ -174,7 +174,7 @@ class Reply:
             )
 
     def check(self, read: Callable[[], Shape]) -> Shape:
-        """Return the result of `read`; raises SourceUnreachable if the structure is wrong."""
+        """Return the result of `read`; raises SourceUnreachable for an invalid structure."""
         try:
             return read()
         except ValidationError as error:
@@ -188,7 +188,7 @@ class Reply:
 
 
 def _unreadable_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int, str]:
-    """Map row numbers of a list to errors in their values; empty if other parts are invalid.
+    """Map row numbers of a list to errors in values; empty if other parts are invalid.
 
     A missing key means another version of the server, which omits the key in all rows.
     """
@@ -206,12 +206,12 @@ _MAX_DIGITS = 40
 
 
 def _parse_int(text: str) -> int:
-    """Return an integer of JSON; Python refuses to parse an integer of thousands of digits."""
+    """Parse an integer of JSON. Cut it first, because Python refuses thousands of digits."""
     return int(text[:_MAX_DIGITS])
 
 
 class _Request(NamedTuple):
-    """An HTTP request."""
+    """An HTTP request to send."""
 
     method: str
     address: str
@@ -227,7 +227,7 @@ class Reader:
     """
 
     pause: Callable[[float], object] = staticmethod(time.sleep)
-    """Waits for some seconds before a GET is sent again."""
+    """Waits for the given seconds before a GET is sent again."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class Reader:
         only: bytes = b"",
         silence: float | None = None,
     ) -> Reply:
-        """Return the reply to one GET with any status except a redirect.
+        """Return the reply to a GET with any status except a redirect.
 
         If `only` is set, the body has only the lines that start with it. `silence` is the maximum
         time in seconds without data.
@@ -316,7 +316,7 @@ class Reader:
     def _pause_before_repeat(
         self, tried: int, began: float, got: "Reply | _NoAnswer"
     ) -> float | None:
-        """Return the seconds to wait before a GET is sent again; None if it must not be."""
+        """Return the pause in seconds before the GET is sent again; None to give up."""
         after = _retry_after(got) if isinstance(got, Reply) else 0
         took = self._clock() - began
         if (
@@ -339,7 +339,7 @@ class Reader:
         *,
         query: Query = MappingProxyType({}),
     ) -> Reply:
-        """Return the reply to a request; a POST is sent once, other methods up to twice."""
+        """Send a request and return the reply. A POST is sent once, others up to twice."""
         self._silence = self._limits.silence
         asked = _Request(method, self.base + path, query, headers, body)
         try:
@@ -353,7 +353,7 @@ class Reader:
 
     @contextmanager
     def _cut_after(self, seconds: float) -> Iterator[None]:
-        """Close the connections after this time, since a server could send slowly without end."""
+        """Close all connections after this time, because a server may send slowly without end."""
 
         def cut() -> None:
             self._is_cut = True
@@ -371,7 +371,7 @@ class Reader:
             timer.cancel()
 
     def _note(self, event: str, info: Mapping[str, Any]) -> None:
-        """Record the connections that the HTTP library opens."""
+        """Record each connection that the HTTP library opens, so that it can be cut."""
         stream: Any = info.get("return_value") if event.endswith(".complete") else None
         if hasattr(stream, "get_extra_info"):
             self._sockets.append(stream.get_extra_info("socket"))
@@ -490,7 +490,7 @@ class Reader:
 
 
 def _is_reset(error: BaseException | None) -> bool:
-    """Return whether a connection was reset during its setup, such as in a TLS handshake."""
+    """Return whether a connection was reset during its setup, for example in TLS."""
     while error is not None:
         if isinstance(error, ConnectionResetError):
             return True
@@ -499,7 +499,7 @@ def _is_reset(error: BaseException | None) -> bool:
 
 
 def _retry_after(reply: Reply) -> float:
-    """Return the seconds that a server asks to wait; 0 if it does not ask."""
+    """Return the pause in seconds that a server requests; 0 without a request."""
     said = reply.headers.get("retry-after", "").strip()
     if re.fullmatch("[0-9]+", said):
         return float(said)  # infinite if it has thousands of digits
@@ -511,7 +511,7 @@ def _retry_after(reply: Reply) -> float:
 
 
 def read_date(header: str) -> datetime | None:
-    """Return the time in a `Date` header; None if it is invalid."""
+    """Parse the time in a `Date` header; None if it is invalid."""
     try:
         found = parsedate_to_datetime(header)
     except ValueError:
@@ -520,7 +520,7 @@ def read_date(header: str) -> datetime | None:
 
 
 def retry_advice(status: int) -> str:
-    """Return advice about a status that the request did not cause."""
+    """Return advice about an error status that the request did not cause."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return "too many requests; retry later"
     return "retry, then look at the server's log"
@@ -548,38 +548,38 @@ def _unsendable(address: str) -> SourceUnreachable:
 
 
 class BackgroundServer:
-    """Runs a server in a thread while its context is open."""
+    """Context manager that runs a server in a thread."""
 
     def __init__(self, server: HTTPServer) -> None:
         self._server = server
         self.port = server.server_port
 
     def __enter__(self) -> Self:
-        """Start the server."""
+        """Start the server's thread."""
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the server."""
+        """Stop the server and wait for its thread."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
 class ThreadedServer(ThreadingHTTPServer):
-    """A server that ignores clients that disconnect, and shows its other errors."""
+    """An HTTP server with a thread per client. It ignores clients that disconnect."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
-        """Ignore clients that disconnect; show other errors."""
+        """Ignore the error of a client that disconnects. Print other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class LoopbackServer(ThreadedServer):
-    """A server that listens on the loopback interface."""
+    """A server that listens only on the loopback interface."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), handler)

@@ -1,4 +1,4 @@
-"""Read the members of groups, for limits on groups of users."""
+"""Read the members of user groups, for limits on groups."""
 
 from collections.abc import Mapping
 
@@ -11,14 +11,14 @@ _LIMIT_BYTES = 10 * 1000 * 1000
 
 
 class FileMembers:
-    """A YAML or JSON file that maps groups to lists of users."""
+    """A YAML or JSON file that maps each group to a list of users."""
 
     def __init__(self, name: str, files: Files) -> None:
         self._name = name
         self._files = files
 
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
-        """Map groups to their users; Unknown, with the reason, if the file is unreadable."""
+        """Map each group to its users; Unknown with a reason if the file is unreadable."""
         try:
             text = self._files.read(self._name, _LIMIT_BYTES).decode("utf-8-sig")
         except FileUnreadable as error:

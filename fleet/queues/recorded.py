@@ -1,4 +1,4 @@
-"""Read a recorded world, and a queue from a recorded world."""
+"""Read a recorded observation of a fleet, and one queue of a recording."""
 
 import re
 from datetime import datetime
@@ -18,14 +18,14 @@ _AT = re.compile(r" at line (?P<line>\d+) column (?P<column>\d+)$")
 
 
 class RecordedQueue:
-    """A recorded queue, which is read as if it were current."""
+    """A recorded queue, read as if the recording were current."""
 
     def __init__(self, queue: model.WorldQueue, files: Files) -> None:
         self._queue = queue
         self._files = files
 
     def read(self, now: datetime) -> QueueReading:
-        """Return the recorded demand and workers; the time of the demand is set to `now`."""
+        """Return the recorded demand and workers, as if they were read at `now`."""
         try:
             reading = self._pick(read_world(self._queue.path, self._files))
         except (FileUnreadable, SourceUnreachable) as error:
@@ -52,12 +52,12 @@ class RecordedQueue:
 
 
 def read_world(name: str, files: Files) -> World:
-    """Return the world recorded in a file; raises FileUnreadable with the error's position."""
+    """Parse a recorded observation in a file; raises FileUnreadable with the error's position."""
     return world_of(name, files.read(name, _LIMIT_BYTES))
 
 
 def world_of(name: str, content: bytes) -> World:
-    """Return a recorded world; raises FileUnreadable with the error's position in this file."""
+    """Parse a recorded observation; raises FileUnreadable with the position in this file."""
     try:
         return World.model_validate_json(content)
     except ValidationError as error:
@@ -90,7 +90,7 @@ def _not_a_world(name: str, content: bytes, errors: list[ErrorDetails]) -> str:
 
 
 def _describe_error(error: ErrorDetails, recorded: object) -> str | None:
-    """Return an error with its path; None if it is about a type that does not apply.
+    """Describe a validation error with its path; None if it is about another type of a union.
 
     Parts of an error's location that are not in the recording are names of types.
     """

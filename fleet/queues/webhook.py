@@ -1,4 +1,4 @@
-"""Send notices to a webhook, or to a program that mails them, with a time limit.
+"""Send notices to a webhook or through a mail program, with a time limit.
 
 Redirects are not followed and the reply is not read, so that a token reaches only the server in
 fleet.yaml. If the address itself is secret, messages contain only its host.
@@ -23,7 +23,7 @@ _SECONDS = 20
 
 
 class WebhookMessenger:
-    """Sends notices as JSON in a POST."""
+    """Sends each notice as JSON in a POST to a webhook."""
 
     def __init__(
         self, webhook: Webhook, secrets: Secrets, *, limits: ReadLimits = _LIMITS
@@ -33,7 +33,7 @@ class WebhookMessenger:
         self._limits = limits
 
     def send(self, _subject: str, _text: str, body: Mapping[str, object]) -> None:
-        """POST the body; raises SourceUnreachable unless the status is 2xx."""
+        """POST the body to the webhook; raises SourceUnreachable unless the status is 2xx."""
         url = self._webhook.url
         is_secret = not isinstance(url, str)
         address = self._secrets.read(url) if is_secret else str(url)
@@ -72,7 +72,7 @@ class WebhookMessenger:
 
 
 def _redact_address(address: str) -> str:
-    """Return the part of a secret address that messages may show."""
+    """Return the host name of a secret address, which messages may show."""
     try:
         return f"{urlsplit(address).hostname or 'the webhook'}"
     except ValueError:
@@ -80,7 +80,7 @@ def _redact_address(address: str) -> str:
 
 
 class CommandMessenger:
-    """Runs a program that sends notices, such as `mail`."""
+    """Sends each notice with a program, such as `mail`."""
 
     def __init__(self, command: Sequence[str], environment: Sequence[str], folder: Path) -> None:
         self._command = command

@@ -40,7 +40,7 @@ class _Who(QueueReply):
 
 
 class DebusineServer:
-    """One Debusine server, queried with the token of a viewer."""
+    """A Debusine server, queried with the token of a viewer."""
 
     def __init__(
         self, queue: DebusineQueue, token: str | None, *, now: Callable[[], datetime] = utc_now
@@ -50,7 +50,7 @@ class DebusineServer:
         self._now = now
 
     def summary(self) -> Summary:
-        """Return the time, workers and work of the server, without a token."""
+        """Return the server's time, workers and work, which need no token."""
         with self._asking() as asking:
             reply = asking.get(STATUS)
             asked_at = self._now()
@@ -66,13 +66,13 @@ class DebusineServer:
         )
 
     def user(self) -> str:
-        """Return the user of the token; empty if the server does not recognise the token."""
+        """Return the user name of the token; empty if the server does not accept the token."""
         with self._asking() as asking:
             who = asking.get(_WHO, self._queue.scopes[0]).parse(_Who)
         return who.user if who.auth else ""
 
     def counts(self) -> Mapping[str, int]:
-        """Map scopes to the number of pending requests for workers, without a token."""
+        """Map each scope to its number of pending requests for workers. No token is needed."""
         with self._asking() as asking:
             counted = counts_by_scope(asking)
         return {scope: counted[scope] for scope in self._queue.scopes if scope in counted}
@@ -93,7 +93,7 @@ def _machinery(status: _Status, name: str) -> Machinery:
 def check_database(
     about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = utc_now
 ) -> tuple[CheckResult, ...]:
-    """Return findings about a database's version, clock and role; raises SourceUnreachable."""
+    """Return findings on a database's version, clock and role; raises SourceUnreachable."""
     with reading(dsn) as connection:
         version = identify(connection)
         standing = compare(connection, admin=admin)

@@ -37,7 +37,7 @@ _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks
 
 @contextmanager
 def reading(dsn: str) -> "Iterator[Connection]":
-    """Connect read-only; raises SourceUnreachable for all errors of the database.
+    """Yield a read-only connection; raises SourceUnreachable for all errors of the database.
 
     The settings belong to one transaction. A pooler such as pgbouncer refuses settings at the
     start of a connection, and may use another connection for each transaction.
@@ -56,7 +56,7 @@ def reading(dsn: str) -> "Iterator[Connection]":
 
 
 def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
-    """Connect without prepared statements, so that a pooler can be between client and server."""
+    """Connect without prepared statements, so that a connection pooler can be in between."""
     import psycopg
 
     announce_connection("PostgreSQL")
@@ -64,7 +64,7 @@ def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
 
 
 def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
-    """Return the driver's error as a message with advice, without the password."""
+    """Convert an error of the driver to one with advice, without the password."""
     from psycopg import errors
 
     text = first_line(error)
@@ -90,12 +90,12 @@ def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text; later lines only explain it."""
+    """Return the first line of an error message. Later lines only explain it."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def password_of(dsn: str) -> str:
-    """Return the password of a DSN; raises SourceUnreachable if the DSN is invalid."""
+    """Return the password in a DSN, or an empty text; raises SourceUnreachable if invalid."""
     with needing("postgres", "SQL", SourceUnreachable):
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
@@ -116,7 +116,7 @@ TABLES = (
     *("db_worker", "db_token", "db_workerpool", "db_scopeworkerpool"),
 )
 KNOWN = {"539c41736018": "0.16.2"}
-"""Digest of the columns in TABLES to the version of Debusine."""
+"""Map of the digest of all columns in TABLES to the version of Debusine."""
 
 _VERSION = """\
 SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
@@ -124,7 +124,7 @@ SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
 
 
 def identify(connection: "Connection") -> str:
-    """Return the version that has these tables; raises SourceUnreachable if it is unknown."""
+    """Return the version of Debusine with these tables; raises SourceUnreachable if unknown."""
     columns = connection.execute(COLUMNS, {"tables": list(TABLES)}).fetchall()
     missing = [name for name in TABLES if name not in {table for table, *_ in columns}]
     if missing:
@@ -160,7 +160,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def ask_command(
     command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
 ) -> bytes:
-    """Return a command's output for this input; raises SourceUnreachable if it fails."""
+    """Run a command with this input and return its output; raises SourceUnreachable."""
     call = Invocation(
         what=shlex.join(command),
         command=command,

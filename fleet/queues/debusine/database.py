@@ -1,6 +1,6 @@
 """Read a whole Debusine server over SQL: its waiting requests and its workers.
 
-One read-only transaction reads one snapshot. Unreadable parts are Unknown, with advice; demand and
+One read-only transaction reads one snapshot. Unreadable parts are Unknown, with advice. Demand and
 workers fail independently.
 """
 
@@ -36,7 +36,7 @@ _Read = TypeVar("_Read")
 
 
 class DebusineDatabase:
-    """The queue and the workers of one Debusine server, read by a read-only role."""
+    """The queue and the workers of one Debusine server, read with a read-only database role."""
 
     def __init__(self, fleet: Fleet, queue: DebusineQueue, dsn: str, made: Made = tuple) -> None:
         self._fleet = fleet
@@ -45,7 +45,7 @@ class DebusineDatabase:
         self._made = made
 
     def read(self, now: datetime) -> QueueReading:
-        """Return all workers, and the demand grouped by the fields that fleet.yaml uses."""
+        """Return all workers, and the waiting requests grouped by fields that fleet.yaml uses."""
         try:
             with reading(self._dsn) as connection:
                 identify(connection)
@@ -100,7 +100,7 @@ class DebusineDatabase:
 
 
 def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") -> _Read | Unknown:
-    """Return the result or the reason of a failure; the connection remains usable."""
+    """Return the result, or Unknown with the reason. The connection stays usable."""
     try:
         with _savepoint(connection):
             return read(connection)
@@ -113,7 +113,7 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
 
 @contextmanager
 def _savepoint(connection: "Connection") -> Iterator[None]:
-    """Roll back to a savepoint if an error occurs; raise the error if the connection is broken."""
+    """Roll back to a savepoint after an error. If the connection is broken, raise the error."""
     import psycopg
 
     try:

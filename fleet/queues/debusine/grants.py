@@ -1,4 +1,4 @@
-"""Rights of a role in Debusine's database, to read it or also to change workers.
+"""Rights of a database role that reads Debusine's database, or also changes workers.
 
 Rights are granted by column, so that a role that reads demand cannot read token digests.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
 
 EVERY = "*"
-"""Placeholder for all columns."""
+"""Placeholder for all columns of a table."""
 
 READ: Mapping[str, tuple[str, ...]] = {
     "db_scope": ("id", "name"),
@@ -35,12 +35,12 @@ READ: Mapping[str, tuple[str, ...]] = {
     ),
     "db_workspace": ("id", "name", "scope_id"),
 }
-"""Table to the columns that are read."""
+"""Map of each table to the columns that fleet reads."""
 
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """A right of a role on a column."""
+    """A right of a database role on a column of a table."""
 
     table: str
     privilege: str
@@ -49,7 +49,7 @@ class Right:
 
 @dataclass(frozen=True)
 class GrantDifference:
-    """Missing rights and excess rights of a role."""
+    """The missing rights and the excess rights of a database role."""
 
     role: str
     missing: tuple[str, ...]
@@ -117,7 +117,7 @@ _POWERS = ("SUPERUSER", "CREATEROLE", "CREATEDB", "REPLICATION", "BYPASSRLS")
 
 
 def rights(*, admin: bool = False) -> tuple[Right, ...]:
-    """Return the sorted rights of a role that reads, or (`admin`) also changes workers."""
+    """Return the sorted rights that a reading role needs, or (`admin`) a writing role."""
     needed = {Right(table, "SELECT", name) for table, names in READ.items() for name in names}
     if admin:
         needed = {right for right in needed if right.table not in _READ_WHOLE}
@@ -127,7 +127,7 @@ def rights(*, admin: bool = False) -> tuple[Right, ...]:
 
 
 def write_grants(role: str, *, admin: bool = False) -> str:
-    """Return the SQL that creates a role with exactly the rights that it needs."""
+    """Return SQL that creates a role with exactly the required rights."""
     name = '"' + role.replace('"', '""') + '"'
     lines = [
         f"CREATE ROLE {name} LOGIN;",
@@ -139,7 +139,7 @@ def write_grants(role: str, *, admin: bool = False) -> str:
 
 
 def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference:
-    """Return the missing and excess rights of the connection's role; changes no data."""
+    """Return the missing and excess rights of the connection's role, by reading only."""
     role, *powers, uses, creates = connection.execute(_ROLE).fetchall()[0]
     columns: dict[str, list[str]] = dict(connection.execute(_COLUMNS, (list(READ),)).fetchall())
     held = {Right(*row) for row in connection.execute(_HELD).fetchall()}
@@ -156,7 +156,7 @@ def compare(connection: "Connection", *, admin: bool = False) -> GrantDifference
 
 
 def _expand_columns(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Iterable[Right]:
-    """Yield a right per column, except for rights on whole tables."""
+    """Yield a right per column in place of each SELECT on all columns."""
     for right in needed:
         if right.column == EVERY and right.privilege == "SELECT":
             yield from (Right(right.table, "SELECT", name) for name in columns[right.table])
@@ -165,13 +165,13 @@ def _expand_columns(needed: Iterable[Right], columns: Mapping[str, list[str]]) -
 
 
 def _summarize(held: Iterable[Right]) -> tuple[str, ...]:
-    """Return a line for each table and kind of right."""
+    """Return a line for each table and kind of right, with the columns."""
     found = _group_by_table(sorted(held))
     return tuple(f"{privilege} on {table}{columns}" for table, privilege, columns in found)
 
 
 def _group_by_table(found: Iterable[Right]) -> Iterator[tuple[str, str, str]]:
-    """Yield table, kind of right, and the columns in brackets; no columns if it has all."""
+    """Yield table, kind of right, and its columns in brackets; an empty text for all columns."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for right in found:
         grouped.setdefault((right.table, right.privilege), []).append(right.column)

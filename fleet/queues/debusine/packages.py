@@ -1,4 +1,4 @@
-"""Read the history of runs from Debusine's database, and which packages affect decisions.
+"""Read past runs from Debusine's database, and find the packages that affect decisions.
 
 Only the latest requests are read, because the table of a server grows without limit. Only ids are
 roughly in the order in which runs ended.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _MAX_REQUESTS_READ = 200_000
-"""Number of the latest requests that are read, with any result."""
+"""Number of the latest requests that are read, whatever their result."""
 _MOST_RUNS = 1000
 _SECONDS = """\
 SELECT r.task_name, r.scheduler_tags_required,
@@ -84,28 +84,28 @@ SELECT u.task_name, u.tag, array_agg(u.memory) FILTER (WHERE u.memory >= 0),
  WHERE u.nth <= %(most)s GROUP BY 1, 2"""
 
 _About = tuple[str, tuple[str, ...], str | None]
-"""Task, required tags and package; None for any package."""
+"""Task, required tags and package of runs. None instead of a package means any package."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Average duration of runs, for one package or else for all with the same required tags."""
+    """Average durations of runs in seconds, by task and required tags, for one or all packages."""
 
     of: Mapping[_About, float] = field(default_factory=dict)
 
     def expected(self, task: str, required: tuple[str, ...], package: str | None) -> int | None:
-        """Return the expected duration of such a request in seconds; None if unknown."""
+        """Return the expected seconds of a request; None if no such run is known."""
         found = self.of.get((task, required, package), self.of.get((task, required, None)))
         return None if found is None else round(found)
 
     def expecting(self, request: Request) -> Request:
-        """Return the request with its expected duration, if that is known."""
+        """Add the expected duration to a request, if it is known."""
         found = self.expected(request.task, request.required, request.package)
         return request if found is None else request.altered(expected_seconds=found)
 
 
 def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds:
-    """Return the average durations of the latest runs, separately for these packages."""
+    """Return average durations of the latest runs, and separate averages for these packages."""
     values = {
         "looked_at": _MAX_REQUESTS_READ,
         "tags": _tags(packages),
@@ -124,7 +124,7 @@ def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds
 def read_runs(
     connection: "Connection", packages: Collection[str], fleet: str
 ) -> tuple[FinishedRun, ...]:
-    """Return the latest runs of these packages on machines of this fleet."""
+    """Return the latest successful runs of these packages on machines of this fleet."""
     if not packages:
         return ()
     values = {
@@ -142,13 +142,13 @@ def read_runs(
 
 
 def running_packages(connection: "Connection") -> frozenset[str]:
-    """Return the packages that workers are building or testing."""
+    """Return the packages that workers are processing."""
     rows = connection.execute(_RUNNING, {"prefix": PACKAGE_TAG})
     return frozenset(tag.removeprefix(PACKAGE_TAG) for (tag,) in rows)
 
 
 def read_peaks(connection: "Connection", packages: Collection[str]) -> tuple[TaskHistory, ...]:
-    """Return the peak memory and disk usage of the latest runs, per task and package."""
+    """Return the peak memory and disk (MiB) of the latest runs, per task and package."""
     values = {"looked_at": _MAX_REQUESTS_READ, "tags": _tags(packages), "most": _MOST_RUNS}
     rows = connection.execute(_PEAKS, values).fetchall()
     return tuple(
@@ -173,17 +173,17 @@ def _sizes(found: Iterable[Decimal] | None) -> tuple[int, ...]:
 _SOURCE_BUILD = "build_components"
 ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 NAMED_PATHS = (*ARCHITECTURE_FIELDS, _SOURCE_BUILD)
-"""Paths in task data that can be part of a request's name, sorted."""
+"""Paths in task data that can be part of the name of a request, sorted."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """The fields of requests that can affect a decision."""
+    """The fields of requests that can affect a decision. Other fields are not read."""
 
     provided: Collection[str] = frozenset()
-    """Tags that a worker or pool requires of requests; other provided tags have no effect."""
+    """Tags that a worker or pool requires of requests. Other provided tags have no effect."""
     paths: tuple[str, ...] = ()
-    """Paths in task data, sorted."""
+    """Paths in task data that rules use, sorted."""
     scope: bool = False
     workspace: bool = False
     submitter: bool = False
@@ -193,7 +193,7 @@ class Looks:
 
 
 def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
-    """Return the request fields that fleet.yaml uses, or workers that require these tags."""
+    """Return the request fields that fleet.yaml or these required tags of workers use."""
     by_pools = {tag for pool in fleet.dynamic_pools.values() for tag in pool.requires}
     teams = fleet.teams.values()
     by_pools |= {GROUP_TAG + group for team in teams for group in team.groups}
@@ -243,7 +243,7 @@ _WRITTEN = (
 
 
 class SourcePackage(NamedTuple):
-    """A source package in a workspace, which also has a numeric id."""
+    """A source package in a workspace, with the workspace's id in the database."""
 
     workspace_id: int
     scope: str
@@ -252,17 +252,16 @@ class SourcePackage(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """The possible effects of a package."""
+    """The possible effects of a package on decisions."""
 
     taken: tuple[tuple[int, ...], ...]
-    """Rules that match the package, for each architecture in its possible names; negative numbers
-    are patterns of `durations`."""
+    """Matching rules per possible architecture. Negative numbers are patterns of `durations`."""
     asked: tuple[tuple[str, tuple[object, ...]], ...]
-    """Task to the requirements from the package's history."""
+    """Pairs of a task and its requirements that follow from the package's history."""
 
 
 class PackageEvaluator:
-    """Finds the effects of packages, from this fleet.yaml and the usage of earlier runs."""
+    """Finds the effects of packages, by this fleet.yaml and the resource usage of past runs."""
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
         self._rules = [rule for rule in fleet.derive if rule.history is not None]
@@ -276,7 +275,7 @@ class PackageEvaluator:
         self._timed = patterns_of(fleet)
 
     def of_package(self, of: SourcePackage, architectures: Iterable[str]) -> _Decided | None:
-        """Return the possible effects of a package on its requests; None if it has no effect."""
+        """Return the possible effects of a package on its requests; None without effects."""
         names = (f"{of.scope}/{of.workspace}/{each}/{of.package}" for each in architectures)
         tasks = sorted(self._tasks.get(of.package, ()))
         found = _Decided(
@@ -286,7 +285,7 @@ class PackageEvaluator:
         return found if any(found.taken) or any(any(asked) for _, asked in found.asked) else None
 
     def of_request(self, request: Request) -> Hashable | None:
-        """Return the effects of the name of a request; None if it has no effect."""
+        """Return the effects of the name of a request; None without effects."""
         rules = self._allowed.rules_for(request) if self._allowed else ()
         names = (*names_of(request), request.package or "")
         taken = (*(rule.index for rule in rules), *self._lasting(names))
@@ -299,7 +298,7 @@ class PackageEvaluator:
         return (*(rule.index for rule in rules), *self._lasting(names))
 
     def _lasting(self, names: tuple[str, ...]) -> Iterator[int]:
-        """Yield the patterns of `durations` that match a name, as the numbers -1, -2 and so on."""
+        """Yield matching patterns of `durations`: -1 for the first pattern, -2 for the second."""
         for number, pattern in enumerate(self._timed):
             if is_about(pattern, names):
                 yield -1 - number
@@ -311,17 +310,17 @@ class PackageEvaluator:
 
 @dataclass(frozen=True)
 class Packages:
-    """The waiting packages that affect a decision, with their classes."""
+    """The waiting packages that affect a decision. Packages with equal effects have one class."""
 
     decider: PackageEvaluator
     classes: Mapping[SourcePackage, int] = field(default_factory=dict)
     history: tuple[TaskHistory, ...] = ()
     by_architecture: bool = False
-    """Whether some package has a matching rule that depends on the architecture."""
+    """Whether the matching rules of some package depend on the architecture."""
 
     @property
     def alone(self) -> frozenset[str]:
-        """Return the packages that are the only package of their class."""
+        """Return the packages that are alone in their class."""
         of_class: defaultdict[int, set[str]] = defaultdict(set)
         for source, number in self.classes.items():
             of_class[number].add(source.package)
@@ -331,7 +330,7 @@ class Packages:
 def read_packages(
     connection: "Connection", scopes: Sequence[str], looks: Looks, *, of: tuple[Fleet, date]
 ) -> Packages:
-    """Return the classes of waiting packages, if fleet.yaml uses packages today."""
+    """Read the waiting packages and return their classes; none if fleet.yaml needs no packages."""
     if not (looks.named or looks.history):
         return Packages(PackageEvaluator(*of))
     values: dict[str, object] = {"scopes": list(scopes), "prefix": PACKAGE_TAG}
@@ -356,7 +355,7 @@ def read_packages(
 
 
 def _architectures(connection: "Connection", values: dict[str, object]) -> tuple[str, ...]:
-    """Return each architecture that may be part of the name of a waiting request."""
+    """Return all architectures that the name of a waiting request may contain."""
     found = {ANY_ARCHITECTURE, SOURCE_ARCHITECTURE}
     for (required,) in connection.execute(_REQUIRED, values):
         found |= {tag[len(_BUILD_ARCH) :] for tag in required if tag.startswith(_BUILD_ARCH)}

@@ -1,8 +1,8 @@
-"""List the worker pools of a Debusine server, by its admin command or by SQL.
+"""List the worker pools of a Debusine server, with its admin command or over SQL.
 
-Both ways return the listing of `debusine-admin worker_pool list --yaml` as text. SQL adds
-architectures, tags, and the scopes that may use a pool. SQL never reads db_asset, which has the
-names of provider accounts but also their credentials.
+Both return text in the format of `debusine-admin worker_pool list --yaml`. SQL adds architectures,
+tags, and the scopes that may use a pool. SQL never reads db_asset, which has the names of provider
+accounts but also their credentials.
 """
 
 import json
@@ -39,7 +39,7 @@ SELECT p.name FROM db_workerpool p
 
 
 def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) -> bytes:
-    """Return the output of the server's admin command; raises its errors for the user."""
+    """Return the output of the server's admin command; raises SourceUnreachable."""
     command = [*admin, *LIST]
     content = ask_command(command, seconds=seconds, limit=limit)
     if not content.strip():
@@ -48,7 +48,7 @@ def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) ->
 
 
 def list_by_sql(dsn: str, *, limit: int) -> bytes:
-    """Return the pools in a server's database as YAML; changes no data."""
+    """Return the worker pools in a server's database as YAML, by reading only."""
     with reading(dsn) as connection:
         rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
     if len(rows) > _MOST_POOLS:

@@ -44,20 +44,20 @@ Call = tuple[Callable[..., Any], Mapping[str, Any]]
 
 
 class Channel(Protocol):
-    """Runs functions of `changes`, each in one transaction."""
+    """Runs functions of `changes`, each in a separate transaction."""
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Return the results; raises WorkerBusy, PlanRefused or SourceUnreachable."""
+        """Run the calls and return results; raises WorkerBusy, PlanRefused, SourceUnreachable."""
 
 
 class SqlChannel:
-    """A connection to the server's database, by a role that may write."""
+    """A channel that connects to the server's database, with a role that may write."""
 
     def __init__(self, dsn: Callable[[], str]) -> None:
         self._dsn = dsn
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Run each call in a separate transaction, over one connection."""
+        """Run each call in a separate transaction, all over one connection."""
         dsn = self._dsn()
         password = password_of(dsn)
         import psycopg
@@ -120,7 +120,7 @@ except changes.ChangeRefused as refusal:
 print({mark!r} + json.dumps([done, refused]))
 """
 SENT = "c7e960e74868e7eb15088ffa56ab28bb7172464e396e91cd15ad4d2bc0b4772c"
-"""SHA-256 of `changes.py` in this version of fleet; no other content is sent to a server."""
+"""SHA-256 of `changes.py` in this version. A file with other content is never sent."""
 
 
 def _script() -> str:
@@ -137,18 +137,18 @@ def _script() -> str:
 
 
 Shell = Callable[[Sequence[str], bytes], bytes]
-"""Runs a command with this input, and returns its output."""
+"""Function that runs a command with an input and returns the output."""
 
 
 class CommandChannel:
-    """The server's admin command as a list of arguments, which may run ssh or a container."""
+    """A channel that runs the server's admin command, possibly over ssh or in a container."""
 
     def __init__(self, admin: Sequence[str], shell: Shell = ask_command) -> None:
         self._command = (*admin, "shell")
         self._shell = shell
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Send the calls to the shell as one line, which interactive shells accept too."""
+        """Send all calls to the shell in one line, which interactive shells accept too."""
         # The mark is random, so that no other output can be mistaken for the answer.
         mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
@@ -186,7 +186,7 @@ _REPEATED_CHANGES: Mapping[_Written, Callable[..., Any]] = {
 
 
 class DebusineRegistry:
-    """The workers of one server, as Registry and Enroller."""
+    """The workers of one Debusine server. Implements Registry and Enroller."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class DebusineRegistry:
         self._check: tuple[Call, ...] = ((changes.check_version, known),)
 
     def enrol(self, enrolment: Enrolment) -> str:
-        """Return the token of a worker; the server then expects this worker."""
+        """Prepare the server for a new worker, and return the token for the worker."""
         name = enrolment.worker
         if len(name) > LONGEST:
             raise SourceUnreachable(
@@ -232,19 +232,19 @@ class DebusineRegistry:
         return token
 
     def drain(self, worker: str) -> None:
-        """Prevent new work for a worker by emptying its list of accepted tasks."""
+        """Drain a worker: empty its list of accepted tasks, so that it gets no new work."""
         self._write(worker, "drained", changes.drain)
 
     def resume(self, worker: str) -> None:
-        """Permit work for a worker again by restoring its list of accepted tasks."""
+        """End the drain of a worker: restore its list of accepted tasks."""
         self._write(worker, "given back", changes.resume)
 
     def disable(self, worker: str) -> None:
-        """Disable an idle worker; raises WorkerBusy if the worker has a request."""
+        """Disable an idle worker; raises WorkerBusy if it has a request."""
         self._write(worker, "off", changes.disable)
 
     def revoke(self, worker: str) -> None:
-        """Revoke the token of a worker; raises WorkerBusy if it has registered."""
+        """Revoke the token of a worker; raises WorkerBusy if the worker has registered."""
         self._write(worker, "off", changes.revoke)
 
     def release(self, worker: str) -> None:
@@ -252,7 +252,7 @@ class DebusineRegistry:
         self._write(worker, "off", changes.release)
 
     def confirm(self, tell: Tell) -> None:
-        """Read changes back one scheduler interval later, and repeat reverted changes."""
+        """Wait for one scheduler interval, read changes back, and repeat reverted changes."""
         if not self._written:
             return
         seconds = max(0.0, self._last + INTERVAL - self._clock())
@@ -268,7 +268,7 @@ class DebusineRegistry:
         self._written = {}
 
     def _write(self, worker: str, what: _Written, change: Callable[..., Any]) -> None:
-        """Repeat a change until it can be read back, at most three times."""
+        """Make a change and read it back. Try up to three times; raises SourceUnreachable."""
         before = self._written.get(worker)
         for _ in range(_MAX_ATTEMPTS):
             # The reply may be lost after the change, so the change is read back even then.
@@ -286,7 +286,7 @@ class DebusineRegistry:
         raise self._reverted_error(worker, what)
 
     def _note(self, worker: str, what: _Written | None) -> None:
-        """Record a change that must be read back one scheduler interval from now."""
+        """Record a change to be read back one scheduler interval from now; None: no change."""
         self._last = self._clock()
         self._written.pop(worker, None)
         if what:
@@ -299,7 +299,7 @@ class DebusineRegistry:
         )
 
     def _run(self, change: Callable[..., Any], worker: str, **others: object) -> Mapping[str, Any]:
-        """Make a change, and return the worker's row as read back."""
+        """Make a change in one call, and return the worker's row after the change."""
         call, look = {"name": worker, **others}, {"name": worker}
         *_, seen = self._channel.run([*self._check, (change, call), (changes.look, look)])
         self._check = ()
@@ -307,7 +307,7 @@ class DebusineRegistry:
 
 
 def _metadata(enrolment: Enrolment) -> dict[str, Any]:
-    """Return the static metadata of a worker, without tags that its pool does not configure."""
+    """Return the static metadata for a worker. Tags that its pool lacks are left out."""
     tags = {changes.PROVIDED_TAGS: enrolment.provides, changes.REQUIRED_TAGS: enrolment.requires}
     return {
         changes.FLEET: enrolment.fleet,
@@ -317,7 +317,7 @@ def _metadata(enrolment: Enrolment) -> dict[str, Any]:
 
 
 def _shows_change(seen: Mapping[str, Any], what: _Written) -> bool:
-    """Return whether a row shows this change."""
+    """Return whether a worker's row shows that this change is in effect."""
     match what:
         case "drained":
             return bool(seen["static"].get(changes.TASKS_ALLOWLIST) == [])

@@ -26,11 +26,11 @@ from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, TooSlow, re
 from fleet.schema.model import DebusineQueue
 
 _LISTING_SHARE = 0.6
-"""Fraction of the time limit in which lists are read; later requests are only counted."""
+"""Fraction of the time limit for reading lists. Requests not listed by then are only counted."""
 _TURNING_SHARE = _LISTING_SHARE / 2
 """Fraction of the time limit after which an unfinished list is read from its oldest end."""
 _REREADING_SHARE = 0.85
-"""Fraction of the time limit after which no list is read."""
+"""Fraction of the time limit after which no list is read again."""
 
 
 class DebusineRest:
@@ -81,7 +81,7 @@ class DebusineRest:
         )
 
     def _rows(self, reader: Reader) -> tuple[tuple[ListedRow, ...], QueueSample | None]:
-        """Return the pending requests of all scopes, and a sample for requests not listed."""
+        """Return the pending requests of all scopes, and a sample if some were not listed."""
         asking = RestSession(reader, self._token)
         over, late = self._deadline(reader, _LISTING_SHARE), self._deadline(reader, _TURNING_SHARE)
         walks = walk_in_turn(self._scopes, asking.page, over, late)
@@ -96,14 +96,14 @@ class DebusineRest:
         return rows, _sample(walks, unlisted, unreadable)
 
     def _deadline(self, reader: Reader, share: float) -> Callable[[], bool]:
-        """Return a function that returns whether this fraction of the time is over."""
+        """Return a function that is True after this fraction of the time limit."""
         return lambda: reader.left() < self._max_age * (1 - share)
 
 
 def _find_unlisted(
     walks: "Sequence[Walk]", asking: "RestSession", is_over: Callable[[], bool]
 ) -> dict[str, int]:
-    """Map scopes to the number of their pending requests that were not listed."""
+    """Map scopes to the number of pending requests that their lists omit."""
     pending = count_pending({walk.scope: len(walk.rows) for walk in walks}, asking)
     if isinstance(pending, int):
         _confirm_total(walks, pending, asking.page, is_over)
@@ -119,9 +119,9 @@ def _confirm_total(
     next_page: "Callable[[Walk], ListPage]",
     is_over: Callable[[], bool],
 ) -> None:
-    """Compare all lists with the server's total count, which must not be smaller.
+    """Raise SourceUnreachable if more requests were listed than the server counts in total.
 
-    Raises SourceUnreachable if more requests were listed, unless requests ended since.
+    Read the lists again first, because requests may have ended meanwhile.
     """
     listed = sum(walk.length for walk in walks)
     if listed <= total:
@@ -147,11 +147,11 @@ def _confirm(
     next_page: "Callable[[Walk], ListPage]",
     is_over: Callable[[], bool],
 ) -> int:
-    """Return the number of pending requests of a scope that were not listed.
+    """Return how many pending requests of a scope were not listed.
 
-    A list that differs from the server's count is read again, because the queue may have changed.
-    Raises SourceUnreachable if the difference exceeds the changes between two complete lists, or
-    if an unfinished list is longer than the count.
+    If a complete list and the server's count differ, read the list again, because the queue may
+    have changed. Raises SourceUnreachable if the difference exceeds the number of requests that
+    changed between two complete lists, or if an unfinished list is longer than the count.
     """
     first = frozenset(walk.rows)
     if not walk.done:
@@ -176,7 +176,7 @@ def _confirm(
 def _sample(
     walks: "Sequence[Walk]", unlisted: Mapping[str, int], unreadable: Sequence[ListedRow]
 ) -> QueueSample | None:
-    """Return a sample for the requests that were not listed; None if all were listed."""
+    """Return the counts of listed and unlisted requests; None if all were listed."""
     if not any(unlisted.values()):
         return None
     listed = sum(len(walk.rows) for walk in walks) - len(unreadable)
@@ -189,7 +189,7 @@ def _sample(
 
 
 def _environments(rows: Sequence[WorkRequestRow]) -> dict[str, dict[str, str]]:
-    """Map ids to environments that the server has looked up; omit contradictory ones."""
+    """Map ids to environments that the server has looked up. Omit contradictory ones."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
     for number, record in filter(None, (row.environment() for row in rows)):
@@ -202,45 +202,45 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def _order(row: WorkRequestRow) -> tuple[int, datetime, int]:
-    """Return the sorting key of Debusine's scheduler: priority, then age."""
+    """Return the sort key of Debusine's scheduler: highest priority first, then oldest."""
     return (-row.priority, row.created_at or _LAST, row.id)
 
 
 OLDEST = "cj0x"
-"""The cursor of Django REST framework that starts at the end of a list: `r=1`, in base64."""
+"""Cursor of Django REST framework for the end of a list: `r=1` in base64."""
 
 
 @dataclass
 class Walk:
-    """Progress in the list of one scope; the last reading of a repeated row counts."""
+    """Progress in reading the list of one scope. The latest reading of a row counts."""
 
     scope: str
     rows: dict[int | str, ListedRow] = field(default_factory=dict)
     delivered: int = 0
-    """Number of rows on all pages that were read, including repeated rows."""
+    """Number of rows on all pages read so far, with repetitions."""
     cursor: str | None = None
     asked: set[str | None] = field(default_factory=set)
     done: bool = False
-    """Whether the last page was read, or both ends have met."""
+    """Whether the last page was read, or the readings from both ends have met."""
     newest: frozenset[int | str] | None = None
-    """Rows that were listed before the walk turned around; None if it has not turned around."""
+    """Ids of rows that were listed before the reading changed ends; None before the change."""
 
     @property
     def length(self) -> int:
-        """Return the minimum length of the list; an unfinished list may repeat rows."""
+        """Return the minimum length of the list. An unfinished list may repeat rows."""
         return len(self.rows) if self.done else self.delivered
 
     def turn_around(self) -> None:
-        """Continue from the other end of the list."""
+        """Continue reading from the other end of the list."""
         if self.newest is None:
             self.newest, self.cursor = frozenset(self.rows), OLDEST
 
     def leads_to(self, page: ListPage) -> str | None:
-        """Return the cursor after a page; None at the end of the list."""
+        """Return the cursor after a page, in the direction of reading; None at the end."""
         return page.cursor() if self.newest is None else page.cursor_back()
 
     def take(self, page: ListPage) -> None:
-        """Add the rows of a page."""
+        """Add the rows of a page, and move to the next page."""
         self.asked.add(self.cursor)
         self.delivered += len(page.rows)
         self.rows |= {row.id: row for row in page.rows}
@@ -258,7 +258,7 @@ def walk_in_turn(
     is_over: Callable[[], bool],
     is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[Walk, ...]:
-    """Read the list of each scope until the time is over; return the progress of each.
+    """Read the list of each scope until the time is over, and return the progress.
 
     At least the first page of each list is read. The lists take turns by page, so that both ends
     of each long list are read. If `is_late`, an unfinished list continues from its other end.
@@ -280,19 +280,19 @@ LIST = "/api/1.0/work-request/"
 _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
 _MAX_SHOWN = 300
-"""Maximum characters of the reason why a row is unreadable."""
+"""Maximum characters to keep of the reason why a row is unreadable."""
 _REFUSED = (401, 403)
 
 
 class RestSession:
-    """The requests of one reading; the token is sent only with a scope."""
+    """The REST calls of one reading. The token is sent only with a scope."""
 
     def __init__(self, reader: Reader, token: str | None) -> None:
         self._reader = reader
         self._token = token
 
     def page(self, walk: Walk) -> ListPage:
-        """Return the next page of a scope's list, after checking that its rows belong there."""
+        """Return the next page of a scope's list; raises SourceUnreachable for foreign rows."""
         if walk.cursor in walk.asked or len(walk.asked) >= _MAX_PAGES:
             because = "loops" if walk.cursor in walk.asked else "does not end"
             raise SourceUnreachable(
@@ -337,9 +337,9 @@ class RestSession:
         only: bytes = b"",
         silence: float | None = None,
     ) -> Reply:
-        """Return a reply with status 200; `only` limits it to lines that start with this text.
+        """Return a reply with status 200; raises SourceUnreachable for another status.
 
-        With a scope, the token is sent; otherwise it is not needed.
+        `only` keeps the lines that start with this text. The token is sent only with a scope.
         """
         secret = {} if scope is None or self._token is None else {"Token": self._token}
         headers = {} if scope is None else {"X-Debusine-Scope": scope, **secret}
@@ -388,7 +388,7 @@ def _explain_timeout() -> Iterator[None]:
 METRICS = "/api/1.0/open-metrics/"
 STATUS = "/api/1.0/service-status/"
 _METRICS_SILENCE_SECONDS = 120
-"""Seconds without data; a large server computes its metrics slowly for each request."""
+"""Seconds without data. A large server computes its metrics slowly for each request."""
 _FAMILY = b"work_requests{"
 _SAMPLE = re.compile(
     r"work_requests\{(?P<labels>[^\n]*)\} (?P<value>\d{1,15}(?:\.\d+)?(?:e\+?\d\d?)?)$",
@@ -406,13 +406,13 @@ class _WorkerTasks(QueueReply):
 
 
 class ServiceStatus(QueueReply):
-    """The part of service-status that counts work."""
+    """The part of Debusine's service status that counts work."""
 
     tasks: _WorkerTasks
 
 
 def count_pending(listed: Mapping[str, int], asking: RestSession) -> Mapping[str, int] | int:
-    """Return the server's counts of pending requests for workers by scope.
+    """Return the server's counts of pending requests for workers by scope, or in total.
 
     `listed` maps each scope to its listed rows. They include rows with a worker, as the server's
     counts do. If only the total is available and does not exceed the listed rows, the list is
@@ -440,7 +440,7 @@ def count_pending(listed: Mapping[str, int], asking: RestSession) -> Mapping[str
 
 
 def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
-    """Return the error about a list that differs from the server's count."""
+    """Return the error for a list whose length differs from the server's count."""
     if listed > pending:
         return _beyond_count(f"scope {scope}", listed, pending)
     return SourceUnreachable(
@@ -459,7 +459,7 @@ def _beyond_count(scopes: str, listed: int, pending: int) -> SourceUnreachable:
 
 
 def counts_by_scope(asking: RestSession) -> dict[str, int]:
-    """Map each existing scope to its number of pending requests for workers."""
+    """Map each scope of the server to its number of pending requests for workers."""
     reply = asking.get(METRICS, only=_FAMILY, silence=_METRICS_SILENCE_SECONDS)
     counted: dict[str, int] = {}
     text = reply.body.decode("utf-8", errors="replace")

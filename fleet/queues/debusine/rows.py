@@ -39,22 +39,21 @@ TASK_FIELDS = (
 )
 ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
 TIMED_TASK = "autopkgtest"
-"""The only task of workers that stops after a time that its request contains."""
+"""The only task of workers with a time limit in its requests."""
 LONGEST = 10**9
-"""Maximum deadline in seconds; longer deadlines are reduced to it."""
+"""Maximum deadline in seconds. A longer deadline is reduced to this limit."""
 _TIMEOUT = "timeout.global"
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
 OVERSIZED_ENVIRONMENT = "(too large, or no id)"
-"""Value for an environment that is not kept; without a value, the request could run on any
-architecture."""
+"""Value of an omitted environment. Without a value, the request would fit any architecture."""
 _LIST_LENGTH = 1_000
 GROUP_TAG = "task:group:"
 PACKAGE_TAG = "task:source-package:"
 
 
 def bounded_priority(priority: int) -> int:
-    """Return a priority in the range of requests, which the sum of two columns may exceed."""
+    """Limit a priority to the range of requests. The sum of two columns may exceed the range."""
     return min(max(priority, -MOST), MOST)
 
 
@@ -71,20 +70,20 @@ def _none_if_unreadable(value: object, read: ValidatorFunctionWrapHandler) -> in
 
 
 class ListedRow(QueueReply):
-    """The part of a work request that is needed to count it, even if the request is unreadable."""
+    """The fields of a work request that suffice to count the request, even an unreadable one."""
 
     id: Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | Line
     task_type: Line
     status: Line
     scope: Line
     worker: Annotated[Id | None, WrapValidator(_none_if_unreadable)]
-    """Worker of the request; also None if unreadable, so that the request counts as waiting."""
+    """Worker of the request. None also if unreadable, so that the request counts as waiting."""
     is_unreadable_because: Line = ""
-    """Reason why the request is unreadable; not a key of Debusine's reply."""
+    """Reason why the request is unreadable. This is not a key of Debusine's reply."""
 
 
 class WorkRequestRow(ListedRow):
-    """The fields of a work request that are read."""
+    """The fields of a work request that fleet reads."""
 
     id: Id
     worker: Id | None
@@ -101,11 +100,11 @@ class WorkRequestRow(ListedRow):
 
     @property
     def priority(self) -> int:
-        """Return the priority by which Debusine serves the request."""
+        """Return the priority by which Debusine orders the request."""
         return bounded_priority(self.priority_base + self.priority_adjustment)
 
     def to_request(self, paths: Iterable[str] = ()) -> Request:
-        """Return the request; `created_at` is used for the order of the queue.
+        """Convert the row to a request, whose waiting time starts at its creation.
 
         `paths` are paths in its task data that are kept in addition to TASK_FIELDS.
         """
@@ -126,7 +125,7 @@ class WorkRequestRow(ListedRow):
         )
 
     def environment(self) -> tuple[str, dict[str, str]] | None:
-        """Return id and record of the environment; None until the server has looked it up."""
+        """Return id and record of the environment; None if the server has not looked it up."""
         return environment_of(self.dynamic_task_data or {})
 
     def _deadline(self) -> int | None:
@@ -139,13 +138,13 @@ class WorkRequestRow(ListedRow):
 
 
 class ListPage(QueueReply):
-    """One page of a list."""
+    """One page of a list of work requests."""
 
     next: Link | None = Field(description="Address of the next page.")
     previous: Link | None = Field(description="Address of the previous page.")
     results: Annotated[tuple[WorkRequestRow, ...], Field(max_length=1_000)]
     counted: tuple[ListedRow, ...] = ()
-    """Unreadable rows, which are not in `results`."""
+    """Unreadable rows. They are not in `results`."""
 
     @property
     def rows(self) -> tuple[ListedRow, ...]:
@@ -162,7 +161,7 @@ class ListPage(QueueReply):
 
 
 def _cursor(link: str | None) -> str | None:
-    """Return the cursor in a link; ignore the rest, since it may name another host."""
+    """Return the cursor in a link. Ignore the rest, which may name another host."""
     if link is None:
         return None
     try:
@@ -178,18 +177,18 @@ def _cursor(link: str | None) -> str | None:
 
 
 def package_of(provided: Iterable[str]) -> str | None:
-    """Return the source package in a request's tags; None unless there is exactly one."""
+    """Return the source package in a request's tags; None if there are several or none."""
     packages = _after(PACKAGE_TAG, provided)
     return packages[0] if len(packages) == 1 else None
 
 
 def groups_of(provided: Iterable[str]) -> tuple[str, ...]:
-    """Return the groups in a request's tags."""
+    """Return the names of groups in a request's tags."""
     return _after(GROUP_TAG, provided)
 
 
 def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
-    """Return id and record of an environment that the server has looked up; None without one."""
+    """Return id and record of an environment that the server looked up; None without one."""
     number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
     record = _within(field, "data")
     if not isinstance(number, int) or _within(field, "artifact_id") != number:
@@ -203,7 +202,7 @@ def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
 
 
 def keep(found: Mapping[str, object]) -> dict[str, Any]:
-    """Return a nested mapping with the values at paths in task data that may be kept."""
+    """Return the values at paths in task data as nested maps, without values too large to keep."""
     kept: dict[str, Any] = {}
     for path, value in sorted(found.items()):
         *above, name = path.split(".")

@@ -41,13 +41,13 @@ class _Item(QueueReply):
 
 class _Items(QueueReply):
     count: Count | None = None
-    """Number of entries on all pages, as counted by the server."""
+    """Number of entries on all pages by the server's count; None if not counted."""
     next: Link | None
     results: list[_Item]
 
 
 class Counts(QueueReply):
-    """Numbers of entries that a post changes, as counted by the server."""
+    """Numbers of entries that a post adds, updates, removes and keeps, by the server's count."""
 
     added: Count
     updated: Count
@@ -67,7 +67,7 @@ class TaskRules:
         path: str,
         seconds: float = 300,
     ) -> None:
-        """`path` is the path of the entries that fleet writes."""
+        """`path` is the path attribute that marks the entries of fleet."""
         self._url = queue.url
         self._rules = rules
         self._token = token
@@ -75,7 +75,7 @@ class TaskRules:
         self._limits = ReadLimits(total=seconds)
 
     def read(self) -> dict[str, HeldRules | Unknown]:
-        """Map workspaces to their rules; Unknown if they are unreadable."""
+        """Map each workspace to its rules; Unknown if they are unreadable."""
         return {place: self._read_held_rules(place) for place in self._rules.workspaces}
 
     def stored(self, place: str) -> list[Entry]:
@@ -83,7 +83,7 @@ class TaskRules:
         return list(self._read_entries(place))
 
     def post(self, place: str, entries: Sequence[Entry], *, dry_run: bool) -> Counts:
-        """Replace all entries of a workspace; return the counts of changes, also in a dry run."""
+        """Replace all entries of a workspace. Return the counts of changes, even in a dry run."""
         with Reader(self._url, limits=self._limits) as reader:
             contents = self._contents(reader, place)
             body: Body = {

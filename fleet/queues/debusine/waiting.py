@@ -1,4 +1,4 @@
-"""Read Debusine's waiting requests from its database, grouped by fields that fleet.yaml uses.
+"""Read Debusine's waiting requests from its database, grouped by fields of fleet.yaml.
 
 The order of the queue is by priority, then by creation. A group has the age and id of its oldest
 request.
@@ -99,7 +99,7 @@ SELECT DISTINCT jsonb_build_object('environment_id', r.dynamic_task_data -> 'env
 
 
 def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
-    """Raise SourceUnreachable if the server does not have a scope, which would seem empty."""
+    """Raise SourceUnreachable if a scope is missing, since it would look like an empty scope."""
     there = [name for (name,) in connection.execute(_SCOPES).fetchall()]
     missing = sorted(set(scopes) - set(there))
     if missing:
@@ -112,7 +112,7 @@ def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
 def read_groups(
     connection: "Connection", scopes: Sequence[str], looks: Looks, packages: Packages
 ) -> tuple[Request, ...]:
-    """Return the requests without a worker, in the order in which Debusine serves them."""
+    """Return groups of requests without a worker, in the order in which Debusine serves them."""
     paths = tuple(sorted({*looks.paths, *(NAMED_PATHS if packages.by_architecture else ())}))
     brought = sorted(looks.provided)
     statement, values = _statement(looks, paths, brought, is_classed=bool(packages.classes))
@@ -140,7 +140,7 @@ def read_groups(
 def read_environments(
     connection: "Connection", scopes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Map ids to environments that the server has looked up; omit contradictory ones."""
+    """Map ids to environments that the server has looked up. Omit contradictory ones."""
     found: dict[str, list[dict[str, str]]] = {}
     for (data,) in connection.execute(_ENVIRONMENTS, {"scopes": list(scopes)}):
         environment = environment_of(data)
@@ -154,7 +154,7 @@ def read_environments(
 def _statement(
     looks: Looks, paths: Sequence[str], brought: Sequence[str], *, is_classed: bool
 ) -> tuple[str, dict[str, object]]:
-    """Return the statement that reads the groups, and its parameters."""
+    """Return the SQL statement that reads the groups, and its parameters."""
     values: dict[str, object] = {
         "scope": looks.scope,
         "workspace": looks.workspace,
@@ -174,7 +174,7 @@ def _statement(
 def data_at(
     paths: Sequence[str], *, unless: Collection[str] = ()
 ) -> tuple[str, dict[str, object]]:
-    """Return the expression for the values at these paths in task data, and its parameters.
+    """Return the SQL expression for the values at these paths in task data, with parameters.
 
     Paths in `unless` are skipped if the package has no effects.
     """
@@ -189,14 +189,14 @@ def data_at(
 
 
 def _bits_of(count: int) -> str:
-    """Return the SQL for the bits of the used tags that a request provides."""
+    """Return SQL for a bit set of the used tags that a request provides."""
     bits = [_BIT.format(number=number, bit=1 << number % _BITS) for number in range(count)]
     words = [" | ".join(bits[start : start + _BITS]) for start in range(0, count, _BITS)]
     return words[0] if len(words) == 1 else f"ARRAY[{', '.join(words)}]::bigint[]"
 
 
 def _tags_of(found: int | Sequence[int], brought: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags that these bits mean."""
+    """Convert a bit set to the tags in it. Bits count positions in `brought`."""
     words = [found] if isinstance(found, int) else found
     return tuple(
         tag for number, tag in enumerate(brought) if words[number // _BITS] >> number % _BITS & 1
@@ -213,17 +213,17 @@ def _classes(packages: Packages) -> dict[str, object]:
 
 
 class _NameParts(NamedTuple):
-    """The parts of a request's name, in addition to its required tags."""
+    """The parts of a request's name that are not in its required tags."""
 
     scope: str
     workspace: str | None = None
     tags: tuple[str, ...] = ()
     data: Sequence[object] = ()
-    """Values at NAMED_PATHS."""
+    """Values in task data at NAMED_PATHS."""
 
 
 def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _NameParts]:
-    """Map ids to the parts of the names of these requests, the oldest of their groups."""
+    """Map ids of requests to the parts of their names."""
     if not ids:
         return {}
     data, values = data_at(NAMED_PATHS)
@@ -237,7 +237,7 @@ def _request(
     brought: Sequence[str],
     oldest: Mapping[int, _NameParts],
 ) -> Request:
-    """Return a group as its oldest request, with the number of requests in the group."""
+    """Convert a row of the statement to a request with the size of the group."""
     task, required, priority, provided, _, scope, workspace, submitter, found, *rest = row
     deadline, count, (since, number) = rest
     named = oldest.get(number, _NameParts(scope, workspace))
@@ -263,7 +263,7 @@ def _request(
 
 
 def _without_name(request: Request, looks: Looks) -> Request:
-    """Return a group without the parts of its name, which have no effects."""
+    """Return a group without the parts of its name, because the name has no effects."""
     return request.altered(
         scope=request.scope if looks.scope else None,
         workspace=request.workspace if looks.workspace else None,
@@ -285,5 +285,5 @@ def _join_requests(one: Request, other: Request) -> Request:
 
 
 def _order(request: Request) -> tuple[int, datetime, int]:
-    """Return the sorting key of Debusine's scheduler: priority, then age."""
+    """Return the sort key of Debusine's scheduler: highest priority first, then oldest."""
     return (-request.priority, request.pending_since or _LAST, int(request.id))

@@ -48,7 +48,7 @@ SELECT w.id, count(*), max(r.completed_at)
 
 @dataclass(frozen=True)
 class DatabaseWorker:
-    """The row of a worker in the database, without its requests."""
+    """A worker's row in the database, without its requests."""
 
     id: int
     name: str
@@ -60,15 +60,15 @@ class DatabaseWorker:
     static: Mapping[str, Any]
     dynamic: Mapping[str, Any]
     enabled: bool
-    """Whether the worker's token is valid."""
+    """Whether the worker has a valid token."""
     last_seen: datetime | None
     awaited: bool
-    """Whether a token waits for its first use, expired or not."""
+    """Whether an activation token waits for its first use, even if it has expired."""
     expires: datetime | None
 
     @property
     def tags(self) -> WorkerRow:
-        """Return the fields that decide which work the worker gets."""
+        """Return the fields that decide which work the worker can get."""
         return WorkerRow(self.worker_type, self.static, self.dynamic)
 
     @property
@@ -77,7 +77,7 @@ class DatabaseWorker:
         return changes.PROVIDED_TAGS in self.dynamic
 
     def mark(self, key: str) -> str | None:
-        """Return the text under a key in the worker's static metadata; None without a text."""
+        """Return the text under a key in the static metadata; None if empty or no text."""
         found = self.static.get(key)
         return found if isinstance(found, str) and found else None
 
@@ -93,7 +93,7 @@ def read_rows(connection: "Connection") -> tuple[DatabaseWorker, ...]:
 def read_workers(
     connection: "Connection", rows: tuple[DatabaseWorker, ...], fleet: str, seconds: Seconds
 ) -> tuple[Worker, ...]:
-    """Return the workers; workers of other owners are static, and fleet never changes them."""
+    """Return the workers. A worker of another owner is static: fleet never changes it."""
     data, places = data_at(NAMED_PATHS)
     running = connection.execute(_WORK.format(data=data).encode(), places)
     work = {row[0]: row for row in running}
@@ -151,7 +151,7 @@ def _state(row: DatabaseWorker, *, busy: bool) -> WorkerState:
 def _since(
     row: DatabaseWorker, state: WorkerState, work: Work | None, last_end: datetime | None
 ) -> datetime | None:
-    """Return since when a worker is in its state; None if the database does not have that."""
+    """Return the time at which a worker entered its state; None if unknown."""
     match state:
         case WorkerState.BUSY:
             return work.started_at if work else None
