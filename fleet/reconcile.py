@@ -1,4 +1,4 @@
-"""The decision core: reconcile(fleet, world) -> Plan is total and deterministic.
+"""Compute the plan from config and world: `reconcile(fleet, world) -> Plan`, deterministically.
 
 The order of records does not matter, and equal inputs give byte-identical plans. First,
 `begin_pool_plans` removes machines independent of demand. Then come the steps in this module. Each
@@ -37,7 +37,7 @@ from fleet.schema.model import Fleet
 def reconcile(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory] | None = None
 ) -> Plan:
-    """Return the plan for an observed world; `inventories`: the machines of each pool in it."""
+    """Return the plan for an observed world. `inventories` has the observed state of each pool."""
     fleet = with_price_lists(fleet, world)
     plan = reconcile_unsealed(fleet, world, inventories)
     known = {"config": config_digest(fleet), "world": world_digest(world)}
@@ -74,7 +74,7 @@ def reconcile_unsealed(
 
 
 def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the machines that a plan deletes or keeps idle in favour of higher-ranked tickets."""
+    """Return the machines that a plan deletes or keeps idle for tickets that come earlier."""
     pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
     return _assign_requests(fleet, world, pool_plans).given_up
 
@@ -93,7 +93,7 @@ class _Assigned(NamedTuple):
 def _assign_requests(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan], *, again: bool = False
 ) -> _Assigned:
-    """Assign requests to workers, and add the creations and deletions that this requires."""
+    """Assign requests to workers, with the creations and deletions that this requires."""
     supplies = find_supplies(fleet, world, pool_plans)
     demand = sign_demand(fleet, world, supplies, again=again)
     layout = lay_out(fleet, world, pool_plans, supplies, demand)

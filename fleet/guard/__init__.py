@@ -105,19 +105,19 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
 def _add_passes(
     approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
 ) -> ApprovalVerdict:
-    """Return an approval with the actions that it passes, except those that a guard withholds."""
+    """Return an approval that lists the actions it passes, except withheld actions."""
     passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
     return approval.altered(passes=tuple(passes))
 
 
 def _remove_withheld(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
-    """Return a signature without the assignments of its requests to withheld creations."""
+    """Return a signature without assignments of its requests to withheld creations."""
     coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
     return signature.altered(by_create=coming)
 
 
 def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
-    """Yield an entry per signature and guard for the requests whose new machine is withheld."""
+    """Yield an entry, per signature and guard, for requests whose new machine is withheld."""
     pools = {action.worker: action.pool for action in plan.actions}
     for signature in plan.signatures:
         by_guard: defaultdict[int, list[str]] = defaultdict(list)
@@ -149,7 +149,10 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
 
 
 def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
-    """Return a pool's verdict for the passing actions; `unserved` counts requests that wait."""
+    """Return a pool's entry for the passing actions.
+
+    `unserved` is the number of waiting requests.
+    """
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves
@@ -191,7 +194,7 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
 def _refuse_unregistrable(
     fleet: Fleet, plan: Plan, actions: Sequence[Action]
 ) -> Iterator[GuardDecision]:
-    """Refuse to create machines whose workers cannot register, because they would be useless."""
+    """Refuse creations of machines whose workers could not register at a queue."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
         registries = {action.registry for action in own}
@@ -215,7 +218,7 @@ def _refuse_unregistrable(
 
 
 def _has_admin(fleet: Fleet, queue: str) -> bool:
-    """Return whether fleet can register workers at a queue."""
+    """Return True if fleet has admin access to a queue and can register workers there."""
     declared = fleet.queues.get(queue)
     return isinstance(declared, DebusineQueue) and declared.admin is not None
 
@@ -229,7 +232,7 @@ def _build_refusal(
 def _withhold_all(
     blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]
 ) -> GuardDecision:
-    """Return a decision that withholds the actions `own` of a pool, with a filled-in result."""
+    """Return a decision that withholds the actions `own` of a pool, and counts them."""
     result = blank.altered(
         pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own)
     )

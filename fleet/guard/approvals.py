@@ -1,4 +1,4 @@
-"""Compute the use of each approval, and the number of machines that it can still pass.
+"""Compute the use of each approval, and the number of machines that the approval may still pass.
 
 The digest of its content identifies an approval, so an edited approval is a new approval. An
 approval passes a number of machines of one pool through one guard, and has an expiry date.
@@ -22,7 +22,7 @@ APPROVED_DAYS = 14
 def judge_approvals(
     fleet: Fleet, world: World, pools: Collection[str]
 ) -> tuple[ApprovalVerdict, ...]:
-    """Return the state of each approval from the command line or fleet.yaml.
+    """Return the state of each approval, from the command line or fleet.yaml.
 
     Equal approvals count once. `pools` are the names of all known pools.
     """
@@ -39,7 +39,7 @@ def judge_approvals(
 
 
 def approval_digest(approval: Approval) -> str:
-    """Return the digest of an approval's content."""
+    """Return the digest of an approval's content, which identifies the approval."""
     return digest(approval.model_dump(mode="json"))
 
 
@@ -66,7 +66,7 @@ def _count_used(known: str, world: World) -> int:
 def _explain_inert(
     known: str, approval: Approval | GivenApproval, world: World, pools: Collection[str]
 ) -> str:
-    """Return the reason why an unexpired approval has no effect; empty if it has an effect."""
+    """Return why an unexpired approval has no effect; empty if it has an effect."""
     if isinstance(world.approved, Unknown):
         return words.explain_unknown_use(world.approved.unknown)
     if _count_used(known, world) >= approval.count:
@@ -107,7 +107,7 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iter
 def approve_first(
     plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
 ) -> Mapping[str, str]:
-    """Map the workers of the first actions that approvals pass to the digest of the approval."""
+    """Map the workers of the first actions that approvals pass to the approval's digest."""
     passing: dict[str, str] = {}
     waiting = iter(actions)
     for approval in _active_approvals(plan, guard, pool):
@@ -122,7 +122,7 @@ def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
 
 
 def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
-    """Describe the effect of approvals on a refusal: `approved: used 12 of 18, 3 more now`."""
+    """Describe the used approvals: `approved: used 12 of 18, 3 more now`; empty without any."""
     ours = [
         approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
     ]
@@ -132,7 +132,7 @@ def describe_approvals(plan: Plan, guard: GuardName, pool: str, now: int) -> str
 
 
 def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
-    """Return the line to add under `approvals` so that `count` machines of a pool pass."""
+    """Return the line for `approvals` in fleet.yaml that lets `count` machines of a pool pass."""
     expires = today + timedelta(days=APPROVED_DAYS)
     return f'- {{guard: {guard}, pool: {pool}, count: {count}, reason: "WHY", expires: {expires}}}'
 
@@ -143,7 +143,7 @@ def command_to_type(guard: GuardName, pool: str, count: int) -> str:
 
 
 def _active_approvals(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
-    """Return the approvals that can still pass machines; the first to expire comes first."""
+    """Return the approvals that can still pass machines, the first to expire first."""
     ours = [
         approval for approval in plan.approvals if (approval.guard, approval.pool) == (guard, pool)
     ]

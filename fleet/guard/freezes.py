@@ -1,4 +1,4 @@
-"""Withhold the actions that operators froze, until the freeze ends.
+"""Withhold the actions that operators froze (`fleet freeze`), until the freeze ends.
 
 If existing machines exceed a budget, a freeze of deletions does not apply to unneeded machines,
 because a freeze never prevents the enforcement of a budget.
@@ -27,7 +27,7 @@ from fleet.words import guards as words
 def withhold_frozen(
     fleet: Fleet, plan: Plan, actions: Sequence[Action]
 ) -> Iterator[GuardDecision]:
-    """Withhold the actions that freezes stop; yield a decision per freeze and pool."""
+    """Withhold the actions that a freeze forbids; yield a decision per freeze and pool."""
     found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
     freezes = {each.key: each for each in plan.orders if isinstance(each, Freeze)}
     for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):
@@ -53,7 +53,7 @@ def withhold_frozen(
 def find_stopped(
     fleet: Fleet, plan: Plan, orders: Iterable[Order], actions: Iterable[Action | Release]
 ) -> Iterator[tuple[Freeze | Hold, Action | Release]]:
-    """Yield (order, action) for each action that a freeze or hold stops: the first such order."""
+    """Yield (order, action) for each action that a freeze or hold forbids, by the first order."""
     over = _over_budget(fleet, plan)
     stopping = [each for each in orders if isinstance(each, Freeze | Hold)]
     for action in actions:
@@ -85,7 +85,7 @@ def _is_scale_down(action: Action | Release) -> bool:
 
 
 def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
-    """Return the pools whose existing machines, without new ones, exceed a budget."""
+    """Return the pools whose existing machines, without new machines, exceed a budget."""
     paths = {budget.path[:2] for budget in plan.budgets if budget.exceeded}
     of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
     if any(not (budget.scope or budget.team or budget.owner or budget.tags) for budget in of_all):

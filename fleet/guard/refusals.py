@@ -56,12 +56,12 @@ class GuardDecision:
 
 
 def count_fleet_machines(plan: Plan) -> int:
-    """Return the number of machines in all pools except static pools."""
+    """Return the number of machines in all pools, except static pools."""
     return sum(verdict.machines for verdict in plan.pools if verdict.mode != "static")
 
 
 def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
-    """Map pool name to the actions of the pool; the list is empty for a pool without actions."""
+    """Map pool name to its actions; the map returns an empty list for other pools."""
     found: defaultdict[str, list[Action]] = defaultdict(list)
     for action in actions:
         found[action.pool].append(action)
@@ -71,7 +71,7 @@ def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
 def pools_with(
     plan: Plan, actions: Sequence[Action]
 ) -> Iterator[tuple[PoolVerdict, Sequence[Action]]]:
-    """Yield (pool verdict, actions) for each pool that has actions."""
+    """Yield (pool's entry in the plan, actions) for each pool that has actions."""
     found = by_pool(actions)
     for verdict in plan.pools:
         if found[verdict.pool]:
@@ -138,7 +138,7 @@ def _throttle_kind(
 
 
 def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -> int | None:
-    """Return the smallest value of a guard's `figure` with which `count` actions would pass.
+    """Return the smallest value of a guard's `figure` that lets `count` actions pass.
 
     `figure` is the key `count`, `share` or `free_below`; None for any other key. `_max_creations`
     defines the share and `free_below` of creations.
@@ -154,7 +154,7 @@ def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -
 
 
 def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
-    """Split actions into at most `allowed` actions for now, and actions for later.
+    """Split actions into at most `allowed` actions for now, and the actions for later.
 
     Started actions come first, then the first action of each pool, then the other actions.
     """
@@ -185,7 +185,7 @@ _RESTORE_HINT = "restore the lost data; or, to delete the machines, add under ap
 
 @dataclass(frozen=True)
 class _GuardLimit:
-    """A guard that refuses actions, and its limit in fleet.yaml."""
+    """A guard that refuses actions, with its limit in fleet.yaml."""
 
     guard: GuardName
     path: tuple[str, ...]
@@ -194,7 +194,7 @@ class _GuardLimit:
 
 @dataclass(frozen=True)
 class _PoolCase:
-    """The actions of one pool that a guard may refuse."""
+    """The actions of one pool that a guard may refuse, with the counts for its limit."""
 
     verdict: PoolVerdict
     count: int
@@ -218,7 +218,7 @@ class _PoolCase:
 
     @property
     def held(self) -> int:
-        """Return the number of machines of the pool, including unobserved machines."""
+        """Return the number of machines in the pool, including unobserved machines."""
         return self.verdict.machines + self.unseen
 
 
@@ -264,7 +264,7 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
 
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
-    """Return the queues that may create a machine themselves for the requests of a creation.
+    """Return the queues that may themselves create a machine for a creation's requests.
 
     Empty for creations without requests: for `min` or `spare`, or resumed from an earlier run.
     """
@@ -272,7 +272,7 @@ def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
 
 
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Refuse removals that demand did not cause if they exceed the share or count limit."""
+    """Refuse removals beyond the share or count limit that demand did not cause."""
     limit = fleet.guards.refuse.delete
     ours = _GuardLimit("delete", _DELETE, f"{limit.share}% and at most {limit.count}")
 
@@ -296,7 +296,7 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
 
 
 def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
-    """Yield a case per pool that loses machines for a reason other than demand."""
+    """Yield a case per pool that loses machines for a reason other than lower demand."""
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     leaving = [a for a in actions if not isinstance(a, Create)]
     drained |= {a.worker for a in leaving if _is_orphan(a) and isinstance(a, Delete)}
@@ -331,7 +331,7 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
 
 
 def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
-    """Map pool name to the releases of its workers that may still work."""
+    """Map pool name to the releases of its workers that may still run work."""
     found: dict[str, list[Release]] = {}
     for release in plan.releases:
         if release.may_work:
@@ -340,17 +340,17 @@ def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
 
 
 def _machineless_verdict(pool: str) -> PoolVerdict:
-    """Return a verdict on a removed pool that has no machines, but workers to release."""
+    """Return the plan's entry for a removed pool without machines but with workers."""
     return PoolVerdict(pool=pool, mode="removed", because=NO_MACHINE)
 
 
 def _count_with_unseen(plan: Plan) -> int:
-    """Return the number of machines of the fleet, including unobserved machines."""
+    """Return the number of machines in the fleet, including unobserved machines."""
     return count_fleet_machines(plan) + sum(release.may_work for release in plan.releases)
 
 
 def _has_lost_data(going: Sequence[Action | Release]) -> bool:
-    """Return whether lost data or unobserved machines cause any of these removals."""
+    """Return True if lost data or unobserved machines cause any of these removals."""
     return Cause.KNOWLEDGE in map(_cause_of, going)
 
 
@@ -359,7 +359,7 @@ def _cause_of(going: Action | Release) -> Cause:
 
 
 def _is_removal(action: Action) -> bool:
-    """Return whether an action is a new removal with a cause other than demand."""
+    """Return True if an action is a new removal with a cause other than demand."""
     kept = isinstance(action, Create) or is_begun(action)
     return not kept and action.cause is not Cause.DEMAND
 
@@ -371,7 +371,7 @@ def _is_orphan(action: Action) -> bool:
 def _without_paced_replacements(
     pool: object, verdict: PoolVerdict, going: Sequence[Action]
 ) -> list[Action]:
-    """Return the removals without the replacements that `replace.at_a_time` allows."""
+    """Return the removals, except replacements that `replace.at_a_time` allows."""
     if isinstance(pool, Pool) and pool.mode == "apply":
         # `turns` rounds the share up to one machine, as in the replacement step.
         pace = pace_of(pool).turns(verdict.machines)
@@ -381,7 +381,7 @@ def _without_paced_replacements(
 
 
 def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
-    """Refuse creations that config causes if they exceed the limit on the hourly cost increase."""
+    """Refuse creations that config causes if they raise the hourly cost above the limit."""
     limit = fleet.guards.refuse.cost_increase
     if limit is None:
         return
@@ -405,7 +405,7 @@ def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
 
 def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_PoolCase]:
-    """Yield a case per pool whose cost rises by a higher workers.min or a more expensive type."""
+    """Yield a case per pool that costs more by a higher workers.min or a more expensive type."""
     ours = by_pool(actions)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
@@ -427,7 +427,7 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
 def _min_creations(
     pool: Pool, verdict: PoolVerdict, actions: Sequence[Action]
 ) -> tuple[list[Create], int]:
-    """Return the creations of this run for workers.min, and the number of creations to follow."""
+    """Return this run's creations for workers.min, and the number still to follow."""
     creates = [action for action in actions if isinstance(action, Create)]
     warm = [
         action
@@ -470,7 +470,7 @@ def _describe_rise(
 def _refuse(
     plan: Plan, limit: _GuardLimit, cases: Sequence[_PoolCase], because: str, *, pool: str | None
 ) -> GuardDecision:
-    """Refuse the actions of these cases, except actions that approvals pass."""
+    """Refuse the actions of these cases, except the actions that approvals pass."""
     passing: dict[str, str] = {}
     later: list[Action | Release] = []
     lines: list[str] = []
@@ -504,7 +504,7 @@ def _refuse(
 
 
 def _way_out(cases: Sequence[_PoolCase], lines: Sequence[str]) -> str:
-    """Return instructions to let intended actions pass; the lines to paste come last."""
+    """Return instructions to let intended actions pass. The lines to paste come last."""
     if any(_has_lost_data(case.actions) for case in cases):
         start = _RESTORE_HINT
     else:

@@ -134,7 +134,7 @@ def _remaining_share(
 
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]
-"""Whether pool priorities rank before cost, and the nonzero priority of each pool."""
+"""True if pool priorities rank before cost, and the nonzero priority of each pool."""
 _Key = tuple[
     Rank, int, Payer, frozenset[str], bool, int, Timing | None, frozenset[str], _Preferred
 ]
@@ -411,7 +411,7 @@ class _Load:
         # Dividing all counts by their greatest common divisor does not change the average.
         times = gcd(*found.values())
         self.varied = len(found) > 1
-        """Whether the requests of the group use different amounts of machine time."""
+        """True if the requests of the group use different amounts of machine time."""
         self._count = len(requests) // times
         self._lengths = {length: count // times for length, count in found.items()}
         self._sum = sum(length * count for length, count in self._lengths.items())

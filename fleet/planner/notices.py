@@ -1,7 +1,7 @@
-"""Notices for operators about expiry within 30 and 7 days, and about overdue image builds.
+"""Notify operators of rules, approvals and prices that expire, and of overdue image builds.
 
-An allow-list rule has both notices. Approvals and prices have only the last notice: approvals are
-short by design, and each run may read prices from the provider.
+An allow-list rule has two notices, 30 and 7 days before it expires. Approvals and prices have only
+the last notice: approvals are short by design, and each run may read prices from the provider.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ _DAY_SECONDS = 86_400
 def find_notices(
     fleet: Fleet, world: World, approvals: Iterable[ApprovalVerdict]
 ) -> Iterator[Notice]:
-    """Yield the notices that are due now."""
+    """Yield the notices to operators that are due now."""
     today = world.time.date()
     yield from _rules(fleet, today)
     yield from _approvals(approvals, today)
@@ -124,7 +124,7 @@ def _images(fleet: Fleet, world: World) -> Iterator[Notice]:
 
 
 def _build_time(version: ImageVersion) -> datetime | None:
-    """Return the build time in the name of a version, else the start of its current state."""
+    """Return the build time in the name of a version; else the start of its current state."""
     try:
         return datetime.strptime(version.version[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -132,7 +132,7 @@ def _build_time(version: ImageVersion) -> datetime | None:
 
 
 def _due_notice(until: date, today: date, first: int) -> int | None:
-    """Return the due notice: 30 or 7 days before expiry, 0 after it; None if no notice is due."""
+    """Return the due notice: 30 or 7 (days before expiry), or 0 after expiry; None if not due."""
     left = (until - today).days
     if left < 0:
         return 0

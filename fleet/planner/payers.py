@@ -1,4 +1,4 @@
-"""The payer of each machine that a plan creates, which is the payer of its first request."""
+"""Find the payer of each machine that a plan creates: the payer of its first request."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ def payers_of(
     inventories: Mapping[str, PoolInventory],
     creates: Iterable[Create],
 ) -> Iterator[MachinePayer]:
-    """Yield the payer of each new machine; the pool pays for a machine that serves no request."""
+    """Yield the payer of each new machine; without a request, the pool is the payer."""
     creates = [*creates]
     if not creates:
         return
@@ -51,7 +51,7 @@ _Found = tuple[Request, QueueContext]
 
 
 def _requests(fleet: Fleet, world: World, keys: Collection[str]) -> dict[str, _Found]:
-    """Map each key of a plan to its request; keys of a group's members end in `#` and a number."""
+    """Map each request key of a plan to its request. Keys of a group's members end in `#1` etc."""
     wanted: defaultdict[str, list[str]] = defaultdict(list)
     for key in keys:
         wanted[key].append(key)

@@ -1,4 +1,4 @@
-"""The plan of one pool during planning: its actions, and the slack of its limits.
+"""Collect the plan of one pool: its actions, and the slack of its limits.
 
 Replacements and warm machines are created outside of the allocation. They are subtracted from the
 slack of each limit here, so that no action exceeds a limit or a budget.
@@ -30,14 +30,14 @@ from fleet.words import lives
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """The limit that forbids an additional permanent machine, and the amount that is needed."""
+    """A limit that forbids another permanent machine, and the amount that the machine needs."""
 
     row: LimitRow
     need: Decimal
 
 
 class Headroom:
-    """The slack of each limit after the allocation for waiting requests."""
+    """The slack of each limit after waiting requests were allocated."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Headroom:
         """Place to the number of permanent machines taken there."""
 
     def take(self, place: str) -> ReachedLimit | None:
-        """Take one permanent machine; return the limit that forbids it, or None if taken."""
+        """Reserve one permanent machine; return the limit that forbids it, or None if reserved."""
         takes = [
             (number, (row.kept or row.machines)[place], row) for number, row in self._of[place]
         ]
@@ -88,7 +88,7 @@ Because = tuple[Reason, str]
 
 
 class Proposal(NamedTuple):
-    """A proposed step for one machine, from a rule of its life cycle."""
+    """A step for one machine, such as its deletion, that a rule of life proposes."""
 
     step: Literal["delete", "drain", "replace", "keep"]
     unit: Unit
@@ -119,18 +119,18 @@ def drain(unit: Unit, reason: Reason, because: str) -> Proposal:
 
 
 def replace_by_new(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose to replace a machine; the pace of replacements decides when."""
+    """Propose to replace a machine. The pace of replacements decides when."""
     return Proposal("replace", unit, reason, because)
 
 
 def keep(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose to keep a machine that there is a reason to delete."""
+    """Propose to keep a machine despite a reason to delete it."""
     return Proposal("keep", unit, reason, because)
 
 
 @dataclass
 class PoolPlan:
-    """The plan of one pool."""
+    """The plan of one pool: its state, its actions and their reasons."""
 
     fleet: Fleet
     world: World
@@ -189,30 +189,30 @@ class PoolPlan:
 
     @property
     def on_demand(self) -> bool:
-        """Return whether the pool keeps machines only while a request needs its tags."""
+        """Return True if the pool keeps machines only while a request needs its tags."""
         return bool(self.offer.on_demand)
 
     @property
     def size(self) -> PoolSize:
-        """Return the limits on the number of workers; minimums are 0 for an on-demand pool."""
+        """Return the limits on the number of workers. Minimums are 0 for an on-demand pool."""
         return size_of(self.pool, on_demand=self.on_demand)
 
     @property
     def unwanted(self) -> Reason | None:
-        """Return why fleet.yaml no longer wants the pool; None if it wants the pool."""
+        """Return why fleet.yaml no longer wants the pool; None if it does."""
         if self.pool is None:
             return Reason.POOL_REMOVED
         return Reason.POOL_DRAINING if self.pool.mode == "drain" else None
 
     @property
     def price(self) -> Decimal | None:
-        """Return the hourly price of an additional machine; None if unknown."""
+        """Return the hourly price of the next machine; None if unknown."""
         ways = [option] if (option := self.option) else self.options
         return min((way.price for way in ways if way.price is not None), default=None)
 
     @property
     def option(self) -> Option | None:
-        """Return the cheapest open option; None if every option is closed."""
+        """Return the cheapest open option (machine type and market); None if all are closed."""
         ways = (option for option in self.options if not option.closed)
         return min(ways, key=lambda each: each.price or Decimal(0), default=None)
 
@@ -234,7 +234,7 @@ class PoolPlan:
 
     @property
     def made(self) -> int:
-        """Return the number of machines that this plan newly creates."""
+        """Return the number of new machines that this plan creates."""
         return sum(
             isinstance(a, Create) and a.reason is not Reason.INTERRUPTED for a in self.actions
         )
@@ -246,21 +246,21 @@ class PoolPlan:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the pool has `workers.max` machines."""
+        """Return True if the pool has `workers.max` machines."""
         return len(self.inventory.units) + self.made >= self.size.max
 
     def is_outdated(self, unit: Unit) -> bool:
-        """Return whether a machine was created from an outdated config or image."""
+        """Return True if a machine was created from an outdated config or image."""
         digest = unit.machine.digest if unit.machine else None
         return bool(digest and self.digests and digest not in self.digests)
 
     def needs_update(self, unit: Unit) -> bool:
-        """Return whether a unit is to be replaced because it is outdated or a candidate is due."""
+        """Return True if a unit is due for replacement: outdated, or needed for a candidate."""
         due, _ = self.due.get(unit.name, (None, ""))
         return due is Reason.OUTDATED or self.is_outdated(unit)
 
     def expires_later(self, unit: Unit) -> bool:
-        """Return whether a kept unit will be deleted later without manual action."""
+        """Return True if a kept unit will be deleted later without manual action."""
         return self.kept.get(unit.name, (None, ""))[0] is Reason.ORPHAN
 
     @cached_property
@@ -269,12 +269,12 @@ class PoolPlan:
         return sum(map(self.is_canary, self.at_work)), len(self.at_work)
 
     def is_canary(self, unit: Unit) -> bool:
-        """Return whether a unit boots the candidate image version."""
+        """Return True if a unit boots the candidate image version."""
         image = unit.machine.image if unit.machine else unit.inputs.image if unit.inputs else ""
         return bool(image) and image == self.choice.candidate
 
     def next_way(self, option: Option) -> Option:
-        """Return the option with its next image; the candidate image until it has its share."""
+        """Return the option with the image to boot next: the candidate until it has its share."""
         if not self.choice.candidate:
             return option
         booting, at_work = self.canaries
@@ -285,13 +285,13 @@ class PoolPlan:
 
     @property
     def may_remove(self) -> bool:
-        """Return whether this run may drain or delete units of the pool."""
+        """Return True if this run may drain or delete units of the pool."""
         paused = self.pool is not None and self.pool.mode == "pause"
         return not (self.inventory.blind or self.inventory.frozen or paused)
 
     @property
     def can_scale_down(self) -> bool:
-        """Return whether idle machines may be deleted; False if part of the demand is unknown."""
+        """Return True if idle machines may be deleted; False if some demand is unknown."""
         return self.may_remove and not self.inventory.sampled
 
     @property
@@ -312,7 +312,7 @@ class PoolPlan:
 
     @property
     def resumes(self) -> Iterator[Resume]:
-        """Yield the drains to cancel because the operator's order to keep the machine ended."""
+        """Yield the drains to cancel because the operator's hold on the machine ended."""
         if not self.may_remove or (self.pool is not None and self.pool.mode == "observe"):
             return
         leaving = self.leaving
@@ -367,7 +367,7 @@ class PoolPlan:
         self.actions.append(made)
 
     def take(self, proposal: Proposal) -> None:
-        """Add a proposal to the plan; the first reason to replace a machine is kept."""
+        """Add a proposal to the plan. The first reason to replace a machine is kept."""
         step, unit, reason, because, *_ = proposal
         if step == "delete":
             forgets, absent = proposal.forgets, proposal.absent
@@ -408,7 +408,7 @@ class PoolPlan:
     ) -> None:
         """Add the deletion of an idle worker to the plan if this run may delete it.
 
-        `forgets`: the machine no longer exists, so that only its record in the stack is deleted.
+        With `forgets`, the machine no longer exists, and only its record in the stack is deleted.
         """
         revokes = unit.awaits_token and self.inventory.tokens is not None
         carried = (
@@ -438,7 +438,7 @@ class PoolPlan:
 
 
 class Why(NamedTuple):
-    """The reason for a creation, and the requests that it serves."""
+    """The reason for the creation of a machine, and the requests that the machine serves."""
 
     reason: Reason
     cause: Cause
@@ -455,7 +455,7 @@ class Why(NamedTuple):
 
 
 def is_going(unit: Unit) -> bool:
-    """Return whether a unit gets no new work; a busy unit first finishes its work.
+    """Return True if a unit gets no new work. A busy unit first finishes its work.
 
     True also for a unit that an operator holds, which is not deleted.
     """
@@ -466,7 +466,7 @@ def is_going(unit: Unit) -> bool:
 def reason_of_departure(unit: Unit) -> Reason | None:
     """Return the reason of a unit's earlier drain or disabling; None if unknown.
 
-    Drains by an operator's keep order, and reasons of a newer fleet version, do not count.
+    Drains by an operator's hold, and reasons of a newer fleet version, do not count.
     """
     reasons = (departure.reason for departure in unit.departures if departure.over is None)
     known = (Reason(reason) for reason in reasons if reason in _REASONS)
@@ -474,5 +474,5 @@ def reason_of_departure(unit: Unit) -> Reason | None:
 
 
 def cause_of(reason: Reason) -> Cause:
-    """Return the cause of a reason for deletion; DEMAND by default."""
+    """Return the cause of a reason for deletion, by default DEMAND."""
     return _CAUSES.get(reason, Cause.DEMAND)

@@ -1,4 +1,4 @@
-"""The source of each provider's prices in a plan, and the age of these prices."""
+"""Find the source and the age of each provider's prices in a plan."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -12,7 +12,7 @@ from fleet.words.runs import describe_location
 
 
 def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
-    """Yield the price source of each provider that has pools, sorted by provider name."""
+    """Yield the source of prices per provider with pools, sorted by provider name."""
     used = {pool.provider for pool in fleet.dynamic_pools.values()}
     for name, declared in sorted(fleet.providers.items()):
         if name not in used:

@@ -1,4 +1,4 @@
-"""Promotions by `images.NAME.promote`: versions to promote, waiting versions, and the cost.
+"""Promote image versions by `images.NAME.promote`, and find waiting versions and costs.
 
 A candidate is evaluated by the boots since it became a candidate: `guards.boot_failures` stops it.
 A stopped candidate is retired, because the guard ignores boots older than a day.
@@ -23,14 +23,14 @@ Found = Promotion | WaitingVersion
 
 
 class Moving(NamedTuple):
-    """The versions promoted in this run, and the versions that wait, by image."""
+    """The image versions promoted in this run, and the versions that wait, by image."""
 
     now: tuple[Promotion, ...]
     waiting: tuple[WaitingVersion, ...]
 
 
 def find_promotions(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Moving:
-    """Return the versions promoted in this run, and the versions that wait."""
+    """Return the image versions to promote in this run, and the versions that wait."""
     found = tuple(_find(fleet, world, pool_plans)) if world.versions else ()
     return Moving(
         tuple(each for each in found if isinstance(each, Promotion)),
@@ -74,7 +74,7 @@ def _judge(
 
 
 def _explain_unchangeable(pools: list[PoolPlan]) -> str:
-    """Return why no pool of an image may be changed; empty if any pool may be changed."""
+    """Return why no pool of an image may change; empty if a pool may change."""
     modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
     is_still = modes and modes <= {"observe", "pause"}
     return words.explain_modes(modes) if is_still else ""
@@ -83,7 +83,7 @@ def _explain_unchangeable(pools: list[PoolPlan]) -> str:
 def _explain_stopped(
     fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> str:
-    """Return a sentence with the pool where the guard stopped a version; empty if it did not."""
+    """Return a sentence with the pool in which a guard stopped a version; empty if none did."""
     rule = fleet.guards.boot_failures
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider, "")
@@ -96,7 +96,7 @@ def _explain_stopped(
 def _boot_attempts(
     version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
 ) -> Iterator[Attempt]:
-    """Yield the finished boots of a version since it entered its current state."""
+    """Yield the finished boots of an image version since it entered its current state."""
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider)
         for attempt in memory.by_pool.get(pool_plan.name, ()):
@@ -143,7 +143,7 @@ def _promotion(
 
 
 def _count_replaced(pool_plan: PoolPlan, version: ImageVersion, now: State) -> int:
-    """Count the machines of a pool that are replaced after the version enters its new state."""
+    """Count the machines of a pool that are replaced once the version has its new state."""
     booted = version.ids.get(pool_plan.inventory.provider)
     machines = [unit.machine for unit in pool_plan.inventory.units if unit.machine]
     own = sum(machine.image == booted for machine in machines)

@@ -1,4 +1,4 @@
-"""Machine settings and shared cloud resources per kind of provider.
+"""Determine machine settings and shared cloud resources per kind of provider.
 
 One shared stack per provider has the shared resources. An apply creates them before a plan needs
 them. A resource is kept while a machine created with it exists, even if fleet.yaml no longer
@@ -39,7 +39,7 @@ from fleet.words import images
 
 
 def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
-    """Return the settings of a pool's machines, except their type and image."""
+    """Return the provider settings of a pool's machines, except type and image."""
     provider = fleet.providers[pool.provider]
     match provider:
         case AwsProvider():
@@ -88,7 +88,7 @@ def _template(provider: AwsProvider, fleet: str, name: str) -> SharedResource:
 
 
 def _disk(pool: Pool) -> dict[str, str]:
-    """Return the root disk with swap, in GiB rounded up; empty for the size of the image."""
+    """Return the settings of a root disk with swap, in GiB; empty for the size of the image."""
     disk = pool.machine.disk if isinstance(pool.machine, MachineSettings) else None
     return {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
 
@@ -134,7 +134,7 @@ _BY_NAME = frozenset({"template"})
 
 
 def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] | Unknown:
-    """Return the shared settings of a provider's new machines; Unknown if any is missing."""
+    """Return the shared settings of a provider's new machines; Unknown if one is missing."""
     parts = parts_of(fleet, name)
     if not parts:
         return {}
@@ -189,7 +189,7 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
 
 
 def made_without(world: World, name: str, keys: Collection[str]) -> int:
-    """Return the number of a provider's machines created without some of these resources."""
+    """Count the machines of a provider created without some of these shared resources."""
     recorded = (
         worker
         for stack in world.known_stacks.values()
@@ -202,7 +202,7 @@ def made_without(world: World, name: str, keys: Collection[str]) -> int:
 
 
 def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[SharedResource, ...]:
-    """Return the resources of a shared stack: declared in fleet.yaml, or still in use."""
+    """Return the resources that a shared stack needs: declared in fleet.yaml, or still in use."""
     parts = {part.key: part for part in parts_of(fleet, name)}
     base = world.bases.get(name)
     used = in_use(world, name)
@@ -213,7 +213,7 @@ def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[SharedResource,
 
 
 def is_laid(base: Base, parts: Iterable[SharedResource]) -> bool:
-    """Return whether a shared stack contains exactly these resources, created as declared."""
+    """Return True if a shared stack has exactly these resources, created as declared."""
     wanted = tuple(parts)
     return (
         base.laid
@@ -231,7 +231,7 @@ def _used_by(stack: Stack, base: Base) -> Iterator[str]:
 
 
 def _uses_part(worker: WorkerInputs, key: str, part_id: str) -> bool:
-    """Return whether a machine was created with this shared resource."""
+    """Return True if a machine was created with this shared resource."""
     setting = worker.settings.get(_SETTINGS[key.partition("/")[0]], "")
     return _reference(key, part_id) in setting.split()
 

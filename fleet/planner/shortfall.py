@@ -35,7 +35,7 @@ _ZERO = Decimal(0)
 
 @dataclass(frozen=True)
 class Missing:
-    """The amount by which a limit must rise so that a place can serve a request."""
+    """The amount by which one limit must rise so that a place can serve a request."""
 
     path: Path
     amount: Decimal
@@ -50,7 +50,7 @@ class Lack(NamedTuple):
 
 
 class Shortfalls:
-    """Calculates shortfalls from the limits and assignments of a plan."""
+    """Calculator of the amounts by which limits must rise to serve a waiting request."""
 
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
@@ -79,9 +79,9 @@ class Shortfalls:
     def of(self, key: str, *, whole_rank: bool = False) -> Iterator[Lack]:
         """Yield the shortfalls of each place that limits block, fewest limits first.
 
-        `whole_rank`: later requests of the same rank are also served first. The amounts are then
-        higher, and a plan rarely serves another request with them. Places where a limit counts an
-        unknown amount are skipped, because no raise is known to help there.
+        With `whole_rank`, later requests of the same rank are also served first. The amounts are
+        then higher, and a plan rarely serves another request with them. Places where a limit
+        counts an unknown amount are skipped, because no raise is known to help there.
         """
         group = self.group_of.get(key)
         if group is None or group.id not in self._components:
@@ -95,7 +95,7 @@ class Shortfalls:
 
 
 class _Filling:
-    """A component of the problem, with requests assigned as in the plan and then by rank."""
+    """A component whose requests are assigned as in the plan, then the others greedily by rank."""
 
     def __init__(self, component: Component, place_of: Mapping[str, str]) -> None:
         self._rows = component.rows
@@ -111,7 +111,7 @@ class _Filling:
         }
 
     def find_stopped(self) -> dict[str, int]:
-        """Map each place where only known limits block the last request to the limit count."""
+        """Map each place where only known limits block the last request to their number."""
         filled = self._fill({})
         short = {place: filled.shortfalls(self._last, place) for place in self._last.places}
         return {
@@ -121,7 +121,7 @@ class _Filling:
         }
 
     def find_missing(self, place: str) -> tuple[Missing, ...]:
-        """Return the raises that serve the last request; empty if no raise serves it."""
+        """Return the raises of limits that serve the last request; empty if none serve it."""
         rows, raised = self._rows, dict[Path, Decimal]()
         for turn in range(_MAX_FILLS):
             filled = self._fill(raised)
@@ -140,7 +140,7 @@ class _Filling:
     def _find_excess(
         self, filled: Assignment, raised: Mapping[Path, Decimal]
     ) -> Iterator[Missing]:
-        """Yield the amounts in use above the limits of the plan."""
+        """Yield, per limit, the amount in use above the limit of the plan."""
         found: dict[Path, Missing] = {}
         for row, used in zip(self._rows, filled.used, strict=True):
             amount = used - row.room + (row.over or _ZERO)
@@ -153,7 +153,7 @@ class _Filling:
         return all(self._rows[n].over is not None for n in rows)
 
     def _fill(self, raised: Mapping[Path, Decimal]) -> Assignment:
-        """Return the assignment with raised limits."""
+        """Return the assignment of requests under the raised limits."""
         self._model.rows = tuple(
             replace(row, room=row.room + raised[row.path]) if row.path in raised else row
             for row in self._rows

@@ -55,9 +55,9 @@ from fleet.words import lives, pools
 def find_supplies(
     fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
 ) -> dict[str, Supply]:
-    """Return the supplies of each pool: future workers, and existing workers by offer.
+    """Return the future workers of each pool, and its existing workers grouped by offer.
 
-    Machines whose payer counts against other budgets form a separate supply, because their work
+    Machines whose payer counts against other budgets form a separate group, because their work
     costs that payer more.
     """
     queues = frozenset(world.queues)
@@ -87,7 +87,7 @@ def find_supplies(
 
 
 def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers that can take a request, including busy workers with `target_wait`.
+    """Return the workers that can take a request, including busy ones with `target_wait`.
 
     Workers that cannot be observed now may start work soon. They are included, so that no
     replacement is created for them.
@@ -112,7 +112,7 @@ def _group_by_offer(
     default: Offer,
     workers: Iterable[tuple[str, Worker | None, tuple[str, ...]]],
 ) -> dict[tuple[Offer, tuple[str, ...]], list[str]]:
-    """Group workers by their offer and by the budgets that count the payer.
+    """Group workers by their offer and by the budgets that count their payer.
 
     The offer is the tags that the worker reports; without these, the offer of the pool.
     """
@@ -157,7 +157,7 @@ _Load = list[tuple[Rank, Ordered]]
 
 @dataclass
 class Service:
-    """The assignment of requests to workers."""
+    """The assignment of requests to existing and new workers."""
 
     by_worker: dict[str, str] = field(default_factory=dict)
     """Request to the existing worker that is planned for it."""
@@ -226,7 +226,7 @@ def staff(
 def _note_unserved(
     pool_plans: Mapping[str, PoolPlan], places: Mapping[str, Place], allocation: Allocation
 ) -> None:
-    """Record the pools that limits block, and how many requests only `workers.max` blocks."""
+    """Record which pools limits block, and how many requests only `workers.max` blocks."""
     waiting = Counter(map(id, allocation.unserved.values()))
     for known, stops in _index_by_id(allocation.unserved.values()).items():
         for stop in stops:
@@ -238,18 +238,18 @@ def _note_unserved(
 
 
 def is_blocked_by_max(stop: Stop, pool: str) -> bool:
-    """Return whether only `workers.max` of this pool blocks a request."""
+    """Return True if only `workers.max` of this pool blocks a request."""
     room = ("pools", pool, "workers", "max")
     return bool(stop.rows) and all(row.path == room for row in stop.rows)
 
 
 def _index_by_id(stopped: Collection[tuple[Stop, ...]]) -> dict[int, tuple[Stop, ...]]:
-    """Map the identity of each stop tuple to the tuple: the tuples are shared and slow to hash."""
+    """Map the `id()` of each stop tuple to the tuple. The tuples are shared and slow to hash."""
     return dict(zip(map(id, stopped), stopped, strict=True))
 
 
 def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Load]:
-    """Return the requests of each worker, each assigned to the worker that is free first."""
+    """Assign each request to the worker that is free first; return the load per worker."""
     loads: list[_Load] = [[] for _ in range(workers)]
     if len(served) <= workers:
         for load, each in zip(loads, served, strict=False):
@@ -267,7 +267,7 @@ def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Pla
 def _explain_creation(
     place: Place, load: _Load, turn: int, billed: Callable[[str, int], Decimal | None]
 ) -> Why:
-    """Return why a machine is created for these requests, and its bill until its deletion."""
+    """Return why a machine is created for these requests, with its bill until deletion."""
     keys = tuple([request.key for _, request in load])
     because = lives.explain_requests(keys[0], len(keys) - 1)
     known = _known_durations(load, place)
@@ -283,7 +283,7 @@ def _durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[i
 
 
 def _known_durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int | None]:
-    """Return the expected seconds of each request at a place; None if unknown."""
+    """Return the expected seconds of each request at a place, or None if unknown."""
     kinds = place.kinds
     return [each.seconds_on(*kinds) if each.timing else each.seconds for _, each in requests]
 
@@ -295,7 +295,7 @@ def find_unserved(
     demand: Sequence[Signed],
     service: Service,
 ) -> Iterator[Unserved]:
-    """Yield the requests that get no machine in this run, by signature and cause."""
+    """Yield the requests that get no machine in this run, grouped by signature and cause."""
     if not service.unserved:
         return
     own = {
@@ -356,7 +356,7 @@ def find_unserved(
 def _find_late_pools(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: Signed, seconds: int | None
 ) -> Iterator["_Stopped"]:
-    """Yield the pools whose machines cannot finish a request before its deadline."""
+    """Yield the pools whose machines would finish a request after its deadline."""
     timing = signed.timing
     if timing is None or timing.deadline is None or seconds is None:
         return
@@ -374,7 +374,7 @@ def _find_late_pools(
 
 
 class _Cause(NamedTuple):
-    """The cause of unserved requests; empty if no pool fits them."""
+    """The reason why requests wait; empty if no pool fits them."""
 
     because: str = ""
     path: Path = ()
@@ -386,7 +386,7 @@ class _Cause(NamedTuple):
 
 
 def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
-    """Add to a cause the pools that cannot finish before the deadline."""
+    """Add the pools that would finish after the deadline to a cause."""
     if not late:
         return cause
     pools = {each.blocked.pool for each in late}
@@ -401,7 +401,7 @@ def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
 
 
 class _Causes:
-    """The causes of unserved requests, cached by fitting pools and stops."""
+    """The reasons why requests wait, cached by fitting pools and blocking limits."""
 
     def __init__(
         self,
@@ -422,11 +422,11 @@ class _Causes:
         self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
 
     def number_of(self, stops: tuple[Stop, ...]) -> int:
-        """Return a number that equal stop tuples share."""
+        """Return a number for a stop tuple; equal tuples have the same number."""
         return self._numbers[id(stops)]
 
     def of(self, signed: Signed, number: int) -> _Cause:
-        """Return the cause for the requests of a signature; empty if no pool fits them."""
+        """Return the reason why requests of a signature wait; empty if no pool fits them."""
         key = signed.creating_pools, number
         if key not in self._known:
             stops = self._stops[number]
@@ -446,7 +446,7 @@ _said = attrgetter("place", "rows")
 
 
 class _Stopped(NamedTuple):
-    """A pool that may create no machine because of a limit; `room` is the slack of that limit."""
+    """A pool that a limit prevents from creating a machine; `room` is the slack of the limit."""
 
     blocked: Blocked
     code: NoMachineReason
@@ -466,7 +466,7 @@ def _find_blocked(
     stops: Sequence[Stop],
     stopped_by: Callable[[str, LimitRow, str], _Stopped],
 ) -> Iterator[_Stopped]:
-    """Yield each fitting pool with the reasons why it creates no further machine."""
+    """Yield, per fitting pool, the reasons why it creates no further machine."""
     rows = {stop.place: stop.rows for stop in stops}
     free: defaultdict[str, list[str]] = defaultdict(list)
     for place in sorted(rows):
@@ -503,7 +503,7 @@ Used = Mapping[tuple[Path, str], BudgetVerdict]
 
 
 def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
-    """Return the budget decisions with a known usage, by the path and period of the budget."""
+    """Map (path, period) of each budget with known usage to the decision about the budget."""
     return {
         (budget.path, budget.when): budget
         for budget in budgets
@@ -512,7 +512,7 @@ def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
 
 
 def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
-    """Return why a limit blocks a request; for a budget, with the usage by this plan."""
+    """Return why a limit blocks a request; for a budget, with its use by this plan."""
     budget = used.get((row.path, row.when))
     if budget is None:
         return row.sentence
@@ -521,7 +521,7 @@ def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
 
 
 def _stopped_by(used: Used, pool: str, row: LimitRow, place: str) -> _Stopped:
-    """Return the pool that a limit blocks at a place, and the slack of that limit."""
+    """Return the pool that a limit blocks at a place, with the slack of that limit."""
     need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
     because = why_stopped(row, need, "request", used)
     budget = used.get((row.path, row.when))
@@ -539,7 +539,7 @@ def _stopped_by(used: Used, pool: str, row: LimitRow, place: str) -> _Stopped:
 
 
 def _distinct(found: Sequence[_Stopped]) -> tuple[_Stopped, ...]:
-    """Return the blocked pools; a limit with equal slack in two periods counts once."""
+    """Return the blocked pools. A limit with equal slack in two periods counts once."""
     kept: dict[tuple[object, ...], _Stopped] = {}
     for each in found:
         kept.setdefault((each.blocked.pool, each.what, each.room), each)
@@ -577,13 +577,13 @@ def _is_own_budget(stopped: _Stopped) -> bool:
 
 
 def _key_of_class(blocked: Blocked) -> Path:
-    """Return the deciding key, with `*` in place of the blocked pool's name."""
+    """Return the key that blocks these pools, with `*` in place of the pool's name."""
     own = blocked.path[:2] == ("pools", blocked.pool)
     return ("pools", "*", *blocked.path[2:]) if own else blocked.path
 
 
 def _join_causes(found: Sequence[_Stopped]) -> str:
-    """Join the causes; if one limit blocks in two periods, use the period with less slack."""
+    """Join the causes. If a limit blocks in two periods, use the period with less slack."""
     tightest: dict[tuple[Path, str], _Stopped] = {}
     for each in found:
         known = tightest.setdefault(each.what, each)
@@ -617,7 +617,7 @@ def _describe_held(fleet: Fleet, signed: Signed, first: TagRefusal) -> str:
 def _find_nearest(
     fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, asked: FitRequirements
 ) -> _Cause:
-    """Return the mismatches of the nearest pool, and the key of fleet.yaml to change."""
+    """Return the mismatches of the pool that fits best, and the key of fleet.yaml to change."""
     if not near.offers:
         return _Cause(pools.explain_unserved_queue(asked.queue), ("pools",))
     least = asked.ask._replace(required=asked.ask.required - asked.dropped)

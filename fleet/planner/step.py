@@ -60,7 +60,7 @@ def move_time(world: World, at: datetime) -> World:
 
 
 def next_pause(fleet: Fleet) -> timedelta:
-    """Return the time until the next run in which newly created machines have booted."""
+    """Return the time until the first run at which machines created now have booted."""
     boots = [boot_of(pool).expected for pool in fleet.dynamic_pools.values()]
     return timedelta(seconds=max([fleet.cadence, *boots]))
 
@@ -82,7 +82,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     drops = Drops(fleet, world.time)
 
     def let_work(before: Worker) -> Worker:
-        """Return a worker after it ended and started its work until `moment`."""
+        """Return a worker after the ends and starts of its work until `moment`."""
         worker, standing = before, found.standing.get(before.name)
         left = standing.free_in if standing and standing.works else None
         if left is not None and left <= seconds:
@@ -105,7 +105,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
 
 
 def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Demand:
-    """Return the demand without started requests; other members of a group keep their names."""
+    """Return the demand without started requests. Other members of a group keep their names."""
     kept: list[Request] = []
     for request in demand.requests:
         names = [f"{request.id}#{nth}" for nth in range(1, request.count + 1)]
@@ -145,7 +145,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
 
 
 def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datetime) -> World:
-    """Return the world in which machines that boot until `at` have idle workers."""
+    """Return the world after machines that boot until `at` have idle workers."""
     registered = _registered_machines(world)
     booting = {
         machine.name: machine
@@ -203,7 +203,7 @@ def _registered_machines(world: World) -> set[str]:
 
 
 def _replace_demands(world: World, change: Callable[[str, Demand], Demand]) -> World:
-    """Return the world with the readable demand of every queue replaced by `change`."""
+    """Return the world with `change` applied to the readable demand of every queue."""
     queues = {
         name: reading.altered(demand=change(name, reading.demand))
         if isinstance(reading.demand, Demand)
@@ -214,7 +214,7 @@ def _replace_demands(world: World, change: Callable[[str, Demand], Demand]) -> W
 
 
 def _replace_workers(world: World, change: _Change) -> World:
-    """Return the world with the workers of every registry replaced by `change`."""
+    """Return the world with `change` applied to the workers of every registry."""
     queues = {
         name: reading.altered(workers=change(name, reading.workers))
         if isinstance(reading.workers, tuple)
@@ -233,7 +233,7 @@ def _replace_workers(world: World, change: _Change) -> World:
 def _replace_machines(
     world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
 ) -> World:
-    """Return the world after creations and deletions, in listings and stacks."""
+    """Return the world after creations and deletions, with listings and stacks updated."""
     listed = {machine.name for _, machine in world.machines()}
     machines: defaultdict[str, list[Machine]] = defaultdict(list)
     created: defaultdict[str, list[tuple[WorkerInputs, str]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""State changes of a machine, its worker and its stack, as new values of the observed facts.
+"""Change the state of a machine, its worker or its stack, as new values of observed facts.
 
 Predictions, simulations and the simulated cloud use these functions, which skip validation. This
 module imports only the facts, because the plugin of the simulated cloud has to start fast.
@@ -26,7 +26,7 @@ SHARED = Request.model_fields.keys() & Work.model_fields.keys()
 def create_machine(
     inputs: WorkerInputs, pool: str, machine_id: str, at: datetime, *, address: str | None = None
 ) -> Machine:
-    """Return a newly created machine, which boots."""
+    """Return a newly created machine, which still boots."""
     return Machine.model_construct(
         name=inputs.name,
         id=machine_id,
@@ -62,7 +62,7 @@ def register(machine: Machine, at: datetime) -> Worker:
 def work_on(
     request: Request, required: Iterable[str], since: datetime, *, names: Sequence[str] = ()
 ) -> Work:
-    """Return the running work of a request; `required` are the tags that it needs."""
+    """Return the running work of a request. `required` are the tags that the work needs."""
     shared = {key: getattr(request, key) for key in SHARED}
     shared |= {"required": tuple(required), "package": package_of(request) or None}
     return Work.model_construct(started_at=since, names=tuple(names), **shared)
@@ -76,7 +76,7 @@ def start_work(worker: Worker, running: str, work: Work | None, at: datetime) ->
 
 
 def end_work(worker: Worker, at: datetime) -> Worker:
-    """Return the worker after its work ended; a disabled worker stays disabled."""
+    """Return the worker after its work ended. A disabled worker stays disabled."""
     is_on = worker.state is WorkerState.BUSY
     return worker.altered(
         state=WorkerState.IDLE if is_on else worker.state,
@@ -89,7 +89,7 @@ def end_work(worker: Worker, at: datetime) -> Worker:
 
 
 def set_draining(worker: Worker, at: datetime, *, draining: bool) -> Worker:
-    """Return the worker with draining switched on or off; an idle worker is idle since `at`."""
+    """Return the worker with draining switched on or off. An idle worker is idle since `at`."""
     if worker.draining == draining:
         return worker
     return worker.altered(draining=draining, since=worker.since if worker.running else at)

@@ -1,4 +1,4 @@
-"""A unit is a machine with its worker, as observed by provider, stack and registries.
+"""Join machines with their workers (units), as provider, stack and registries observe them.
 
 If a worker has several registrations, the most active one counts, so that an idle, draining or
 dead registration never hides an active one. A machine is deleted only after every queue that knows
@@ -57,7 +57,7 @@ _INACTIVE_STATES = (
 def workers_by_machine(
     registries: Registries, static: frozenset[str]
 ) -> dict[str, tuple[str, Worker]]:
-    """Map machine name to (registry, worker), without static workers."""
+    """Map machine name to (registry, most active worker), without static workers."""
     found: dict[str, tuple[str, Worker]] = {}
     for registry, worker in sorted(
         _dynamic_registrations(registries, static), key=_activity_order
@@ -67,14 +67,14 @@ def workers_by_machine(
 
 
 def enrols_at(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
-    """Return the queue where a pool's workers register with fleet's token; None without such."""
+    """Return the queue where a pool's workers register with fleet's token; None if none does."""
     if not isinstance(pool, Pool):
         return None
     return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
 
 
 def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
-    """Return the first queue, by name, where fleet can revoke worker tokens; None without such."""
+    """Return the first queue, by name, that can revoke worker tokens; None if no queue can."""
     declared = ((name, fleet.queues.get(name)) for name in queues)
     return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
 
@@ -82,7 +82,7 @@ def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
 def registries_of(
     world: World, queues: list[str], provider: str, listing: Listing
 ) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and an error message per unreadable registry."""
+    """Return the workers by queue or provider, and an error message per unreadable one."""
     if listing.workers is not None:
         return {provider: listing.workers}, ()
     return queue_registries(world, queues)
@@ -112,7 +112,7 @@ def seconds_away(world: World, worker: Worker | None) -> int:
 
 
 def hears_others(world: World, queue: str) -> bool:
-    """Return whether a queue is right about disconnected workers.
+    """Return True if a queue's reports of disconnected workers are reliable.
 
     After an outage of a queue, its workers reconnect gradually. Reports are therefore used only if
     one worker has been connected for long enough.
@@ -124,7 +124,7 @@ def hears_others(world: World, queue: str) -> bool:
 
 
 def is_busy(worker: Worker) -> bool:
-    """Return whether a worker runs work, by its state or its reported work."""
+    """Return True if a worker runs work, by its state or its reported work."""
     return worker.state is WorkerState.BUSY or worker.running is not None
 
 
@@ -157,7 +157,7 @@ MAX_FAILED_CHECKS = 3
 
 
 def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
-    """Return whether a machine is ready for tickets, or was ready before it failed."""
+    """Return True if a machine is ready for tickets, or was ready before it failed."""
     if machine.state is not MachineState.RUNNING:
         # A machine that failed its checks was ready before: fleet drains it and stops waiting.
         return machine.state is MachineState.FAILED
@@ -169,7 +169,7 @@ def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
 
 
 def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
-    """Return whether a machine missed the deadline to become ready.
+    """Return True if a machine missed the deadline to become ready.
 
     If the port was first checked late, the deadline counts from the first check.
     """
@@ -187,7 +187,7 @@ def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
 
 
 def has_failed(machine: Machine | None) -> bool:
-    """Return whether a machine that was ready is now broken."""
+    """Return True if a machine that was ready is now broken."""
     if machine is None:
         return False
     is_silent = machine.was_ready and (machine.misses or 0) >= MAX_FAILED_CHECKS
@@ -195,7 +195,7 @@ def has_failed(machine: Machine | None) -> bool:
 
 
 def why_late(pool: object, *, revoked: bool = False) -> str:
-    """Return a sentence with the missed deadline, and whether the machine's token is revoked."""
+    """Return a sentence on the missed deadline; with `revoked`, also on the revoked token."""
     ready = _ready(pool)
     port = ready.port if ready else None
     return lives.explain_late(boot_of(pool).deadline, port, revoked=revoked)
@@ -212,7 +212,7 @@ def _ready(pool: object) -> Ready | None:
 
 
 class UnitState(Word):
-    """State of a unit according to its provider, stack and registry."""
+    """State of a machine and its worker, according to provider, stack and registry."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -242,7 +242,7 @@ CAPACITY = frozenset({UnitState.IDLE, UnitState.STARTING, UnitState.ASSUMED, Uni
 
 @dataclass(frozen=True)
 class Unit:
-    """One machine and its worker, as observed."""
+    """A machine and its worker, as observed."""
 
     name: str
     pool: str
@@ -266,7 +266,7 @@ class Unit:
 
     @property
     def is_capacity(self) -> bool:
-        """Return whether the unit can take work now, or after its boot or reconnection."""
+        """Return True if the unit can take work now, or after its boot or reconnection."""
         return self.state in CAPACITY or self.returning
 
     @property
@@ -278,25 +278,25 @@ class Unit:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the provider or failed checks report the machine as broken."""
+        """Return True if the provider or failed checks report the machine as broken."""
         return has_failed(self.machine)
 
     @property
     def failure(self) -> str:
-        """Return why the machine is broken."""
+        """Return why the machine is broken, as text."""
         misses = self.machine.misses if self.machine else None
         return lives.explain_silent_port(misses) if misses else lives.FAILED
 
     @property
     def awaits_token(self) -> bool:
-        """Return whether the worker needs an unused token to register."""
+        """Return True if the worker needs an unused token to register."""
         if self.worker is not None:
             return self.worker.state is WorkerState.ENROLLED
         return self.state in (UnitState.STARTING, UnitState.NEVER_REGISTERED, UnitState.STOPPED)
 
     @property
     def holds_in_vain(self) -> bool:
-        """Return whether the assigned work cannot run and has to be released."""
+        """Return True if the assigned work cannot run and has to be released."""
         if self.worker is None or not is_busy(self.worker):
             return False
         is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
@@ -304,12 +304,12 @@ class Unit:
 
     @property
     def work_in_vain(self) -> str | None:
-        """Return the id of assigned work that cannot run; None without assigned work."""
+        """Return the id of assigned work that cannot run; None if there is no such work."""
         return self.worker.running if self.worker and self.holds_in_vain else None
 
     @property
     def may_run(self) -> bool:
-        """Return whether the unit may run work; such a unit is never deleted."""
+        """Return True if the unit may run work. Such a unit is never deleted."""
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
@@ -327,7 +327,7 @@ class Sightings:
 def units_of(
     seen: Sightings, *, is_overdue: Callable[[Machine], bool], now: datetime, has_registry: bool
 ) -> tuple[Unit, ...]:
-    """Return the units of a pool, sorted by name."""
+    """Return the units (machines with their workers) of a pool, sorted by name."""
     machines = {machine.name: machine for machine in seen.machines}
     silent = isinstance(seen.stack, Unknown)
     inputs = {w.name: w for w in seen.stack.workers} if isinstance(seen.stack, Stack) else {}
@@ -367,7 +367,7 @@ def units_of(
 
 
 def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> UnitState | None:
-    """Return the state if provider and stack disagree; None if they agree."""
+    """Return the state of a machine that provider and stack disagree on; None if they agree."""
     match listed, wanted, recorded:
         case True, True, True:
             return None
@@ -384,7 +384,7 @@ def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> UnitState 
 def registered_state(
     worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
 ) -> UnitState:
-    """Return the state of a machine that is in provider and stack, by its registration."""
+    """Return the state, by its registration, of a machine that is in provider and stack."""
     if worker is None:
         if not has_registry:
             return UnitState.ASSUMED
@@ -402,12 +402,12 @@ def registered_state(
 
 
 def _is_young(worker: Worker, now: datetime) -> bool:
-    """Return whether a worker connected so recently that it may still report its tags."""
+    """Return True if a worker connected so recently that it may still report its tags."""
     return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE
 
 
 def _is_returning(worker: Worker | None, now: datetime, *, overdue: bool) -> bool:
-    """Return whether a disconnected worker had contact recently, or still boots."""
+    """Return True if a disconnected worker had contact recently, or still boots."""
     if worker is None:
         return False
     if worker.last_seen is None and not overdue:
