@@ -1,4 +1,4 @@
-"""Findings: errors and warnings about a fleet.yaml, with their positions and hints."""
+"""Findings: errors and warnings about a fleet.yaml, with positions and hints."""
 
 import re
 from bisect import bisect_left
@@ -12,13 +12,13 @@ Severity = Literal["error", "warning"]
 At = Literal["value", "key"]
 
 IN_POOL = " (in pool "
-"""Text before the name of the pool in a message about a template."""
+"""Text before the name of the pool, in a message about a template that the pool extends."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 @dataclass(frozen=True)
 class Span:
-    """A range of characters in one file, counted from 1; the end is after the last character."""
+    """A range of characters in a file, counted from 1; the end is after the last character."""
 
     file: str
     line: int = 1
@@ -27,15 +27,15 @@ class Span:
     end_column: int = 1
 
     def __str__(self) -> str:
-        """Return FILE:LINE:COLUMN, a form that editors and terminals can open."""
+        """Return FILE:LINE:COLUMN, a format that editors and terminals can open."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake and a hint; `span` is None until a document sets it.
+    """An error or warning with a hint; `span` is None until a document sets the position.
 
-    `part` is the start and end of the wrong characters in the value, counted from 0; None: all.
+    `part` is the (start, end) of the wrong characters in the value, counted from 0; None: all.
     """
 
     rule: str
@@ -50,18 +50,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The findings in the form that is written as JSON."""
+    """The findings in the format of the JSON output."""
 
     findings: tuple[Finding, ...]
     format: Literal["fleet-findings-1"] = "fleet-findings-1"
 
 
 YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
-"""Words, in lower case, that a YAML parser does not read as text without quotes."""
+"""Words, in lower case, that YAML parsers do not read as text unless they are in quotes."""
 
 
 def yaml_key(path: Sequence[str | int]) -> str:
-    """Return a key of fleet.yaml as a dotted path; parts with special characters are in quotes."""
+    """Return the path of a key of fleet.yaml with dots; special characters are in quotes."""
     text = "".join(
         f"[{part}]"
         if isinstance(part, int)
@@ -74,7 +74,7 @@ def yaml_key(path: Sequence[str | int]) -> str:
 
 
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
-    """Return findings without duplicates, sorted by position, the main file first."""
+    """Return findings without duplicates, sorted by position; those of the main file are first."""
 
     def position(finding: Finding) -> tuple[object, ...]:
         span = finding.span or Span(main)
@@ -85,7 +85,7 @@ def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
 
 
 def _remove_duplicates(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield one finding per position and message; aliases and templates cause duplicates."""
+    """Yield one finding per position and message. Aliases and templates cause duplicates."""
     alike: dict[object, list[Finding]] = {}
     for finding in findings:
         message = finding.message.partition(IN_POOL)[0]
@@ -98,7 +98,7 @@ def _remove_duplicates(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return whether one of the findings is an error."""
+    """Return whether a finding is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 
@@ -128,12 +128,12 @@ _MAX_COMPARED = 50
 
 @lru_cache(maxsize=8)
 def _index_lower_case(known: tuple[str, ...]) -> dict[str, str]:
-    """Return lower-case to known word, sorted; cached, as many words are compared with these."""
+    """Map lower-case words to known words, sorted. Cached, since the known words rarely differ."""
     return dict(sorted({each.lower(): each for each in sorted(known)}.items()))
 
 
 def _find_neighbours(word: str, candidates: dict[str, str]) -> dict[str, str]:
-    """Return the candidates next to a word in alphabetical order; all if there are few."""
+    """Return the candidates that are alphabetically next to a word; all if there are few."""
     if len(candidates) <= _MAX_COMPARED:
         return candidates
     words = [*candidates]
@@ -149,7 +149,7 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the most similar known word; without a similar word, with all of them."""
+    """Return a hint with the most similar known word, or with all if no word is similar."""
     names = sorted(known)
     close = nearest(word, names)
     if close:
@@ -158,13 +158,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 MAX_LISTED = 20
-"""Maximum length of a list of names in a sentence; real requests have fewer tags."""
+"""Maximum length of a list of names in a sentence. Real requests have fewer tags."""
 
 
 def some_of(
     names: Sequence[str], *, total: int | None = None, shown: int = 3, between: str = ", "
 ) -> str:
-    """Format the first `shown` names, and the number of the others."""
+    """Format the first `shown` names, and the number of the remaining names."""
     count = max(len(names), total or 0)
     if len(names) == count == shown + 1:
         shown = count  # the last name is not longer than "and 1 more"
@@ -176,12 +176,12 @@ def some_of(
 
 
 def listed(names: Sequence[str], *, between: str = ", ") -> str:
-    """Format all names of a list; of a long list, the first names and the number of the others."""
+    """Format a list of names; of a long list, the first names and the number of the others."""
     return some_of(names, shown=MAX_LISTED, between=between)
 
 
 def quoted(value: object) -> str:
-    """Format a value for a message: short, on one line, without control characters."""
+    """Format a value for a message: short, in one line, without control characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -191,5 +191,5 @@ def quoted(value: object) -> str:
 
 
 def as_written(pattern: str) -> str:
-    """Format a pattern for a message: short, without doubled backslashes."""
+    """Format a regular expression for a message: short, without doubled backslashes."""
     return quoted(pattern).replace("\\\\", "\\")

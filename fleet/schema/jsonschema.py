@@ -33,7 +33,7 @@ def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> d
 
 
 def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add `templates` and `extends` to the schema of a Fleet, in which they are already merged."""
+    """Add `templates` and `extends` to the schema of a Fleet, into which they are merged."""
     parts = schema["$defs"]
     pools = schema["properties"]["pools"]
     names = {"items": {"pattern": NAME_PATTERN, "type": "string"}, "type": "array"}
@@ -65,7 +65,7 @@ def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a copy of a part of a schema in which no key is required."""
+    """Return a copy of a part of a schema in which all keys are optional."""
     if "anyOf" in part:
         return part | {"anyOf": [_partial(each, parts) for each in part["anyOf"]]}
     found = parts.get(part.get("$ref", "").rpartition("/")[2], {})
@@ -76,10 +76,10 @@ def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSO
 
 
 class _Generator(GenerateJsonSchema):
-    """pydantic's generator, with restricted map keys, and defaults in the syntax of fleet.yaml."""
+    """Schema generator of pydantic, with restricted map keys, and defaults as in fleet.yaml."""
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """Restrict each key of a map; `patternProperties` would permit other keys."""
+        """Return a schema that restricts each map key; `patternProperties` would permit others."""
         found = super().dict_schema(schema)
         for pattern, values in found.pop("patternProperties", {}).items():
             found["additionalProperties"] = values
@@ -90,7 +90,7 @@ class _Generator(GenerateJsonSchema):
         return found
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Write defaults that are in seconds or MiB with their unit."""
+        """Return a schema in which defaults in seconds or MiB are written with a unit."""
         found = super().default_schema(schema)
         if isinstance(found.get("default"), int):
             for form in (found, *found.get("anyOf", ())):
@@ -108,11 +108,11 @@ class _Generator(GenerateJsonSchema):
         return json_schema
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
-        """Leave out titles, because they would only repeat the key."""
+        """Return False: a title would only repeat the key."""
         return False
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Sort keys, and write each description on one line, so that the output is stable."""
+        """Sort keys, and put each description in one line, so that the output is stable."""
         found = super().sort(value, parent_key)
         _one_line(found)
         return found

@@ -28,7 +28,7 @@ class Team(ConfigSection):
     scopes: list[Text] = Field([], description="Scope names.")
 
     def of(self, kind: str) -> list[str]:
-        """Return the members under one key of the team."""
+        """Return the members that a key of the team, such as `owners`, lists."""
         found: list[str] = getattr(self, kind)
         return found
 
@@ -38,7 +38,7 @@ TEAM_MEMBERS = ("users", "groups", "owners", "workspaces", "scopes")
 
 
 class Budget(ConfigSection):
-    """A hard limit on money or machine time of several pools."""
+    """A hard limit on the cost or the machine time of several pools."""
 
     scope: Text | None = Field(None, description="Only work of this scope.")
     team: Text | None = Field(None, description="Only work of this team.")
@@ -57,12 +57,12 @@ class Budget(ConfigSection):
 
     @property
     def is_filtered(self) -> bool:
-        """Return whether the budget counts only part of the work: a scope, team, owner or tags."""
+        """Return whether the budget counts only the work of a scope, team, owner or tag."""
         return bool(self.scope or self.team or self.owner or self.tags)
 
 
 class RefuseDelete(ConfigSection):
-    """Refuse the deletion of more machines than these limits allow, unless demand causes it."""
+    """Limits above which deletions that demand does not cause are refused."""
 
     share: Percent = Field(30, description="Share of the machines of a pool or of the fleet.")
     count: Count = Field(10, description="Machines of a pool or of the fleet.")
@@ -80,13 +80,13 @@ class Refuse(ConfigSection):
 
 
 class ThrottleDelete(ConfigSection):
-    """Maximum number of machines that one run may delete because of demand."""
+    """Maximum number of machines that a run may delete because of demand."""
 
     count: Count = Field(20, description="Machines of a pool or of the fleet.")
 
 
 class ThrottleCreate(ConfigSection):
-    """Maximum number of machines that one run may create because of demand."""
+    """Maximum number of machines that a run may create because of demand."""
 
     share: Percent = Field(100, description="Share of the machines that exist.")
     free_below: Count = Field(10, description="`share` is of at least this many machines.")
@@ -94,7 +94,7 @@ class ThrottleCreate(ConfigSection):
 
 
 class Throttle(ConfigSection):
-    """Limits on changes that demand causes; later runs make the other changes."""
+    """Limits on changes that demand causes. Later runs make the remaining changes."""
 
     delete: ThrottleDelete = Field(
         default_factory=ThrottleDelete.model_construct, description="Deletions in one run."
@@ -121,7 +121,7 @@ class BootFailures(ConfigSection):
 
 
 class Guards(ConfigSection):
-    """Limits on the changes of one run, per pool and for the whole fleet."""
+    """Limits on the changes of a run, per pool and for the whole fleet."""
 
     refuse: Refuse = Field(
         default_factory=Refuse.model_construct,

@@ -41,7 +41,7 @@ from fleet.schema.units import (
 
 
 class Written(NamedTuple):
-    """A path in fleet.yaml, and the section at that path (None: the value is no section)."""
+    """A path in fleet.yaml, and the section at that path; None if the value is not a section."""
 
     path: Path
     model: type[ConfigSection] | None
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 
 def follow(model: object, place: Path) -> Written:
-    """Return the path in a file for the path in an error of pydantic; `model`: the file's type."""
+    """Convert the path in a pydantic error to a path in a file; `model` is the file's type."""
     annotation: Any = model
     path: list[str | int] = []
     section: type[ConfigSection] | None = annotation if _is_section(annotation) else None
@@ -67,7 +67,7 @@ def follow(model: object, place: Path) -> Written:
 
 
 def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotation of a field
-    """Return a map of tag to branch of a union."""
+    """Map each tag of a tagged union to the branch with this tag."""
     found: dict[str, Any] = {}
     for each in get_args(_strip_annotation(annotation)):
         bare = _strip_annotation(each)
@@ -79,7 +79,7 @@ def branches(annotation: Any) -> dict[str, Any]:  # noqa: ANN401 - any annotatio
 
 
 def fields_of(model: type[ConfigSection]) -> dict[str, FieldInfo]:
-    """Return a map of key in fleet.yaml to field of a section."""
+    """Map each key that a section has in fleet.yaml to the field of the model."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -183,11 +183,11 @@ def _unknown_key(path: Path, section: type[ConfigSection] | None, *, guess: bool
 
 
 _OTHER_NAMES = {"user": "submitter", "requester": "submitter"}
-"""A key of another system to fleet's key, because their spellings are not similar."""
+"""Key of another system to the key of fleet, for keys that are spelled differently."""
 
 
 def _known_keys(section: type[ConfigSection]) -> set[str]:
-    """Return the keys that are valid in a section, with `templates` and `extends`."""
+    """Return the keys that are valid in a section, including `templates` and `extends`."""
     more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
     return {*fields_of(section), *more}
 
@@ -195,7 +195,7 @@ def _known_keys(section: type[ConfigSection]) -> set[str]:
 def _is_misspelt(
     key: str, section: type[ConfigSection] | None, near: list[str], *, guess: bool
 ) -> bool:
-    """Return whether a missing key is present but misspelt, which another finding reports."""
+    """Return whether a required key seems misspelt. Another finding reports the misspelling."""
     if section in (EnvSecret, FileSecret, CommandSecret):
         return True
     if section is None or not guess:
@@ -225,7 +225,7 @@ def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
 
 
 def _parse_choices(expected: str) -> list[str]:
-    """Return the words in a text of pydantic like "a, b or c"."""
+    """Return the words in pydantic's text "a, b or c"."""
     return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
 
 
@@ -310,7 +310,7 @@ _ATTEMPTS = 10
 
 
 def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None:
-    """Return the fleet without its invalid parts; None if the other parts are no valid fleet."""
+    """Return the fleet without its invalid parts; None if the remaining parts are invalid."""
     rest: Any = deepcopy(dict(value))
     for _ in range(_ATTEMPTS):
         for mistake in error.errors(include_url=False, include_context=False, include_input=False):
@@ -325,7 +325,7 @@ def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None
 
 
 def _remove_part(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
-    """Remove the part at a path; for an item, the whole list, so that other indices stay valid."""
+    """Remove the part at a path. An item is removed with its list, so that indices stay valid."""
     whole = next((n for n, step in enumerate(path) if isinstance(step, int)), len(path))
     if whole == 0:
         return
@@ -364,7 +364,7 @@ def load(name: str, files: Files, changes: str = "") -> Loaded:
 
 
 def explain(error: ValidationError, document: Document, model: object) -> Iterator[Finding]:
-    """Yield one finding per mistake in a document; no finding contains a secret."""
+    """Yield a finding per validation error in a document; no finding contains a secret."""
     errors: list[Any] = error.errors(include_url=False)
     for finding in _explain(errors, model):
         is_pools = finding.path[:1] == ("pools",) and finding.rule == "missing-key"

@@ -104,7 +104,7 @@ from fleet.schema.units import (
 
 
 class StateSettings(ConfigSection):
-    """Locations of the state."""
+    """Locations of the state: stacks, database and image files."""
 
     backend: Text = Field(
         "file",
@@ -126,7 +126,7 @@ class StateSettings(ConfigSection):
 
 
 class HistorySettings(ConfigSection):
-    """Time for which observations are kept in the store."""
+    """Retention of observations in the store."""
 
     keep: Seconds | None = Field(
         3_024_000,
@@ -237,17 +237,17 @@ class Fleet(ConfigSection):
 
     @property
     def dynamic_pools(self) -> dict[str, Pool]:
-        """Return name to pool, for the pools whose machines fleet creates."""
+        """Map name to pool for the pools whose machines fleet creates."""
         return {name: pool for name, pool in self.pools.items() if isinstance(pool, Pool)}
 
     @property
     def baked(self) -> dict[str, Recipe]:
-        """Return name to recipe, for the images that fleet builds."""
+        """Map name to recipe for the images that fleet builds."""
         return {n: image for n, image in self.images.items() if isinstance(image, Recipe)}
 
     @property
     def recipes(self) -> dict[str, ImageRecipe]:
-        """Return name to recipe, for the images of Debian that fleet builds with its own role."""
+        """Map name to recipe for the Debian images that fleet builds with its own Ansible role."""
         return {n: image for n, image in self.images.items() if isinstance(image, ImageRecipe)}
 
     @model_validator(mode="after")
@@ -271,20 +271,20 @@ class Fleet(ConfigSection):
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return a pool's name; if it is taken, with a number at the end."""
+    """Return a pool's name, with a number at the end if the name is taken."""
     numbered = (f"{name[:28]}-{number}" for number in count(2))
     return next(each for each in chain([name], numbered) if each not in taken)
 
 
 def _set_provider(pool: HooksPool, provider: str, image: str) -> Pool:
-    """Return a pool with this provider and image instead of its commands."""
+    """Return a pool with this provider and image instead of the pool's commands."""
     kept = {key: getattr(pool, key) for key in Pool.model_fields}
     written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
     return Pool.model_construct(written, **{**kept, "provider": provider, "image": image})
 
 
 def beginning_of(fleet: Fleet, pool: str) -> str:
-    """Return the prefix that the names of a pool's machines have before their number.
+    """Return the part before the number in the names of a pool's machines.
 
     Commands written for Resalloc expect names that start with the pool's name; `_f` distinguishes
     these names from Resalloc's, for example POOL_00010001_20261122_181715.
@@ -293,7 +293,7 @@ def beginning_of(fleet: Fleet, pool: str) -> str:
 
 
 def is_named_by_fleet(fleet: str, pool: str, name: str) -> bool:
-    """Return whether a name has a current or older form of the names of machines in this pool."""
+    """Return whether a name has a current or older format of machine names in this pool."""
     begins = (each for each in (f"{fleet}-{pool}-", f"{pool}_f") if name.startswith(each))
     return any(name.removeprefix(each).isdecimal() for each in begins)
 
@@ -311,7 +311,7 @@ def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
 
 
 def debusine_queues(fleet: Fleet, image: str) -> list[str]:
-    """Return the Debusine queues where machines with this image register, in file order."""
+    """Return the Debusine queues at which machines with this image register, in file order."""
     pools = [pool for pool in fleet.dynamic_pools.values() if pool.image == image]
     return [
         name
@@ -321,13 +321,13 @@ def debusine_queues(fleet: Fleet, image: str) -> list[str]:
 
 
 def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
-    """Return whether the machines of a pool are cloud servers, whose address tickets contain."""
+    """Return whether machines of a pool are cloud servers. Tickets then contain the address."""
     provider = fleet.providers.get(pool.provider)
     return provider is not None and provider.is_cloud
 
 
 def has_no_usable_queue(fleet: Fleet, pool: object) -> bool:
-    """Return whether a pool has cloud machines, but no queue that can use them."""
+    """Return whether a pool has cloud machines but no queue that can use them."""
     if not isinstance(pool, Pool):
         return False
     kinds = DebusineQueue | TicketQueue
@@ -347,7 +347,7 @@ Secret = EnvSecret | FileSecret | CommandSecret
 
 
 def programs_and_secrets(fleet: Fleet) -> Iterator[tuple[Path, list[str] | Secret]]:
-    """Yield the path of each key that is a program to run or refers to a secret, and its value."""
+    """Yield path and value of each key that is a program to run or a reference to a secret."""
     for path, value, field in _keys_in(fleet):
         if isinstance(value, Secret) or (
             field is not None and isinstance(value, list) and _is_run(field)
@@ -387,14 +387,14 @@ def _is_run(field: FieldInfo) -> bool:
 
 
 def _can_run_program(annotation: object) -> bool:
-    """Return whether the values of a type can contain programs to run."""
+    """Return whether values of a type can contain programs to run."""
     return RUNS in getattr(annotation, "__metadata__", ()) or any(
         map(_can_run_program, get_args(annotation))
     )
 
 
 def _keys_in(value: object, path: Path = ()) -> Iterator[tuple[Path, object, FieldInfo | None]]:
-    """Yield path, value and field of every key; the field is None for keys that a user names."""
+    """Yield path, value and field of each key; the field is None if the user chose the key."""
     parts: list[tuple[str | int, object, FieldInfo | None]] = []
     match value:
         case ConfigSection():

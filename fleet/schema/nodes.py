@@ -26,7 +26,7 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
 _NON_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
 NUMBERS = (_INTEGER, _DECIMAL, _NON_FINITE)
-"""Patterns of unquoted values that are numbers."""
+"""Regular expressions for unquoted values that are numbers."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Reuse PyYAML's compiled pattern, because compiling such a large class takes 3 ms.
 _NOT_PRINTABLE = yaml.reader.Reader.NON_PRINTABLE
@@ -44,7 +44,7 @@ Kind = Literal["scalar", "mapping", "list"]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value with its position; lines and columns count from 0.
+    """A value of a YAML file with its position; lines and columns count from 0.
 
     `dropped` has invalid entries, which are kept only so that secrets in them are masked.
     """
@@ -69,14 +69,14 @@ class Node:
         )
 
     def plain(self) -> object:
-        """Return the value without positions."""
+        """Return the value as plain data, without positions."""
         if self.kind == "mapping":
             return {key.value: value.plain() for key, value in self.entries}
         return [item.plain() for item in self.items] if self.kind == "list" else self.value
 
 
 class Parsed(NamedTuple):
-    """The root node of a file, None if it is unreadable, and findings about its text."""
+    """The root node of a file (None if unreadable), and findings about the text."""
 
     root: Node | None
     findings: tuple[Finding, ...]
@@ -101,12 +101,12 @@ def parse(text: str, file: str) -> Parsed:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text; YAML defines the line breaks."""
+    """Split a text into lines, by the line breaks that YAML defines."""
     return _LINE_BREAK.split(text)
 
 
 def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:
-    """Return the position of characters that are on one line of a text."""
+    """Return the position of `length` characters in a text; they must be in one line."""
     before = lines_of(text[:offset])
     line, column = len(before), len(before[-1]) + 1
     return Span(file, line, column, line, column + length)
@@ -124,7 +124,7 @@ def _not_text(text: str, index: int, file: str) -> Finding:
 def decoded(
     content: bytes, file: str, hint: str = "check that this is a YAML file in UTF-8"
 ) -> str | Finding:
-    """Return the text of a file, or a finding if it is not UTF-8."""
+    """Return the content of a file as text, or a finding if it is not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -151,7 +151,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
 
 
 def _explain_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
-    """Return a message and a hint; for common mistakes they are plainer than the parser's."""
+    """Return a message and a hint for a YAML error; common mistakes get clearer messages."""
     problem = error.problem or "this is not YAML"
     if character == "\t":
         return "YAML does not allow a tab here", "indent with spaces"
@@ -178,7 +178,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 class _Refused(Exception):
-    """Stops the parser, because the remaining text cannot be read."""
+    """Signal that stops the parser, because the remaining text cannot be read."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -186,7 +186,7 @@ class _Refused(Exception):
 
 
 class _Builder:
-    """Builds nodes from events of the parser, with an explicit stack of open collections."""
+    """Builder of nodes from parser events, with an explicit stack of open collections."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -198,7 +198,7 @@ class _Builder:
         self._anchors: dict[str, Node] = {}
 
     def take(self, event: Any) -> None:  # noqa: ANN401 - PyYAML has no types for events
-        """Process the next event of the parser."""
+        """Process the next event of the YAML parser."""
         match event:
             case yaml.ScalarEvent():
                 self._add(self._scalar(event), event.anchor)
@@ -339,7 +339,7 @@ _ESCAPED = re.compile(r"\\(?:x..|u....|U........|.)")
 
 
 def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
-    """Return the position of some characters of a node; if it is unclear, of the whole node."""
+    """Return the position of some characters of a node, or of the whole node if unclear."""
     columns = _find_columns(node, lines[node.start[0]])
     first, last = part
     if isinstance(node.value, str) and _LITERAL.match(lines[node.start[0]], node.start[1]):
@@ -354,7 +354,7 @@ def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
 def _narrowed_literal(
     node: Node, text: str, lines: Sequence[str], part: tuple[int, int]
 ) -> Span | None:
-    """Return the position in a literal text (`|`); None if it is unclear."""
+    """Return the position of characters in a literal block (`|`); None if unclear."""
     first, last = part
     before = text.rfind("\n", 0, first) + 1
     kept = text[before:].partition("\n")[0]
@@ -367,7 +367,7 @@ def _narrowed_literal(
 
 
 def _find_columns(node: Node, line: str) -> list[int] | None:
-    """Return the columns of the characters of a one-line text, and of its end; None if unclear."""
+    """Return the column of each character of a one-line text, and of its end; None if unclear."""
     if node.start[0] != node.end[0] or not isinstance(node.value, str):
         return None
     anchor = _ANCHOR.match(line, node.start[1])

@@ -49,14 +49,14 @@ ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
 class Rebuild(ConfigSection):
-    """When fleet builds a new version of an image."""
+    """Conditions under which fleet builds a new version of an image."""
 
     every: Seconds = Field(description="Maximum age of a version.")
     keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions to keep.")
 
 
 class Promote(ConfigSection):
-    """The steps in which machines get a version that passed its tests."""
+    """The steps in which machines get an image version that passed its tests."""
 
     candidate: SomeShare = Field(
         20, description="Maximum share of each pool's workers that boot it first."
@@ -132,7 +132,7 @@ class ImageRecipe(ConfigSection):
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how versions are promoted; if it is not set, the default."""
+        """Return how versions are promoted, by default with `Promote()`."""
         return self.promote or Promote()
 
 
@@ -161,17 +161,17 @@ class PlaybookRecipe(ConfigSection):
 
     @property
     def publish(self) -> list[str]:
-        """Return the provider: a snapshot exists only at the provider that created it."""
+        """Return the provider that builds the image: a snapshot exists only at its provider."""
         return [self.provider]
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how versions are promoted; if it is not set, the default."""
+        """Return how versions are promoted, by default with `Promote()`."""
         return self.promote or Promote()
 
 
 Recipe = ImageRecipe | PlaybookRecipe
-"""An image that fleet builds."""
+"""The recipe of an image that fleet builds."""
 
 
 class ExistingImage(ConfigSection):
@@ -214,7 +214,7 @@ Types = Annotated[
 
 
 class MachineSettings(ConfigSection):
-    """The machines of a pool; figures here override the figures of the machine type."""
+    """The machines of a pool. Figures here override the figures of the machine type."""
 
     type: Types | None = Field(
         None, description="The provider's name of the machine type, or a list of alternatives."
@@ -245,7 +245,7 @@ class Workers(ConfigSection):
 
 
 class BootFailure(ConfigSection):
-    """Keep machines that fail to boot for inspection, and store their console output."""
+    """Handling of machines that fail to boot: some are held for inspection."""
 
     hold: Annotated[int, Field(ge=0, le=10)] = Field(
         1, description="Maximum number to hold for a day (`fleet hold`); others are deleted."
@@ -315,7 +315,7 @@ class Reuse(ConfigSection):
 
 
 class PoolBudget(ConfigSection):
-    """A hard limit on the cost of one pool."""
+    """A hard limit on the cost of a pool."""
 
     per_hour: Amount | None = Field(None, description="Money per hour.")
     per_day: Amount | None = Field(None, description="Money per calendar day.")
@@ -403,7 +403,7 @@ class Pool(ConfigSection):
 
     @property
     def swap(self) -> int:
-        """Swap in MiB that a machine creates at its first boot."""
+        """Return the swap in MiB that a machine creates at its first boot."""
         return (self.machine.swap or 0) if isinstance(self.machine, MachineSettings) else 0
 
 

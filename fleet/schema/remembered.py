@@ -14,7 +14,7 @@ from fleet.schema.model import Fleet
 
 Answer = TypeVar("Answer")
 _known: dict[int, dict[object, tuple[tuple[object, ...], object]]] = {}
-"""Id of a Fleet to the inputs and result of each function and name."""
+"""Id of a Fleet to the inputs and result of each cached function and name."""
 
 
 def remembered(

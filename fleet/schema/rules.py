@@ -24,7 +24,7 @@ from fleet.schema.units import (
 
 
 class Size(ConfigSection):
-    """A size class; a machine belongs to each class whose minimums it reaches."""
+    """A size class. A machine belongs to each class whose minimums it reaches."""
 
     cores: Cores = Field(description="Minimum processor cores.")
     memory: Mebibytes = Field(description="Minimum main memory.")
@@ -123,7 +123,7 @@ WaitOrDrop = Annotated[
 
 
 class TagRule(ConfigSection):
-    """Properties of a tag: who may require it, what may provide it, and its limits."""
+    """Properties of a tag: its permitted users, its providers, and its limits."""
 
     kind: Literal["plain", "number"] = Field(
         "plain", description="`number`: requests ask for a minimum, for example memory_gib>=64."
@@ -192,11 +192,11 @@ class DeriveRule(ConfigSection):
 
 
 SOURCE_CHROOT = "srpm-builds"
-"""Chroot in the name of a source build in Copr, which is Copr's name of the results directory."""
+"""Chroot in the name of a Copr source build, which is Copr's name of the results directory."""
 BUILD_TASK = "build"
-"""Task of each build in Copr except source builds; only these builds have tags."""
+"""Task of each Copr build except source builds. Only these builds have tags."""
 SOURCE_TASK = "source"
-"""Task of a source build in Copr."""
+"""Task of a Copr source build."""
 MOST_RULES = 2000
 """Maximum number of rules in the allow-list."""
 
@@ -230,7 +230,7 @@ class PowerfulRule(ConfigSection):
 
 
 def default_sizes() -> dict[str, Size]:
-    """Return the size classes of a fleet.yaml that sets none itself."""
+    """Return the size classes of a fleet.yaml that declares no size classes."""
     gib = 1024
     return {
         "small": Size.model_construct(cores=2, memory=4 * gib, disk=40 * gib, swap=None),
@@ -245,7 +245,7 @@ COLLECTION_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9+._-]*$"
 
 
 class DebusineRules(ConfigSection):
-    """Where a Debusine server has the rules that fleet compares and delivers."""
+    """Location, at a Debusine server, of the rules that fleet compares and delivers."""
 
     workspaces: Annotated[list[Workspace], Field(min_length=1)] = Field(
         description="Workspaces that need the rules, each as SCOPE/WORKSPACE."

@@ -22,23 +22,23 @@ _REFERENCE = r"\s*(\{\s*(env|file|command)\s*:|$)"
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether a text contains a credential: in a URL or DSN, or by a known form."""
+    """Return whether a text contains a credential, in a URL or DSN or of a known format."""
     lower = text.lower()
     return any(mark in lower for mark in _HALLMARKS) and bool(re.search(_CREDENTIAL, text))
 
 
 def names_secret(key: str) -> bool:
-    """Return whether a key with this name has a secret as its value."""
+    """Return whether the value of a key with this name is a secret."""
     return re.search(_SECRET_KEY, key) is not None
 
 
 def masked(text: str) -> str:
-    """Return a text in which each character of a credential is a star."""
+    """Return a text in which each character of a credential is replaced by a star."""
     return re.sub(_CREDENTIAL, _stars, text)
 
 
 def masked_source(lines: list[str], number: int) -> str:
-    """Return a line of a file that cannot be parsed; all that may be secret is masked."""
+    """Return a line of an unparsable file, with all text masked that may be secret."""
     line = lines[number]
     if found := re.search(_SECRET_LINE, line):
         if not re.match(_REFERENCE, found["value"]):
@@ -74,7 +74,7 @@ _REFERENCE_KEYS = ("env", "file", "command", "environment")
 
 
 class InlineSecret(NamedTuple):
-    """A value or key that must not be repeated."""
+    """A secret value or key in a file, which no message may repeat."""
 
     path: Path
     node: Node
@@ -114,7 +114,7 @@ def _is_credential(node: Node) -> bool:
 
 
 def _refers(key: str, value: Node) -> bool:
-    """Return whether a value only refers to a secret, for example by the name of a file."""
+    """Return whether a value only refers to a secret, for example by a file name."""
     if key == "command":
         return value.kind == "list"
     if key == "environment":

@@ -1,4 +1,4 @@
-"""Read fleet.yaml and its included files as plain data, with the position of each part.
+"""Read fleet.yaml and its included files as plain data, with the position of each value.
 
 No message contains a secret.
 """
@@ -23,7 +23,7 @@ CHANGES = "--set"
 
 
 class Document:
-    """The data of fleet.yaml and its included files, with the position of each part."""
+    """The data of fleet.yaml and its included files, with the position of each value."""
 
     def __init__(  # noqa: PLR0913 - everything that reading found
         self,
@@ -37,7 +37,7 @@ class Document:
     ) -> None:
         self.name = name
         self.partial = partial
-        """Pools that extend unknown templates, so that keys may be missing."""
+        """Names of pools that extend unknown templates. Keys may be missing in these pools."""
         self.files = tuple(each for each in texts if each != CHANGES) or (name,)
         self._texts = texts
         self._lines: dict[str, list[str]] = {}
@@ -53,11 +53,11 @@ class Document:
         self.findings: tuple[Finding, ...] = (*findings, *self._inline_secrets())
 
     def place(self, path: Path, at: At = "value") -> str:
-        """Return FILE:LINE:COLUMN of a path; if it is not in the file, of its nearest parent."""
+        """Return FILE:LINE:COLUMN of a path, or of its nearest parent if the path is absent."""
         return str(self.span(path, at))
 
     def span(self, path: Path, at: At = "value") -> Span:
-        """Return the characters of a path; if it is not in the file, of its nearest parent."""
+        """Return the range of a path in its file, or that of its nearest parent if absent."""
         if path in self._values:
             node, key = self._values[path], self._keys.get(path)
             if key is not None and (at == "key" or (node.block and node.kind != "scalar")):
@@ -66,7 +66,7 @@ class Document:
         return self.span(path[:-1]) if path else Span(self.name)
 
     def locate(self, finding: Finding) -> Finding:
-        """Return a finding with its position."""
+        """Return a finding with its position in a file."""
         path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)
         span = finding.span or self._part(finding) or self.span(finding.path, finding.at)
         message = finding.message
@@ -75,7 +75,7 @@ class Document:
         return replace(finding, span=span, path=path, message=message)
 
     def _is_from_template(self, pool: Path, span: Span) -> bool:
-        """Return whether a position is in a template instead of the pool itself."""
+        """Return whether a position is in a template instead of in the pool itself."""
         node, key = self._values.get(pool), self._keys.get(pool)
         if node is None or key is None or pool[0] != "pools" or span == key.span:
             return False
@@ -83,7 +83,7 @@ class Document:
         return span.file != node.file or not start <= place <= end
 
     def _part(self, finding: Finding) -> Span | None:
-        """Return the position of the part that a finding is about; None without a part."""
+        """Return the position of the wrong part of a value; None if the finding has no part."""
         node = self._values.get(finding.path)
         if node is None or finding.part is None:
             return None
@@ -107,7 +107,7 @@ class Document:
 
     @cached_property
     def _secrets_by_line(self) -> dict[tuple[str, int], list[Node]]:
-        """The secrets by file and line; lines count from 0 here."""
+        """Return the secrets by (file, line), with lines counted from 0."""
         found: dict[tuple[str, int], list[Node]] = {}
         for secret in self._secrets.values():
             for number in range(secret.node.start[0], secret.node.end[0] + 1):
@@ -120,7 +120,7 @@ class Document:
         return self._lines[file]
 
     def is_secret(self, path: Path) -> bool:
-        """Return whether the value at a path must not be shown."""
+        """Return whether the value at a path is secret, so that it must not be shown."""
         within = (path[:length] for length in range(len(path) + 1))
         return any(id(self._values.get(each)) in self._secrets for each in within)
 
@@ -150,7 +150,7 @@ class Document:
 
 
 def _mask(line: str, nodes: Iterable[Node], number: int) -> str:
-    """Return a line in which each character of these nodes is a star."""
+    """Return a line in which each character of these nodes is replaced by a star."""
     shown = [*line]
     for node in nodes:
         start = node.start[1] if number == node.start[0] else 0
@@ -166,7 +166,7 @@ _MOST_SHOWN = 10
 
 
 class TooManyValues(Exception):
-    """Templates expand to more values than permitted."""
+    """Signal that templates expand to more values than permitted."""
 
 
 def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
@@ -191,7 +191,7 @@ def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
 
 
 class _Templates:
-    """The templates of a file; at first use, each is merged with the templates it extends."""
+    """The templates of a file. At first use, a template is merged with those it extends."""
 
     def __init__(self, section: Node | None, findings: list[Finding]) -> None:
         self._findings = findings
@@ -212,7 +212,7 @@ class _Templates:
                 self._found[key.value] = (_part(value), False)
 
     def extended(self, node: Node, within: tuple[str, ...] = ()) -> tuple[Node, bool]:
-        """Return a pool or template merged with those it extends, and whether all exist."""
+        """Return a node merged with the templates it extends, and whether all of these exist."""
         entry = next((each for each in node.entries if each[0].value == "extends"), None)
         if entry is None:
             return node, True
@@ -233,7 +233,7 @@ class _Templates:
         return self._merge_mappings(self._bases[key], own), True
 
     def report_unused(self) -> None:
-        """Add a warning for each template that no pool extends, and check it."""
+        """Check each template that no pool extends, and add a warning about it."""
         unused = [key for name, (key, _) in self._written.items() if name not in self._found]
         for key in unused:
             message = f"no pool extends template '{key.value}', so it is not checked"
@@ -277,7 +277,7 @@ class _Templates:
         self._report(name, "unknown-template", message, hint)
 
     def _merge_mappings(self, base: Node, over: Node) -> Node:
-        """Return `base` with the entries of `over`, which win, at the position of `over`."""
+        """Return `base` overridden by the entries of `over`, at the position of `over`."""
         entries = {key.value: (key, value) for key, value in base.entries}
         for key, value in over.entries:
             _, there = entries.get(key.value, (key, value))
@@ -330,7 +330,7 @@ _ONLY_MAIN = ("include", "fleet", "state")
 
 
 class Files(Protocol):
-    """Reads fleet.yaml and its included files; tests/ports/test_files.py tests implementations."""
+    """Reader of fleet.yaml and included files; tests/ports/test_files.py tests implementations."""
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the content of a file; raises FileUnreadable, also if longer than `limit`."""
@@ -368,7 +368,7 @@ def read_document(name: str, files: Files, changes: str = "") -> Document:
 
 
 class _IncludeReader:
-    """Reads the main file and merges the included files into it."""
+    """Reader of the main file, which merges the included files into it."""
 
     def __init__(self, main: str, files: Files) -> None:
         self.main = main
@@ -380,7 +380,7 @@ class _IncludeReader:
         self._size = 0
 
     def read(self, name: str) -> Node | None:
-        """Return the root node of a file, None if unreadable, and report errors in its text."""
+        """Read and parse a file and report its errors; return its root node, None if not read."""
         try:
             content = self._files.read(name, self._left)
         except FileUnreadable as error:
@@ -445,7 +445,7 @@ class _IncludeReader:
         return root
 
     def _replace_value(self, node: Node, key: Node, path: Sequence[str], value: Node) -> Node:
-        """Return a copy of a mapping with another value at a path; templates share their nodes."""
+        """Return a copy of a mapping with a new value at a path. Templates share their nodes."""
         step, *rest = path
         entries = {each.value: (each, there) for each, there in node.entries}
         _, there = entries.get(step, (key, _part(key)))
@@ -462,7 +462,7 @@ class _IncludeReader:
         return _part(node, entries.values())
 
     def report(self, span: Span, rule: str, message: str, hint: str = "") -> None:
-        """Add a finding."""
+        """Add a finding with this position, rule id, message and hint."""
         self.findings.append(Finding(rule, message, hint=hint, span=span))
 
     def _matching(self, item: Node) -> Sequence[str]:

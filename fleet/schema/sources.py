@@ -1,4 +1,4 @@
-"""Sections of fleet.yaml on providers of machines, and on queues of work."""
+"""Sections of fleet.yaml on providers of machines and on queues of work."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self, get_args
@@ -39,14 +39,14 @@ Addresses = Annotated[str, Field(pattern=ADDRESSES_PATTERN)]
 
 
 class HcloudNetwork(ConfigSection):
-    """A private network that all new servers have in addition to their public address."""
+    """A private network of all new servers, in addition to their public address."""
 
     ip_range: Cidr = Field(description="Its addresses, for example 10.20.0.0/16.")
     zone: Text = Field(description="Network zone of `location`, for example eu-central.")
 
 
 class FirewallRule(ConfigSection):
-    """Traffic that a firewall permits; a direction with rules permits no other traffic."""
+    """Traffic that a firewall permits. A direction with rules permits no other traffic."""
 
     direction: Literal["in", "out"] = Field("in", description="Direction, from the server.")
     protocol: Literal["tcp", "udp", "icmp", "esp", "gre"] = Field(description="Protocol.")
@@ -73,19 +73,19 @@ class ProviderSection(ConfigSection):
     extra: ClassVar[str] = "pulumi"
     """Optional extra of fleet that installs the Pulumi packages for this provider."""
     is_cloud: ClassVar[bool] = False
-    """Whether machines are cloud servers, whose address tickets contain."""
+    """True if machines are cloud servers. Tickets then contain the address of the machine."""
     has_images: ClassVar[bool] = False
-    """Whether machines boot images by the provider's ids; if not, by names in fleet.yaml."""
+    """True if machines boot images by the provider's ids, False if by names in fleet.yaml."""
     bakes_images: ClassVar[bool] = False
-    """Whether fleet can bake an image on a machine rented from this provider."""
+    """True if fleet can bake an image on a machine rented from this provider."""
     has_spot: ClassVar[bool] = False
-    """Whether the provider sells machines on a spot market."""
+    """True if the provider sells machines on a spot market."""
     listed_types: ClassVar[str] = ""
-    """Form of machine types in the price list that each run reads; empty without such a list."""
+    """Format of the names of machine types in the provider's price list; empty without a list."""
     has_fixed_disks: ClassVar[bool] = False
-    """Whether the machine type fixes the size of the disk."""
+    """True if the machine type fixes the size of the disk."""
     is_free: ClassVar[bool] = False
-    """Whether machines cost no money."""
+    """True if machines cost no money."""
     gone: Gone = Field(
         default_factory=Gone.model_construct,
         description="When a machine of a stack that the provider no longer lists is gone: its "
@@ -95,7 +95,7 @@ class ProviderSection(ConfigSection):
 
     @property
     def listed(self) -> object:
-        """The price list that the provider reported, which is not in fleet.yaml; None: unknown."""
+        """Return the price list that the provider reported; None if unknown."""
         return self._listed
 
     def with_list(self, listed: object) -> Self:
@@ -106,22 +106,22 @@ class ProviderSection(ConfigSection):
 
     @property
     def price_location(self) -> str:
-        """The location whose prices apply in the shipped table; empty without a table."""
+        """Return the location whose prices apply in the shipped table; empty without a table."""
         return ""
 
     @property
     def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
-        """Name to machine type, for the types that fleet.yaml declares."""
+        """Map name to machine type for the types that fleet.yaml declares."""
         return {}
 
     @property
     def own_billing(self) -> "SimBilling | None":
-        """The billing rules in fleet.yaml; None: the rules of this kind of provider."""
+        """Return the billing rules in fleet.yaml; None if those of this kind of provider apply."""
         return None
 
     @property
     def given_variables(self) -> Sequence[str]:
-        """Environment variables of fleet that the commands of the provider receive."""
+        """Return the names of environment variables that the provider's commands receive."""
         return ()
 
     def blocked_by(self, port: int) -> str:  # noqa: ARG002 - for kinds with a firewall
@@ -158,11 +158,11 @@ class HcloudProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The location in fleet.yaml."""
+        """Return the location in fleet.yaml."""
         return self.location
 
     def blocked_by(self, port: int) -> str:
-        """Return `firewall` if its rules do not open the port, else an empty text."""
+        """Return `firewall` if the firewall rules do not open the port; otherwise empty."""
         is_open = self.firewall is None or any(
             rule.direction == "in" and rule.protocol == "tcp" and _covers(rule.port or "any", port)
             for rule in self.firewall
@@ -211,11 +211,11 @@ class AwsProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The region in fleet.yaml."""
+        """Return the region in fleet.yaml."""
         return self.region
 
     def blocked_by(self, port: int) -> str:
-        """Return `ssh_from` if it does not open the port, else an empty text."""
+        """Return `ssh_from` if this key does not open the port; otherwise empty."""
         return "" if port == _SSH and self.ssh_from else "ssh_from"
 
 
@@ -297,22 +297,22 @@ class SimProvider(ProviderSection):
 
     @property
     def price_location(self) -> str:
-        """The only location in the shipped table."""
+        """Return the only location in the shipped table."""
         return "sim"
 
     @property
     def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
-        """The machine types in fleet.yaml."""
+        """Map name to machine type for the types in fleet.yaml."""
         return self.types
 
     @property
     def own_billing(self) -> SimBilling:
-        """The billing rules in fleet.yaml."""
+        """Return the billing rules in fleet.yaml."""
         return self.billing
 
 
 class LocalMachineType(ConfigSection):
-    """A machine type of a local provider, only for planning: processes may exceed its size."""
+    """A machine type of a local provider, only for planning. Processes may exceed its size."""
 
     price: ClassVar[None] = None
     spot: ClassVar[None] = None
@@ -345,12 +345,12 @@ class LocalProvider(ProviderSection):
 
     @property
     def own_types(self) -> Mapping[str, "SimMachineType | LocalMachineType"]:
-        """The machine types in fleet.yaml."""
+        """Map name to machine type for the types in fleet.yaml."""
         return self.types
 
 
 class HookTimeouts(ConfigSection):
-    """Time limits of commands; then fleet kills a command and its child processes."""
+    """Time limits of commands. fleet then kills the command and its child processes."""
 
     new: Seconds = Field(1800, description="Time to create a machine.")
     delete: Seconds = Field(
@@ -426,7 +426,7 @@ class HooksProvider(Hooks, ProviderSection):
 
     @property
     def given_variables(self) -> Sequence[str]:
-        """The variables that `environment` lists."""
+        """Return the names of the variables that `environment` lists."""
         return self.environment
 
 
@@ -438,7 +438,7 @@ PROVIDERS: Mapping[str, type[ProviderSection]] = {
     get_args(section.model_fields["kind"].annotation)[0]: section
     for section in get_args(get_args(Provider)[0])
 }
-"""Kind of provider to its section."""
+"""Kind of provider to the model of its section."""
 
 
 def extra_of(kind: str) -> str:
@@ -447,7 +447,7 @@ def extra_of(kind: str) -> str:
 
 
 class AdminDsn(ConfigSection):
-    """Write access by SQL to the table of a queue's workers."""
+    """Write access by SQL to a queue's table of workers."""
 
     dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write.")
 
@@ -506,7 +506,7 @@ class DebusineQueue(ConfigSection):
 
 
 class CoprQueue(ConfigSection):
-    """A Copr build system, whose builds get machines by tickets."""
+    """A Copr build system. Its builds get machines by tickets."""
 
     kind: Literal["copr"] = Field(description="Copr.")
     url: Url = Field(
@@ -588,7 +588,7 @@ class TicketQueue(ConfigSection):
 
 
 class WorldQueue(ConfigSection):
-    """A queue that `fleet observe` recorded."""
+    """A recording of a queue, written by `fleet observe`."""
 
     kind: Literal["world"] = Field(description="A recording made by `fleet observe`.")
     path: Text = Field(description="Path of the recording, relative to this file.")

@@ -55,7 +55,7 @@ class Money(BaseModel):
 
 
 AS_WRITTEN = {"units": "as written"}
-"""Context of a dump that writes values with units in the syntax of fleet.yaml."""
+"""Serialization context for writing values with units, in the syntax of fleet.yaml."""
 
 
 def written(value: object, pattern: str) -> str:
@@ -75,7 +75,7 @@ def follows(pattern: str, text: str) -> bool:
 
 
 class WrongText(ValueError):
-    """A value that has the wrong syntax; `meant` is the value that the user probably intended."""
+    """A value with the wrong syntax; `meant` is the value that the user probably intended."""
 
     def __init__(self, expected: str, meant: str) -> None:
         super().__init__(f"expected {expected}")
@@ -121,7 +121,7 @@ class _Text:
         return found
 
     def read(self, value: object) -> object:
-        """Return the value of a text; return a converted value unchanged."""
+        """Convert a text to a value; a value that is already converted is returned unchanged."""
         if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
@@ -136,7 +136,7 @@ class _Text:
         handler: SerializerFunctionWrapHandler,
         info: SerializationInfo,
     ) -> object:
-        """Return the value in the syntax of fleet.yaml with AS_WRITTEN, else as a number."""
+        """Return the value in the syntax of fleet.yaml in context AS_WRITTEN, else as a number."""
         return written(value, self.pattern) if info.context == AS_WRITTEN else handler(value)
 
     def _is_zero(self, value: object) -> bool:
@@ -219,7 +219,7 @@ def write_count(count: int, noun: str) -> str:
 
 
 def read_duration(text: str) -> int | None:
-    """Return the seconds of a duration in the syntax of fleet.yaml; None if it is invalid."""
+    """Return the seconds of a duration in the syntax of fleet.yaml; None if invalid."""
     return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
 
 
@@ -254,9 +254,9 @@ WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTE
 EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
 EnvNames = list[EnvName]
 LONGEST_WORD = 65_536
-"""Maximum length of one argument of a command in characters; scripts for `sh -c` are long."""
+"""Maximum length of an argument of a command in characters. Scripts for `sh -c` are long."""
 RUNS = "a program and its arguments"
-"""Marks a key whose value is a program to run."""
+"""Mark of a key whose value is a program to run."""
 Command = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=LONGEST_WORD)]], Field(min_length=1), RUNS
 ]
@@ -281,7 +281,7 @@ class ConfigSection(BaseModel):
     )
 
     def as_written(self) -> dict[str, Any]:
-        """Return the section in the syntax of fleet.yaml; validation returns an equal section."""
+        """Return the section in the syntax of fleet.yaml, as data that validation accepts."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True, context=AS_WRITTEN)
 
 
@@ -294,7 +294,7 @@ def branch(
     expected: str,
     keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Discriminator:
-    """Return a discriminator by which only errors of the intended branch are reported.
+    """Return a discriminator of a union, so that only errors of the intended branch appear.
 
     For a mapping, `keys` maps a key to the branch that has it. Otherwise the intended branch is
     the first in `forms` (branch to type) whose type the value has.
