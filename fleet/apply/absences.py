@@ -24,7 +24,7 @@ def find_absences(
     asking: SourceReader,
     now: datetime,
 ) -> tuple[Absence, ...]:
-    """Return machines that are in a stack but not in their provider's listing, with new counts."""
+    """Return the machines of stacks that a complete listing omits, with updated counts."""
     stacks, listings = sources
     if isinstance(stacks, Unknown):
         return tuple(before())
@@ -54,7 +54,7 @@ def find_absences(
 def _list_recorded(
     stacks: Mapping[str, Stack | Unknown], listings: Listings
 ) -> Iterator[tuple[_Key, WorkerInputs, Listing]]:
-    """Yield each recorded machine's key, inputs and listing; omit providers with no listing."""
+    """Yield key, inputs and listing of each recorded machine, if its provider has a listing."""
     for _, stack in sorted(stacks.items()):
         listing = None if isinstance(stack, Unknown) else listings.get(stack.provider)
         if isinstance(stack, Unknown) or not isinstance(listing, Listing):
@@ -65,7 +65,7 @@ def _list_recorded(
 
 
 def _is_undecided(key: _Key, judged: set[_Key], sources: tuple[Stacks, Listings]) -> bool:
-    """Return whether an earlier absence must be kept, as its listing or a stack is unreadable."""
+    """Return True if an earlier absence is kept because its listing or a stack is unreadable."""
     stacks, listings = sources
     if key in judged or isinstance(stacks, Unknown):
         return False
@@ -79,7 +79,7 @@ def _check(
     asking: SourceReader,
     now: datetime,
 ) -> dict[_Key, bool]:
-    """Map unlisted machines to whether they work; omit machines on which no livecheck decided."""
+    """Map each unlisted machine with a conclusive livecheck to True if the machine is alive."""
     by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
     names: dict[tuple[str, str], _Key] = {}
     for key, inputs in unlisted.items():
@@ -103,7 +103,7 @@ def _sort_by_name(machines: Sequence[Machine]) -> Sequence[Machine]:
 
 
 def _as_machine(inputs: WorkerInputs, machine_id: str, now: datetime) -> Machine:
-    """Return a machine for a livecheck, from its inputs in the stack; the state is assumed."""
+    """Return a machine for a livecheck, from its inputs in the stack. Its state is assumed."""
     return Machine(
         name=inputs.name,
         id=machine_id,

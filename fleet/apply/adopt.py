@@ -59,7 +59,7 @@ _WORKER_OBSTACLES = {
 
 
 class Adopted(Value):
-    """A machine to adopt unchanged."""
+    """A machine that a pool adopts unchanged, with its differences from a new machine."""
 
     machine: Machine
     inputs: WorkerInputs
@@ -70,7 +70,7 @@ class Adopted(Value):
 
 
 class Adoption(Value):
-    """Machines to adopt into a pool, and the names of machines that it adopted earlier."""
+    """The machines to adopt into a pool, and the names of machines it adopted earlier."""
 
     fleet: str
     pool: str
@@ -81,7 +81,7 @@ class Adoption(Value):
 
 @dataclass
 class _AdoptionState:
-    """State of an adoption decision, which checks one machine after the other."""
+    """State of a decision on machines to adopt, checked one after the other."""
 
     fleet: Fleet
     world: World
@@ -98,7 +98,7 @@ class _AdoptionState:
 def judge_adoption(
     fleet: Fleet, world: World, pool: str, found: Sequence[FoundMachine], *, outdated_too: bool
 ) -> Adoption:
-    """Return the machines that a pool adopts; raises PlanRefused if one has an obstacle."""
+    """Return the machines that a pool can adopt. Raises PlanRefused if one has an obstacle."""
     declared = pool_to_adopt(fleet, pool)
     inventories = take_inventory(fleet, world)
     inventory = inventories[pool]
@@ -134,7 +134,7 @@ def judge_adoption(
 
 
 def pool_to_adopt(fleet: Fleet, pool: str) -> Pool:
-    """Return the pool with this name; raises PlanRefused if it cannot adopt machines."""
+    """Return the pool with this name. Raises PlanRefused if it cannot adopt machines."""
     declared = fleet.pools.get(pool)
     if isinstance(declared, Pool):
         if declared.mode == "apply":
@@ -179,7 +179,7 @@ def _consider(case: _AdoptionState, found: FoundMachine) -> None:
 
 
 def _obstacles(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
-    """Yield the obstacles to adopting a machine that no option overrides."""
+    """Yield the obstacles to the adoption of a machine that no option overrides."""
     machine, owner = found.machine, found.labels.get("fleet")
     if owner not in (None, case.fleet.fleet):
         yield f"its label says fleet {owner}"
@@ -250,7 +250,7 @@ def _real_inputs(case: _AdoptionState, found: FoundMachine) -> WorkerInputs:
 
 
 def _world_after(case: _AdoptionState) -> World:
-    """Return the expected world after these machines are marked and in the pool's stack."""
+    """Return the expected world once these machines are marked and in the pool's stack."""
     provider, world = case.declared.provider, case.world
     listing, stacks = world.providers[provider], world.stacks
     if isinstance(listing, Unknown) or isinstance(stacks, Unknown):
@@ -278,7 +278,7 @@ def _world_after(case: _AdoptionState) -> World:
 
 
 def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
-    """Add an obstacle for each machine that the next apply would delete because of its worker."""
+    """Add an obstacle per machine that the next apply would delete because of its worker."""
     units = {unit.name: unit for unit in after.units}
     for _, each in case.taken:
         state = units[each.machine.name].state
@@ -296,7 +296,7 @@ def _add_next_action(adopted: Adopted, plan: Plan) -> Adopted:
 def adopt_machines(
     ref: StackRef, adoption: Adoption, adopter: Adopter, sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Mark and record machines; raises PlanRefused if the engine would make any other change."""
+    """Mark and record machines. Raises PlanRefused if the engine would make other changes."""
     engine = sources.engine_of(adoption.provider)
     before = _read(engine, ref)
     sources.store.record_stack(StackRecord.of(ref, engine, before.serial if before else 0))
@@ -330,7 +330,7 @@ def _read(engine: Engine, ref: StackRef) -> Stack | None:
 
 
 def _check_marked(adoption: Adoption, sources: Sources) -> None:
-    """Require that the provider lists every machine with its new labels, to prevent duplicates."""
+    """Raise an error unless the provider lists all machines with their new labels."""
     listing = sources.providers[adoption.provider].list(adoption.fleet)
     listed = listing.machines if isinstance(listing, Listing) else ()
     marks = {(each.name, each.id, each.pool, each.digest) for each in listed}
@@ -345,7 +345,7 @@ def _check_marked(adoption: Adoption, sources: Sources) -> None:
 
 
 def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) -> None:
-    """Require that the engine would record exactly these machines; or raise PlanRefused."""
+    """Raise PlanRefused unless the engine would record exactly these machines."""
     planned = {(name, "create") for name in names}
     previewed = {(step.worker, step.operation) for step in steps}
     if previewed != planned:
@@ -359,7 +359,7 @@ def _check_preview(steps: Sequence[StackStep], names: Sequence[str], left: str) 
 
 
 def _check_recorded(stack: Stack | None, machines: Sequence[Adopted]) -> None:
-    """Require that the stack has these machines by id, not only by name; raises StackFailed."""
+    """Raise StackFailed unless the stack has these machines by id, not only by name."""
     ids = stack.ids if stack else {}
     for each in machines:
         if ids.get(each.machine.name) != each.machine.id:

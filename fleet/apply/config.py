@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Checked(NamedTuple):
-    """A fleet.yaml with its findings; `fleet` is None if a finding is an error."""
+    """A fleet.yaml with its findings. `fleet` is None if a finding is an error."""
 
     fleet: Fleet | None
     document: Document
@@ -66,7 +66,7 @@ def check_file(  # noqa: PLR0913 - every input that changes the findings
 def _run_checks(
     loaded: Loaded, today: date, recorded: "RecordedNames | None"
 ) -> Iterator[Finding]:
-    """Yield the findings of checks; if the file is partly invalid, only the definite errors."""
+    """Yield the findings of all checks; if the file is partly invalid, only definite errors."""
     if loaded.rest is None:
         return
     for finding in check_all(loaded.rest, today, recorded):
@@ -76,7 +76,7 @@ def _run_checks(
 
 
 def _can_be_defined(loaded: Loaded, finding: Finding) -> bool:
-    """Return whether a name that a finding reports as missing may be in an invalid part."""
+    """Return True if an invalid part of the file may define a name reported as missing."""
     if not finding.rule.startswith("unknown-"):
         return False
     if finding.rule == "unknown-currency":
@@ -130,7 +130,7 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
 
 
 def to_config(checked: Checked) -> Config | None:
-    """Return the configuration of a checked file, with its warnings; None if it is invalid."""
+    """Return the configuration of a checked file, with its warnings; None if invalid."""
     if checked.fleet is None:
         return None
     # Import late: `fleet validate` starts 25 % faster without the model of plans.
@@ -148,7 +148,7 @@ def to_config(checked: Checked) -> Config | None:
 
 
 def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
-    """Raise PlanRefused if fleet's state is in the checkout of a CI job, which deletes it."""
+    """Raise PlanRefused if fleet's state is in a CI job's checkout, which the job deletes."""
     checkout = os.environ.get("CI_PROJECT_DIR")
     if not checkout:
         return
@@ -162,7 +162,7 @@ def refuse_throwaway_state(fleet: Fleet, config: str) -> None:
 
 
 def read_seconds(option: str, text: str) -> int:
-    """Return the seconds of an option such as `--every 60s`; raises WrongUsage if malformed."""
+    """Return the seconds of an option such as `--every 60s`. Raises WrongUsage if malformed."""
     seconds = read_duration(text)
     if seconds is None:
         raise WrongUsage(

@@ -16,7 +16,7 @@ _MAX_CHARS = 200_000
 
 
 def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) -> None:
-    """Hold the failed machines of a plan, and revoke their tokens.
+    """Keep machines that failed to boot, as planned, and revoke their tokens.
 
     `run` is the id of this run in the log; `note` writes to the journal of this run.
     """
@@ -46,7 +46,7 @@ def _revoke(held: BootHold, sources: Sources, tell: Tell) -> None:
 
 
 def read_console(sources: Sources, provider: str, machine_id: str) -> str:
-    """Return a machine's console output; raises FleetError if the provider does not store it."""
+    """Return a machine's console output. Raises FleetError if the provider stores none."""
     cloud = sources.providers.get(provider)
     if not isinstance(cloud, ConsoleReader):
         raise FleetError(f"provider {provider} does not tell what its machines write")
@@ -54,6 +54,6 @@ def read_console(sources: Sources, provider: str, machine_id: str) -> str:
 
 
 def end_of(text: str, lines: int) -> str:
-    """Return the last lines of a console output, without control characters and credentials."""
+    """Return the last `lines` of a console output, without control characters and credentials."""
     last = text[-_MAX_CHARS:].splitlines()[-lines:] if lines else []
     return "".join(f"{masked(clean(each))}\n" for each in last)

@@ -1,4 +1,4 @@
-"""A command's plan, and the inputs of that plan."""
+"""Define the plan of a command, together with the inputs of that plan."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -53,7 +53,7 @@ class CheckupInputs:
 
 
 def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
-    """Return the findings of all checks; a subject precedes the subjects that depend on it."""
+    """Return the results of all checks, each subject before the subjects that depend on it."""
     summaries: dict[str, Summary] = {}
     findings = (
         *_secrets(case, asked),
@@ -82,7 +82,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
 
 
 def _without_echoes(findings: Sequence[CheckResult]) -> Iterator[CheckResult]:
-    """Yield findings; omit findings of other subjects that repeat an error of the store."""
+    """Yield results, without those of other subjects that repeat an error of the store."""
     said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
     return (each for each in findings if each.about == _STORE or each.said not in said)
 
@@ -160,7 +160,7 @@ def _check_counts(queue: str, server: Server) -> CheckResult:
 
 
 def _rules(case: Case) -> Iterator[CheckResult]:
-    """Yield whether each queue has the tag rules of fleet.yaml; only the queue applies them."""
+    """Yield, per queue, a result that says if its server has the tag rules of fleet.yaml."""
     for verdict in case.plan.rules:
         about = f"queue {verdict.queue}, rules of {verdict.place}"
         said = describe_rules(verdict)
@@ -285,7 +285,7 @@ def _images(case: Case) -> Iterator[CheckResult]:
 
 
 def _troubles(case: Case) -> Iterator[CheckResult]:
-    """Yield notices about the stops, failures, freezes and holds that no other finding reports."""
+    """Yield a notice per stop, failure, freeze or hold that no other result reports."""
     reported = describe_troubles(case.fleet, case.world, case.inventory).values()
     for each in find_troubles(case.plan):
         if not any(text in each.said for text in reported):

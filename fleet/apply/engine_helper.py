@@ -1,4 +1,4 @@
-"""A process that runs the operations of an engine for an apply in another process.
+"""Run the operations of an engine in this process, for an apply in another process.
 
 `fleet apply` starts it with `python -m fleet.apply.engine_helper DESCRIPTOR`.
 """
@@ -30,7 +30,7 @@ def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
 
 
 def run(descriptor: int) -> None:
-    """Serve the parent's operations through a pipe, then exit."""
+    """Serve the operations that the parent process requests through a pipe, then exit."""
     # The parent is still observing: import slow modules now.
     with suppress(EngineAbsent, ModuleNotFoundError):  # `engines_for` reports it
         for module in ("fleet.engines.pulumi_sdk", "fleet.engines.pulumi"):

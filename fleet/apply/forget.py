@@ -23,7 +23,7 @@ _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
 class RemovedRecord(NamedTuple):
-    """Result of removing a machine's record."""
+    """The result of removing a machine's record from its stack."""
 
     pool: str
     """Pool whose stack had the machine."""
@@ -32,7 +32,7 @@ class RemovedRecord(NamedTuple):
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> RemovedRecord:
-    """Remove a machine's record and disable its worker; raises PlanRefused if it may exist."""
+    """Remove a machine's record and disable its worker; raise PlanRefused if it may exist."""
     pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
     unit = _find_missing(fleet, world, inventory, name)
@@ -43,7 +43,7 @@ def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> R
 
 
 def _release(unit: Unit, sources: Sources) -> str | None:
-    """Disable the worker of a machine and return its queue; None if no worker needs that."""
+    """Disable the worker of a machine; return its queue, or None if no worker is enabled."""
     worker, registry = unit.worker, sources.registries.get(unit.registry or "")
     if worker is None or registry is None:
         return None
@@ -54,7 +54,7 @@ def _release(unit: Unit, sources: Sources) -> str | None:
 
 
 def _find_pool(world: World, name: str) -> str:
-    """Return the pool whose stack has this machine; raises PlanRefused if no stack has it."""
+    """Return the pool whose stack has this machine. Raises PlanRefused if no stack has it."""
     for pool, stack in sorted(world.known_stacks.items()):
         if name in stack.names:
             return pool
@@ -62,7 +62,7 @@ def _find_pool(world: World, name: str) -> str:
 
 
 def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
-    """Return the unit of a missing machine; raises PlanRefused if the machine may exist."""
+    """Return the unit of a missing machine. Raises PlanRefused if the machine may exist."""
     for provider, machine in world.machines():
         if machine.name == name:
             raise refusal(
@@ -94,7 +94,7 @@ def _describe_use(unit: Unit) -> str:
 
 
 def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) -> None:
-    """Remove the record of a lost stack; raises PlanRefused if the stack has machines."""
+    """Remove the record of a lost stack. Raises PlanRefused if the stack has machines."""
     records = {record.name: record for record in store.stacks()}
     if name not in records:
         known = ", ".join(records) or "none"

@@ -1,6 +1,6 @@
-"""Record every change in the journal before it is made.
+"""Record every change in the journal before the change is made.
 
-So an operator and the next run can read which changes a killed run had started. One operation of
+An operator and the next run can then read which changes a killed run had started. One operation of
 an engine is one entry; the state of its stack records each machine.
 """
 
@@ -29,7 +29,7 @@ Note = Callable[[str], None]
 
 
 def journalled(sources: Sources, note: Note) -> Sources:
-    """Return adapters that pass a description of each change to `note` before they make it."""
+    """Return adapters that describe each change to `note` before they make the change."""
     planned: dict[str, tuple[StackStep, ...]] = {}
     return replace(
         sources,
@@ -86,7 +86,7 @@ class _Enroller:
 
 
 class _Engine:
-    """An engine that describes an update by the last preview of its stack, stored in `planned`."""
+    """An engine that notes each update before it starts, as its last preview described it."""
 
     def __init__(
         self, engine: Engine, planned: dict[str, tuple[StackStep, ...]], note: Note
@@ -129,7 +129,7 @@ class _Engine:
 
 
 class _SharedStacks:
-    """An engine of base stacks that describes an update by its last preview."""
+    """An engine of shared stacks that notes each update before it starts."""
 
     def __init__(self, base: SharedStackEngine, note: Note) -> None:
         self._base = base

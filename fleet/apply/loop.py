@@ -1,4 +1,4 @@
-"""Apply repeatedly on a schedule; each run is an ordinary apply.
+"""Apply repeatedly on a schedule. Each run is an ordinary apply.
 
 If a run fails, or another process has the fleet's lock, the loop continues with the next run.
 """
@@ -47,7 +47,7 @@ _QUIET_REASONS = frozenset(
 
 @dataclass(frozen=True)
 class Schedule:
-    """Interval between runs and maximum duration of the loop, in seconds."""
+    """Interval between runs, and maximum duration of the loop, in seconds."""
 
     every: int
     most: int | None = None
@@ -57,16 +57,16 @@ class Schedule:
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """Result of one apply: its exit code, and short descriptions of pending work."""
+    """The result of one apply: its exit code, and short descriptions of pending work."""
 
     code: int
     on_the_way: tuple[str, ...] = ()
     changed: bool = False
-    """Whether the apply created, deleted, forgot or cleaned a machine."""
+    """True if the apply created, deleted, forgot or cleaned a machine."""
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether the apply succeeded and no work is pending."""
+        """Return True if the apply succeeded and no work is pending."""
         return self.code == 0 and not self.on_the_way
 
 
@@ -77,7 +77,7 @@ def keep_running(
     signals: Signals,
     background: Background | None = None,
 ) -> int:
-    """Run on this schedule until it ends or a stop signal arrives; return the exit code.
+    """Apply on this schedule until it ends or a stop signal arrives; return the exit code.
 
     Waits for background work before it returns.
     """
@@ -116,7 +116,7 @@ def _finish(background: Background, console: Console, signals: Signals) -> None:
 def keep_applying(
     schedule: Schedule, run: Callable[[], ApplyResult], clock: Clock, waiter: Waiter, tell: Tell
 ) -> int:
-    """Run on this schedule until it ends or the waiter stops it; return the exit code.
+    """Apply on this schedule until it ends or the waiter stops it; return the exit code.
 
     The exit code is that of the last run, since each run retries the failures of earlier runs. It
     is 0 after a stop signal, and 1 if `until_quiet` is set and work is still pending.
@@ -140,7 +140,7 @@ def keep_applying(
 
 @dataclass
 class _Tally:
-    """Counts of the runs so far."""
+    """Counts of the runs and failures of a loop so far."""
 
     began: datetime
     runs: int = 0
@@ -159,11 +159,11 @@ class _Tally:
         tell(describe_retry(trouble))
 
     def back_off(self, every: int) -> int:
-        """Return the additional seconds before the next run; consecutive defects increase them."""
+        """Return the additional seconds before the next run, which grow with each defect."""
         return every * min((1 << self.defects) - 1, _MAX_BACK_OFF_INTERVALS)
 
     def __str__(self) -> str:
-        """Return the number of runs, and the number of failed runs."""
+        """Return the number of runs and of failed runs as text."""
         failed = f" ({self.failed} failed)" if self.failed else ""
         return f"after {write_count(self.runs, 'run')}{failed}"
 
@@ -218,7 +218,7 @@ def _end_of_schedule(
 
 
 class Runs:
-    """The runs of one loop, each with the latest valid fleet.yaml."""
+    """The runs of one loop, each of which uses the latest valid fleet.yaml."""
 
     def __init__(
         self, args: argparse.Namespace, console: Console, config: Config, options: RunOptions
@@ -265,7 +265,7 @@ class Runs:
         return run
 
     def _reload(self) -> bool:
-        """Load fleet.yaml again; return False if the loop continues with an earlier version."""
+        """Load fleet.yaml again; return False if the loop has to use an earlier version."""
         checked = check_file(self._args.file, utc_now().date())
         config = to_config(checked)
         if config is None:
@@ -297,7 +297,7 @@ class Runs:
             self._console.out(text_for(self._console, plan_blocks(plan)))
 
     def _print_run(self, applied: Applied, run: ApplyResult) -> None:
-        """Print the result of a run; one line if no work changed since the last run."""
+        """Print the result of a run, in one line if no work changed since the last run."""
         plan, outcome = applied.plan, applied.outcome
         if self._args.json:
             self._console.out(outcome.model_dump_json())
@@ -316,12 +316,12 @@ class Runs:
 
 
 def _has_same_state(new: Fleet, old: Fleet) -> bool:
-    """Return whether two configurations have the same fleet name and state."""
+    """Return True if two configurations have the same fleet name and state."""
     return (new.fleet, new.state) == (old.fleet, old.state)
 
 
 def find_on_the_way(plan: Plan) -> Iterator[str]:
-    """Yield short descriptions of pending work; none if the fleet is quiet.
+    """Yield short descriptions of pending work; no description if the fleet is quiet.
 
     Pending work: actions of this run and later runs, requests that have or may get a machine, and
     workers that start, work, drain or wait for their idle time-out. Workers that are kept by

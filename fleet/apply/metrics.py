@@ -1,4 +1,4 @@
-"""Prometheus metrics of a run's world and plan, and of the store's runs and images."""
+"""Render Prometheus metrics of a run's world and plan, and of the store's runs and images."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,7 +16,7 @@ from fleet.state.store import Store
 
 
 def metrics_of(decision: PlanResult, store: Store | None, wrong_tokens: int | None = None) -> str:
-    """Return the metrics of a plan; `store` is None for a recorded world."""
+    """Return the metrics of a plan as text. `store` is None for a recorded world."""
     fleet = decision.config.fleet
     if store is None:
         return metrics_to_text(fleet, None, MetricsInputs(decision.world, decision.plan))
@@ -40,10 +40,7 @@ def last_run(store: Store) -> LastRun | None:
 
 
 class LiveMetrics:
-    """The metrics of the last run; before the first run, only metrics that need no run.
-
-    Thread-safe.
-    """
+    """Thread-safe metrics of the last run; before the first run, only those that need no run."""
 
     def __init__(
         self, store: Store, fleet: Callable[[], Fleet], wrong_tokens: Callable[[], int]
@@ -55,11 +52,11 @@ class LiveMetrics:
         self._last: PlanResult | None = None
 
     def show(self, decision: PlanResult) -> None:
-        """Base the metrics on the world and plan of this run."""
+        """Use the world and plan of this run for the metrics."""
         self._last = decision
 
     def read(self) -> str:
-        """Return the metrics; if the store is unreadable, only metrics that need no store."""
+        """Return the metrics; if the store is unreadable, only those that need no store."""
         with self._lock:
             if self._last is not None:
                 return metrics_of(self._last, self._store, self._wrong_tokens())

@@ -23,7 +23,7 @@ _FAILED = "failed"
 def send_notices(
     plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
 ) -> None:
-    """Send due notices to each channel; print a warning if that fails."""
+    """Send due notices to each channel; print a warning for a channel that fails."""
     if not (plan.notices and messengers):
         return
     try:
@@ -52,7 +52,7 @@ def _is_due(
 def _send(
     plan: Plan, channel: str, messenger: Messenger, due: Sequence[Notice], tell: Tell
 ) -> str:
-    """Send one message; return the result for the store's record."""
+    """Send one message; return the result as a record for the store."""
     count = write_count(len(due), "notice")
     subject = f"fleet {plan.fleet}: {count}"
     text = "\n".join([f"{subject}:", *(f"- {each.said}" for each in due)])

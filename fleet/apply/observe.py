@@ -89,7 +89,7 @@ class Sequential:
         self._ended += [outcome for task in tasks if (outcome := task.work())]
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return the results of finished tasks, each once."""
+        """Return the results of tasks that finished since the previous call."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -136,12 +136,12 @@ class Sources:
 
     @property
     def of_tickets(self) -> TicketSources:
-        """Return the adapters that are needed to assign machines to tickets."""
+        """Return the adapters needed to assign machines to tickets."""
         return TicketSources(self.desks, self.cleaners, self.store, self.executor)
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
-    """Return the world that all sources report; unreadable parts are Unknown."""
+    """Return the world that all sources report. Unreadable parts are Unknown."""
     asking = sources.asking()
     listed = {
         name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
@@ -208,7 +208,7 @@ S = TypeVar("S")
 
 
 def _read_store(ask: Callable[[], T]) -> T | Unknown:
-    """Return a value from the store; Unknown if the store is missing or fails."""
+    """Return the result of `ask` on the store; Unknown if the store is missing or fails."""
     try:
         return ask()
     except (StoreMissing, StoreFailed) as error:
@@ -216,7 +216,7 @@ def _read_store(ask: Callable[[], T]) -> T | Unknown:
 
 
 def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
-    """Return records from the store; empty if the store is missing, Unknown if it fails."""
+    """Return records of the store; empty if the store is missing, Unknown if it fails."""
     try:
         return ask()
     except StoreMissing:
@@ -226,7 +226,7 @@ def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
 
 
 def read_or_default(otherwise: S, ask: Callable[[], T]) -> T | S:
-    """Return a value from the store; the default if the store is missing or fails."""
+    """Return the result of `ask` on the store; `otherwise` if it is missing or fails."""
     told = _read_store(ask)
     return otherwise if isinstance(told, Unknown) else told
 
@@ -236,7 +236,7 @@ def _reading(told: QueueReading | Unknown) -> QueueReading:
 
 
 def _without_future_times(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
-    """Return a listing in which each creation time in the future is replaced by None.
+    """Return a listing with None for each creation time in the future.
 
     The provider's clock or time zone is wrong in this case.
     """
@@ -266,7 +266,7 @@ def read_stacks(
     engine_of: Callable[[str], Engine],
     asking: SourceReader,
 ) -> dict[str, Stack | Unknown]:
-    """Map pools to stacks, for pools that are configured, recorded or in a machine's label."""
+    """Map pool to stack, for pools that are configured, recorded or in a machine's label."""
     records = _map_current_names(fleet, known)
     configured = {name: pool.provider for name, pool in fleet.dynamic_pools.items()}
     remembered = {pool: record.provider for pool, record in records.items()}
@@ -288,7 +288,7 @@ def read_stacks(
 
 
 def _map_current_names(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
-    """Map pools to their recorded stacks; a renamed pool has its new name."""
+    """Map pool to its recorded stack. A renamed pool has its new name."""
     records = {record.pool: record for record in known}
     heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
     return {heirs.get(pool, pool): record for pool, record in records.items()}
@@ -305,7 +305,7 @@ class _StackReader:
     def of_pool(
         self, pool: str, provider: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return a pool's stack under the pool's current name; None if it does not exist."""
+        """Return a pool's stack under the pool's current name; None if it has no stack."""
         ref = stack_ref(self.fleet, pool, provider)
         if record is not None:
             return self._read_named_stack(ref, record.name, record)
@@ -326,7 +326,7 @@ class _StackReader:
     def _read_named_stack(
         self, ref: StackRef, name: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return the stack with this name; set its `name` if the pool implies another name."""
+        """Return the stack with this name; set its `name` if the pool implies another one."""
         stack = self._read(ref.altered(name=name), record)
         if not isinstance(stack, Stack) or name == stack_name(self.fleet, ref.pool):
             return stack
@@ -364,7 +364,7 @@ class _StackReader:
 def _check_content(
     ref: StackRef, stack: Stack | Unknown | None, fleet: Fleet, record: StackRecord | None
 ) -> Stack | Unknown | None:
-    """Return a stack, or Unknown if it has machines of another pool.
+    """Return a stack; Unknown if it has machines of another pool.
 
     Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have the same stack name. If
     the stack has a record, its labels may have former names of the pool.
@@ -382,7 +382,7 @@ def _check_content(
 
 
 def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
-    """Return the reference to a pool's stack at a provider; an existing stack keeps its name."""
+    """Return the reference to a pool's stack at a provider. An existing stack keeps its name."""
     declared = fleet.providers.get(provider)
     return StackRef(
         project=declared.kind if declared else "",
@@ -395,14 +395,14 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
 def read_bases(
     fleet: Fleet, bases: Mapping[str, SharedStackEngine], asking: SourceReader
 ) -> dict[str, Base | Unknown]:
-    """Map providers to their base stacks; omit providers without a base stack."""
+    """Map provider to the stack of its shared resources, for providers with such a stack."""
     asked = {name: partial(base.read, base_ref(fleet, name)) for name, base in bases.items()}
     read = asking("the base of provider", asked)
     return {name: base for name, base in read.items() if base is not None}
 
 
 def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return the reference to a provider's base stack; no stack of a pool has this name."""
+    """Return the reference to a provider's base stack. No stack of a pool has this name."""
     return StackRef(
         project=fleet.providers[provider].kind,
         name=f"{fleet.fleet}.{provider}",
@@ -422,7 +422,7 @@ def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
 
 
 def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
-    """Return the start times of the latest completed runs, oldest first.
+    """Return the start times of the latest completed runs, the oldest first.
 
     Other journal entries, such as a forgotten machine, carried out no plan. A time in the future
     is omitted, since the clock of that run was ahead.
@@ -433,7 +433,7 @@ def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
 
 
 def _delete_seconds(store: "Store") -> int | None:
-    """Return the seconds of the longest recent run that deleted machines; None if none did."""
+    """Return the duration, in seconds, of the longest recent run with deletions; None if none."""
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
         for run in read_or_default((), lambda: store.last_runs(_MAX_JOURNAL_RUNS, ended=True))
@@ -455,7 +455,7 @@ def _has_deleted(outcome: str) -> bool:
 def read_prices(
     readers: Mapping[str, PriceReader], store: "Store", now: datetime, asking: SourceReader
 ) -> dict[str, PriceList | Unknown]:
-    """Map providers to price lists: the stored list if it is fresh or no new list is readable."""
+    """Map provider to price list: the stored list if fresh or no new list is readable."""
     kept = {
         name: _read_stored_list(name, reader, store) for name, reader in sorted(readers.items())
     }
@@ -483,7 +483,7 @@ def _store_list(name: str, told: PriceList, store: "Store") -> None:
 
 
 def _read_stored_list(name: str, reader: PriceReader, store: "Store") -> PriceList | None:
-    """Return the stored price list of a provider; None if missing or for another location."""
+    """Return a provider's stored price list; None if missing or for another location."""
     kept = read_or_default(None, partial(store.prices.find, name))
     return kept if kept is not None and kept.location == reader.location else None
 
@@ -507,7 +507,7 @@ def with_rules(
     store: "Store",
     asking: SourceReader,
 ) -> dict[str, QueueReading]:
-    """Return readings with the tag rules of each queue, and when fleet first observed them."""
+    """Return readings with each queue's tag rules and the time of their first observation."""
     if not rules:
         return dict(queues)
     seen = read_or_default({}, store.rules.read)
@@ -532,7 +532,7 @@ def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> Held
 
 
 def remember_rules(world: World, store: "Store") -> None:
-    """Record this world's time for all tag rules that were observed for the first time."""
+    """Store this world's time for all tag rules that were observed for the first time."""
     store.rules.write(
         {
             f"{name}/{place}": (held.digest, world.time)
@@ -546,7 +546,7 @@ def remember_rules(world: World, store: "Store") -> None:
 def _share_packages(
     fleet: Fleet, queues: Mapping[str, QueueReading]
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield ticket queues with the package of each ticket's build, if a Copr queue reports it."""
+    """Yield ticket queues with the package of each ticket's build, as a Copr queue reports it."""
     desks = dict(queues)
     for name, reading in queues.items():
         queue, told = fleet.queues.get(name), reading.packages
@@ -566,7 +566,7 @@ def _building(worker: Worker, package: str | None) -> Worker:
 
 
 def _count_approvals(store: "Store", world: World) -> dict[str, int]:
-    """Map each approval to the number of its uses."""
+    """Map the digest of each approval to the number of its uses."""
     readings = [queue.workers for queue in world.queues.values()]
     readings += [
         listing if isinstance(listing, Unknown) else listing.workers
@@ -581,7 +581,7 @@ _PAUSE_FACTOR = 4
 
 
 class Concurrently:
-    """A reader that reads all sources of one observation concurrently, with one deadline.
+    """A reader that reads the sources of an observation concurrently, with one deadline.
 
     A source that misses the deadline continues in a daemon thread; its result is ignored.
     """
@@ -598,7 +598,7 @@ class Concurrently:
         self._took: dict[str, float] = {}
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Map source names to results; Unknown if a source failed or missed the deadline."""
+        """Map source name to result; Unknown if a source failed or missed the deadline."""
         began = time.monotonic()
         answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
         self._await(answers.values())

@@ -1,4 +1,4 @@
-"""Place and lift orders of operators in the store; a run may be active at the same time.
+"""Write and end operators' orders in the store, even while a run is active.
 
 No lock is needed: an order applies to all runners immediately, and a run reads the orders again
 before it changes each pool.
@@ -30,7 +30,7 @@ _MAX_ATTEMPTS = 10_000
 
 @dataclass(frozen=True)
 class Ordering:
-    """The context of each command that places or lifts an order."""
+    """The arguments, store and fleet of a command that places or lifts an order."""
 
     config: Config
     sources: Sources
@@ -64,7 +64,7 @@ class Ordering:
 
     @staticmethod
     def ends(args: argparse.Namespace) -> bool:
-        """Return whether the command ends an order; raises WrongUsage if it also places one."""
+        """Return True if the command ends an order. Raises WrongUsage if it also places one."""
         terms = (args.seconds, args.reason, getattr(args, "count", None))
         if args.end and any(each is not None for each in terms):
             raise WrongUsage("--end ends an order now: remove --for, --reason and --count")
@@ -76,7 +76,7 @@ class Ordering:
         self.sources.store.place_order(order, entry)
 
     def lift(self, orders: Iterable[Order], kind: str) -> None:
-        """Lift orders before their end; `kind` is the kind of the log entry."""
+        """End orders early. `kind` is the kind of their log entries."""
         entries = {each.key: logged(kind, each, self.now) for each in orders}
         self.sources.store.lift_orders(entries)
 
@@ -92,7 +92,7 @@ class Ordering:
             _check("pool", name, known, f"pools of fleet {self.fleet.fleet}")
 
     def check_machine(self, name: str) -> None:
-        """Raise FleetError for an unknown machine; observe only if fleet did not create it."""
+        """Raise FleetError for an unknown machine. Observe only if fleet did not create it."""
         if any(each.worker == name for each in self.sources.store.attempts(_MAX_ATTEMPTS)):
             return
         if name in static_names(self.fleet):
@@ -108,7 +108,7 @@ class Ordering:
 
 
 def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
-    """Return the log entry about an order that is placed or lifted."""
+    """Return the log entry for an order that is placed or lifted."""
     own = order.model_dump(mode="json", exclude={"order", "at", "reason", "pool", "machine"})
     return order_entry(
         kind,
@@ -122,7 +122,7 @@ def logged(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
 
 
 def freezes_of(orders: Iterable[Order], pool: str | None) -> list[Freeze]:
-    """Return the freezes of exactly this pool; if `pool` is None, the freezes of all pools."""
+    """Return the freezes of this pool only; with None, the freezes that apply to all pools."""
     return [each for each in orders if isinstance(each, Freeze) and each.pool == pool]
 
 

@@ -14,7 +14,7 @@ _FORGES = ("GITHUB", "FORGEJO", "GITEA")
 
 
 def find_origin(environment: Mapping[str, str] = os.environ) -> Origin:
-    """Return the origin of this run from the variables of a CI job, or else from this system."""
+    """Return the origin of this run from a CI job's variables; otherwise from this system."""
 
     def first(*names: str) -> str:
         return next(

@@ -43,7 +43,7 @@ _MAX_JOBS = 8
 
 
 def default_jobs() -> int:
-    """Return the default number of pools changed concurrently; their processes often wait."""
+    """Return the default number of pools to change concurrently."""
     return min(max(os.cpu_count() or 1, _MIN_JOBS), _MAX_JOBS)
 
 
@@ -102,7 +102,7 @@ def pool_executor(
 
 
 class _ParallelExecutor:
-    """The executor of one run; its tasks may continue during later runs."""
+    """Executor of one run, whose tasks may continue during later runs."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _ParallelExecutor:
         is_ending: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
-        """`slow` maps slow providers to their user commands, or to None for the Pulumi engine."""
+        """Set the inputs. `slow` maps slow providers to user commands; None for Pulumi."""
         self._helpers = helpers
         self._background = background
         self._slow = slow
@@ -125,11 +125,11 @@ class _ParallelExecutor:
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Map each task that ran at the start of this run, or runs now, to its machines."""
+        """Map each task that ran at this run's start, or runs now, to its machines."""
         return {**self._before, **self._background.under_way}
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return the results of finished tasks, each once, including tasks of earlier runs."""
+        """Return the results of tasks that finished since the last call, of any run."""
         return self._background.ended()
 
     def run(self, tasks: Sequence[EngineTask]) -> None:
@@ -154,7 +154,7 @@ class _ParallelExecutor:
                 )
 
     def leave(self) -> None:
-        """End the use of the helpers by one user; after the last user, stop the helpers."""
+        """End one user's use of the helper processes; after the last user, stop them."""
         self._left -= 1
         if not self._left:
             self._background.cuts.remove(self._cut)
@@ -176,7 +176,7 @@ class _RunningTask(NamedTuple):
 
 
 class Background:
-    """Running tasks, and the unreported results of finished tasks."""
+    """Running tasks, and the results of finished tasks that no run has reported yet."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Background:
         wake: Callable[[], object] = lambda: None,
         patience: float = inf,
     ) -> None:
-        """A run waits at most `patience` seconds; `wake` is called if a task ends after its run.
+        """Set the inputs. A run waits `patience` seconds for a task; later ends call `wake`.
 
         All runs use the same `store`, which knows that they have the lock.
         """
@@ -218,7 +218,7 @@ class Background:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the turn, and wait for all tasks at the end."""
+        """Hold the turn in the block, and wait for all tasks at its end."""
         with self.turn:
             try:
                 yield
@@ -229,7 +229,7 @@ class Background:
 
     @contextmanager
     def locked(self, lock: AbstractContextManager[str | None]) -> Iterator[str | None]:
-        """Hold the turn and the fleet's lock; yield its previous owner if killed, or else None."""
+        """Hold the turn and the fleet's lock; yield the previous owner, or None if not killed."""
         with self.turn:
             died = None if self._is_locked else self._lock.enter_context(lock)
             self._is_running = self._is_locked = True
@@ -241,7 +241,7 @@ class Background:
                 self._unlock_when_idle()
 
     def begin(self, task: EngineTask, *, is_own: bool, after: Callable[[], None]) -> None:
-        """Run a task in another thread; call `after` at its end."""
+        """Run a task in another thread, and call `after` at its end."""
         threads = self._own if is_own else self._others
         # The new thread waits until this thread releases the turn.
         future = threads.submit(self._run_in_turn, task, after)
@@ -253,7 +253,7 @@ class Background:
             self._ended.append(outcome)
 
     def wait(self, mine: Collection[str]) -> Iterator[None]:
-        """Release the turn until these tasks end or `patience` is over; yield after each poll."""
+        """Release the turn until these tasks end or `patience` is over. Yields after each poll."""
         until = monotonic() + self._patience
         while (left := until - monotonic()) > 0:
             futures = [self._tasks[what].future for what in mine if what in self._tasks]
@@ -264,7 +264,7 @@ class Background:
             yield
 
     def ended(self) -> list[StackOutcome]:
-        """Return the results of finished tasks, each once; raises the exception of a defect."""
+        """Return the results of tasks that finished since the last call; re-raise a defect."""
         if self._defects:
             raise self._defects.pop()
         ended, self._ended = self._ended, []
@@ -276,7 +276,7 @@ class Background:
             cut()
 
     def finish(self) -> None:
-        """Wait until all tasks have ended; signals are handled during the wait."""
+        """Wait until all tasks have ended. Signals are handled during the wait."""
         while futures := [each.future for each in tuple(self._tasks.values())]:
             wait(futures, _POLL_SECONDS)
 

@@ -36,7 +36,7 @@ def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
 
 
 def place_of(config: Config, path: Path, at: At = "value") -> str:
-    """Return the position of a key in fleet.yaml, or a text that says its value is a default."""
+    """Return a key's position in fleet.yaml, or a text that says its value is a default."""
     document = config.document
     written = document.value if isinstance(document.value, dict) else {}
     if path[0] in written:

@@ -149,10 +149,7 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
 
 
 def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
-    """Return a pool's entry for the passing actions.
-
-    `unserved` is the number of waiting requests.
-    """
+    """Return a pool's entry for the passing actions. `unserved` counts the waiting requests."""
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves
