@@ -1,4 +1,4 @@
-"""The program: `fleet` and `python -m fleet`."""
+"""Entry point of `fleet` and `python -m fleet`."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ import sys
 from fleet.program import main as run
 
 COLLECTION = (50_000_000, 20, 20)
-"""Thresholds of the garbage collector: a command creates few cycles; a loop calls it itself."""
+"""Rare garbage collection, because commands create few cycles; the loop collects itself."""
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ class FleetError(Exception):
 
     exit_code = 1
     page = ""
-    """Page of the documentation about this error; empty if no page explains it."""
+    """Path of the documentation page about this error; empty if there is no page."""
 
 
 class ConfigInvalid(FleetError):
@@ -31,21 +31,21 @@ class FileUnreadable(FleetError):
 
 
 class AlreadyThere(FleetError):
-    """An object that a command should create already exists; fleet does not replace it."""
+    """An object to create already exists and is not replaced."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-there-already"
 
 
 class Confined(FleetError):
-    """A confined command tried to start a program, open a connection or open a forbidden file."""
+    """A command that may only read its files tried a program, a connection or another file."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-merge-request-may-not-do-that"
 
 
 class SourceUnreachable(FleetError):
-    """A queue or provider did not respond, or sent an unusable response."""
+    """A queue or provider did not respond, or its response is unusable."""
 
 
 class CreationRefused(FleetError):
@@ -53,7 +53,7 @@ class CreationRefused(FleetError):
 
 
 class DeletionPending(FleetError):
-    """A provider accepted the deletion of a machine, but still lists the machine."""
+    """A provider accepted the deletion of a machine but still lists the machine."""
 
 
 class SecretMissing(FleetError):
@@ -61,7 +61,7 @@ class SecretMissing(FleetError):
 
 
 class StoreMissing(FleetError):
-    """The state store, or a stack in the store, is missing although it must exist."""
+    """The store or a stack is missing although it must exist."""
 
     exit_code = 4
     page = "docs/how-to/restore-lost-state.md"
@@ -94,7 +94,7 @@ class PlanRefused(FleetError):
 
 
 def refusal(because: str) -> PlanRefused:
-    """Return the error for a command that is refused before it changed anything."""
+    """Return the error of a command that was refused before any change."""
     return PlanRefused(f"refused, nothing was changed: {because}")
 
 
@@ -106,7 +106,7 @@ class PlanOutdated(FleetError):
 
 
 class StackFailed(FleetError):
-    """Some operations of a stack failed. The successful operations are recorded."""
+    """Some operations on a stack failed; the successful operations are recorded."""
 
     def __init__(
         self,
@@ -137,11 +137,11 @@ class BuildFailed(FleetError):
 
 
 class WorkerBusy(FleetError):
-    """A worker cannot be disabled, because it has work."""
+    """A worker cannot be disabled because it runs work."""
 
 
 class PublicationRefused(FleetError):
-    """A version cannot be published at this provider or store, even if the upload is retried."""
+    """This provider or store can never publish this version; a retry does not help."""
 
 
 class TicketRefused(FleetError):
@@ -161,7 +161,7 @@ def add_extra(extra: str) -> str:
 
 @contextmanager
 def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
-    """Turn a ModuleNotFoundError into `failed`, with the command that installs the extra."""
+    """Turn an ImportError into `failed`, with the feature `what` and the install command."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -172,7 +172,7 @@ def needing(extra: str, what: str, failed: type[FleetError]) -> Iterator[None]:
 
 @contextmanager
 def touching(place: object, failed: type[FleetError]) -> Iterator[None]:
-    """Turn an OSError in the block into `failed`, with `place` and the reason."""
+    """Turn an OSError in a block into `failed`, with `place` and the reason."""
     try:
         yield
     except OSError as error:

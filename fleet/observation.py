@@ -1,7 +1,7 @@
-"""The state that all reads of one observation share: deadline, failed servers, and remarks.
+"""State that all reads of one observation share: deadline, failed servers, and remarks.
 
-`fleet.queues.http.Reader` uses the current observation, also in the threads of
-`fleet.apply.observe.Concurrently`. Without an observation, a request has only its own limits.
+An observation reads all inputs of a plan. `fleet.queues.http.Reader` uses the current one, also in
+threads of `fleet.apply.observe.Concurrently`. Without one, requests have only their own limits.
 """
 
 import time
@@ -15,7 +15,7 @@ OBSERVATION_SECONDS = 600
 
 
 class Observation:
-    """The state that the requests of one observation share."""
+    """The shared state of the requests of one observation."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Observation:
         self._remarks: set[str] = set()
 
     def left(self) -> float:
-        """Return the seconds until the deadline of the observation."""
+        """Return the seconds until the deadline of this observation."""
         return self._until - self._clock()
 
     def note_answer(self, server: str) -> None:
@@ -44,19 +44,19 @@ class Observation:
             self._failed[server] = because
 
     def failure_of(self, server: str) -> str:
-        """Return why requests to a server are skipped in this observation; else an empty text."""
+        """Return why requests to a server are skipped; empty if the server has not failed."""
         return self._failed.get(server, "")
 
     def note_repeat(self, server: str, because: str) -> None:
-        """Record that a GET request was repeated, and the reason."""
+        """Record that a GET request was repeated, with the reason."""
         self._repeated[server][because] += 1
 
     def add_remark(self, remark: str) -> None:
-        """Record a remark of a queue or provider on its reading."""
+        """Record a remark by a queue or provider, for example on an incomplete list."""
         self._remarks.add(remark)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the different remarks, and one remark per server with repeated GET requests."""
+        """Return the distinct remarks, and one remark per server with repeated GET requests."""
         repeated = (
             f"{server} was sent {_times(sum(reasons.values()))} again: "
             + ", ".join(f"{because} ({count})" for because, count in sorted(reasons.items()))
@@ -78,7 +78,7 @@ def current_observation() -> Observation | None:
 
 
 def remark(text: str) -> None:
-    """Add a remark to the current reading, which the plan and the status show as it is."""
+    """Add a remark to the current observation; the plan and the status print it."""
     observation = current_observation()
     if observation is not None:
         observation.add_remark(text)
@@ -86,7 +86,7 @@ def remark(text: str) -> None:
 
 @contextmanager
 def observing(observation: Observation) -> Iterator[Observation]:
-    """Make an observation the current one in a block, also in threads that copy the context."""
+    """Make an observation current within a block, also in threads that copy the context."""
     token = _CURRENT.set(observation)
     try:
         yield observation

@@ -1,4 +1,4 @@
-"""The interfaces of `fleet apply` to the outside, as protocols, and the values they exchange.
+"""The interfaces between fleet and other systems, as protocols, and the values they exchange.
 
 An implementation raises only errors of fleet.errors. Each protocol has a fake and a suite of
 contract tests in tests/ports/.
@@ -56,7 +56,7 @@ class Clock(Protocol):
 
 
 Tell = Callable[[str], None]
-"""Receives progress messages; each call is one line."""
+"""Function that receives a progress message of one line."""
 
 
 class Waiter(Protocol):
@@ -67,7 +67,7 @@ class Waiter(Protocol):
 
 
 class Queue(Protocol):
-    """A queue of work; some queues also register their workers."""
+    """A queue of work; some queues also register the workers that serve them."""
 
     def read(self, now: datetime) -> QueueReading:
         """Return the waiting requests and workers; an unreadable part is Unknown, never empty."""
@@ -77,35 +77,35 @@ class Server(Protocol):
     """The status of a queue's server; each method raises SourceUnreachable on failure."""
 
     def summary(self) -> Summary:
-        """Return the public status: the time, the workers and their work."""
+        """Return the public status: the server's time, the workers and their work."""
 
     def user(self) -> str:
         """Return the user who owns the token; empty if the server rejects the token."""
 
     def counts(self) -> Mapping[str, int]:
-        """Return a map of scope to number of pending requests for workers; needs no token."""
+        """Map each scope to its number of pending requests for workers; needs no token."""
 
 
 class RuleReader(Protocol):
     """Reads the rules by which a queue assigns tags to requests."""
 
     def read(self) -> Mapping[str, HeldRules | Unknown]:
-        """Return workspace, file or address in fleet.yaml to its rules; Unknown if unreadable."""
+        """Map each workspace, file or URL in fleet.yaml to its rules; Unknown if unreadable."""
 
 
 class WebPage(NamedTuple):
-    """A response of the web server."""
+    """A response of the web server, as bytes."""
 
     content: bytes
     kind: str
     """Media type, for example text/html."""
     tag: str
-    """ETag, which identifies the content."""
+    """ETag, which identifies this version of the content."""
 
 
 @runtime_checkable
 class Registry(Protocol):
-    """The register of a queue's workers; some queues have no register."""
+    """Controls the workers that are registered at a queue; some queues register none."""
 
     def drain(self, worker: str) -> None:
         """Stop the queue from assigning work to a worker, and verify that it has stopped."""
@@ -117,7 +117,7 @@ class Registry(Protocol):
         """Disable a worker permanently; raises WorkerBusy if it runs work."""
 
     def revoke(self, worker: str) -> None:
-        """Revoke the token of a worker that never registered, so that it cannot register later.
+        """Revoke the token of a worker that has not registered, to prevent its registration.
 
         Raises WorkerBusy if the worker has registered meanwhile.
         """
@@ -126,14 +126,14 @@ class Registry(Protocol):
         """Disable a worker whose machine no longer exists, and return its work to the queue."""
 
     def confirm(self, tell: Tell) -> None:
-        """Verify that the changes of this run are permanent, after a delay that the queue needs.
+        """Wait as long as the queue needs, then verify that this run's changes still hold.
 
-        `tell` receives a message with the delay.
+        `tell` receives a message with the duration.
         """
 
 
 class Enrolment(Value):
-    """A worker to register at a queue before its machine is created."""
+    """A worker to register at a queue before fleet creates the worker's machine."""
 
     worker: str = Field(description="Name of the worker and of its machine.")
     fleet: str
@@ -146,12 +146,12 @@ class Enrolment(Value):
 
 
 class Enroller(Protocol):
-    """Registers new workers at a queue, for machines that fleet creates."""
+    """Registers new workers at a queue, before fleet creates their machines."""
 
     def enrol(self, enrolment: Enrolment) -> str:
-        """Return an activation token for a new worker, or for a worker with the same name.
+        """Return an activation token for a worker, which may already exist at the queue.
 
-        Work may be assigned again after an earlier drain, and older tokens become invalid. Raises
+        The queue may assign work again after an earlier drain. Older tokens become invalid. Raises
         WorkerBusy if a worker with this name runs work. No message or log contains the token.
         """
 
@@ -160,14 +160,14 @@ class Provider(Protocol):
     """Lists the machines of a provider."""
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines that have the label `fleet` with this value."""
+        """Return the machines whose label `fleet` has this value; Unknown if unreadable."""
 
 
 class Prober(Protocol):
-    """Tests once whether a machine accepts connections."""
+    """Tests if a machine accepts network connections."""
 
     def answers(self, address: str, port: int, banner: str) -> bool:
-        """Return whether the port accepts a connection and sends `banner`; empty: any response.
+        """Return whether a response on the port starts with `banner`; empty: any connection.
 
         Raises SourceUnreachable if no connection could be tried: the machine may still work.
         """
@@ -175,12 +175,12 @@ class Prober(Protocol):
 
 @runtime_checkable
 class MachineApi(Protocol):
-    """Changes machines directly, without their stack; some providers have no such API."""
+    """Changes machines without their stack; some providers have no API for that."""
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
-        """Set the expiry time of machines by their provider ids; missing machines are skipped.
+        """Set the expiry time of machines by their provider ids; skip missing machines.
 
-        The expiry is not an input of the machine.
+        The expiry is not an input of the machine, so the stack does not change.
         """
 
     def delete(self, machine_id: str) -> None:
@@ -189,7 +189,7 @@ class MachineApi(Protocol):
 
 @runtime_checkable
 class ConsoleReader(Protocol):
-    """Reads the console output of machines; some providers do not store it."""
+    """Reads the console output of machines; some providers do not store this output."""
 
     def console(self, machine_id: str) -> str:
         """Return at least the end of a machine's console output; empty if it has no output yet.
@@ -200,16 +200,16 @@ class ConsoleReader(Protocol):
 
 @runtime_checkable
 class Adopter(Protocol):
-    """Finds existing machines by a label and marks them; some providers have no such API."""
+    """Finds existing machines by a label, and labels them; some providers have no API for that."""
 
     def find(self, key: str, value: str) -> Sequence[FoundMachine]:
-        """Return all machines that have this label and value, even if fleet did not create them.
+        """Return all machines with this label and value, even if fleet did not create them.
 
         Raises SourceUnreachable if the list may be incomplete.
         """
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Add the labels of a worker to a machine, without other changes."""
+        """Add the labels of a worker to a machine, without any other change."""
 
 
 class StackStep(Value):
@@ -218,11 +218,11 @@ class StackStep(Value):
     worker: str
     operation: Literal["create", "delete", "update", "replace", "same"]
     detail: str = ""
-    """The changed inputs; empty if an update only clears a failed creation in Pulumi."""
+    """Names of the changed inputs; empty if an update only removes a failed creation in Pulumi."""
 
 
 class StackRef(Value):
-    """The identity of a stack: `project` is stacks/PROJECT, `name` is unique in its backend."""
+    """The identity of a stack: `project` is stacks/PROJECT; `name` is unique in its backend."""
 
     project: str
     name: str
@@ -236,24 +236,24 @@ NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StackChange:
-    """A change of a stack that is prepared and not yet made."""
+    """A prepared change of a stack, which `make` executes."""
 
     steps: tuple[StackStep, ...]
     """The steps of the change, as `preview` returns them."""
     make: Callable[[Progress, Mapping[str, str]], tuple[StackStep, ...]]
-    """Make the change, like `up`; may be called once."""
+    """Executes the change, like `Engine.up`; call it at most once."""
 
 
 class Engine(Protocol):
-    """An engine that creates and deletes the machines of a pool's stack."""
+    """An engine that creates and deletes the machines of a pool, as resources of one stack."""
 
     name: Literal["embedded", "pulumi"]
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; None if it never existed. Starts no operation."""
+        """Return the recorded stack; None if it never existed. Starts no operation."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps that `up` would execute, sorted by name, without unchanged machines."""
+        """Return the steps that `up` would execute, sorted by name; omit unchanged machines."""
 
     def up(
         self,
@@ -273,23 +273,23 @@ class Engine(Protocol):
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[StackChange]:
-        """Prepare a change for inspection in a block; without `make`, the change is cancelled."""
+        """Prepare a change for inspection; it is cancelled if the block ends without `make`."""
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a worker whose machine is gone from the record, without a call to the provider.
+        """Remove a worker whose machine no longer exists from its stack; call no provider.
 
         Raises PlanRefused if the stack has no such worker.
         """
 
 
 class SharedStackEngine(Protocol):
-    """An engine for the resources that machines share; only some providers have such resources."""
+    """An engine for resources that machines share, such as networks, at some providers."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
-        """Return the recorded shared resources; None if they never existed. Starts no change."""
+        """Return the recorded shared resources; None if they never existed. Run no operation."""
 
     def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
-        """Return the steps that `up` would execute, sorted by name, without unchanged parts."""
+        """Return the steps that `up` would execute, sorted by name; omit unchanged parts."""
 
     def up(
         self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
@@ -307,45 +307,45 @@ class PriceReader(Protocol):
 
 
 class Secrets(Protocol):
-    """Reads secrets that fleet.yaml refers to; results are never logged or stored."""
+    """Reads secrets that fleet.yaml refers to; a secret is never logged or stored."""
 
     def read(self, reference: object) -> str:
         """Return a secret; raises SecretMissing with the reference, never with the secret."""
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return the excess permissions of a file and the command to remove them; None if fine."""
+        """Return a file's excess permissions and the command that removes them, or None."""
 
 
 class SourceReader(Protocol):
-    """Reads several sources; one that fails or exceeds the common time limit is Unknown."""
+    """Reads several sources at the same time, within a common time limit."""
 
     def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
-        """Return a map of source to its result; `kind` is the kind of source, such as `queue`."""
+        """Map each source to its result; Unknown after a failure or timeout. `kind`: `queue`."""
 
 
 class MemberReader(Protocol):
-    """Reads the members of groups."""
+    """Reads the users who are members of groups."""
 
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
-        """Return a map of group to its users; Unknown if the list is unreadable, never empty."""
+        """Map each group to its users; Unknown if the list is unreadable, never empty."""
 
 
 class Messenger(Protocol):
-    """A channel through which notices are sent."""
+    """A channel for notices, such as email."""
 
     def send(self, subject: str, text: str, body: Mapping[str, object]) -> None:
         """Send a message as text and as JSON; raises SourceUnreachable or SecretMissing."""
 
 
 class Console(Protocol):
-    """The output of a command; only cli.py implements it."""
+    """The output of a command, and questions to its user."""
 
     colour: bool
     watched: bool
-    """Whether a user sees `progress`; if not, only lines are printed."""
+    """True if a user sees `progress`; otherwise only complete lines are printed."""
 
     def columns(self, piped: int | None) -> int | None:
-        """Return the width of the terminal in columns, or `piped` in a pipe; None: unlimited."""
+        """Return the width of the terminal in columns, `piped` in a pipe; None: unlimited."""
 
     def out(self, text: str) -> None:
         """Write text to standard output."""
@@ -369,43 +369,41 @@ class SupportsConcurrency(Protocol):
     """A provider that can create and delete several machines at the same time."""
 
     at_once: int
-    """Maximum number of operations at the same time."""
+    """Maximum number of concurrent operations."""
 
     def cut_short(self) -> None:
-        """Stop all running operations, and start no further ones."""
+        """Stop all running operations, and start no further operation."""
 
     def go_on(self) -> None:
-        """Permit operations again, once all earlier operations have stopped."""
+        """Permit operations again, after all earlier operations have stopped."""
 
 
 class ImageBuilder(Protocol, Generic[Told_co]):
-    """Builds images."""
+    """Builds versions of operating system images."""
 
     def build(
         self, order: BuildOrder, tell: Callable[[BuildStep], None]
     ) -> tuple[Manifest, Told_co]:
-        """Build a version of an image, so that its folder is complete, and return its manifest.
+        """Build a version of an image in its folder; return its manifest and further results.
 
-        Also returns additional results of this builder. `tell` receives each step.
-
-        Raises BuildFailed, or Locked if another run builds the image. After an error or an
-        interrupt, only a log is left: no folder, mount, process or machine.
+        `tell` receives each step. Raises BuildFailed, or Locked if another run builds the image.
+        An error or an interrupt leaves only a log: no folder, mount, process or machine.
         """
 
 
 class Publisher(Protocol):
     """A provider or store to which the disks of images are published.
 
-    It changes only objects that have exactly this fleet's mark.
+    It changes only objects that are marked as uploads of this fleet.
     """
 
     @property
     def fleet(self) -> str:
-        """Return the name of the fleet that is in the mark of its uploads."""
+        """Return the name of the fleet, with which uploads are marked."""
 
     @property
     def kind(self) -> str:
-        """Return the name of the lock for runs on the same computer."""
+        """Return the name of the lock that excludes other runs on the same computer."""
 
     @property
     def place(self) -> str:
@@ -416,37 +414,37 @@ class Publisher(Protocol):
         """Return the word for one upload in messages, for example `snapshot`."""
 
     def find(self, version: tuple[str, str] | None = None) -> Iterable[Upload]:
-        """Return the uploads with this fleet's mark; `version`: only of this image and version.
+        """Return this fleet's uploads; with `version`, only those of this (image, version).
 
         Raises SourceUnreachable if the list may be incomplete.
         """
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
-        """Upload a disk, or continue the upload `known`, and read the whole upload back.
+        """Upload a disk, or continue the upload `known`; then read it back to verify it.
 
         Return the upload, and the machine that was rented for it, if any. Raises
         PublicationRefused if the version exists with other content.
         """
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the mark of an upload; empty without mark, None without upload."""
+        """Return the fleet that marked an upload; empty without mark, None without upload."""
 
     def remove(self, upload_id: str) -> None:
-        """Remove an upload of this fleet, whether it is complete or not."""
+        """Remove an upload of this fleet, even if the upload is incomplete."""
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:
-        """Remove other objects that runs left before this time, and return their names."""
+        """Remove temporary objects that runs left before this time; return their names."""
 
 
 class StackRecord(StackRef):
-    """The record of a stack in the store, by which fleet notices that the stack is missing."""
+    """The store's record that a stack exists, by which fleet notices the loss of the stack."""
 
     engine: Literal["embedded", "pulumi"]
     serial: int
 
     @classmethod
     def of(cls, ref: StackRef, engine: Engine, serial: int) -> "StackRecord":
-        """Return a record of the stack of an engine."""
+        """Return a record for a stack of this engine."""
         return cls(**dict(ref), engine=engine.name, serial=serial)
 
     @property
@@ -489,12 +487,12 @@ class Since(Value):
 
 
 class TicketDesk(Protocol):
-    """The tickets of one queue. A machine is assigned only while the fleet's lock is held."""
+    """The tickets of one queue; only the holder of the fleet's lock assigns machines."""
 
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Record which tickets have ended, and return the open tickets.
+        """Mark the tickets that have ended, and return the open tickets.
 
         The next run sees the changes that clients make after `read`. Records of machines that are
         not in `machines` are removed; None: the existing machines are unknown. A ticket whose
@@ -502,38 +500,38 @@ class TicketDesk(Protocol):
         """
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines of ended tickets that were not cleaned afterwards."""
+        """Return the machines of ended tickets that still have to be cleaned."""
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Record that a machine was cleaned; with `trouble`, no other ticket gets the machine."""
+        """Record that a machine was cleaned; after a `trouble`, it gets no more tickets."""
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Assign machines to tickets that still wait; return the tickets that got a machine.
+        """Assign machines to tickets that still wait; return the successful assignments.
 
         A ticket that must not have its machine is skipped, and the result has the reason.
         """
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Record the reason why each ticket waits; clear the reasons of all other tickets."""
+        """Store the reason why each of these tickets waits; delete the reasons of all others."""
 
     def known_since(self) -> datetime | None:
-        """Return the time since which all tickets are known; None: all tickets ever opened."""
+        """Return the time from which on all tickets are known; None: since the first ticket."""
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine with an unknown ticket; `machines` maps name to pool.
+        """Open a ticket for each machine whose ticket is unknown; `machines`: name to pool.
 
         Return a map of machine to ticket id. A machine that has a ticket is skipped.
         """
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
-        """Return the workers that have a ticket, or had one."""
+        """Return the machines that have or had a ticket, as workers."""
 
     def read(self, now: datetime) -> QueueReading:
         """Return the waiting tickets as requests, and the workers."""
 
 
 class Cleaned(NamedTuple):
-    """The result of cleaning a machine; `trouble` is empty if the machine is clean."""
+    """The result of cleaning a machine between tickets; `trouble` is empty after a success."""
 
     trouble: str = ""
     begun: bool = True
@@ -544,7 +542,7 @@ class MachineCleaner(Protocol):
     """A provider that tests its machines, and cleans them between tickets."""
 
     def doubted(self) -> Collection[str]:
-        """Return the names of machines whose last livecheck failed, as of the last listing."""
+        """Return the names of machines whose last health check (livecheck) failed."""
 
     def clean(self, machine: Machine) -> Cleaned:
         """Clean a machine whose ticket has ended, and return the result.
@@ -554,10 +552,10 @@ class MachineCleaner(Protocol):
         """
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return facts about a machine for the client of its ticket: `port`, `data`."""
+        """Return `port` and `data` of a machine, for the client of its ticket."""
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Return a map of id to whether the unlisted machine works; leave out unknown machines."""
+        """Map each unlisted machine's id to True if it works; omit machines without a result."""
 
     def forget(self, name: str) -> None:
         """Discard the recorded state of a machine that no longer exists."""
@@ -572,21 +570,21 @@ class EngineTask(NamedTuple):
     machines: Collection[str]
     """Names of the machines that the task creates, deletes or cleans."""
     work: Callable[[], StackOutcome | None]
-    """Executes the task; returns None if it started no work or has no result to report."""
+    """Executes the task; returns None without a result to report."""
 
 
 class PoolExecutor(Protocol):
-    """Runs tasks, also beyond the end of a run."""
+    """Runs tasks in the background; a task may continue after the end of a run."""
 
     def run(self, tasks: Sequence[EngineTask]) -> None:
-        """Start tasks; a long task may continue after this method returns.
+        """Start tasks without waiting for their end.
 
         A task with the name of a running task is not started.
         """
 
     @property
     def under_way(self) -> Mapping[str, Collection[str]]:
-        """Return name to machines of the tasks that ran at the start of this run, or run now."""
+        """Map each task that ran at the start of this run, or runs now, to its machines."""
 
     def ended(self) -> Sequence[StackOutcome]:
-        """Return the result of each finished task once, even if an earlier run started it."""
+        """Return each finished task's result once, even if an earlier run started the task."""

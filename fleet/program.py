@@ -1,6 +1,7 @@
-"""The program: parse the arguments, run the requested command, turn errors into exit codes.
+"""The program: parse the arguments, run the command, and turn errors into exit codes.
 
-Only this module imports both the core and the satellites, and only the requested command's.
+Only this module imports both the core and the satellites (optional parts of fleet). It imports
+only the module of the requested command.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """The module of a command, and its line in `fleet --help`."""
+    """The module of a command, and the command's line in `fleet --help`."""
 
     module: str
     """Name of a module with `arguments`, and with `run` or one function per action."""
@@ -112,7 +113,7 @@ GROUPS = {
         "prices": Verb("fleet.cli.prices", "compare the prices of plans with those of providers"),
     },
 }
-"""Heading in `fleet --help` to its commands."""
+"""Heading in `fleet --help` to the commands below the heading."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 REMOVED = {
     "panic": "use `fleet freeze --creates --pool NAME --for 4h --reason TEXT`, then `fleet machine"
@@ -126,13 +127,13 @@ REMOVED = {
     "undo": "use `fleet machine delete --run ID` or `--since TIME`",
     "unfreeze": "use `fleet freeze --end`",
 }
-"""Command or option that the next release removes, to its replacement.
+"""Removed command or option to its replacement.
 
-The release after the next deletes the entry.
+The release after the removal deletes the entry.
 """
 
 _SURROGATES = re.compile("[\udc80-\udcff]")
-"""Bytes of a name or argument that are not UTF-8, in the form that Python stores them."""
+"""Bytes of a file name or argument that are not UTF-8, as Python represents them in text."""
 FIRST = """\
 start with `fleet init`; `fleet COMMAND --help` describes a command, and
 `fleet help docs/how-to/begin.md` prints a page that a message names
@@ -197,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def connect_satellites() -> None:
-    """Register the functions of satellites that the core calls; a call imports the satellite."""
+    """Register the satellites' functions that the core calls; a call imports the satellite."""
     connect(
         Satellites(
             copr_rules=_read_copr_rules,
@@ -267,7 +268,7 @@ def _simulation_report() -> SimulationReport:
 
 
 def _refuse_removed(verb: str, given: Sequence[str]) -> None:
-    """Raise WrongUsage, with the replacement, if an argument is of an earlier version."""
+    """Raise WrongUsage, with the replacement, if an argument no longer exists."""
     written = [verb, *(f"{verb} {each.partition('=')[0]}" for each in given)]
     for each in written:
         if each in REMOVED:
@@ -285,7 +286,7 @@ def _check_clock() -> None:
 
 
 def _confine(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Confine `validate` and `--world` to files; in a merge request, forbid other connections."""
+    """Let `validate` and `--world` read only files; in a merge request, forbid connections."""
     from fleet.state.confined import confined, is_untrusted, unconnected
 
     if args.command != "validate" and getattr(args, "world", None) is None:
@@ -304,8 +305,8 @@ def _confine(args: argparse.Namespace) -> AbstractContextManager[None]:
 def build_parser(verb: str | None = None, *, alone: bool = False) -> Parser:
     """Return the parser with the arguments of one command; None: of all commands.
 
-    `alone`: the parser has no other command. Most arguments are only for the help of one command,
-    and adding all takes longer than reading fleet.yaml.
+    With `alone`, the parser omits all other commands, because adding the arguments of all commands
+    takes longer than reading fleet.yaml.
     """
     parser = _Program(
         prog="fleet",
@@ -333,7 +334,7 @@ def _command(verb: str) -> ModuleType:
 
 
 class _Program(Parser):
-    """A parser that prints commands in groups, and a short usage for wrong or missing commands."""
+    """The parser of `fleet`: it lists commands in groups, and its errors have a short usage."""
 
     verbs: argparse._SubParsersAction[Parser]
 
@@ -354,7 +355,7 @@ class _Program(Parser):
         return formatter.format_help()
 
     def format_usage(self) -> str:
-        """Return the usage line for errors; the help has its own."""
+        """Return the usage line for errors, which is shorter than that of the help."""
         return f"{super().format_usage().rstrip()}; see fleet --help\n"
 
     def error(self, message: str) -> NoReturn:
@@ -364,7 +365,7 @@ class _Program(Parser):
 
 
 class _Version(argparse.Action):
-    """Prints the version; reads it only if requested, because importlib.metadata loads slowly."""
+    """Option that prints the version; the slow importlib.metadata is imported only when used."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's own name
         super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
