@@ -1,6 +1,6 @@
-"""Make docs/reference/cli/ from the argument parser, one page per verb.
+"""Generate docs/reference/cli/ from the argument parser, one page per command.
 
-`pytest --update-golden tests/docs/test_cli_reference.py` writes them.
+`pytest --update-golden tests/docs/test_cli_reference.py` writes the pages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MARK = (
 
 
 def pages() -> dict[str, str]:
-    """Return every verb's page and their index by its file's name."""
+    """Map the file name of each command's page, and of the index, to its text."""
     verbs = _verbs(build_parser())
     parts = ["# Commands", _MARK]
     for heading, group in GROUPS.items():
@@ -44,7 +44,7 @@ def _sentence(parser: argparse.ArgumentParser) -> str:
 
 
 def _synopsis(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield how a command is written and what each of its arguments means."""
+    """Yield the usage line of a command, then a table of its arguments."""
     rows = [
         (_written(action), (action.help or "").replace("%%", "%")) for action in _arguments(parser)
     ]

@@ -1,6 +1,6 @@
-"""Walk through the main job on the example fleet; each command is shown first.
+"""Run the main commands on the example fleet, and print each command first.
 
-It runs on embedded defaults: a recorded queue, simulated machines, state in .fleet/.
+The example uses embedded defaults: a recorded queue, simulated machines, state in .fleet/.
 """
 
 import json
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 FLEET = ROOT / ".venv" / "bin" / "fleet"
 
 APPLIED = "Applied:"
-"""The line of `fleet apply` at which its report begins."""
+"""First line of the report of `fleet apply`, after the plan."""
 NEXT = """
 That was the main job: fleet.yaml and a recorded queue became a plan, machines and a status.
 Nothing outside this folder was touched; the simulated machines live in .fleet/. What to try next:
@@ -28,7 +28,7 @@ Nothing outside this folder was touched; the simulated machines live in .fleet/.
 
 
 def main() -> int:
-    """Run the walk and return the exit code of what failed, or 0."""
+    """Run all commands; return the exit code of the first failed command, or 0."""
     steps: tuple[tuple[str, list[str], str], ...] = (
         ("Is fleet.yaml right? All findings at once, each with its place.", ["validate"], ""),
         ("Create the store of what must outlive a run (once per fleet).", ["state", "init"], ""),
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def show(why: str, arguments: list[str], begin: str = "") -> int:
-    """Print why and what is run, then run it in the open; its output from the line `begin` on."""
+    """Print the purpose and the command, then run it; print its output from `begin` on."""
     cut = f" | sed -n '/^{begin}/,$p'" if begin else ""
     print(f"\n# {why}\n$ fleet {shlex.join(arguments)}{cut}", flush=True)
     command = [str(FLEET), *arguments]
@@ -64,7 +64,7 @@ def show(why: str, arguments: list[str], begin: str = "") -> int:
 
 
 def find_request() -> str | None:
-    """Return the id of a waiting request, best of one that gets no machine; None without any."""
+    """Return the id of a waiting request, preferably without a machine; None without requests."""
     planned = subprocess.run(
         [FLEET, "plan", "--json"], cwd=ROOT, check=False, capture_output=True, text=True
     )
@@ -77,7 +77,7 @@ def find_request() -> str | None:
 
 
 def stopped(arguments: list[str], code: int) -> int:
-    """Say where the walk ended and return the code."""
+    """Print the failed command and return its exit code."""
     print(f"\ndemo: `fleet {shlex.join(arguments)}` ended with {code}", file=sys.stderr)
     return code
 

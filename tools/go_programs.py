@@ -1,6 +1,6 @@
-"""Get programs that a package registry may refuse: fetched, or built from Go modules.
+"""Install programs that a package registry may refuse: download, or build from Go modules.
 
-Both in bounded time, and kept outside the checkout as a whole or not at all.
+Each step has a time limit. A program is stored outside of the checkout, only when it is complete.
 """
 
 import hashlib
@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ABSENT = 3
-"""The exit code of a tool that cannot get its program."""
+"""Exit code of a tool that cannot get its program."""
 
 _BUILD_SECONDS = 30 * 60
 Way = Callable[[Path], None]
 
 
 class NotThisWayError(Exception):
-    """One way to a program is closed; its text says why."""
+    """One way to get a program failed; the message has the reason."""
 
 
 def key_of(sources: Iterable[Path]) -> str:
-    """Return what tells builds apart: from other sources comes another program."""
+    """Return a digest of source files, which identifies a build."""
     digest = hashlib.sha256()
     for source in sorted(sources):
         digest.update(source.read_bytes())
@@ -33,7 +33,7 @@ def key_of(sources: Iterable[Path]) -> str:
 
 
 def obtain(what: str, target: Path, *ways: Way) -> bool:
-    """Try one way after the other to make the target; where none is open, say why."""
+    """Create `target` in the first way that succeeds; after failures, print all reasons."""
     reasons = []
     for way in ways:
         say(f"{what}: trying to {way.__name__} it")
@@ -49,7 +49,7 @@ def obtain(what: str, target: Path, *ways: Way) -> bool:
 
 
 def install(module: Path, *arguments: str, into: Path) -> None:
-    """Compile packages of a Go module into a folder, every module checked against go.sum."""
+    """Compile packages of a Go module into a folder; every module is verified against go.sum."""
     go = shutil.which("go")
     if go is None:
         raise NotThisWayError("there is no `go` on PATH")
@@ -70,7 +70,7 @@ def run(
     folder: Path | None = None,
     environment: dict[str, str] | None = None,
 ) -> None:
-    """Run a command, telling now and then that it still runs; raises NotThisWayError."""
+    """Run a command and print the elapsed time regularly; raises NotThisWayError on failure."""
     done = threading.Event()
     threading.Thread(target=_tell_time, args=(done, seconds), daemon=True).start()
     try:
@@ -96,7 +96,7 @@ def run(
 
 
 def keep(folder: Path, target: Path) -> None:
-    """Move finished programs to where `target` is one of them, so that no half one is found."""
+    """Move complete programs to the folder of `target`, so that no partial program is found."""
     home = target.parent.parent
     home.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(tempfile.mkdtemp(dir=home.parent, prefix=f".{home.name}-"))
@@ -106,7 +106,7 @@ def keep(folder: Path, target: Path) -> None:
 
 
 def say(text: str) -> None:
-    """Tell a person; standard output is for the path."""
+    """Print a message to standard error, because standard output is for the path."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
 """Print an SBOM of a container image, in CycloneDX 1.6, from its OCI archive alone.
 
-It names what Debian's dpkg, Python's metadata and the Go programs in /usr/local/bin say of
-themselves, each once.
+It lists the packages of Debian's dpkg, of Python's metadata, and the modules in the Go programs of
+/usr/local/bin, each once.
 """
 
 import json
@@ -23,7 +23,7 @@ _GO_HEADER, _GO_SENTINEL = 32, 16
 
 
 def main() -> int:
-    """Print the SBOM of the archive that the command line names."""
+    """Print the SBOM of the archive that is named on the command line."""
     print(json.dumps(sbom(Path(sys.argv[1])), indent=1))
     return 0
 
@@ -56,14 +56,14 @@ def sbom(archive: Path) -> dict[str, Any]:
 
 
 def manifest_digest(archive: Path) -> str:
-    """Return the SHA-256 of an archive's one manifest, by which registries name the image."""
+    """Return the SHA-256 of the only manifest in an archive; registries use it as the image id."""
     with tarfile.open(archive) as image:
         (manifest,) = _json(image, "index.json")["manifests"]
     return str(manifest["digest"]).removeprefix("sha256:")
 
 
 def _files(archive: Path) -> dict[str, bytes]:
-    """Return the files that say what is there, as the last layer leaves them."""
+    """Return the package lists and programs of an image, after all layers were applied."""
     files: dict[str, bytes] = {}
     with tarfile.open(archive) as image:
         manifest = _json(image, _blob(manifest_digest(archive)))
@@ -76,7 +76,7 @@ def _files(archive: Path) -> dict[str, bytes]:
 
 
 def _take(layer: tarfile.TarFile, member: tarfile.TarInfo, files: dict[str, bytes]) -> None:
-    """Add one member of a layer to the files of those below it, or take out what it hides."""
+    """Add a member of a layer to the files of lower layers, or remove the files that it hides."""
     path = PurePosixPath(member.name.removeprefix("./"))
     if path.name.startswith(".wh."):
         opaque = path.name == ".wh..wh..opq"
@@ -88,7 +88,7 @@ def _take(layer: tarfile.TarFile, member: tarfile.TarInfo, files: dict[str, byte
 
 
 def _components(files: dict[str, bytes]) -> Iterator[tuple[str, str, str]]:
-    """Yield package URL, name and version of what the files tell of."""
+    """Yield package URL, name and version of each package in the files."""
     for name, content in files.items():
         if name == STATUS:
             yield from _debian(content.decode(), files[RELEASE].decode())
@@ -111,7 +111,7 @@ def _debian(status: str, release: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _go(program: bytes) -> Iterator[tuple[str, str, str]]:
-    """Yield the modules that Go's linker has noted in a program, and its standard library."""
+    """Yield the modules that Go's linker recorded in a program, and the standard library."""
     start = program.find(_GO_MAGIC)
     if start < 0:
         return
@@ -129,7 +129,7 @@ def _go(program: bytes) -> Iterator[tuple[str, str, str]]:
 
 
 def _go_text(program: bytes, at: int) -> tuple[bytes, int]:
-    """Return a text behind its length, a varint of seven bits a byte, and where it ends."""
+    """Return a text that follows its length (a varint of 7 bits per byte), and its end."""
     length = shift = 0
     more = True
     while more:

@@ -1,4 +1,4 @@
-"""Make docs/man/fleet.1 from the argument parser; the wheel installs it as a page of man.
+"""Generate docs/man/fleet.1 from the argument parser; the wheel installs it as a man page.
 
 `pytest --update-golden tests/docs/test_cli_reference.py` writes it.
 """
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parent.parent / "docs/man/fleet.1"
 
 
 def page() -> str:
-    """Return the page, in roff, without the date on which it is made."""
+    """Return the man page in roff; it does not contain the date of its generation."""
     parser = build_parser()
     width = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "80"  # argparse folds by it: that of this terminal is no matter

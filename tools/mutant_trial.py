@@ -1,8 +1,8 @@
-"""Try mutants: it collects the tests once, and fork for each mutant.
+"""Test mutants: collect the tests once, and fork a process for each mutant.
 
-Run by tools/mutants.py, in the copy of a target: python tools/mutant_trial.py JOBS TEST ...
-mutmut itself would collect the tests anew for each mutant, which takes longer than most live. It
-makes the mutants and keeps the verdicts; what was noticed is not tried again until it changes.
+Run by tools/mutants.py, in the copy of a target: python tools/mutant_trial.py JOBS TEST ... mutmut
+itself would collect the tests for each mutant, which takes longer than most mutants need. It
+generates the mutants and stores the results. A killed mutant is not tested again until it changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EACH = 50
 
 
 class Trial:
-    """What pytest does here in place of running all tests."""
+    """Plugin of pytest that tests mutants instead of running all tests."""
 
     def __init__(
         self, files: Sequence[SourceFileMutationData], tests: Sequence[str], jobs: int
@@ -57,7 +57,7 @@ class Trial:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
-        """Have Hypothesis end at the first failure: nobody looks at the smallest one."""
+        """Let Hypothesis stop at the first failure, because the smallest example is not needed."""
         from hypothesis import Phase, settings  # pytest has to come first, or warns
 
         phases = (Phase.explicit, Phase.generate)
@@ -66,7 +66,7 @@ class Trial:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Try each mutant that was not noticed before."""
+        """Test each mutant that no earlier run has killed."""
         self._items = {item.nodeid: item for item in session.items}
         self._at_import = _functions_called()
         self._run_unchanged()
@@ -86,7 +86,7 @@ class Trial:
         return True
 
     def _run_unchanged(self) -> None:
-        """Run all tests on unchanged code: which functions each calls, and how long it takes."""
+        """Run all tests on unchanged code; record the called functions and duration of each."""
         place = Path("unchanged.json").absolute()
 
         def run(_: Path) -> int:
@@ -111,9 +111,9 @@ class Trial:
         return self._met[mangled_name_from_mutant_name(name)]
 
     def _notices(self, name: str, folder: Path) -> int:
-        """Run the tests that call what was changed until one fails.
+        """Run the tests that call the changed function until one fails.
 
-        Those come first that noticed another change of the same function, and then the quickest.
+        Tests that killed another mutant of the same function are first, then the fastest tests.
         """
         before = self._noticed_by[mangled_name_from_mutant_name(name)]
         tests = sorted(self._tests_of(name), key=lambda t: (t not in before, self._seconds[t]))
@@ -136,7 +136,7 @@ class Trial:
         return any(report.failed for report in reports)
 
     def _fork(self, name: str, work: Callable[[Path], int]) -> None:
-        """Do this in a process of its own, with a folder of its own for what tests write."""
+        """Run `work` in a separate process with a separate temporary folder."""
         folder = Path(mkdtemp(prefix="mutant-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
         sys.stdout.flush()
         pid = os.fork()
@@ -159,7 +159,7 @@ class Trial:
             os._exit(code)
 
     def _wait(self) -> int:
-        """Wait for one process, and keep the verdict: what hangs or dies was noticed."""
+        """Wait for one process and store its result; a mutant that hangs or crashes is killed."""
         pid, status = os.wait()
         name, folder = self._running.pop(pid)
         if (folder / NOTICED_BY).exists():
@@ -180,7 +180,7 @@ class Trial:
 
 
 def main(jobs: str, *tests: str) -> int:
-    """Make the mutants of the copy that this is run in, and try them."""
+    """Generate the mutants of the copy in the current folder, and test them."""
     set_mutant_under_test("mutant_generation")
     Path("mutants").mkdir(exist_ok=True)
     with redirect_stdout(StringIO()):  # a line for each file
@@ -197,19 +197,19 @@ def main(jobs: str, *tests: str) -> int:
 
 
 def _functions_called() -> set[str]:
-    """Return which functions were called since the last time."""
+    """Return the functions that were called since the last call of this function."""
     called = set(state()._stats)  # noqa: SLF001 - mutmut counts for itself only
     state()._stats.clear()  # noqa: SLF001
     return called
 
 
 def _with_next(tests: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield each with the next one, by which pytest knows which fixtures to keep."""
+    """Yield each test with the next test, by which pytest knows which fixtures to keep."""
     return zip(tests, [*tests[1:], None], strict=False)  # of none there is no next one
 
 
 def _allow(seconds: float) -> None:
-    """End this process where it takes ten times as long, by the processor or by the clock."""
+    """Kill this process after about ten times the usual processor time of the test."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, 5 + 10 * seconds)
     signal.setitimer(signal.ITIMER_REAL, 60 + 60 * seconds)

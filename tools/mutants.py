@@ -1,9 +1,9 @@
-"""Change the code of decisions in small ways, and names the changes no test notices.
+"""Change the code of decisions in small ways, and report the changes that no test notices.
 
-Run: python tools/mutants.py [TARGET ...] (or `nox -s mutants -- TARGET ...`). mutmut makes the
-changes, in a copy of this tree, and tools/mutant_trial.py tries them; tests/mutants.toml says what
-is changed, which tests have to notice, and why some changes may live. A run that was ended goes on
-where it stopped; one after that tries what was not noticed again.
+Run: python tools/mutants.py [TARGET ...] (or `nox -s mutants -- TARGET ...`). mutmut changes a
+copy of this tree, and tools/mutant_trial.py runs the tests. tests/mutants.toml has the modules and
+tests of each target, and reasons why some changes may survive. An interrupted run continues where
+it stopped. The next run tests the surviving changes again.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ NOTICED = frozenset({"killed", "timeout", "caught by type check", "segfault"})
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change, and whether a test noticed it."""
+    """One change of the code; `noticed`: a test failed for it."""
 
     name: str
     noticed: bool
 
     @property
     def function(self) -> str:
-        """Return what was changed, as in fleet.guard._withhold_all."""
+        """Return the changed function, for example fleet.guard._withhold_all."""
         module, _, mangled = self.name.rpartition(".")
         plain = mangled.partition("__mutmut_")[0].removeprefix("x_").removeprefix("xǁ")
         return f"{module}.{plain.replace('ǁ', '.')}"
 
     @property
     def module(self) -> str:
-        """Return the module, as in fleet.guard."""
+        """Return the changed module, for example fleet.guard."""
         return self.name.rpartition(".")[0]
 
 
 def main(names: Sequence[str]) -> int:
-    """Try the targets of these names, or all; return 1 where too much went unnoticed."""
+    """Test the named targets, or all; return 1 if too many changes survive."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     failed = False
     for name in names or plan["targets"]:
@@ -68,7 +68,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def prepare(name: str, target: Mapping[str, Any]) -> Path:
-    """Copy the tree to where a target's mutants are made, and tell mutmut what to do there."""
+    """Copy the tree to the folder of a target's mutants, and configure mutmut there."""
     folder = COPIES / name
     for old in ("fleet", "tests", "mutants/tests"):  # the verdicts stay, in mutants/fleet
         shutil.rmtree(folder / old, ignore_errors=True)
@@ -85,7 +85,7 @@ def prepare(name: str, target: Mapping[str, Any]) -> Path:
 
 
 def settings(target: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the table [tool.mutmut]."""
+    """Yield the lines of the table [tool.mutmut]."""
     yield "[tool.mutmut]"
     yield 'source_paths = ["fleet"]'
     yield f"only_mutate = {target['modules']}"
@@ -93,7 +93,7 @@ def settings(target: Mapping[str, Any]) -> Iterator[str]:
 
 
 def results(folder: Path) -> Iterator[Mutant]:
-    """Yield every mutant of a copy."""
+    """Yield every mutant of a copy with its result."""
     for line in ask(folder, "results", "--all", "true").splitlines():
         name, _, said = line.strip().rpartition(": ")
         if "__mutmut_" in name:
@@ -103,7 +103,7 @@ def results(folder: Path) -> Iterator[Mutant]:
 def unexplained(
     folder: Path, mutants: Sequence[Mutant], reasons: Sequence[Mapping[str, str]]
 ) -> Iterator[tuple[Mutant, str]]:
-    """Yield the survivors for which tests/mutants.toml has no reason, with what they change."""
+    """Yield the surviving mutants without a reason in tests/mutants.toml, each with its change."""
     for mutant in mutants:
         if mutant.noticed:
             continue
@@ -114,7 +114,7 @@ def unexplained(
 
 
 def table(mutants: Sequence[Mutant]) -> Iterator[str]:
-    """Yield which share of each module's mutants was noticed."""
+    """Yield the share of killed mutants per module, as lines of text."""
     total = Counter(mutant.module for mutant in mutants)
     noticed = Counter(mutant.module for mutant in mutants if mutant.noticed)
     for module in [*sorted(total), None]:
@@ -125,7 +125,7 @@ def table(mutants: Sequence[Mutant]) -> Iterator[str]:
 
 
 def ask(folder: Path, *args: str) -> str:
-    """Return what mutmut says."""
+    """Return the output of mutmut."""
     return subprocess.run(
         [MUTMUT, *args], cwd=folder, check=True, stdout=subprocess.PIPE, text=True
     ).stdout

@@ -1,7 +1,7 @@
-"""Print how a job of GitLab built files: SLSA provenance v1, as a statement of in-toto.
+"""Print how a GitLab job built files: SLSA provenance v1, as a statement of in-toto.
 
-`provenance.py [--base NAME@sha256:DIGEST] FILE...`; of an image (*.oci.tar) it names the manifest
-too, by which registries know it.
+`provenance.py [--base NAME@sha256:DIGEST] FILE...`; for an image (*.oci.tar), the statement also
+contains the digest of the manifest, which registries use as the id of the image.
 """
 
 import argparse

@@ -1,7 +1,8 @@
-"""Print the path of a Pulumi CLI that fits, fetched or built where none is here.
+"""Print the path of a suitable Pulumi CLI; download or build it if necessary.
 
-In this order: the one named in FLEET_PULUMI, on PATH or in the cache; the official release,
-where the network allows; the Go module that tools/pulumi/go.mod pins. Exit code 3: there is none.
+In this order: the CLI that is named in FLEET_PULUMI, on PATH or in the cache; the official
+release, if the network permits; the Go module of tools/pulumi/go.mod. Exit code 3: there is no
+CLI.
 """
 
 import sys
@@ -19,7 +20,7 @@ DOWNLOAD_SECONDS = 120
 
 
 def main() -> int:
-    """Print the path on standard output, everything else on standard error."""
+    """Print the path to standard output, and all messages to standard error."""
     try:
         print(find_cli())
     except EngineAbsent:
@@ -35,7 +36,7 @@ def main() -> int:
 
 
 def download(target: Path) -> None:
-    """Fetch the official release with the SDK's own installer, in bounded time."""
+    """Download the official release with the installer of Pulumi's SDK, with a time limit."""
     # A process of its own: the installer has no time limit, and may wait on a silent network.
     program = (
         "from pulumi.automation import PulumiCommand as c; import sys; c.install(sys.argv[1])"
@@ -46,7 +47,7 @@ def download(target: Path) -> None:
 
 
 def build(target: Path) -> None:
-    """Compile the Go module, which takes minutes the first time."""
+    """Compile the Go module; the first time, this takes minutes."""
     with tempfile.TemporaryDirectory(prefix="fleet-pulumi-") as folder:
         # Without its version the CLI prints none, and the SDK refuses it.
         flags = f"-s -w -X {VERSION_VARIABLE}=v{VERSION}"
@@ -55,7 +56,7 @@ def build(target: Path) -> None:
 
 
 def keep_fit(folder: Path, target: Path) -> None:
-    """Keep a CLI that works."""
+    """Store a CLI if it works."""
     problem = why_unfit(folder / target.name)
     if problem:
         raise NotThisWayError(problem)

@@ -1,7 +1,7 @@
-"""Print the folder of Pulumi's Hetzner plugin, fetched or built where none is here.
+"""Print the folder of Pulumi's Hetzner plugin; download or build it if necessary.
 
-In this order: the one that FLEET_PULUMI_PLUGINS names, or in the cache; the official release,
-where the network allows; the Go module tools/pulumi-resource-hcloud. Exit code 3: there is none.
+In this order: the folder in FLEET_PULUMI_PLUGINS or in the cache; the official release, if the
+network permits; the Go module tools/pulumi-resource-hcloud. Exit code 3: there is no plugin.
 """
 
 import os
@@ -23,7 +23,7 @@ START_SECONDS = 30
 
 
 def main() -> int:
-    """Print the folder on standard output, everything else on standard error."""
+    """Print the folder to standard output, and all messages to standard error."""
     key = key_of(path for pattern in SOURCES for path in MODULE.glob(pattern))
     target = cache_folder() / f"pulumi-plugins-{key}" / "bin" / NAME
     named = Path(os.environ.get("FLEET_PULUMI_PLUGINS") or target.parent)
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def download(target: Path) -> None:
-    """Fetch the official release with the CLI's own installer, in bounded time."""
+    """Download the official release with the installer of the Pulumi CLI, with a time limit."""
     try:
         cli = find_cli()
     except EngineAbsent as error:
@@ -54,14 +54,14 @@ def download(target: Path) -> None:
 
 
 def build(target: Path) -> None:
-    """Compile the Go module, which takes minutes the first time."""
+    """Compile the Go module; the first time, this takes minutes."""
     with tempfile.TemporaryDirectory(prefix="fleet-plugins-") as folder:
         install(MODULE, "-ldflags", "-s -w", f"./cmd/{NAME}", into=Path(folder))
         keep_fit(Path(folder), target)
 
 
 def keep_fit(folder: Path, target: Path) -> None:
-    """Keep a plugin that starts."""
+    """Store a plugin if it starts."""
     run([str(folder / target.name), "-version"], seconds=START_SECONDS)
     keep(folder, target)
 

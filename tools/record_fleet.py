@@ -1,9 +1,9 @@
-"""Record fleets as this commit leaves them, for tests/walks/test_upgrade.py of later ones.
+"""Record fleets in the format of this commit, for tests/walks/test_upgrade.py of later commits.
 
-Run it at a release, as docs/how-to/release.md says: it writes tests/fixtures/upgrades/NAME/, a
-folder each for a store in SQLite, a store in PostgreSQL, the real engine at a simulated Hetzner
-Cloud, and the digests of machines, recipes and approvals. Where this computer has no PostgreSQL,
-Pulumi or plugin, it leaves that out with a word. No folder is ever recorded again by later code.
+Run it at a release (docs/how-to/release.md). It writes tests/fixtures/upgrades/NAME/: one folder
+each for a store in SQLite, a store in PostgreSQL, the real engine at a simulated Hetzner Cloud,
+and the digests of machines, recipes and approvals. Without PostgreSQL, Pulumi or its plugin, it
+omits their folder with a message. Later code never records a folder again.
 """
 
 import json
@@ -37,19 +37,19 @@ from tests.rigs.warm import Warm
 ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "tests/fixtures/upgrades/story"
 BEGIN = datetime(2026, 11, 25, 4, 0, tzinfo=UTC)
-"""When the recorded story begins: an hour at which no day or month ends."""
+"""Start of the recorded story: an hour in which no day or month ends."""
 CLOUD = "hetzner.json"
-"""The file of the simulated Hetzner Cloud."""
+"""File of the simulated Hetzner Cloud."""
 PASSPHRASE = "a passphrase for tests"  # noqa: S105 - encrypts made-up state
 JOB = {
     "GITLAB_USER_LOGIN": "ada",
     "CI_PIPELINE_URL": "https://gitlab.example.org/builds/-/pipelines/7",
 }
-"""What names no computer in what is recorded."""
+"""Variables of a CI job, so that no recording contains the name of this computer."""
 
 
 class Story:
-    """A fleet in a folder, with a clock of its own."""
+    """A fleet in a folder, with a separate clock."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -59,11 +59,11 @@ class Story:
         self._warm: Warm | None = None
 
     def apply(self, code: int = 0) -> None:
-        """Apply; PostgreSQL has a clock of its own."""
+        """Apply at the time of the story, which differs from the clock of PostgreSQL."""
         self.tell("apply", "--trust-clock", code=code)
 
     def tell(self, *arguments: str, code: int = 0) -> str:
-        """Run a command at the time of the story and return what it prints."""
+        """Run a command at the time of the story and return its output."""
         if self._warm is None:
             with time_machine.travel(self.now, tick=True):
                 ran = run_inside(*arguments, cwd=self.folder, env=self.environment)
@@ -81,7 +81,7 @@ class Story:
         return ran.stdout
 
     def later(self, **duration: float) -> None:
-        """Let time pass; the commands of the fleet read it from a file."""
+        """Advance the time of the story; the commands of the fleet read it from a file."""
         self.now += timedelta(**duration)
         (self.folder / "now").write_text(f"{self.now:%FT%TZ}", encoding="utf-8")
 
@@ -93,7 +93,7 @@ class Story:
 
     @contextmanager
     def at_hetzner(self, plugins: str) -> Iterator[None]:
-        """Have a simulated Hetzner Cloud at the time of the story; commands are processes."""
+        """Run a simulated Hetzner Cloud at the time of the story; commands are processes."""
         around = self.folder.parent
         self.environment |= {"FLEET_PASS": PASSPHRASE, "FLEET_PULUMI_PLUGINS": plugins}
         (around / "bin").mkdir()
@@ -109,14 +109,14 @@ class Story:
             self._warm.end()
 
     def wait_for(self, *requests: Mapping[str, object]) -> None:
-        """Have these requests wait in the queue."""
+        """Set the waiting requests of the queue."""
         moment = f"{BEGIN:%FT%TZ}"
         demand = {"demand": {"read_at": moment, "requests": requests}}
         world = {"fleet": "before", "time": moment, "queues": {"work": demand}}
         (self.folder / "world.json").write_text(json.dumps(world) + "\n", encoding="utf-8")
 
     def edit(self, old: str, new: str) -> None:
-        """Change fleet.yaml."""
+        """Replace a text in fleet.yaml."""
         path = self.folder / "fleet.yaml"
         text = path.read_text(encoding="utf-8")
         if old not in text:
@@ -125,7 +125,7 @@ class Story:
 
 
 def own_machines(story: Story, store: Store) -> None:
-    """Play months of a fleet in two days: simulated machines and those of own commands."""
+    """Play two days of a fleet with simulated machines and machines of its own commands."""
     build = {"required": ["worker:cap:sbuild"], "scope": "debian"}
     chromium = {
         "id": "6",
@@ -198,7 +198,7 @@ def servers(story: Story) -> None:
 
 
 def image_versions(story: Story) -> Iterator[Version]:
-    """Yield the versions of an image: one that served before, one that does, one that failed."""
+    """Yield three versions of an image: an earlier one, the current one, and a failed one."""
     fleet = load(str(story.folder / "fleet.yaml"), LocalFiles()).fleet
     recipe = fleet and fleet.images["trixie"]
     if not isinstance(recipe, ImageRecipe):
@@ -228,7 +228,7 @@ def image_versions(story: Story) -> Iterator[Version]:
 
 @contextmanager
 def a_story(name: str, store: str = "") -> Iterator[Story]:
-    """Yield a story in a folder of its own, before its first command."""
+    """Yield a story in a temporary folder, before its first command."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "fleet"
         copytree(STORIES / name, folder)
@@ -239,7 +239,7 @@ def a_story(name: str, store: str = "") -> Iterator[Story]:
 
 
 def record(story: Story, into: Path, url: str | None = None) -> None:
-    """Keep a fleet, and what this commit tells of it ten minutes later."""
+    """Store a fleet, and the output of this commit's commands ten minutes later."""
     story.later(minutes=10)
     if (story.folder / "world.json").exists():
         save_plan(story)
@@ -264,7 +264,7 @@ def record(story: Story, into: Path, url: str | None = None) -> None:
 
 
 def save_plan(story: Story) -> None:
-    """Save a plan for when more requests wait."""
+    """Save a plan for a queue with more waiting requests."""
     world, more = story.folder / "world.json", story.folder / "more.json"
     resting = world.read_bytes()
     waiting = json.loads(resting)
@@ -276,7 +276,7 @@ def save_plan(story: Story) -> None:
 
 
 def record_digests(into: Path) -> None:
-    """Keep what machines of every kind, recipes and approvals are known by."""
+    """Store the digests of machines of every kind, of recipes and of approvals."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "fleet"
         copytree(STORIES / "digests", folder)
@@ -301,7 +301,7 @@ def record_digests(into: Path) -> None:
 
 
 def a_world(fleet: Fleet) -> dict[str, object]:
-    """Return a world in which each pool may make its first machine."""
+    """Return a world in which each pool may create its first machine."""
     moment = f"{BEGIN:%FT%TZ}"
     demand = {"demand": {"read_at": moment, "requests": []}}
     bases = {name: parts_of(fleet, name) for name in fleet.providers}
@@ -333,13 +333,13 @@ def a_world(fleet: Fleet) -> dict[str, object]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as a review reads it."""
+    """Write a value as sorted and indented JSON, for readable diffs."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def main(name: str) -> int:
-    """Record all that this computer can."""
+    """Record each folder that this computer supports."""
     into = ROOT / "tests/fixtures/upgrades" / name
     record_digests(into / "digests")
     with a_story("own", "sqlite") as story:

@@ -1,4 +1,4 @@
-"""Make docs/reference/fleet-yaml.md from the JSON Schema of fleet.yaml.
+"""Generate docs/reference/fleet-yaml.md from the JSON Schema of fleet.yaml.
 
 `pytest --update-golden tests/cli/test_schema.py` writes it.
 """
@@ -171,7 +171,7 @@ def _row(
 def _below(
     part: Mapping[str, Any], defs: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], tuple[str, ...]]]:
-    """Yield the sections below a key, and what stands between."""
+    """Yield the sections below a key, and the path from the key to each section."""
     inner = _plain(part)
     suffix: tuple[str, ...] = ("",)
     if isinstance(inner.get("additionalProperties"), dict):
@@ -226,13 +226,13 @@ def _default(part: Mapping[str, Any], *, required: bool) -> str:
 
 
 def _plain(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a part without `or null`, which means the same as leaving the key out."""
+    """Return a part without `or null`, because null is equal to a missing key."""
     forms = [form for form in part.get("anyOf", ()) if form != {"type": "null"}]
     return forms[0] if len(forms) == 1 else {**part, "oneOf": forms} if forms else part
 
 
 def _meaning(part: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
-    """Return what a key means; pydantic leaves it out where its section says the same."""
+    """Return the description of a key, or else the description of the key's section."""
     return str(part.get("description") or _resolved(part, defs)["description"])
 
 

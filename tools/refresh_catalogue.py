@@ -1,8 +1,9 @@
-"""Write the price catalogue, fleet/model/{aws,hcloud}.csv, from named sources.
+"""Write the price catalogue, fleet/model/{aws,hcloud}.csv, from public sources.
 
-AWS: figures of machine types from moto, prices of the first region from Karpenter's Go module,
-and of the others from the Python package apache-libcloud; both are what AWS's own price list said
-on a day that they name. Hetzner: its API, where HCLOUD_TOKEN is set; else the file stays.
+AWS: resources of machine types from moto, prices of the first region from Karpenter's Go module,
+and prices of the other regions from the Python package apache-libcloud. Both copied AWS's price
+list on a date that they state. Hetzner: its API, if HCLOUD_TOKEN is set; otherwise the file stays
+unchanged.
 """
 
 import csv
@@ -36,14 +37,14 @@ FIRST = "us-east-1"
 REGIONS = ("eu-central-1", "eu-west-1", "eu-north-1", "us-east-2", "us-west-2")
 FAMILIES = re.compile(r"[cmr](6a|6i|6g|7a|7i|7i-flex|7g|8a|8i|8i-flex|8g)")
 NEAR = Decimal("0.003")
-"""How far prices per core of one family differ by rounding; dedicated ones cost 6 to 10 % more."""
+"""Tolerance for equal prices per core of a family; dedicated machines cost 6 to 10 % more."""
 
 Prices = dict[str, dict[str, Decimal]]
 """Region to machine type to price per hour."""
 
 
 def main() -> int:
-    """Write both tables and say what was written."""
+    """Write both tables, and print the number of written machine types."""
     with tempfile.TemporaryDirectory(prefix="fleet-catalogue-") as folder:
         aws(Path(folder))
     token = os.environ.get("HCLOUD_TOKEN")
@@ -55,7 +56,7 @@ def main() -> int:
 
 
 def aws(folder: Path) -> None:
-    """Write EC2's machine types and what they cost on demand, Linux, per region."""
+    """Write EC2's machine types and their on-demand prices for Linux, per region."""
     types = {name: each for name, each in instance_types().items() if is_wanted(name, each)}
     first, first_source = karpenter(folder)
     others, others_source = libcloud(folder, types)
@@ -78,25 +79,25 @@ def aws(folder: Path) -> None:
 
 
 def instance_types() -> dict[str, Any]:
-    """Return what moto knows of EC2's machine types: recorded answers of EC2."""
+    """Return EC2's machine types from moto, which contains recorded responses of EC2."""
     packed = Path(moto.__file__).parent / "ec2" / "resources" / "instance_types.json.gz"
     answers: dict[str, Any] = json.loads(gzip.decompress(packed.read_bytes()))
     return answers
 
 
 def is_wanted(name: str, figures: Mapping[str, Any]) -> bool:
-    """Say whether it is a virtual machine of a current family for general work."""
+    """Return whether a type is a virtual machine of a current general-purpose family."""
     family = name.partition(".")[0]
     return bool(FAMILIES.fullmatch(family)) and not figures.get("BareMetal")
 
 
 def order(name: str, figures: Mapping[str, Any]) -> tuple[str, int]:
-    """Return by what rows are sorted: the family, then the size."""
+    """Return the sort key of a row: the family, then the memory."""
     return name.partition(".")[0], figures["MemoryInfo"]["SizeInMiB"]
 
 
 def karpenter(folder: Path) -> tuple[dict[str, Decimal], str]:
-    """Return prices of the first region, and where and from when they are."""
+    """Return the prices of the first region, and their date and source as text."""
     # It fails where the module needs a newer Go; its archive is there all the same.
     command = ["go", "mod", "download", "-json", f"{KARPENTER}@latest"]
     asked = subprocess.run(command, cwd=folder, check=False, text=True, stdout=subprocess.PIPE)
@@ -113,7 +114,7 @@ def karpenter(folder: Path) -> tuple[dict[str, Decimal], str]:
 
 
 def libcloud(folder: Path, types: Mapping[str, Any]) -> tuple[Prices, str]:
-    """Return prices of further regions, and where and from when they are."""
+    """Return the prices of the other regions, and their date and source as text."""
     options = ("--quiet", "--no-deps", "--dest", str(folder))
     subprocess.run(
         [sys.executable, "-m", "pip", "download", *options, "apache-libcloud"], check=True
@@ -135,10 +136,11 @@ def libcloud(folder: Path, types: Mapping[str, Any]) -> tuple[Prices, str]:
 
 
 def on_demand(told: Mapping[str, tuple[Decimal, int]]) -> dict[str, Decimal]:
-    """Return the prices of shared machines; those of dedicated ones, and noughts, are left out.
+    """Return the prices of shared machines, without those of dedicated machines and zeros.
 
-    The table names one price per type, and for some types it is that of a dedicated machine.
-    EC2 prices a family by the core, so the lowest price per core that two types share is right.
+    The table has one price per type, and for some types that is the price of a dedicated machine.
+    EC2's prices in a family are proportional to cores, so the lowest price per core of at least
+    two types is correct.
     """
     families: dict[str, list[tuple[Decimal, str]]] = defaultdict(list)
     for name, (price, cores) in told.items():
@@ -149,7 +151,7 @@ def on_demand(told: Mapping[str, tuple[Decimal, int]]) -> dict[str, Decimal]:
 
 
 def alike(sorted_prices: list[tuple[Decimal, str]]) -> Iterator[str]:
-    """Yield the types with the lowest price per core that at least two of them have."""
+    """Yield the types with the lowest price per core that at least two types share."""
     for price, _ in sorted_prices:
         near = [name for each, name in sorted_prices if price <= each <= price * (1 + NEAR)]
         if len(near) > 1:
@@ -158,7 +160,7 @@ def alike(sorted_prices: list[tuple[Decimal, str]]) -> Iterator[str]:
 
 
 def hcloud(token: str) -> None:
-    """Write Hetzner's server types and what they cost per zone, as its API says today."""
+    """Write Hetzner's server types and their current prices per zone from its API."""
     secret = EnvSecret(env="HCLOUD_TOKEN")
     now = datetime.now(UTC)
     tariffs = {
@@ -188,7 +190,7 @@ def write(
     sources: Mapping[str, str],
     rows: Iterable[Sequence[object]],
 ) -> None:
-    """Write one table, with its sources before it."""
+    """Write one table, with comments on its sources above the rows."""
     text = io.StringIO()
     text.write(f"# {currency} per hour, net, on demand; memory and disk in MiB.\n# {types}\n")
     for region, source in sources.items():
@@ -202,7 +204,7 @@ def write(
 
 
 def trimmed(price: str | Decimal) -> Decimal:
-    """Return a price without noughts at its end."""
+    """Return a price without trailing zeros."""
     return Decimal(format(Decimal(price).normalize(), "f"))
 
 

@@ -1,7 +1,7 @@
-"""Print the path of a real S3 server for tests, built where none is here.
+"""Print the path of a real S3 server for tests; build it if necessary.
 
-In this order: the one named in FLEET_S3_SERVER, or in the cache; the Go module that
-tools/versitygw/go.mod pins. Exit code 3: there is none.
+In this order: the server that is named in FLEET_S3_SERVER, or in the cache; the Go module of
+tools/versitygw/go.mod. Exit code 3: there is no server.
 """
 
 import os
@@ -18,7 +18,7 @@ START_SECONDS = 30
 
 
 def main() -> int:
-    """Print the path on standard output, everything else on standard error."""
+    """Print the path to standard output, and all messages to standard error."""
     kept = cache_folder() / f"{NAME}-{key_of([MODULE / 'go.sum'])}" / "bin" / NAME
     named = Path(os.environ.get("FLEET_S3_SERVER") or kept)
     target = named if named.exists() else kept
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def build(target: Path) -> None:
-    """Compile the Go module, which takes minutes the first time."""
+    """Compile the Go module; the first time, this takes minutes."""
     with tempfile.TemporaryDirectory(prefix=f"fleet-{NAME}-") as folder:
         install(MODULE, "-ldflags", "-s -w", "tool", into=Path(folder))
         run([str(Path(folder) / NAME), "--version"], seconds=START_SECONDS)

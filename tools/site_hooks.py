@@ -1,7 +1,7 @@
-"""What mkdocs.yml has done to the pages of docs/: menus as in index.md, links to files outside.
+"""Hooks of mkdocs.yml for docs/: menus as in index.md, and links to files outside of docs/.
 
-A link to a file of the repository becomes one to the place where GitLab shows it, where the
-environment says which project this is; else its text stands alone. The file has to exist.
+If the environment names the project, a link to a file of the repository becomes a link to GitLab.
+Otherwise only its text remains. The file must exist.
 """
 
 import logging
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("mkdocs.hooks.site")
 
 
 def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs is not installed where types are checked
-    """Make a menu of each heading of index.md, and of each group below it, with its pages."""
+    """Create a menu for each heading of index.md, and for each group of pages below it."""
     _, *parts = (DOCS / "index.md").read_text(encoding="utf-8").split("\n## ")
     menus: list[Any] = [{"Documentation": "index.md"}]
     for part in parts:
@@ -36,13 +36,13 @@ def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs is not installed whe
 
 
 def _listed(text: str) -> list[Any]:
-    """Return the entries of the pages that a text lists."""
+    """Return the menu entries of the pages that a text links."""
     pages = [page for page in dict.fromkeys(_LISTED.findall(text)) if page[0] != "."]
     return [entry for page in pages for entry in _entries(page)]
 
 
 def _entries(page: str) -> list[Any]:
-    """Return a page, or with an index all pages of its folder as a menu of their own."""
+    """Return the entry of a page; for an index, one menu with all pages of its folder."""
     path = DOCS / page
     if path.name != "index.md":
         return [page]
@@ -52,7 +52,7 @@ def _entries(page: str) -> list[Any]:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: ANN401 - same
-    """Return a page's text with its links out of docs/ changed."""
+    """Return the text of a page with its links out of docs/ replaced."""
     here = Path(page.file.abs_src_path).parent
 
     def outward(found: re.Match[str]) -> str:
@@ -72,7 +72,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: 
 
 
 def on_post_build(config: Any, **_: object) -> None:  # noqa: ANN401 - same
-    """Warn of a page that asks another host for anything; a warning fails the build."""
+    """Log a warning, which fails the build, for a page that requests data from another host."""
     for page in Path(config["site_dir"]).rglob("*.html"):
         if found := _ASKS.search(page.read_text(encoding="utf-8")):
             _LOG.warning("%s asks another host: %s", page.name, found[0])
