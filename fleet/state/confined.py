@@ -43,7 +43,7 @@ _DATABASE_EVENT = "sqlite3.connect"
 
 
 class _FileLimits:
-    """Checks which files a confined process opens."""
+    """Check of the files that a confined process opens."""
 
     def __init__(self, readable: Iterable[str], named: Iterable[str]) -> None:
         self._named = {os.path.realpath(name) for name in named}
@@ -75,18 +75,18 @@ class _FileLimits:
 
 
 def _path_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return each folder with a trailing slash, as a prefix of allowed paths."""
+    """Add a trailing slash to each folder, so that it is a prefix of the allowed paths."""
     return tuple(folder.rstrip("/") + "/" for folder in folders)
 
 
 def _python_folders() -> Iterator[str]:
-    """Yield the folders of Python, of its packages and of its time zones."""
+    """Yield the folders of Python, its packages and its time zones."""
     yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
     yield from filter(None, sys.path)
 
 
 def _refuse_programs_and_connections(event: str, arguments: tuple[object, ...]) -> None:
-    """Raise Confined if the event starts a program or opens a connection."""
+    """Raise Confined if an audit event starts a program or opens a connection."""
     if event in _PROCESS_EVENTS:
         what = "".join(f": {name!r}" for name in arguments[:1])
         raise Confined(f"refused: a program would be started ({event}{what})")
@@ -95,7 +95,7 @@ def _refuse_programs_and_connections(event: str, arguments: tuple[object, ...]) 
 
 
 def announce_connection(address: str) -> None:
-    """Raise the audit event of a connection, because libpq raises none."""
+    """Raise the audit event of a connection. PostgreSQL's client, libpq, raises no such event."""
     sys.audit("fleet.connect", address)
 
 
@@ -105,7 +105,7 @@ _MERGE_REQUEST = (
     "GITHUB_HEAD_REF",
     "FLEET_UNTRUSTED",
 )
-"""Variables in a merge request's job, which GitLab, GitHub, Forgejo or the job's author sets."""
+"""Variables that GitLab, GitHub, Forgejo or a job's author sets in a merge request's job."""
 
 
 def is_untrusted() -> bool:
@@ -124,13 +124,13 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
 
 @cache
 def _add_hook() -> None:
-    """Install the audit hook once per process; Python cannot remove a hook."""
+    """Install the audit hook once per process. Python cannot remove an audit hook."""
     sys.addaudithook(_hook)
 
 
 @contextmanager
 def _check_events(check: _Check) -> Iterator[None]:
-    """Apply this check to all audit events of the process while the block runs."""
+    """Check all audit events of the process while the body runs."""
     global _active  # noqa: PLW0603 - an audit hook is per process
     _add_hook()
     before, _active = _active, check
@@ -142,10 +142,9 @@ def _check_events(check: _Check) -> Iterator[None]:
 
 @contextmanager
 def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
-    """Allow only reads in these folders, and access to the files that a user named.
+    """Permit only reads in these folders, and access to the files that the user named.
 
-    The code that starts a program, opens a connection or opens another file gets the error
-    Confined.
+    Code that starts a program, opens a connection or opens another file gets the error Confined.
     """
     # Python would write bytecode to files.
     saves, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -158,7 +157,7 @@ def confined(folders: Iterable[str], named: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def unconnected() -> Iterator[None]:
-    """Refuse programs and connections; raise Confined at the end even if the code ignored it."""
+    """Refuse programs and connections. Raise Confined at the end even if the body caught it."""
     tried: list[Confined] = []
 
     def check(event: str, arguments: tuple[object, ...]) -> None:

@@ -24,14 +24,14 @@ from fleet.state.storage import older_store, sqlite_url
 
 
 def key_columns(*names: str) -> list[sa.Column[str]]:
-    """Return text columns that together are the primary key."""
+    """Return text columns with these names, which together are the primary key."""
     return [sa.Column(name, sa.Text, primary_key=True) for name in names]
 
 
 def not_null_columns(
     kind: type[sa.Text | sa.Integer], *names: str, default: str | None = None
 ) -> list[sa.Column[Any]]:
-    """Return columns of one type that are never NULL; older rows get the value `default`."""
+    """Return columns of one type that are never NULL. Older rows get the value `default`."""
     return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
 
 
@@ -156,7 +156,7 @@ TENANCIES = sa.Table(
 
 @contextmanager
 def reading_rows(table: sa.Table, key: str = "") -> Iterator[None]:
-    """Read rows of a table, or the row of a key; raises StoreFailed if a value is malformed."""
+    """Raise StoreFailed if the body meets a malformed value in a table, or in the row of a key."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -171,11 +171,11 @@ def reading_rows(table: sa.Table, key: str = "") -> Iterator[None]:
 
 
 _MIGRATION_LOCK_ID = 0x666C656574
-"""Id of the advisory lock for migrations, an arbitrary number that other programs rarely use."""
+"""Id of the advisory lock for migrations: an arbitrary number that few programs use."""
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Create all tables and columns that a store of an older version does not have, atomically.
+    """Create all tables and columns that the store lacks, atomically.
 
     Call this first in a transaction. It waits for other commands that create tables.
     """
@@ -195,7 +195,7 @@ def create_tables(connection: sa.Connection) -> None:
 
 
 def _has_all_columns(connection: sa.Connection) -> bool:
-    """Return whether the store has every table and column of this version."""
+    """Return whether the store has all tables and columns of this version."""
     inspector = sa.inspect(connection)
     there = {
         name: {column["name"] for column in inspector.get_columns(name)}
@@ -210,7 +210,7 @@ def _has_all_columns(connection: sa.Connection) -> bool:
 def replace_rows(
     connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Insert rows; a row with an existing key replaces the old row."""
+    """Insert rows. A row with an existing key replaces the old row."""
     names = [column.name for column in table.primary_key]
     new = {tuple(row[name] for name in names): row for row in rows}
     if new:
@@ -227,14 +227,14 @@ def read_value(connection: sa.Connection, key: str) -> str | None:
 
 
 def read_number(connection: sa.Connection, key: str) -> int:
-    """Return the number under a key; 0 if it is missing. Raises StoreFailed for other text."""
+    """Return the number under a key; 0 if missing. Raises StoreFailed for other text."""
     found = read_value(connection, key)
     with reading_rows(ABOUT):
         return int(found) if found is not None else 0
 
 
 def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
-    """Return a map of key without this prefix to value, for all keys with the prefix."""
+    """Map keys that start with this prefix, without the prefix, to their values."""
     query = sa.select(ABOUT.c.key, ABOUT.c.value).where(ABOUT.c.key.startswith(prefix))
     return {key.removeprefix(prefix): value for key, value in connection.execute(query)}
 
@@ -242,24 +242,24 @@ def read_about(connection: sa.Connection, prefix: str) -> dict[str, str]:
 def write_about(
     connection: sa.Connection, values: Mapping[str, str], drop: Iterable[str] = ()
 ) -> None:
-    """Set the values of these keys, and remove the keys in `drop`."""
+    """Set the values of these keys in the table `about`, and remove the keys in `drop`."""
     connection.execute(sa.delete(ABOUT).where(ABOUT.c.key.in_({*values, *drop})))
     if values:
         add_about(connection, values)
 
 
 def add_about(connection: sa.Connection, values: Mapping[str, str]) -> None:
-    """Insert new keys with values; if one exists, the database refuses all of them."""
+    """Insert new keys and values. If a key exists, the database refuses all of them."""
     rows = [{"key": key, "value": value} for key, value in values.items()]
     connection.execute(sa.insert(ABOUT), rows)
 
 
 CREATED_KEY = "made"
-"""Key of the creation time of the store; missing if an older version created the store."""
+"""Key of the store's creation time. It is missing if an older version created the store."""
 TICKETS_AFTER_KEY = "tickets-after"
-"""Key of the highest reserved ticket id; if it is missing, ids start at 1."""
+"""Key of the highest reserved ticket id. If it is missing, ids start at 1."""
 FENCE_KEY = "fence"
-"""Key of the number of the latest lock, a fencing token."""
+"""Key of the fencing token: the number of the latest lock."""
 # Each transaction executes these two statements; to build one takes longer than to execute it.
 _SELECT_FENCE = sa.select(ABOUT.c.value).where(ABOUT.c.key == FENCE_KEY).with_for_update(read=True)
 _SELECT_ABOUT = sa.select(ABOUT.c.key, ABOUT.c.value)
@@ -277,7 +277,7 @@ _TRY_LOCK = sa.text(
 
 @contextmanager
 def hold_lock_file(path: str) -> Iterator[bool]:
-    """Hold a file lock, which the kernel releases if the process dies; yield False if taken."""
+    """Hold a file lock while the process lives. Yield False if another process holds it."""
     with touching(f"{path} cannot be written", StoreFailed):
         file = open(path, "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - Path.open takes no mode
     with file:
@@ -291,7 +291,7 @@ def hold_lock_file(path: str) -> Iterator[bool]:
 
 @contextmanager
 def hold_server_lock(url: sa.URL, fleet: str) -> Iterator[bool]:
-    """Hold a fleet's lock on its own connection to PostgreSQL; yield False if the lock is taken.
+    """Hold a fleet's lock on a separate connection to PostgreSQL. Yield False if it is taken.
 
     The lock is an advisory lock of a transaction that lasts for the whole run. The lock ends with
     the connection; a pooler such as pgbouncer keeps a transaction on one connection. A run does
@@ -307,7 +307,7 @@ def hold_server_lock(url: sa.URL, fleet: str) -> Iterator[bool]:
 
 
 def next_fence(connection: sa.Connection) -> int:
-    """Return the number of the lock that was just acquired: a fencing token, only increasing."""
+    """Return the number of the lock just acquired: a fencing token that only increases."""
     same = ABOUT.c.key == FENCE_KEY
     number = read_number(connection, FENCE_KEY) + 1
     if number == 1:
@@ -318,22 +318,22 @@ def next_fence(connection: sa.Connection) -> int:
 
 
 def is_current(connection: sa.Connection, number: int) -> bool:
-    """Return whether this lock is the latest; another lock waits until this transaction ends."""
+    """Return whether this lock is the latest. A new lock waits until this transaction ends."""
     return connection.execute(_SELECT_FENCE).scalar() == str(number)
 
 
 FORMAT = "fleet-store-2"
 _READABLE_FORMATS = ("fleet-store-1", FORMAT)
-"""Formats that this version reads; the first has no orders of operators."""
+"""Formats that this version reads. The first format has no orders of operators."""
 _MIN_RELEASE = "0.2.0"
-"""Lowest release that reads `FORMAT`."""
+"""Lowest release of fleet that reads `FORMAT`."""
 ABOUT_FORMAT: Mapping[str, str] = MappingProxyType({"format": FORMAT, "needs": _MIN_RELEASE})
-"""Rows by which older versions refuse the store, because they would ignore parts of it."""
+"""Rows that make older versions refuse the store, because they would ignore parts of it."""
 _COLUMNS_KEY = "columns"
 _COLUMNS = sum(len(table.columns) for table in METADATA.sorted_tables)
-"""Number of columns of all tables, which only grows, because no version removes a column."""
+"""Number of columns of all tables. It only grows, because no version removes a column."""
 ABOUT_COLUMNS: Mapping[str, str] = MappingProxyType({_COLUMNS_KEY: str(_COLUMNS)})
-"""Row of a store that has all tables and columns of this version."""
+"""Row that marks a store with all tables and columns of this version."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = (
     "file is not a database",
@@ -343,26 +343,26 @@ _DAMAGE = (
     "no such column",
 )
 _DAMAGE_STATES = frozenset({"42P01", "42703"})
-"""PostgreSQL's codes of a missing table and of a missing column."""
+"""PostgreSQL's error codes for a missing table and a missing column."""
 _INVALID_URL_MESSAGE = (
     "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
 )
 
 
 class Database:
-    """The database at one SQLAlchemy URL, with the store of one fleet."""
+    """The database at an SQLAlchemy URL, with the store of one fleet."""
 
     def __init__(self, url: str, fleet: str) -> None:
         self.url = _add_driver(url)
         self._fleet = fleet
         self._exists = False
         self._is_counted = False
-        """The store records that it has all columns of this version."""
+        """Whether the store records that it has all columns of this version."""
         self._fence = 0
 
     @property
     def address(self) -> str:
-        """Return the store's location without credentials; a path below the folder is relative."""
+        """Return the store's location without credentials; relative if in the current folder."""
         path = self._file
         if path:
             here = Path(path)
@@ -379,7 +379,7 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """Start a transaction in the fleet's existing store; raises StoreMissing, StoreFailed."""
+        """Start a transaction in the fleet's store; raises StoreMissing or StoreFailed."""
         path = self._file
         if path and not Path(path).exists():
             self._refuse_older(Path(path))
@@ -418,7 +418,7 @@ class Database:
                 ) from error
 
     def _refuse_older(self, path: Path) -> None:
-        """Raise StoreFailed if the store is at the path that older versions used instead."""
+        """Raise StoreFailed if an older version left the store at another path."""
         found = older_store(path)
         if not found:
             return
@@ -477,7 +477,7 @@ class Database:
 
     @contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        """Raise errors of the database driver as StoreFailed with a one-sentence message."""
+        """Raise errors of the database driver as StoreFailed, with a message of one sentence."""
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
@@ -490,7 +490,7 @@ class Database:
 
 
 def _reason_of(error: sa.exc.SQLAlchemyError) -> str:
-    """Return the first line of the driver's own message; the wrapper repeats SQL."""
+    """Return the first line of the driver's own message. SQLAlchemy's message repeats SQL."""
     return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
@@ -499,7 +499,7 @@ _SQLITE_URL: ContextVar[sa.URL] = ContextVar("opened")
 
 
 def connect_file(url: sa.URL) -> sa.Connection:
-    """Open an SQLite file; create the file if it is missing."""
+    """Open an SQLite file. Create the file if it is missing."""
     opened = _SQLITE_URL.set(url)
     try:
         return _sqlite_engine().connect()
@@ -511,7 +511,7 @@ def connect_file(url: sa.URL) -> sa.Connection:
 def _sqlite_engine() -> sa.Engine:
     """Return one engine for all SQLite files, so that a process compiles each statement once.
 
-    An engine caches compiled statements; compiling takes longer than most statements run.
+    An engine caches compiled statements. Compiling takes longer than most statements run.
     """
     engine = sa.create_engine("sqlite://", poolclass=sa.NullPool)
 
@@ -525,7 +525,7 @@ def _sqlite_engine() -> sa.Engine:
 
 @cache
 def _pooled_engine(url: sa.URL) -> sa.Engine:
-    """Return an engine with a connection pool: connecting takes longer than most transactions.
+    """Return an engine with a connection pool. Connecting takes longer than most transactions.
 
     The pool replaces connections that the server closed. It reuses the last used connection first,
     so that surplus connections stay idle until the server closes them.
@@ -542,7 +542,7 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
 
 
 def _add_audit_events(engine: sa.Engine) -> sa.Engine:
-    """Raise an audit event before the engine opens a connection."""
+    """Make the engine raise an audit event before each connection."""
 
     @sa.event.listens_for(engine, "do_connect")
     def announce(*_: object) -> None:
@@ -552,7 +552,7 @@ def _add_audit_events(engine: sa.Engine) -> sa.Engine:
 
 
 def _add_driver(url: str) -> sa.URL:
-    """Return the URL with the installed driver instead of SQLAlchemy's default driver."""
+    """Return the URL with the installed driver; raises StoreFailed for unsupported databases."""
     parsed = _read_url(url)
     if parsed is None:
         raise StoreFailed(_INVALID_URL_MESSAGE)
@@ -580,12 +580,12 @@ _PID_NAMESPACE_FILE = Path("/proc/self/ns/pid")
 
 
 def name_process() -> str:
-    """Return the name of this process for the owner of a lock."""
+    """Return a name of this process (user, host, system, id), to record as owner of a lock."""
     return f"{name_user()}@{socket.gethostname()}{_system_id()}:{os.getpid()}"
 
 
 def name_user() -> str:
-    """Return the user's name by a login shell's rules; for a user without a name, the user id."""
+    """Return the user's login name; the user id if the user has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -593,7 +593,7 @@ def name_user() -> str:
 
 
 def is_alive(holder: str) -> bool | None:
-    """Return whether the named process runs; None if this system cannot decide that."""
+    """Return whether the named process runs; None if that is unknown, as on another computer."""
     whose, _, number = holder.rpartition(":")
     if not (_system_id() and whose.endswith(_system_id()) and number.isdecimal()):
         return None
@@ -607,7 +607,7 @@ def is_alive(holder: str) -> bool | None:
 
 
 def _system_id() -> str:
-    """Return an id of the current boot and PID namespace; empty if it is unknown."""
+    """Return an id of the current boot and PID namespace; empty if unknown."""
     try:
         said = _BOOT_ID_FILE.read_text(encoding="ascii") + str(_PID_NAMESPACE_FILE.readlink())
     except OSError:
@@ -616,10 +616,10 @@ def _system_id() -> str:
 
 
 Begin = Callable[[], AbstractContextManager[sa.Connection]]
-"""Starts a transaction in the store."""
+"""Function that starts a transaction in the store."""
 Cell = str | int
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
-"""Table name to its rows, without the lock and the rows on the store itself."""
+"""Map of table names to rows, without the lock and without rows about the store itself."""
 
 _TABLES = {
     table.name.removeprefix("fleet_"): table
@@ -645,14 +645,14 @@ def read_rows(connection: sa.Connection) -> Rows:
 
 
 def write_rows(connection: sa.Connection, rows: Rows) -> None:
-    """Insert all rows into tables that exist and are empty."""
+    """Insert all rows. The tables must exist and be empty."""
     for name, table in {"about": ABOUT, **_TABLES}.items():
         if rows.get(name):
             connection.execute(sa.insert(table), [dict(row) for row in rows[name]])
 
 
 def find_invalid_row(rows: Rows) -> str:
-    """Return the path and problem of the first invalid row; empty if all rows are valid."""
+    """Return the path and the problem of the first invalid row; empty if all are valid."""
     tables = {"about": ABOUT, **_TABLES}
     for name, found in rows.items():
         if name not in tables:
@@ -669,7 +669,7 @@ def find_invalid_row(rows: Rows) -> str:
 
 
 def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
-    """Return the rows with defaults for columns that a dump of an older version does not have.
+    """Return the rows with defaults for columns that a dump of an older version lacks.
 
     Rows on the store itself are left out, because an older version dumps those it does not know.
     """
@@ -690,7 +690,7 @@ def _read_table(connection: sa.Connection, table: sa.Table) -> list[dict[str, Ce
 
 
 def _defaults(table: sa.Table) -> dict[str, Cell]:
-    """Return the default of each column that was added by a later version."""
+    """Return the default of each column that a later version added."""
     return {
         column.name: column.type.python_type(default.arg)
         for column in table.columns
@@ -699,7 +699,7 @@ def _defaults(table: sa.Table) -> dict[str, Cell]:
 
 
 def _column_types(table: sa.Table) -> dict[str, type]:
-    """Return a map of dumped column to type; run numbers are not dumped, but assigned again."""
+    """Map dumped columns to types. Run numbers are left out, because they are assigned again."""
     return {
         column.name: column.type.python_type for column in table.columns if column.name != "number"
     }

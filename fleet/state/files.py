@@ -28,18 +28,18 @@ _ERRNO_MESSAGES = {
 
 
 _STREAM_FOLDERS = {"/dev", "/dev/fd", "/proc/self/fd"}
-"""Folders that contain streams, for example /dev/stdin."""
+"""Folders that contain streams, such as /dev/stdin."""
 
 
 class LocalFiles:
-    """Files of this computer; with `within`, only files in that folder."""
+    """Files of this computer. With `within`, only files in that folder can be read."""
 
     def __init__(self, within: str | None = None) -> None:
         self._within = None if within is None else Path(within or ".")
         self._is_stream = within in _STREAM_FOLDERS
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a file; raises FileUnreadable if it is longer than `limit` bytes.
+        """Return the content of a file; raises FileUnreadable, also if longer than `limit` bytes.
 
         With `within`, the file must be a regular file in that folder, not a pipe or a link out of
         it.
@@ -57,7 +57,7 @@ class LocalFiles:
         return content
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the names of matching files, sorted; raises for a link out of the folder."""
+        """Return matching file names, sorted; raises FileUnreadable for a link out of `within`."""
         names = sorted(name for name in glob.glob(pattern) if not os.path.isdir(name))  # noqa: PTH112, PTH207 - names stay as they were written
         for name in names:
             self._check_location(name)
@@ -81,7 +81,7 @@ class LocalFiles:
         self.write_lines(name, (text,))
 
     def write_lines(self, name: str, lines: Iterable[str]) -> None:
-        """Write a file atomically from parts, because a plan may be too long for one string."""
+        """Write a file atomically from parts. A plan may be too long for one string."""
         try:
             _write(Path(name), map(str.encode, lines))
         except (OSError, ValueError) as error:
@@ -93,18 +93,18 @@ def _open_nonblocking(name: str, flags: int) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Create an empty file that only its owner can read, and its folder; raises OSError."""
+    """Create an empty file that only its owner can access, and its folder; raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
 
 
 DRAFT_PREFIX = ".fleet-new-"
-"""Name prefix of temporary folders; a killed `create_files` leaves one behind."""
+"""Name prefix of temporary folders. A killed `create_files` leaves such a folder behind."""
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder in a block; without effect if the file system has no locks."""
+    """Hold a lock on a folder while the body runs, if the file system supports locks."""
     held = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

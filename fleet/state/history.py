@@ -36,17 +36,17 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Appended:
-    """The size of a history after an append, and the bytes that the append removed."""
+    """The size of a history file after an append, and the bytes that the append removed."""
 
     size: int
-    """Bytes of the whole history after the append."""
+    """Bytes of the whole history file after the append."""
     added: int
     torn: int
     """Bytes of an incomplete moment that the append removed."""
 
 
 def append(name: str, line: str, at: datetime) -> Appended:
-    """Append a line of JSON as a moment; create the history if it is missing."""
+    """Append a line of JSON to a history as a moment. Create the history if it is missing."""
     parameter = zstd.CompressionParameter
     options = {int(parameter.compression_level): _LEVEL, int(parameter.checksum_flag): 1}
     frame = zstd.compress(line.encode(), options=options)
@@ -74,16 +74,16 @@ def _reading(name: str) -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True)
 class StoredMoment:
-    """One moment of a history, as JSON."""
+    """One recorded observation in a history, as JSON."""
 
     content: bytes
     at: datetime
     torn: int
-    """Bytes after the last complete moment, which were skipped."""
+    """Number of skipped bytes after the last complete moment."""
 
 
 def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
-    """Return the latest moment of a history; with `until`, the latest up to that time."""
+    """Return the latest moment in a history, up to `until` if set; raises FileUnreadable."""
     with _reading(name) as file:
         size = file.seek(0, os.SEEK_END)
         end = _find_end(name, file)
@@ -95,7 +95,7 @@ def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
 
 
 def last_moment(name: str) -> datetime | None:
-    """Return the time of the latest moment in a history; None if it has no moment."""
+    """Return the time of the latest moment in a history; None if the history is empty."""
     if not Path(name).exists():
         return None
     with _reading(name) as file:
@@ -103,7 +103,7 @@ def last_moment(name: str) -> datetime | None:
 
 
 def read_earlier(name: str, before: datetime) -> list[bytes]:
-    """Return moments of the 30 days before a time as JSON, oldest first.
+    """Return moments from the 30 days before a time as JSON, oldest first.
 
     The moments are evenly spaced. Their number and bytes are limited, so that reading takes
     seconds.
@@ -118,14 +118,14 @@ def read_earlier(name: str, before: datetime) -> list[bytes]:
 
 
 def spread(found: Sequence[Element], most: int) -> Sequence[Element]:
-    """Return at most `most` evenly spaced elements, and at least one."""
+    """Return about every nth element, so that at most `most` remain; at least the first."""
     return found[:: max(1, -(-len(found) // max(1, most)))]
 
 
 def read_moments(name: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
     """Yield the moments of a history between two times as JSON, oldest first.
 
-    Only lengths and times are read first, then one moment at a time.
+    Lengths and times are read first, then one moment at a time, to save memory.
     """
     with _reading(name) as file:
         lengths = array("Q")
@@ -149,7 +149,7 @@ def _read_frame(name: str, file: BinaryIO, start: int, length: int) -> bytes:
 class RecordedFiles(LocalFiles):
     """Files of this computer, and moments of histories (`history.jsonl.zst@2026-11-21T08:00`).
 
-    A name without a time means the latest moment; a time without a zone is in UTC.
+    A name without a time means the latest moment. A time without a zone is in UTC.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -157,7 +157,7 @@ class RecordedFiles(LocalFiles):
         self._note = note
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a file; for the name of a history, one moment of the history."""
+        """Return the content of a file; for a history, the content of one moment."""
         path, moment = _split_name(name)
         if not path:
             return super().read(name, limit)
@@ -167,13 +167,13 @@ class RecordedFiles(LocalFiles):
         return found.content
 
     def earlier(self, name: str, before: datetime) -> list[bytes]:
-        """Return earlier moments of the history; empty if the file is not a history."""
+        """Return moments before a time, oldest first; empty if the file is not a history."""
         path, _ = _split_name(name)
         return read_earlier(path, before) if path else []
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return the path of a history and the requested time; both are empty for other files."""
+    """Split a name into a history's path and the requested time; both empty for other files."""
     path, is_history, moment = name.partition(".zst")
     if not is_history or (moment and not moment.startswith("@")):
         return "", ""
@@ -181,7 +181,7 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def torn_message(appended: Appended) -> str:
-    """Return the message about an incomplete moment that an append removed."""
+    """Return a message about an incomplete moment that an append removed."""
     return f"{_torn_end(appended.torn)} was cut off"
 
 
@@ -229,7 +229,7 @@ def _index_backwards(name: str, file: BinaryIO, end: int) -> Iterator[tuple[int,
 
 
 def _find_end(name: str, file: BinaryIO) -> int:
-    """Return the offset at which the last complete moment ends."""
+    """Return the offset of the end of the last complete moment."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     begin = file.read(len(_FILE_HEADER))
@@ -245,7 +245,7 @@ def _find_end(name: str, file: BinaryIO) -> int:
 
 
 def _find_last_mark(file: BinaryIO, before: int) -> int:
-    """Return the largest offset below `before` at which a mark may end, by its signature."""
+    """Return the largest offset below `before` at which a mark may end; 0 if no mark is found."""
     tail = _MARK.size - 8  # length of a mark from the start of its signature
     after, until = b"", before - 1
     while until > 0:
@@ -262,7 +262,7 @@ def _find_last_mark(file: BinaryIO, before: int) -> int:
 
 
 def _read_mark(file: BinaryIO, end: int) -> tuple[int, int] | None:
-    """Return the length and time in the mark that ends at this offset; None without a mark."""
+    """Return the length and time in the mark that ends at an offset; None without a mark."""
     if end < _MARK.size:
         return None
     file.seek(end - _MARK.size)

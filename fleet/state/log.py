@@ -11,7 +11,7 @@ from fleet.model.values import in_utc
 from fleet.state.database import ABOUT, LOG, reading_rows
 
 _ENDS_KEY = "log"
-"""Key of the first and last position of the chain, as JSON."""
+"""Key of the first and last position in the hash chain of the log, as JSON."""
 # This update waits for the transactions of other writers, so that the chain stays complete.
 _WAIT_FOR_WRITERS = sa.text(
     "INSERT INTO fleet_about (key, value) VALUES ('log', '') ON CONFLICT DO NOTHING"
@@ -20,7 +20,7 @@ _IS_ENDS_KEY = ABOUT.c.key == _ENDS_KEY
 
 
 def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Mark:
-    """Append entries and remove expired ones; return the position of the last entry."""
+    """Append entries, remove expired entries, and return the position of the last entry."""
     anchor, head = lock_log(connection)
     head = _skip_foreign_rows(connection, head)
     for entry in entries:
@@ -35,7 +35,7 @@ def append_entries(connection: sa.Connection, entries: Sequence[LogEntry]) -> Ma
 
 
 def lock_log(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Wait for other writers; return the positions before the first and of the last entry, locked.
+    """Wait for other writers, then return the positions before the first and of the last entry.
 
     Later reads in this transaction include the entries of those writers.
     """
@@ -44,7 +44,7 @@ def lock_log(connection: sa.Connection) -> tuple[Mark, Mark]:
 
 
 def _skip_foreign_rows(connection: sa.Connection, head: Mark) -> Mark:
-    """Return the position after rows that other programs added; `verify` reports these rows."""
+    """Return the position after rows that other programs added. `verify` reports such rows."""
     query = sa.select(LOG.c.place, LOG.c.digest).order_by(LOG.c.place.desc()).limit(1)
     last = connection.execute(query).first()
     if last is None or last.place <= head.number:
@@ -73,7 +73,7 @@ _MAX_TRIMMED = 1000
 
 
 def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[LogEntry, ...]:
-    """Return the entries since a time; None: all entries."""
+    """Return the log entries since a time; all entries if the time is None."""
     query = sa.select(LOG.c.at, LOG.c.entry).order_by(LOG.c.place)
     if since is not None:
         query = query.where(LOG.c.at >= since.isoformat())
@@ -85,7 +85,7 @@ def read_entries(connection: sa.Connection, since: datetime | None) -> tuple[Log
 
 
 def read_chain(connection: sa.Connection) -> Chain:
-    """Return the log with its digests, in the form that is stored."""
+    """Return the log with its chained digests, as stored."""
     anchor, head = _read_ends(connection)
     columns = (LOG.c.place, LOG.c.at, LOG.c.entry, LOG.c.digest)
     rows = connection.execute(sa.select(*columns).order_by(LOG.c.place))
@@ -93,7 +93,7 @@ def read_chain(connection: sa.Connection) -> Chain:
 
 
 def _read_ends(connection: sa.Connection) -> tuple[Mark, Mark]:
-    """Return the positions before the first and of the last entry, locked for this transaction."""
+    """Return the positions before the first and of the last entry, locked in this transaction."""
     query = sa.select(ABOUT.c.value).where(_IS_ENDS_KEY)
     if connection.dialect.name == "postgresql":
         query = query.with_for_update()

@@ -19,16 +19,16 @@ from fleet.state.zstd import zstd
 
 _LEVEL = 9
 _MIN_DICTIONARY_BYTES = 8
-"""Minimum length of a dictionary in bytes."""
+"""Minimum length of a zstd dictionary in bytes."""
 _MAX_CHAIN_LENGTH = 64
-"""Maximum number of moments in a chain: longer chains save little and take long to unpack."""
+"""Maximum moments in a chain. Longer chains save little and take long to unpack."""
 _MAX_CHAIN_SPAN = timedelta(days=1)
-"""Maximum duration of a chain, because a chain expires as a whole."""
+"""Maximum time span of a chain, because a chain expires as a whole."""
 _first, _at = MOMENTS.c.first, MOMENTS.c.at
 
 
 def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
-    """Store a world, and remove each chain whose last moment has expired.
+    """Store an observation, and remove each chain whose last moment has expired.
 
     If a world of the same time is stored, that world is kept.
     """
@@ -43,7 +43,7 @@ def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
 
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
-    """Return the times that identify the chains with a moment in this period, oldest first."""
+    """Return the start times, which identify chains, of chains with a moment in this period."""
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
     return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
 
@@ -55,7 +55,7 @@ def unpack_first(connection: sa.Connection, first: str) -> bytes:
 
 
 def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]:
-    """Return a map of time to world of one chain, as JSON, oldest first."""
+    """Map the times of a chain to its worlds as JSON, oldest first."""
     query = sa.select(MOMENTS).where(_first == first).order_by(_at)
     found, world = {}, b""
     for row in connection.execute(query).mappings():
@@ -66,7 +66,7 @@ def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]
 
 
 def _pack_after(connection: sa.Connection, observed: RunObservation, at: str) -> tuple[bytes, str]:
-    """Return a compressed world and the time that identifies its chain, `at` for a new chain."""
+    """Compress a world, and return it with the start time of its chain (`at` for a new chain)."""
     world = observed.world.encode()
     last = connection.execute(sa.select(_at, _first).order_by(_at.desc()).limit(1)).first()
     begun = (observed.at - _MAX_CHAIN_SPAN).isoformat()

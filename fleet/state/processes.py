@@ -1,4 +1,4 @@
-"""Run other programs: a command with limits, or a process that runs on after fleet ends.
+"""Run other programs: a command with limits, or a process that outlives fleet.
 
 A process is identified by its id, start time and boot id, so that a reused id does not match.
 """
@@ -24,12 +24,12 @@ from fleet.schema.units import write_duration
 
 _MASK = "***"
 _MIN_SECRET_LENGTH = 4
-"""Minimum length of a masked secret; masking shorter values would garble messages."""
+"""Minimum characters of a masked secret. Masking shorter values would garble messages."""
 _LONG_WORD = r"[^\s\"']{16,}"
 
 
 def mask(text: str, secrets: Collection[str]) -> str:
-    """Replace each secret in a text, whether it is plain, URL-encoded or in base64."""
+    """Replace each secret in a text by ***, in plain, URL-encoded and base64 form."""
     forms = {
         form
         for secret in secrets
@@ -61,7 +61,7 @@ def find_tokens(text: str) -> frozenset[str]:
 
 @contextmanager
 def later_interrupts() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM until the block ends.
+    """Delay SIGINT and SIGTERM until the body ends.
 
     Without the delay, an interrupt in a database driver, or while a process starts, would leave a
     connection or process behind.
@@ -87,7 +87,7 @@ def later_interrupts() -> Iterator[None]:
 RECORD = "process"
 LOG = "log"
 GRACE = 5.0
-"""Seconds that a process gets to end after SIGTERM; an idle worker needs less than one."""
+"""Seconds from SIGTERM to SIGKILL. An idle worker needs less than one second to end."""
 _MAX_KILL_ROUNDS = 100
 _KILL_SECONDS = 0.05
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -109,7 +109,7 @@ exec "$@"
 
 
 class Process(NamedTuple):
-    """A process by id, start time (in clock ticks) and boot id."""
+    """A process, identified by id, start time (in clock ticks) and boot id."""
 
     pid: int
     began: int
@@ -124,7 +124,7 @@ class _Stat(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A command to start, with its folders, its environment, and a delay in seconds."""
+    """A command to start, with its folders and environment, and a delay in seconds."""
 
     folder: Path
     home: Path
@@ -134,7 +134,7 @@ class Launch(NamedTuple):
 
 
 def start(launch: Launch, lock: IO[str]) -> None:
-    """Start a command in a session of its own; raises OSError if it cannot be started.
+    """Start a command in a new session; raises OSError if it cannot be started.
 
     The caller holds the lock. Before the lock is released, the process is recorded in the folder.
     """
@@ -152,7 +152,7 @@ def start(launch: Launch, lock: IO[str]) -> None:
 
 
 def find(folder: Path) -> Process | None:
-    """Return the recorded process that was started in a folder; None if there is no record."""
+    """Return the process recorded in a folder; None if no process is recorded."""
     try:
         boot, stat = (folder / RECORD).read_text(encoding="utf-8").splitlines()
         return Process(int(stat.split()[0]), _parse_stat(stat).began, boot)
@@ -161,13 +161,13 @@ def find(folder: Path) -> Process | None:
 
 
 def identify(pid: int) -> Process | None:
-    """Return the running process with this id; None if no process has it."""
+    """Return the running process with this id; None if there is no such process."""
     stat = _read_stat(pid)
     return Process(pid, stat.began, _read_boot_id()) if stat else None
 
 
 def is_alive(process: Process) -> bool:
-    """Return whether a process still runs; another process with the same id does not count."""
+    """Return whether a process still runs. Another process with the same id does not count."""
     stat = _read_stat(process.pid)
     return stat is not None and (stat.began, _read_boot_id()) == (process.began, process.boot)
 
@@ -198,7 +198,7 @@ def marked(mark: str) -> list[int]:
 
 
 def kill_by_environment(mark: str) -> None:
-    """Kill all processes whose environment contains this text, unless they survive SIGKILL."""
+    """Kill all processes whose environment contains this text. Give up after some rounds."""
     pause = threading.Event()
     # A killed process may have started another one meanwhile.
     for _ in range(_MAX_KILL_ROUNDS):
@@ -212,7 +212,7 @@ def kill_by_environment(mark: str) -> None:
 
 
 def _still_running(processes: Mapping[int, int]) -> dict[int, int]:
-    """Return the processes that still run, as a map of process id to start time."""
+    """Select the processes that still run, in a map of process id to start time."""
     return {
         pid: began
         for pid, began in processes.items()
@@ -221,7 +221,7 @@ def _still_running(processes: Mapping[int, int]) -> dict[int, int]:
 
 
 def _descendants(process: Process) -> dict[int, int]:
-    """Return a process and its running descendants, as a map of process id to start time.
+    """Map the ids of a process and its running descendants to their start times.
 
     A child may have its own session; the child of an ended process has another parent.
     """
@@ -241,7 +241,7 @@ def _descendants(process: Process) -> dict[int, int]:
 
 
 def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float) -> None:
-    """Send a signal to the processes that still run, and wait at most `seconds` for their end."""
+    """Send a signal to those processes that still run, and wait up to `seconds` for their end."""
     with ExitStack() as stack:
         poll = select.poll()
         waiting = set()
@@ -271,7 +271,7 @@ def _read_all_stats() -> dict[int, _Stat]:
 
 
 def _read_stat(pid: int) -> _Stat | None:
-    """Return the status of a process in /proc; None if it has ended."""
+    """Return the status of a process in /proc; None if the process has ended."""
     try:
         stat = _parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
@@ -290,18 +290,18 @@ def _read_boot_id() -> str:
 
 
 COMMAND_GRACE = 1.0
-"""Seconds that a command gets to clean up after its time-out."""
+"""Seconds between SIGTERM and SIGKILL for a command after its time limit."""
 _MAX_STDERR_BYTES = 4096
 _CHUNK_BYTES = 65536
 _PIPE_BYTES = 1 << 20
-"""Maximum number of bytes in a pipe on Linux."""
+"""Maximum bytes in a pipe on Linux."""
 _STDERR_LINES = 3
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """A command with its folder, environment and limits.
+    """A command to run, with its folder, environment and limits.
 
     The command may hang, print too much, or print secrets. Its environment, time and memory are
     limited. An exit status other than 0 is a failure; the error message has the last lines of
@@ -318,21 +318,21 @@ class Invocation:
     """Values that messages mask in any encoding."""
     stdin: str = field(default="", repr=False)
     most: int = _CHUNK_BYTES
-    """Maximum length of standard output in bytes."""
+    """Maximum bytes of standard output."""
     advice: str = ""
-    """Text at the end of the message about a time-out."""
+    """Text at the end of the message about an exceeded time limit."""
     shows: bool = True
     """Whether messages include the last lines of standard error."""
     keeps: tuple[int, ...] = ()
     """File descriptors that the command inherits from fleet."""
     hears: Callable[[str, bytes], None] = field(default=lambda _stream, _data: None, repr=False)
-    """Called with the name of a stream and each part of its output, which may contain secrets."""
+    """Receives each part of the output with the stream's name. The output may contain secrets."""
     is_cut: Callable[[], bool] = field(default=lambda: False, repr=False)
-    """Called repeatedly while the command runs; if it returns True, the command is stopped."""
+    """Checked repeatedly while the command runs. The result True stops the command."""
 
 
 class CommandFailed(SourceUnreachable):
-    """A command failed or could not be run."""
+    """A command failed or could not be started."""
 
     def __init__(
         self,
@@ -345,17 +345,17 @@ class CommandFailed(SourceUnreachable):
     ) -> None:
         super().__init__(message)
         self.started = started
-        """False: the command did not run, so it had no effect."""
+        """Whether the command was started. Otherwise it had no effect."""
         self.in_time = in_time
-        """False: the command was stopped early, so a provider may still carry out its request."""
+        """False if the command was stopped early. A provider may still carry out its request."""
         self.prints = prints
-        """Whether a command that exited wrote to standard output, and to standard error."""
+        """Whether the command wrote to standard output and to standard error; None if unknown."""
         self.first_line = first_line
         """First line of the output. It may contain secrets: compare it, but do not show it."""
 
 
 def run(call: Invocation) -> str:
-    """Return the standard output of a command; raises CommandFailed if it failed."""
+    """Run a command and return its standard output; raises CommandFailed if it fails."""
     if call.is_cut():
         raise CommandFailed(f"{call.what} is not started: fleet is stopping", started=False)
     said = _Output(call)
@@ -412,7 +412,7 @@ def _end_process(process: subprocess.Popen[bytes], known: Process | None) -> Non
 
 
 class _Output:
-    """The output of a running command: all of stdout, the end of stderr."""
+    """The output of a running command: all of standard output, and the end of standard error."""
 
     def __init__(self, call: Invocation) -> None:
         self._call = call
@@ -453,7 +453,7 @@ class _Output:
 
 
 def _communicate(process: subprocess.Popen[bytes], call: Invocation, said: _Output) -> None:
-    """Write the input of a command and read its output until the command ends."""
+    """Write the input of a command and read its output until it ends; raises CommandFailed."""
     until = time.monotonic() + call.timeout
     with ExitStack() as stack:
         ending = os.pidfd_open(process.pid)
@@ -498,7 +498,7 @@ def _register(
 def _write_pipe(
     selector: selectors.BaseSelector, pipe: IO[bytes] | None, left: memoryview
 ) -> memoryview:
-    """Write as much as the pipe accepts; return the rest, empty if the reader has closed it."""
+    """Write a part of the input; return the rest, which is empty if the reader closed the pipe."""
     if pipe is None:
         return left
     try:
@@ -517,7 +517,7 @@ def _write_pipe(
 def _read_pipe(
     selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Output
 ) -> bool:
-    """Read from a pipe once; return False if it is empty or closed."""
+    """Read from a pipe once. Return False if the pipe is empty or closed."""
     try:
         data = os.read(key.fd, _CHUNK_BYTES)
     except BlockingIOError:
@@ -530,7 +530,7 @@ def _read_pipe(
 
 
 def _drain(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _Output) -> None:
-    """Read the bytes already in a pipe, at most its capacity; a process may still write."""
+    """Read the bytes in a pipe, at most its capacity, because another process may still write."""
     for _ in range(_PIPE_BYTES // _CHUNK_BYTES):
         if not _read_pipe(selector, key, said):
             return

@@ -22,7 +22,7 @@ _GIT_TIMEOUT_SECONDS = 60
 
 
 class _Entry(NamedTuple):
-    """A file in the revision."""
+    """A file in a git revision."""
 
     mode: str
     digest: str
@@ -30,7 +30,7 @@ class _Entry(NamedTuple):
 
 
 class Revision:
-    """The files of a folder in a git revision; each file is read once and cached."""
+    """The files of a folder in a git revision. Each file is read once and cached."""
 
     def __init__(self, revision: str, folder: str) -> None:
         self._revision = revision
@@ -39,7 +39,7 @@ class Revision:
         self._parse_entries: Mapping[str, _Entry] = self._list_files()
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a file; raises FileUnreadable, also if longer than `limit`."""
+        """Return a file's content; raises FileUnreadable, also if longer than `limit` bytes."""
         entry = self._parse_entries.get(self._relative(name))
         if entry is None:
             raise FileUnreadable(f"{name}: revision {self._revision} has no such file")
@@ -51,7 +51,7 @@ class Revision:
         return self._read[entry.digest]
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the matching names, sorted."""
+        """Return the matching file names in the revision, sorted."""
         wanted = PurePosixPath(self._relative(pattern)).parts
         names = (
             name for name in self._parse_entries if _matches(PurePosixPath(name).parts, wanted)
@@ -68,7 +68,7 @@ class Revision:
         return dict(_parse_entries(listed))
 
     def _git(self, *words: str) -> bytes:
-        """Return the output of a git command; raises FileUnreadable with git's error message."""
+        """Run git and return its output; raises FileUnreadable with git's error message."""
         asked = f"{self._revision} is no .yaml file, and"
         try:
             done = subprocess.run(  # noqa: S603 - git, in the folder of fleet.yaml
@@ -102,7 +102,7 @@ class Revision:
 
 
 def is_file_name(base: str) -> bool:
-    """Return whether a text is the name of a file, not a revision, judged only by its suffix.
+    """Return whether a text is a file name instead of a revision, by its suffix alone.
 
     A merge request may add a file of any name, even `origin/main`.
     """
@@ -129,7 +129,7 @@ def _parse_entries(listed: str) -> Iterator[tuple[str, _Entry]]:
 
 
 def _matches(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Return whether each part of a path matches its pattern; `*` matches no hidden name."""
+    """Return whether each part of a path matches its pattern. `*` matches no hidden name."""
     return len(parts) == len(wanted) and all(
         fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
         for part, each in zip(parts, wanted, strict=True)

@@ -14,7 +14,7 @@ from fleet.errors import FleetError, needing
 
 
 def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 creates classes at run time
-    """Return a new boto3 session; `options` are boto3's: `region_name`, `profile_name`."""
+    """Return a new boto3 session with boto3's options, such as `region_name`."""
     # boto3 loads slowly, and most commands do not use AWS.
     import boto3
     from botocore.session import get_session
@@ -30,7 +30,7 @@ def new_session(**options: str | None) -> Any:  # noqa: ANN401 - boto3 creates c
 
 @cache
 def _service_data() -> Any:  # noqa: ANN401 - botocore has no types
-    """Return botocore's service data, loaded once for all sessions because it is large."""
+    """Return botocore's service data. It is large, so all sessions share it."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -41,7 +41,7 @@ _TRUE_VALUES = frozenset({"true", "1", "t"})
 
 
 class S3Prefix:
-    """The objects below a prefix of a bucket; on errors, methods raise the class `failed`.
+    """The objects below a prefix of an S3 bucket. Methods raise the class `failed` on errors.
 
     `config` has options of botocore: time-outs and retries.
     """
@@ -85,7 +85,7 @@ class S3Prefix:
 
     @cached_property
     def client(self) -> Any:  # noqa: ANN401 - boto3 has no types
-        """Return boto3's client, which is slow to load."""
+        """Return the boto3 client of S3. Loading boto3 is slow, so this is done on first use."""
         with needing("s3", self.address, self._failed):
             from botocore.config import Config
 
@@ -101,7 +101,7 @@ class S3Prefix:
 
     @contextmanager
     def asked(self, *, absent_is_fine: bool = False) -> Iterator[type[Any]]:
-        """Raise boto3's errors as `failed` in a block; yield the class of the server's errors."""
+        """Raise boto3's errors in the body as `failed`. Yield the class of the server's errors."""
         with needing("s3", self.address, self._failed):
             from botocore import exceptions
 
@@ -123,7 +123,7 @@ class S3Prefix:
             raise self._failed(f"{self.address} cannot be asked: {error}") from error
 
     def _endpoint(self) -> str | None:
-        """Return the URL of the server, with the scheme that older URLs leave out."""
+        """Return the server's URL with a scheme, which older URLs leave out; None for AWS."""
         endpoint = self._options.get("endpoint")
         if not endpoint or "://" in endpoint:
             return endpoint

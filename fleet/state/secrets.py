@@ -16,11 +16,11 @@ from fleet.state.processes import CommandFailed, Invocation, run
 
 _MAX_BYTES = 64 * 1024
 PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
-"""Environment variables that every command gets; all others may contain secrets."""
+"""Environment variables that every command gets. Other variables may contain secrets."""
 
 
 class HostSecrets:
-    """The secrets on the computer that runs fleet; `base` is the folder of fleet.yaml."""
+    """The secrets on the computer that runs fleet. `base` is the folder of fleet.yaml."""
 
     def __init__(
         self, environment: Mapping[str, str], base: Path, *, timeout_seconds: float = 30
@@ -31,11 +31,11 @@ class HostSecrets:
 
     @classmethod
     def beside(cls, file: str) -> Self:
-        """Return the secrets that this fleet.yaml may refer to."""
+        """Return a reader of the secrets that this fleet.yaml may refer to."""
         return cls(os.environ, Path(file).resolve().parent)
 
     def read(self, reference: object) -> str:
-        """Return the secret without surrounding white space; raises SecretMissing without one."""
+        """Return a secret without surrounding white space; raises SecretMissing without one."""
         match reference:
             case EnvSecret(env=name):
                 return self._read_environment(name)
@@ -47,7 +47,7 @@ class HostSecrets:
                 raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return the excess permissions of a file and the command to remove them; None if fine."""
+        """Return excess permissions of a secret's file and the fix; None if it is private."""
         if not isinstance(reference, FileSecret):
             return None
         path = self._base / Path(reference.file).expanduser()

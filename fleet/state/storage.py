@@ -12,20 +12,20 @@ from fleet.schema.model import Fleet
 
 _SQLITE = "sqlite:///"
 _OTHER_STATE = ("embedded.db", ".pulumi")
-"""Other state that older versions had in the folder of the store."""
+"""Other state that older versions kept in the folder of the store."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """The locations of one fleet's state; `folder` is the local folder for state."""
+    """The locations of one fleet's state. `folder` is the local folder for state."""
 
     folder: Path
     store: str
     """SQLAlchemy URL of the store."""
     backend: str
-    """URL of Pulumi's backend; special characters of a folder are percent-encoded."""
+    """URL of Pulumi's backend. Special characters in a folder's path are percent-encoded."""
     uses_folder: bool
-    """Whether `folder` contains stacks: of a file backend, or of the embedded engine."""
+    """Whether `folder` contains stacks of a file backend or of the embedded engine."""
     images: Path
     """Folder of the images that this computer builds."""
 
@@ -35,14 +35,14 @@ class Storage:
         return self.folder / "embedded.db"
 
     def local(self) -> tuple[Path, ...]:
-        """Return all local files and folders that contain state."""
+        """Return all local files and folders with state; empty if all state is on servers."""
         path = self.store.removeprefix(_SQLITE)
         in_file = () if path == self.store else (Path(unquote(path)),)
         return (*in_file, self.folder) if self.uses_folder else in_file
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder that is part of fleet: in the installed wheel, else in the checkout."""
+    """Return a folder shipped with fleet, from the installed wheel or else from the checkout."""
     package = Path(__file__).parents[1]
     for folder in (package / "_shipped" / name, package.parent / name):
         if folder.is_dir():
@@ -51,7 +51,7 @@ def shipped_folder(name: str) -> Path:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the cache folder, for files that can be built or downloaded again."""
+    """Return fleet's cache folder, for files that can be built or downloaded again."""
     base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")) / ".cache"
     try:
         return Path(base).expanduser() / "fleet"
@@ -66,7 +66,7 @@ def sqlite_url(path: Path) -> str:
 
 
 def _quote_path(path: Path) -> str:
-    """Return a path, percent-encoded for a URL; raises FileUnreadable if it is not UTF-8."""
+    """Percent-encode a path for a URL; raises FileUnreadable if the path is not UTF-8."""
     try:
         return quote(str(path))
     except UnicodeEncodeError as error:
@@ -78,7 +78,7 @@ def _quote_path(path: Path) -> str:
 
 
 def older_store(path: Path) -> tuple[Path, str] | None:
-    """Return the file that an older version used for this path, and the commands that move it.
+    """Return the older version's file for this path, and the commands that move it to the path.
 
     None if there is no such file. Older versions used the path as part of a URL: they decoded
     `%XX` and cut the path at a `?`.
@@ -93,7 +93,7 @@ def older_store(path: Path) -> tuple[Path, str] | None:
 
 
 def find_storage(fleet: Fleet, config: str) -> Storage:
-    """Return the locations of the fleet's state; relative paths start in fleet.yaml's folder."""
+    """Return the locations of the fleet's state. Relative paths start at fleet.yaml's folder."""
     base = Path(config).resolve().parent
     backend, store = fleet.state.backend, fleet.state.store
     folder = base / ".fleet"

@@ -81,17 +81,17 @@ from fleet.state.moments import list_chains, unpack_chain, unpack_first, write_m
 from fleet.state.storage import find_storage
 
 _MAX_RUNS = 10_000
-"""Maximum number of runs in the journal: one week of a run per minute."""
+"""Maximum runs in the journal: one week with a run per minute."""
 _ATTEMPT_RETENTION = timedelta(days=30)
 """Time for which attempts to create machines are kept."""
 _SAMPLE_RETENTION = timedelta(days=35)
 _FULL_SAMPLE_RETENTION = timedelta(days=2)
-"""Time for which all samples are kept; of older ones, one per ten minutes is kept."""
+"""Time for which all samples are kept. Later, one sample per ten minutes is kept."""
 _TEN_MINUTE_PREFIX = len("2026-11-21T08:0")
 _MAX_CLOCK_LEAD = timedelta(days=31)
-"""Assumed limit of the error of the last run's clock, when expired orders are removed."""
+"""Maximum assumed error of the last run's clock, for the removal of expired orders."""
 _MONEY_DECIMALS = 9
-"""Decimal places of stored money, which is in billionths."""
+"""Decimal places of stored amounts of money, which are in billionths."""
 # Keys of the table `about`.
 _CHARGED = "charged_until"
 _WAITING = "waiting"
@@ -103,22 +103,22 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True)
 class Notes(Generic[Content]):
-    """Values of one kind by name, each stored as text under a key of the table `about`."""
+    """Values of one kind by name. Each value is text under a key of the table `about`."""
 
     begin: Begin
     prefix: str
-    """Prefix of the keys, before the name."""
+    """Prefix of the keys. The name of the value follows it."""
     parse: Callable[[str], Content]
     render: Callable[[Content], str]
 
     def read(self) -> dict[str, Content]:
-        """Return a map of name to value, sorted by name."""
+        """Map names to values, sorted by name."""
         with self.begin() as connection, reading_rows(ABOUT):
             found = read_about(connection, self.prefix)
         return {name: self._parse(name, found[name]) for name in sorted(found)}
 
     def find(self, name: str) -> Content | None:
-        """Return the value of a name; None if the name is missing."""
+        """Return the value with this name; None if the name is missing."""
         with self.begin() as connection, reading_rows(ABOUT):
             text = read_value(connection, self.prefix + name)
         return None if text is None else self._parse(name, text)
@@ -136,7 +136,7 @@ class Notes(Generic[Content]):
 
 
 class StoredSightings:
-    """Text on the last sightings of one provider's machines, stored under a key."""
+    """Text about the last sightings of one provider's machines, stored under a key."""
 
     def __init__(self, begin: Begin, key: str) -> None:
         self._begin = begin
@@ -158,26 +158,26 @@ class StoredSightings:
 
 
 class Store(Database):
-    """The store of one fleet in the database at one SQLAlchemy URL."""
+    """The store of one fleet, in the database at an SQLAlchemy URL."""
 
     def __init__(self, url: str, fleet: str, *, journal: int = _MAX_RUNS) -> None:
         super().__init__(url, fleet)
         self._journal = journal
         self.rules = Notes(self.begin, "rules ", _split_dated, _join_dated)
-        """Last seen digest of rules and its time, by queue and workspace, file or address."""
+        """Last seen digest of rules, and its time, by queue and workspace, file or address."""
         self.notices = Notes(self.begin, "notice ", _split_dated, _join_dated)
         """`sent` or `failed`, and the time of the last attempt, by channel and notice."""
         self.departures = Notes(
             self.begin, "departure ", Departure.model_validate_json, Departure.model_dump_json
         )
-        """Reasons of drained or disabled workers, by worker and registry."""
+        """Reasons for which workers were drained or disabled, by worker and registry."""
         self.prices = Notes(
             self.begin, "prices ", PriceList.model_validate_json, PriceList.model_dump_json
         )
-        """Last recorded price list of each provider."""
+        """Latest recorded price list of each provider."""
 
     def init(self, now: datetime | None = None) -> bool:
-        """Create the store; return False if this fleet already has one.
+        """Create the store. Return False if this fleet already has a store.
 
         `now`: the store may replace a lost one, so its ticket ids start above all ids of the lost
         one; None: the store replaces no other.
@@ -188,7 +188,7 @@ class Store(Database):
         return self._create({"about": [{"key": key, "value": about[key]} for key in about]})
 
     def number_tickets_after(self, highest: int) -> None:
-        """Reserve all ticket ids up to this one, because a lost store may have used them."""
+        """Reserve all ticket ids up to `highest`, because a lost store may have used them."""
         with self.begin() as connection:
             known = read_number(connection, TICKETS_AFTER_KEY)
             write_about(connection, {TICKETS_AFTER_KEY: str(max(known, highest))})
@@ -237,7 +237,7 @@ class Store(Database):
         return True
 
     def migration(self) -> str:
-        """Return a sentence on the change that `migrate` makes; empty for the latest format."""
+        """Return a sentence on the effect of `migrate`; empty if the format is the latest."""
         with self.begin() as connection:
             form = read_value(connection, "format")
         needs = ABOUT_FORMAT["needs"]
@@ -245,19 +245,19 @@ class Store(Database):
         return "" if form == FORMAT else change
 
     def migrate(self) -> None:
-        """Change the store to the latest format, which older versions of fleet refuse."""
+        """Mark the store with the latest format, so that older versions of fleet refuse it."""
         with self.begin() as connection:
             write_about(connection, ABOUT_FORMAT)
 
     def stacks(self) -> tuple[StackRecord, ...]:
-        """Return all stacks that were created and not removed, sorted by name."""
+        """Return all created stacks that were not removed, sorted by name."""
         with self.begin() as connection, reading_rows(STACKS):
             rows = connection.execute(sa.select(STACKS).order_by(STACKS.c.name)).mappings().all()
         with reading_rows(STACKS):
             return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
-        """Record a stack; if the name of its pool changed, rename the pool in earlier records.
+        """Record a stack. If its pool was renamed, rename the pool in earlier records too.
 
         Raises EngineMismatch if another engine created the stack.
         """
@@ -276,18 +276,18 @@ class Store(Database):
             replace_rows(connection, STACKS, [record.model_dump()])
 
     def forget_stack(self, name: str) -> None:
-        """Remove the record of a stack that is empty and has no pool in fleet.yaml."""
+        """Remove the record of an empty stack whose pool is no longer in fleet.yaml."""
         with self._transaction() as connection:
             connection.execute(sa.delete(STACKS).where(STACKS.c.name == name))
 
     def begin_run(self, *, started: datetime) -> None:
-        """Append a run without an end to the journal, so that a run that is killed is visible."""
+        """Append an unfinished run to the journal, so that a killed run is visible."""
         row = {"started": started.isoformat(), "ended": "", "plan": "", "outcome": ""}
         with self._transaction() as connection:
             connection.execute(sa.insert(RUNS), [row])
 
     def record_step(self, *, started: datetime, step: str) -> None:
-        """Append a line to the outcome of the run that started at this time."""
+        """Append a line to the outcome of the unfinished run that started at this time."""
         runs = RUNS.c
         begun = (runs.started == started.isoformat(), runs.ended == "")
         with self._transaction() as connection:
@@ -303,7 +303,7 @@ class Store(Database):
         outcome: str,
         noted: RunRecords | None = None,
     ) -> None:
-        """Record the end of the run that started at this time; append the run if it is missing.
+        """Record the end of the run that started at this time. Append the run if it is missing.
 
         `outcome` is JSON. The same transaction adds log entries and the counts of the month, and
         removes the oldest runs, so that the journal has a limited size.
@@ -344,7 +344,7 @@ class Store(Database):
         return found
 
     def record_sample(self, sample: RunSample, observed: RunObservation | None = None) -> None:
-        """Record the sample of a run, and its observed world; replace a sample of equal time."""
+        """Record a run's sample and observation. Replace a sample of the same time."""
         at = SAMPLES.c.at
         row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
         is_older = at < (sample.at - _FULL_SAMPLE_RETENTION).isoformat()
@@ -371,7 +371,7 @@ class Store(Database):
             )
 
     def moments(self, since: datetime, until: datetime) -> Iterator[bytes]:
-        """Yield the worlds observed between two times as JSON, oldest first."""
+        """Yield the observations between two times as JSON, oldest first."""
         with self.begin() as connection:
             chains = list_chains(connection, since, until)
         last = None
@@ -384,7 +384,7 @@ class Store(Database):
                     yield world
 
     def some_moments(self, since: datetime, until: datetime, most: int) -> Iterator[bytes]:
-        """Yield at most `most` evenly spaced worlds between two times, as JSON."""
+        """Yield at most `most` evenly spaced observations between two times, as JSON."""
         with self.begin() as connection:
             firsts = [*list_chains(connection, since, until)]
             with reading_rows(MOMENTS):
@@ -398,22 +398,22 @@ class Store(Database):
                     yield world
 
     def append_log(self, entries: Sequence[LogEntry]) -> Mark:
-        """Append entries to the log atomically; return the position of the last entry."""
+        """Append entries to the log atomically, and return the position of the last entry."""
         with self.begin() as connection:
             return append_entries(connection, entries)
 
     def read_log(self, since: datetime | None = None) -> tuple[LogEntry, ...]:
-        """Return the log entries since a time, in the order in which they were written."""
+        """Return the log entries since a time, in the order of writing; None means all entries."""
         with self.begin() as connection:
             return read_entries(connection, since)
 
     def log_chain(self) -> Chain:
-        """Return the stored log with its digests, so that it can be verified."""
+        """Return the log with its chained digests, for verification."""
         with self.begin() as connection:
             return read_chain(connection)
 
     def charge(self, charging: Charging) -> bool:
-        """Add charges to the ledger atomically; return False if another run charged this time.
+        """Add charges to the ledger atomically. Return False if another run charged this time.
 
         If the clock was set back, the charges of later hours are removed.
         """
@@ -442,7 +442,7 @@ class Store(Database):
             return True
 
     def note_payers(self, payers: Sequence[MachinePayer]) -> None:
-        """Record the payers of planned machines; the payers of other machines stay recorded."""
+        """Record the payers of planned machines, and keep the payers of other machines."""
         with self.begin() as connection:
             replace_rows(connection, PAYERS, map(_payer_row, payers))
 
@@ -475,7 +475,7 @@ class Store(Database):
             )
 
     def charged_since(self) -> datetime | None:
-        """Return the first hour that has a charge; None if the ledger has no charge."""
+        """Return the first hour with a charge; None if there is no charge."""
         query = sa.select(sa.func.min(LEDGER.c.hour))
         with self.begin() as connection, reading_rows(LEDGER):
             first = connection.execute(query).scalar()
@@ -490,23 +490,23 @@ class Store(Database):
             return tuple(Tally.model_validate(dict(row)) for row in rows)
 
     def absences(self) -> tuple[Absence, ...]:
-        """Return the machines that were missing from their providers' listings in the last run."""
+        """Return the machines that were missing in their providers' listings in the last run."""
         with self.begin() as connection, reading_rows(ABOUT):
             return _ABSENCES.validate_json(read_value(connection, _ABSENT) or "[]")
 
     def record_absences(self, absences: Sequence[Absence]) -> None:
-        """Replace the record of missing machines by those of this run."""
+        """Replace the recorded missing machines by those of this run."""
         with self.begin() as connection:
             write_about(connection, {_ABSENT: _ABSENCES.dump_json(tuple(absences)).decode()})
 
     def waited(self) -> Mapping[str, datetime]:
-        """Return request to the start of its wait, for requests that waited in the last run."""
+        """Map requests that waited in the last run to the start of their wait."""
         with self.begin() as connection, reading_rows(ABOUT):
             since = json.loads(read_value(connection, _WAITING) or "{}")
             return {key: in_utc(datetime.fromisoformat(at)) for key, at in since.items()}
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
-        """Record attempts to create machines; a recorded attempt gets the new result."""
+        """Record attempts to create machines. A recorded attempt gets the new result."""
         with self.begin() as connection:
             if attempts:
                 rows = [
@@ -535,7 +535,7 @@ class Store(Database):
             return tuple(Attempt.model_validate(dict(row)) for row in rows)
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
-        """Return a map of used approval, by digest, to the machines it was used for."""
+        """Map the digest of each used approval to the machines that it was used for."""
         query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
         found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         with self.begin() as connection:
@@ -544,7 +544,7 @@ class Store(Database):
         return dict(found)
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
-        """Record the use of an approval for these machines; each machine counts once."""
+        """Record the use of an approval for machines. Each machine counts once."""
         rows = [{"approval": approval, "machine": name} for name in machines]
         with self.begin() as connection:
             replace_rows(connection, SPENT, rows)
@@ -563,9 +563,9 @@ class Store(Database):
             return tuple(_parse_order(row) for row in rows if not _is_over(row, now))
 
     def place_order(self, order: Order, entry: LogEntry, console: str = "") -> None:
-        """Write an order and its log entry atomically; replace an order with the same key.
+        """Write an order and its log entry atomically. Replace an order with the same key.
 
-        Needs no lock of the fleet; removes orders that expired long ago.
+        This needs no lock of the fleet. It also removes orders that expired long ago.
         """
         row = {"key": order.key, "until": order.until.isoformat(), "console": console}
         with self.begin() as connection:
@@ -576,7 +576,7 @@ class Store(Database):
             connection.execute(sa.delete(ORDERS).where(ORDERS.c.key.in_(expired)))
 
     def lift_orders(self, orders: Mapping[str, LogEntry]) -> frozenset[str]:
-        """Remove these orders, by key, and append their log entries; return the removed keys."""
+        """Remove orders by key and append their log entries. Return the keys actually removed."""
         ours = ORDERS.c.key.in_(orders.keys())
         with self.begin() as connection:
             # If two commands remove an order at the same time, the second finds no order.
@@ -588,7 +588,7 @@ class Store(Database):
             return dropped
 
     def console(self, order: str) -> str:
-        """Return the console output that was stored with a hold; empty without output."""
+        """Return the console output stored with a hold order; empty without output."""
         query = sa.select(ORDERS.c.console).where(ORDERS.c.key == order)
         with self.begin() as connection:
             return str(connection.execute(query).scalar() or "")
@@ -600,11 +600,11 @@ class Store(Database):
             return tuple(map(_parse_version, connection.execute(query).scalars()))
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
-        """Replace the record of a version; raises VersionMoved if the record is not `was`."""
+        """Replace a version's record; raises VersionMoved if the stored record is not `was`."""
         self.move_image_versions([Move(was, version)])
 
     def move_image_versions(self, moves: Sequence[Move], log: Sequence[LogEntry] = ()) -> None:
-        """Replace the records of several versions, and append log entries, atomically."""
+        """Replace the records of several image versions, and append log entries, atomically."""
         with self.begin() as connection:
             for move in moves:
                 _move_version(connection, move)
@@ -612,13 +612,13 @@ class Store(Database):
                 append_entries(connection, log)
 
     def forget_image_version(self, image: str, version: str) -> None:
-        """Remove the record of a version and its manifest, if there are any."""
+        """Remove the record of an image version and its manifest, if they exist."""
         with self.begin() as connection:
             for table in (IMAGES, MANIFESTS):
                 connection.execute(sa.delete(table).where(*_is_version(table, image, version)))
 
     def save_manifest(self, manifest: Manifest) -> None:
-        """Store the manifest of a published version; replace an earlier manifest."""
+        """Store the manifest of a published version. Replace an earlier manifest."""
         key = {"image": manifest.image, "version": manifest.version}
         with self.begin() as connection:
             replace_rows(connection, MANIFESTS, [key | {"manifest": manifest.model_dump_json()}])
@@ -631,11 +631,11 @@ class Store(Database):
             return None if text is None else Manifest.model_validate_json(text)
 
     def looks(self, provider: str) -> StoredSightings:
-        """Return the stored text on the sightings of a provider's machines."""
+        """Return the storage of the text about sightings of a provider's machines."""
         return StoredSightings(self.begin, f"looks {provider}")
 
     def server_time(self) -> datetime | None:
-        """Return the time by the clock of PostgreSQL; None for SQLite."""
+        """Return the time by PostgreSQL's clock; None for SQLite."""
         if self._file:
             return None
         with self.begin() as connection:
@@ -644,9 +644,9 @@ class Store(Database):
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
-        """Hold the fleet's lock; yield the owner that died with it, if any; raises Locked if held.
+        """Hold the fleet's lock. Yield the owner that died holding it, or None; raises Locked.
 
-        In the block, each transaction raises Locked if another run has acquired the lock.
+        In the body, each transaction raises Locked if another run has acquired the lock.
         """
         with self.begin():
             pass
@@ -659,13 +659,13 @@ class Store(Database):
                 self._remove_owner(owner)
 
     def lock_holder(self) -> tuple[str, str] | None:
-        """Return the owner of the lock and the start time; None if the lock has no owner."""
+        """Return the owner of the lock and the time of locking; None if the lock is free."""
         with self._transaction() as connection:
             row = connection.execute(sa.select(LOCK.c.owner, LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
     def is_held(self) -> bool:
-        """Return whether a run that is alive holds the lock."""
+        """Return whether a living run holds the lock."""
         try:
             with self._hold_liveness_lock():
                 return False
@@ -673,13 +673,13 @@ class Store(Database):
             return True
 
     def unlock(self, owner: str) -> None:
-        """Release the lock of a run that died; raises Locked if a run that is alive holds it."""
+        """Release the lock of a dead run; raises Locked if a living run holds it."""
         with self._hold_liveness_lock():
             self._remove_owner(owner)
 
     @contextmanager
     def _hold_liveness_lock(self) -> Iterator[None]:
-        """Hold a lock in a block that the kernel or PostgreSQL releases when the process dies."""
+        """Hold a lock that the kernel or PostgreSQL releases when the process dies."""
         path = self._file
         lock = hold_lock_file(f"{path}.lock") if path else hold_server_lock(self.url, self._fleet)
         with self._translating_errors(), lock as is_held:
@@ -690,7 +690,7 @@ class Store(Database):
         raise Locked(f"{self._held_message()}; wait for it to end")
 
     def _record_owner(self, owner: str, now: datetime) -> tuple[str | None, int]:
-        """Record the owner; return the owner that died with the lock, and the new lock number."""
+        """Record the lock's owner; return the owner that died with it, and the new fence."""
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         with self._transaction() as connection:
             # If the recorded owner were alive, `_hold_liveness_lock` would have failed.
@@ -712,13 +712,13 @@ class Store(Database):
 
 
 def _rename_in_column(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in the attempts to create its machines, and in the payers of its machines."""
+    """Rename a pool in the recorded attempts and payers of its machines."""
     for table in (ATTEMPTS, PAYERS):
         connection.execute(sa.update(table).where(table.c.pool == old).values(pool=new))
 
 
 def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in its charges."""
+    """Rename a pool in the ledger's charges."""
     for row in connection.execute(sa.select(LEDGER)).all():
         payer = json.loads(row.payer)
         if payer["pool"] == old:
@@ -761,7 +761,7 @@ def _add_to_ledger(
 
 
 def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
-    """Add counts to those of their months."""
+    """Add counts to the stored counts of their months."""
     for tally in tallies:
         row = tally.model_dump()
         amounts = {name: row.pop(name) for name in ("count", "seconds", "nanos")}
@@ -771,7 +771,7 @@ def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
 def _add(
     connection: sa.Connection, table: sa.Table, key: Mapping[str, str], amounts: Mapping[str, int]
 ) -> None:
-    """Add amounts to the row with this key; insert the row if it is missing."""
+    """Add amounts to the row with this key. Insert the row if it is missing."""
     same = [table.c[name] == value for name, value in key.items()]
     added = {name: table.c[name] + amount for name, amount in amounts.items()}
     if not connection.execute(sa.update(table).where(*same).values(added)).rowcount:
@@ -785,7 +785,7 @@ def _charged_until(connection: sa.Connection) -> datetime | None:
 
 
 def _refuse_other_currencies(recorded: Collection[str], currency: str) -> None:
-    """Raise StoreFailed if the month has charges in another currency than `currency`."""
+    """Raise StoreFailed if a recorded currency of the month is not `currency`."""
     others = sorted({*recorded} - {currency})
     if not others:
         return
@@ -813,7 +813,7 @@ def _read_orders(connection: sa.Connection) -> Sequence[sa.Row[Any]]:
 
 
 def _parse_order(row: sa.Row[Any]) -> Order:
-    """Parse the order in a row; raises ValueError if its columns contradict each other."""
+    """Parse the order in a row; raises ValueError if the columns contradict the order."""
     order = _ORDER.validate_json(row.order)
     if (row.key, in_utc(datetime.fromisoformat(row.until))) != (order.key, order.until):
         raise ValueError(f"{row.key} until {row.until} is also {order.key} until {order.until}")
@@ -882,7 +882,7 @@ def _parse_version(record: str) -> Version:
 
 
 def _split_dated(text: str) -> tuple[str, datetime]:
-    """Split a text into its first word and the time after it."""
+    """Split a text into its first word and the time after the word."""
     word, at = text.split(" ", 1)
     return word, in_utc(datetime.fromisoformat(at))
 
@@ -892,5 +892,5 @@ def _join_dated(dated: tuple[str, datetime]) -> str:
 
 
 def store_of(fleet: Fleet, file: str) -> Store:
-    """Return the store of the fleet that this fleet.yaml defines."""
+    """Return the store of the fleet in this fleet.yaml."""
     return Store(find_storage(fleet, file).store, fleet.fleet)
