@@ -49,7 +49,7 @@ from fleet.words.runs import add_reason, describe_clock
 
 @contextmanager
 def reading_base(args: argparse.Namespace) -> Iterator[None]:
-    """Read the git revision in `--base` before the sandbox prevents starting git."""
+    """Read the git revision in `--base` before the sandbox prevents git from starting."""
     args.revision = None
     if args.base and not is_file_name(args.base):
         try:
@@ -60,7 +60,7 @@ def reading_base(args: argparse.Namespace) -> Iterator[None]:
 
 
 def load_base(args: argparse.Namespace, fleet: str) -> Config | Unknown:
-    """Return the fleet.yaml of `--base`; Unknown with a reason if it is unusable."""
+    """Return the fleet.yaml of `--base`; Unknown with the reason if it is unusable."""
     if isinstance(args.revision, Unknown):
         return args.revision
     name, files = (args.file, args.revision) if args.revision else (args.base, None)
@@ -105,7 +105,7 @@ def observe_and_plan(
 
 
 def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
-    """Return the recorded world; raises WrongUsage if it belongs to another fleet."""
+    """Return the recorded world. Raises WrongUsage if it belongs to another fleet."""
     world = read_world(args.world, RecordedFiles(console.note))
     if world.fleet != fleet.fleet:
         raise WrongUsage(
@@ -140,7 +140,7 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
 
 
 def _load_past(decision: PlanResult, console: Console) -> list[World]:
-    """Return earlier worlds of this history, oldest first.
+    """Return earlier worlds of this fleet, the oldest first.
 
     If one of these worlds is unreadable, print a warning and return none of them.
     """
@@ -158,7 +158,7 @@ def _load_past(decision: PlanResult, console: Console) -> list[World]:
 
 
 def _warn_of_clock(decision: PlanResult) -> PlanResult:
-    """Return a plan with a warning for each clock fault because of which an apply would refuse."""
+    """Return a plan with a warning per clock fault because of which an apply would refuse."""
     fleet, world, store = decision.config.fleet, decision.world, decision.store
     faults: tuple[str, ...] = ()
     if store is not None and not isinstance(world.runs, Unknown):
@@ -177,7 +177,7 @@ def note_clock(decision: PlanResult, console: Console) -> None:
 
 
 def _recent(decision: PlanResult) -> list[bytes]:
-    """Return stored worlds from the last 30 days until one interval before this world."""
+    """Return the stored worlds of the last 30 days until one interval before this world."""
     store, now = decision.store, decision.world.time
     until = now - timedelta(seconds=decision.config.fleet.cadence)
     with suppress(StoreMissing):  # a new fleet has no past
@@ -187,7 +187,7 @@ def _recent(decision: PlanResult) -> list[bytes]:
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world with the remarks of adapters, and show progress."""
+    """Observe the world and show progress; the adapters' remarks become part of the world."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
     with observing(Observation()) as observation:
         world = observe(config.fleet, sources, utc_now())
@@ -195,7 +195,7 @@ def look(config: Config, sources: Sources, console: Console) -> World:
 
 
 def look_aloud(config: Config, sources: Sources, console: Console) -> World:
-    """Observe the world for a command that shows no plan, and print the remarks of adapters."""
+    """Observe the world for a command that shows no plan, and print the adapters' remarks."""
     world = look(config, sources, console)
     for remark in world.remarks:
         console.note(remark)
@@ -203,12 +203,12 @@ def look_aloud(config: Config, sources: Sources, console: Console) -> World:
 
 
 def can_confirm(console: Console) -> bool:
-    """Return whether a user sees the output and can answer; a plan in a pipe is not seen."""
+    """Return True if a user sees the output and can answer; False if it goes to a pipe."""
     return console.can_ask and console.columns(None) is not None
 
 
 def is_confirmed(console: Console, question: str) -> bool:
-    """Ask a user; return whether the answer is yes."""
+    """Ask a user; return True if the answer is yes."""
     return console.ask(f"{question} yes/no: ").lower() in {"y", "yes"}
 
 
@@ -243,7 +243,7 @@ def plan_for(
 def _list_included_keys(
     config: Config, keys: Iterable[tuple[str | int, ...]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys that an included file defines, each with the name of that file."""
+    """Yield (key, name of the included file) for each key that such a file defines."""
     for key in sorted(keys, key=str):
         file = config.document.span(key).file
         if file != config.document.name:
@@ -251,7 +251,7 @@ def _list_included_keys(
 
 
 def compare_with(base: Config | Unknown, decision: PlanResult, console: Console) -> Comparison:
-    """Compare with the plan of another fleet.yaml; if that is unusable, print a warning."""
+    """Compare with the plan of another fleet.yaml; if it is unusable, print a warning."""
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: cannot compare with the base: {base.unknown}")
         return base
@@ -288,7 +288,7 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
 
 
 def _place(document: Document, path: Path) -> str:
-    """Return the position of a key; a provider's key may be in the `hooks` of a pool."""
+    """Return the position of a key. A provider's key may be in the `hooks` of a pool."""
     span = document.span(path)
     if path[0] == "providers" and document.span(path[:2]) == document.span(path[:1]):
         span = document.span(("pools", path[1], "hooks", *path[2:]))

@@ -49,23 +49,23 @@ _OPTIONS = (
 
 
 class PolicyRun(NamedTuple):
-    """Results of policies."""
+    """The results of one run of policies, with their output."""
 
     tests: Sequence[PolicyTest]
     output: str
     """First characters that the policies printed."""
     is_whole: bool = True
-    """Whether pytest finished with a result for each test."""
+    """True if pytest finished with a result for each test."""
 
 
 def find_policies(folder: str) -> list[str]:
-    """Return the policies of a folder, without conftest.py and names that start with `_`."""
+    """Return the policy files of a folder, without conftest.py and names that start with `_`."""
     names = sorted(glob.glob(join(glob.escape(folder), "*.py")))  # noqa: PTH207 - as written
     return [name for name in names if not basename(name).startswith(("_", "conftest.py"))]
 
 
 def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> PolicyRun:
-    """Run pytest on these files; if it does not finish, run it on each file separately."""
+    """Run pytest on these files; if it does not finish, run pytest on each file separately."""
     names = {os.path.abspath(name): name for name in files}  # noqa: PTH100 - links stay links
     regular = [name for name in names if Path(name).is_file()]
     with tempfile.TemporaryDirectory(prefix="fleet-policies-") as folder:
@@ -81,7 +81,7 @@ def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> Polic
 
 
 def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
-    """Run pytest on files of one folder; paths are absolute."""
+    """Run pytest on files of one folder, given by absolute paths."""
     results = Path(folder, RESULTS)
     results.write_text("", encoding="utf-8")
     home = dirname(files[0])
@@ -126,7 +126,7 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
 
 
 def _read(stream: IO[bytes], printed: bytearray) -> None:
-    """Read a stream until its end; keep only the first bytes in `printed`."""
+    """Read a stream until its end, but keep only the first bytes in `printed`."""
     with stream:
         while data := os.read(stream.fileno(), _MAX_OUTPUT):
             printed += data[: _MAX_OUTPUT - len(printed)]
@@ -137,7 +137,7 @@ def _is_finished(test: PolicyTest) -> bool:
 
 
 def _complete(file: str, tests: Sequence[PolicyTest], ending: str) -> Iterator[PolicyTest]:
-    """Yield the results of the tests in one file; unfinished tests are broken."""
+    """Yield the results of the tests in one file. Unfinished tests count as broken."""
     own = [test for test in tests if test.file == file]
     reason = ending or "has no function test_…, so it checks nothing"
     if all(map(_is_finished, own)) and (ending or not own):
@@ -156,7 +156,7 @@ def _broken(file: str, message: str) -> PolicyTest:
 
 
 def find_failures(tests: Sequence[PolicyTest], document: Document) -> Iterator[Finding]:
-    """Yield a finding for each failure of a policy, and for each policy that did not finish.
+    """Yield a finding per failure of a policy, and per policy that did not finish.
 
     The position of a finding is the key of fleet.yaml that the policy names. If the policy names
     no key, the position is the line in the policy.

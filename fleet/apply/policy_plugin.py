@@ -1,4 +1,4 @@
-"""A pytest plugin with the fixtures of policies, and a record of each test.
+"""Provide the fixtures of policies and record each test, as a plugin of pytest.
 
 `fleet check` runs pytest with this plugin (`fleet.apply.policies`). Its import needs pytest.
 """
@@ -30,7 +30,7 @@ class Require:
         self.failures: list[Failure] = []
 
     def __call__(self, holds: object, message: str, *, at: Sequence[str | int] = ()) -> None:
-        """Record a failure with this message if `holds` is false; `at` is a key of fleet.yaml."""
+        """Record a failure with this message unless `holds`. `at` is a key of fleet.yaml."""
         if holds:
             return
         frames = traceback.extract_stack(sys._getframe(1))  # noqa: SLF001 - the line that called
@@ -45,7 +45,7 @@ _REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the folder with facts and results."""
+    """Add the option for the folder that has the facts and gets the results."""
     parser.addoption("--fleet-folder", type=Path, help="facts and results of `fleet check`")
 
 
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def fleet_facts(pytestconfig: pytest.Config) -> Mapping[str, str | None]:
-    """Map each fixture to its JSON; None if it does not exist."""
+    """Map each fixture to its JSON text; None if the fixture has no value."""
     text = (pytestconfig.getoption("--fleet-folder") / FACTS).read_text(encoding="utf-8")
     facts: dict[str, str | None] = json.loads(text)
     return facts
@@ -80,7 +80,7 @@ def base(fleet_facts: Mapping[str, str | None]) -> Fleet | None:
 
 @pytest.fixture
 def plan(fleet_facts: Mapping[str, str | None]) -> ComparedPlan:
-    """Return the plan; `plan.change` is its difference from the plan of the target branch."""
+    """Return the plan. `plan.change` is the difference from the plan of the target branch."""
     return ComparedPlan.model_validate_json(fleet_facts["plan"] or "")
 
 
@@ -92,14 +92,14 @@ def world(fleet_facts: Mapping[str, str | None]) -> World:
 
 @pytest.fixture
 def require(request: pytest.FixtureRequest) -> Require:
-    """Return the function by which a policy records failures."""
+    """Return the function with which a policy records failures."""
     objects = Require(str(request.path))
     request.node.stash[_REQUIRE] = objects
     return objects
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Record each test as broken; this result remains if pytest ends before the test."""
+    """Record each test as broken. This result remains if pytest ends before the test."""
     for item in session.items:
         _record(item, _test(item, "broken"))
 
@@ -107,7 +107,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_exception_interact(
     node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
 ) -> None:
-    """Keep the first error of a test; record an error that occurred while a file was read."""
+    """Keep the first error of a test; record an error that importing a file raised."""
     if call.excinfo is None:
         return
     error = call.excinfo.value
@@ -129,7 +129,7 @@ def pytest_exception_interact(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keep the report of each phase of a test."""
+    """Keep the report of each phase (setup, call, teardown) of a test."""
     report = yield
     item.stash.setdefault(_REPORTS, []).append(report)  # type: ignore[arg-type]
     return report
@@ -178,12 +178,12 @@ def _append(config: pytest.Config, line: str) -> None:
 
 
 def _is_objection(error: BaseException) -> bool:
-    """Return whether an error is a policy's failure, such as by `assert`, and not its defect."""
+    """Return True if an error is a policy's verdict, such as by `assert`, not a defect."""
     return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
 def _failure(error: BaseException, file: str) -> Failure:
-    """Return the error's first line and its last line number in this file (1 if unknown)."""
+    """Return the first line of an error, and its last line number in this file (1 if unknown)."""
     if isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, SyntaxError) and error.filename == file:

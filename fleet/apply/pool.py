@@ -66,7 +66,7 @@ MARGIN = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class PoolRun:
-    """The inputs for the actions of one pool."""
+    """The plan, adapters and stack that are needed to change one pool."""
 
     fleet: Fleet
     world: World
@@ -84,7 +84,7 @@ class PoolRun:
 
     @property
     def approvals(self) -> tuple[ApprovalVerdict, ...]:
-        """Return the approvals that permit some of the pool's actions."""
+        """Return the approvals that let some of the pool's actions pass."""
         own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
         return tuple(each for each in own if each.passes)
 
@@ -100,7 +100,10 @@ class PoolRun:
 
     @property
     def blind(self) -> str:
-        """Return why the pool's stack or machines are unknown; then no action is permitted."""
+        """Return why the pool's stack or machines are unknown; empty if both are known.
+
+        If not empty, no action is permitted.
+        """
         if isinstance(self.world.stacks, Unknown):
             return self.world.stacks.unknown
         listing = self.world.providers.get(self.ref.provider)
@@ -110,7 +113,7 @@ class PoolRun:
         return ""
 
     def read_stack(self) -> Stack | Unknown | None:
-        """Read the current stack of the pool; Unknown if it is unreadable."""
+        """Read the current stack of the pool; None if missing, Unknown if unreadable."""
         try:
             return self.engine.read(self.ref)
         except FleetError as failure:
@@ -186,7 +189,7 @@ def _without_machines(run: PoolRun, gone: Collection[str]) -> World:
 
 
 def _check_orders(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Raise PlanRefused if an order froze or held one of these actions after this run's plan."""
+    """Raise PlanRefused if an order given after the plan freezes or holds an action."""
     try:
         orders = run.sources.store.orders(run.world.time)
     except StoreMissing:
@@ -277,7 +280,7 @@ def _pending(run: PoolRun, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
-    """Raise PlanRefused for all actions if a worker's queue is read-only."""
+    """Raise PlanRefused for all actions if the queue of a worker is read-only."""
     named = {action.registry for action in actions}
     readonly = sorted(name for name in named if name and name not in run.sources.registries)
     if readonly:
@@ -291,7 +294,7 @@ def check_registries(run: PoolRun, actions: Sequence[Action]) -> None:
 def prepare_change(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
 ) -> StackChange:
-    """Prepare the stack change of these actions; raises PlanRefused for any unplanned step."""
+    """Prepare the stack change for these actions. Raises PlanRefused for unplanned steps."""
     change = held.enter_context(
         run.engine.prepare(run.ref, _list_desired_workers(run, creates, deletes))
     )
@@ -300,10 +303,7 @@ def prepare_change(
 
 
 def note_departures(world: World, actions: Sequence[Action], store: Store) -> None:
-    """Record why workers are about to be drained or disabled.
-
-    If a worker already has a record, the record is kept.
-    """
+    """Record why workers are about to be drained or disabled; keep existing records."""
     new = find_departures(world.departures, actions, world.time)
     if new:
         # Only `fleet machine delete --expired` reaches this line without a store.
@@ -314,7 +314,7 @@ def note_departures(world: World, actions: Sequence[Action], store: Store) -> No
 def _list_desired_workers(
     run: PoolRun, creates: Sequence[Create], deletes: Sequence[Delete]
 ) -> tuple[WorkerInputs, ...]:
-    """Return the stack's workers after these actions; unchanged workers keep their inputs."""
+    """Return the stack's workers after these actions. Unchanged workers keep their inputs."""
     going = {action.worker for action in deletes}
     recorded = run.stack.workers if run.stack else ()
     desired = {worker.name: worker for worker in recorded if worker.name not in going}
@@ -323,7 +323,7 @@ def _list_desired_workers(
 
 
 def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return the machines that an earlier apply deleted; the engine only removes their records.
+    """Return the machines that an earlier apply deleted, so that only records remain.
 
     While this run observes, a machine may disappear whose deletion was accepted.
     """
@@ -356,7 +356,7 @@ def _check_preview(
 
 @dataclass
 class _RegistryResults:
-    """Results of calls to registries."""
+    """The results of calls to registries: kept workers, errors and failed registries."""
 
     kept: list[str] = field(default_factory=list)
     """Reasons why some workers are unchanged in this run."""
@@ -367,7 +367,7 @@ class _RegistryResults:
 
     @contextmanager
     def telling(self, action: Create | Delete, verb: str) -> Iterator[None]:
-        """Record an error that a registry raises in the block."""
+        """Catch and record an error that a registry raises in the block."""
         try:
             yield
         except WorkerBusy as busy:
@@ -380,7 +380,7 @@ class _RegistryResults:
 
 @dataclass
 class Enrolled(_RegistryResults):
-    """The creations of a pool after the enrolment of their workers."""
+    """The creations of a pool after the attempt to enrol their workers."""
 
     creates: list[Create] = field(default_factory=list)
     """The machines to create."""
@@ -390,7 +390,7 @@ class Enrolled(_RegistryResults):
 
 @dataclass(frozen=True)
 class Enrolling:
-    """Enrols the new workers of one run."""
+    """Enrolment of the new workers of one run at their queues."""
 
     fleet: Fleet
     world: World
@@ -398,7 +398,7 @@ class Enrolling:
     delays: Mapping[str, int]
 
     def enrol(self, creates: Sequence[Create]) -> Enrolled:
-        """Enrol each worker that needs a token; skip further workers of a registry that failed."""
+        """Enrol each worker that needs a token; skip other workers of a failed registry."""
         enrolled = Enrolled()
         listed = {machine.name for _, machine in self.world.machines()}
         for action in creates:
@@ -422,7 +422,7 @@ class Enrolling:
     def revoke(
         self, creates: Sequence[Create], enrolled: Enrolled, after: Stack | Unknown | None
     ) -> list[str]:
-        """Revoke the tokens of workers that are not in the stack; return errors.
+        """Revoke the tokens of workers that are not in the stack; return error messages.
 
         A worker in the stack may exist, or the next run creates it. After an interruption, other
         workers may exist too; the next run releases those without a machine.
@@ -453,7 +453,7 @@ class Enrolling:
         return pool.swap if isinstance(pool, Pool) else 0
 
     def _swap_at_cloud(self, action: Create) -> int:
-        """Return the swap of a cloud server without enrolment; commands get it as a variable."""
+        """Return the swap of a cloud server; 0 for commands, which get it as a variable."""
         pool = self.fleet.pools.get(action.pool)
         at_cloud = isinstance(pool, Pool) and is_at_cloud(self.fleet, pool)
         return self._swap(action) if at_cloud else 0
@@ -474,7 +474,7 @@ class Enrolling:
 
 @dataclass
 class Switched(_RegistryResults):
-    """The workers to delete, after the attempt to disable them."""
+    """The workers to delete, after the attempt to disable each of them."""
 
     going: list[Delete] = field(default_factory=list)
     """Disabled workers, whose machines can be deleted."""
@@ -497,7 +497,7 @@ def switch_off(run: PoolRun, deletes: Sequence[Delete]) -> Switched:
 
 
 def retire_worker(registry: Registry, action: Delete) -> None:
-    """Release, revoke or disable a worker at its queue; raises WorkerBusy if it must be kept."""
+    """Release, revoke or disable a worker at its queue. Raises WorkerBusy if it must stay."""
     if action.releases:
         # The worker has a ticket, but its machine is stopped.
         registry.release(action.worker)
@@ -514,7 +514,7 @@ def change_stack(
     prepared: StackChange | None,
     held: ExitStack,
 ) -> tuple[StackStep, ...]:
-    """Change the stack; revoke the tokens of workers whose machines were not created.
+    """Change the stack; if that fails, revoke the tokens of workers without a machine.
 
     If `prepared` is None, release `held` and prepare a change for these actions.
     """
@@ -553,7 +553,7 @@ def _make_change(run: PoolRun, change: StackChange, enrolled: Enrolled) -> tuple
 
 
 def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
-    """Record and return attempts to create machines; an earlier run may have recorded some."""
+    """Record and return attempts to create machines. Some may be recorded already."""
     begun = {each.worker: each for each in world.attempts if each.result == "starting"}
     attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
     store.record_attempts([each for each in attempts if each.worker not in begun])
@@ -573,7 +573,7 @@ def _attempt(world: World, create: Create) -> Attempt:
 
 
 def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:
-    """Record which creations the provider refused; other machines may still fail to boot."""
+    """Record which creations the provider refused. Other machines may still fail to boot."""
     store.record_attempts(
         [
             attempt.altered(result=classify(said, attempt.worker), detail=said[:_LINE_LIMIT])
@@ -584,17 +584,17 @@ def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store
 
 
 def is_orphan(action: Action) -> bool:
-    """Return whether an action deletes a machine without a stack; any apply may delete it."""
+    """Return True if an action deletes a machine without a stack, as any apply may do."""
     return isinstance(action, Delete) and action.reason is Reason.ORPHAN
 
 
 def is_gone(action: Action) -> bool:
-    """Return whether an action only removes the record of a missing machine."""
+    """Return True if an action only removes the record of a missing machine."""
     return isinstance(action, Delete) and action.forgets
 
 
 def is_empty(stack: Stack | Unknown | None) -> bool:
-    """Return whether a stack is certainly empty and has no unfinished deletion."""
+    """Return True if a stack is certainly empty and has no unfinished deletion."""
     return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
 
 
@@ -606,7 +606,7 @@ def settle_attempts(
     *,
     besides: Collection[str] = (),
 ) -> None:
-    """Record the results of earlier creation attempts if they can be observed.
+    """Record the results of earlier attempts to create machines, if observable.
 
     Tasks of the pools in `besides` are still running; their attempts are not settled.
     """
@@ -616,7 +616,7 @@ def settle_attempts(
 
 
 def stagger(actions: Sequence[Action]) -> dict[str, int]:
-    """Map each new worker to its start delay in seconds; delays differ within a queue."""
+    """Map each new worker to its start delay in seconds. Delays differ within a queue."""
     waiting: dict[str, int] = {}
     delays = {}
     for action in actions:
@@ -627,7 +627,7 @@ def stagger(actions: Sequence[Action]) -> dict[str, int]:
 
 
 def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Release the planned workers; return the released ones. The next run retries failures."""
+    """Release workers as planned; return the released ones. The next run retries failures."""
     return tuple(
         each.worker
         for each in plan.releases
@@ -652,7 +652,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
 
 
 def resume_all(world: World, plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Resume planned workers without a hold; return the resumed ones. The next run retries."""
+    """Resume workers as planned, unless held; return the resumed ones. The next run retries."""
     if not plan.resumes:
         return ()
     orders = sources.store.orders(world.time)
@@ -694,7 +694,7 @@ def forget_departures(world: World, store: Store) -> None:
 
 
 def confirm_all(sources: Sources, tell: Tell) -> None:
-    """Make each registry verify its changes; print failures, which the next run observes."""
+    """Make each registry verify its changes; print failures. The next run observes them."""
     for name, registry in sorted(sources.registries.items()):
 
         def said(text: str, name: str = name) -> None:

@@ -44,7 +44,7 @@ _DELETION_REASONS = (Reason.ORPHAN, Reason.GONE)
 
 
 class Orphan(Value):
-    """A machine that has the fleet's label but no stack, or a stack's entry without a machine."""
+    """A machine with the fleet's label but no stack, or a stack's entry without a machine."""
 
     kind: Literal["unrecorded", "missing"] = Field(
         description="`unrecorded`: listed by its provider, but in no stack; `missing`: in its "
@@ -60,7 +60,7 @@ class Orphan(Value):
 
 
 class Orphans(Value):
-    """All orphans, and all unreadable sources."""
+    """All orphans (machines that only one source knows), and all unreadable sources."""
 
     fleet: str
     orphans: tuple[Orphan, ...] = ()
@@ -86,7 +86,7 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
 
 
 def silent(world: World) -> Iterator[str]:
-    """Yield each unreadable source of machines, with the reason."""
+    """Yield a sentence with the reason per unreadable source of machines."""
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Unknown):
             yield f"machines of provider {name} are unknown: {listing.unknown}"
@@ -94,7 +94,7 @@ def silent(world: World) -> Iterator[str]:
 
 
 def unknown_stacks(world: World) -> Iterator[str]:
-    """Yield each unreadable stack, with the reason."""
+    """Yield a sentence with the reason per unreadable stack."""
     if isinstance(world.stacks, Unknown):
         yield f"stacks are unknown: {world.stacks.unknown}"
         return
@@ -123,7 +123,7 @@ def _orphans_of(
 
 
 class Left(Value):
-    """A machine that remains unchanged, with the reason."""
+    """A machine that a rebuild of the state does not adopt, with the reason."""
 
     name: str
     pool: str
@@ -201,7 +201,7 @@ _LIST_SECONDS = 30
 
 
 def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> str:
-    """Return a sign that a new store would replace a lost store; empty if there is no sign.
+    """Return a sign that a new store would replace a lost store; empty without a sign.
 
     Only local files and machines are checked. A store in a database may replace any store.
     """
@@ -239,7 +239,7 @@ def forget_lost(sources: Sources) -> tuple[str, ...]:
 
 
 def charged_anew(fleet: Fleet, world: World, rebuild: StateRebuild) -> tuple[LedgerEntry, ...]:
-    """Return the charges of a new ledger: the time of each machine since its creation."""
+    """Return the entries of a new ledger: the time of each machine since its creation."""
     if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
         return ()
     made_from = {each.name: each for workers in rebuild.pools.values() for each in workers}
@@ -277,7 +277,7 @@ def _count(fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources) 
 def _adopt(
     fleet: Fleet, inventory: PoolInventory, workers: Sequence[WorkerInputs], sources: Sources
 ) -> None:
-    """Adopt machines into a stack; raises PlanRefused if the engine would make other changes."""
+    """Adopt machines into a stack. Raises PlanRefused if the engine would change more."""
     ref = stack_ref(fleet, inventory.pool, inventory.provider, inventory.stack)
     engine = sources.engine_of(inventory.provider)
     recorded = inventory.stack.workers if inventory.stack else ()

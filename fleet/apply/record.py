@@ -30,20 +30,20 @@ Actions = Mapping[tuple[str, str], Action]
 
 
 def actions_of(plan: Plan) -> dict[tuple[str, str], Action]:
-    """Map verb and worker to each action of a plan."""
+    """Map (verb, worker) to each action of a plan."""
     return {(each.action, each.worker): each for each in plan.actions}
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """The log of one run of a command; `started` is the run's start time."""
+    """The log of one run of a command. `started` is the start time of the run."""
 
     store: Store
     started: datetime
     command: str = "apply"
 
     def begin(self, dead: str | None = None) -> None:
-        """Log the steps of earlier runs that were killed, if the log has no end of these runs."""
+        """Log the steps of earlier runs that were killed before they logged their end."""
         unended = [run for run in self.store.last_runs(_MAX_RUNS_SEARCHED) if not run["ended"]]
         if not unended:
             return
@@ -82,7 +82,7 @@ class RunLog:
 
     @contextmanager
     def renaming(self, heirs: Mapping[str, str]) -> Iterator[None]:
-        """Log pools whose stacks the block renames; `heirs` maps old names to new names."""
+        """Log pools whose stacks the block renames. `heirs` maps old names to new names."""
         before = {each.pool for each in self.store.stacks()} & heirs.keys() if heirs else set()
         yield
         gone = before - {each.pool for each in self.store.stacks()} if before else set()
@@ -118,7 +118,7 @@ class RunLog:
         earlier: Actions | None = None,
         counted: Counted | None = None,
     ) -> None:
-        """Record the end of this run in both the journal and the log, or in neither.
+        """Record the end of this run, in both the journal and the log or in neither.
 
         If `plan` is None, this was no run of the whole fleet. `earlier` has actions that earlier
         runs started.
@@ -216,18 +216,18 @@ class RunLog:
 
 
 def image_details(version: str) -> dict[str, str]:
-    """Return the log details of a text `IMAGE VERSION`."""
+    """Return the log details of an image version given as text `IMAGE VERSION`."""
     image, _, number = version.partition(" ")
     return {"image": image, "version": number}
 
 
 def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
-    """Return the log entry of an operator's order, outside a run."""
+    """Return the log entry for an operator's order, outside a run."""
     return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | fields)
 
 
 def _money(plan: Plan) -> dict[str, str]:
-    """Return the cost of new machines until they are idle and deleted, and its lower bound."""
+    """Return the cost of new machines until their deletion, and its lower bound, for the log."""
     found = plan.optimum
     if found is None:
         return {}

@@ -1,4 +1,4 @@
-"""One run of `fleet apply`, from the lock to the record, with steps in call order.
+"""Carry out one run of `fleet apply`, from the lock to the record, with steps in call order.
 
 A failed pool does not block other pools. The engine must preview exactly the planned steps for
 workers; otherwise fleet refuses the change. fleet never deletes a busy worker.
@@ -69,18 +69,18 @@ from fleet.words.notes import describe_rivals
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The selected pools or plan, the parallelism and the signals of one run."""
+    """The selected pools or plan, the parallelism and the stop signals of one run."""
 
     selection: Selection = field(default_factory=Selection)
     pace: Parallelism = field(default_factory=Parallelism)
     signals: Signals = field(default_factory=Signals)
     trusts_clock: bool = False
-    """Whether a user confirmed that this computer's clock is right."""
+    """True if a user confirmed that this computer's clock is right."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """Plan and result of one run."""
+    """The plan and the result of one run."""
 
     plan: Plan
     outcome: Outcome
@@ -89,14 +89,14 @@ class Applied:
 
     @property
     def exit_code(self) -> int:
-        """Return the outcome's code; else 1 for an unknown source or required user action."""
+        """Return the exit code of the outcome; 1 for unknown sources or a required user action."""
         return self.outcome.exit_code or (1 if self.plan.unknown or self.plan.attention else 0)
 
 
 def apply_once(
     config: Config, file: str, console: Console, show: Callable[[Plan], None], options: RunOptions
 ) -> Applied:
-    """Plan and apply under the lock; `show` receives the plan before any machine changes."""
+    """Plan and apply under the lock. `show` receives the plan before any machine changes."""
     started = utc_now()
     background, signals = options.pace.background, options.signals
     wired = wire(
@@ -123,7 +123,7 @@ def apply_once(
 
 @dataclass(frozen=True)
 class _ApplyRun:
-    """The steps of one run, under the lock."""
+    """One run under the lock, with a method per step."""
 
     config: Config
     sources: Sources
@@ -133,7 +133,7 @@ class _ApplyRun:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the fleet, with the prices known at this point."""
+        """Return the configuration with the prices known at this point."""
         return self.config.fleet
 
     @property
@@ -170,7 +170,7 @@ class _ApplyRun:
         return Applied(plan, outcome, PlanResult(run.config, world, whole))
 
     def begin(self, dead: str | None) -> None:
-        """Record the start of this run; raises PlanRefused for an invalid selection or clock.
+        """Record the start of this run. Raises PlanRefused for an invalid selection or clock.
 
         `dead` is the process that was killed while it had the lock; None if no process was killed.
         """
@@ -188,11 +188,11 @@ class _ApplyRun:
         self.sources.prepare()
 
     def note(self, step: str) -> None:
-        """Record a step in the journal before it is done."""
+        """Record a step in the journal before the step is done."""
         self.sources.store.record_step(started=self.started, step=step)
 
     def observe(self) -> World:
-        """Return the world; raises PlanRefused if this computer's clock is wrong."""
+        """Return the observed world. Raises PlanRefused if this computer's clock is wrong."""
         sources = replace(self.sources, asking=self._asking())
         world = look(self.config, sources, self.console)
         if not self.options.trusts_clock:
@@ -210,7 +210,7 @@ class _ApplyRun:
             raise
 
     def _asking(self) -> Callable[[], SourceReader]:
-        """Return the source reader; while it waits, tickets get machines that were last idle."""
+        """Return the reader of sources. While it waits, tickets get machines seen idle before."""
         background, signals = self.options.pace.background, self.options.signals
         if background is None or background.seen is None:
             return self.sources.asking
@@ -233,7 +233,7 @@ class _ApplyRun:
         return partial(Concurrently, meanwhile=hand_out)
 
     def apply_shared_stacks(self, world: World) -> tuple[World, tuple[StackOutcome, ...]]:
-        """Apply shared stacks before planning; with a saved plan, only after the comparison."""
+        """Apply shared stacks before planning; with a saved plan, after the comparison."""
         if self.options.selection.saved is not None:
             return world, ()
         return self._apply_shared_stacks(world)
@@ -250,7 +250,7 @@ class _ApplyRun:
         plan: Plan,
         troubles: tuple[StackOutcome, ...],
     ) -> Outcome:
-        """Carry out the plan; `troubles` are the earlier failures of shared stacks."""
+        """Carry out the plan. `troubles` are earlier failures of shared stacks."""
         selection, store = self.options.selection, self.sources.store
         changes = find_changes(selection, plan)
         if selection.saved is not None and not changes:
@@ -296,7 +296,7 @@ class _ApplyRun:
             background.actions = {key: begun[key] for key in begun if key[1] in going}
 
     def seen(self, world: World, plan: Plan) -> SeenRun:
-        """Return the observation that the next run can use while it observes."""
+        """Return this run's observation, which the next run uses while it observes."""
         leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
         leaving = leaving.union(*self.sources.executor.under_way.values())
         return SeenRun(self.fleet, world, self.sources.of_tickets, self.started, leaving)
@@ -352,7 +352,7 @@ def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) ->
 
 
 def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
-    """Return a sentence for each queue that provisions machines itself; any forbids actions."""
+    """Return a sentence per queue that creates machines itself, which forbids actions."""
     approved = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
     made = [each for each in plan.actions if isinstance(each, Create)]
     touched = {queue for each in made if each.worker not in approved for queue in each.queues}
@@ -386,7 +386,7 @@ def settle_accounts(  # noqa: PLR0913 - observed values, and where to record the
 
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
-    """Carry out a guarded plan and return the result of each pool; `tell` prints each step."""
+    """Carry out a guarded plan; return the result of each pool. `tell` prints each step."""
     refused = competing_provisioners(world, plan)
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)
@@ -435,7 +435,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
 def _forget_emptied(
     fleet: Fleet, world: World, planned: Collection[str], sources: Sources
 ) -> None:
-    """Remove the records of stacks that were observed empty, if their pools were removed."""
+    """Remove the records of stacks that were seen empty and whose pools were removed."""
     for pool, stack in world.known_stacks.items():
         if pool not in fleet.pools and pool not in planned and is_empty(stack):
             sources.store.forget_stack(stack_ref(fleet, pool, "", stack).name)

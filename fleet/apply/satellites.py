@@ -1,4 +1,4 @@
-"""The functions of the satellites that the core calls.
+"""Declare the functions of optional parts of fleet (satellites) that the core calls.
 
 The core imports no satellite: `fleet/program.py` connects them when it starts. Each function
 imports its satellite when it is called.
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     Begin = Callable[[], AbstractContextManager[Any]]
 
     class OpenDesk(TicketDesk, Registry, Protocol):
-        """A queue of tickets."""
+        """A ticket queue that fleet serves itself, and the registry of its workers."""
 
         def closed(self, since: datetime) -> tuple[Work, ...]:
             """Return the work of tickets that clients have closed since a time."""
 
 
 class TicketSources(NamedTuple):
-    """The adapters of a run that are needed to assign machines to tickets."""
+    """The adapters of a run that assign machines to tickets."""
 
     desks: Mapping[str, TicketDesk]
     cleaners: Mapping[str, MachineCleaner]
@@ -56,7 +56,7 @@ class TicketSources(NamedTuple):
 
 
 class SeenRun(NamedTuple):
-    """The observation of a run; the next run assigns machines by it while it observes."""
+    """The observation of a run, by which the next run assigns machines while it observes."""
 
     fleet: Fleet
     world: World
@@ -67,7 +67,7 @@ class SeenRun(NamedTuple):
 
 
 class MachineRecords(NamedTuple):
-    """Records about machines, from the store and the stacks."""
+    """Records of machines from the store and the stacks."""
 
     attempts: Callable[[], Iterable[Attempt]]
     """Returns the attempts to create machines, oldest first."""
@@ -77,20 +77,20 @@ class MachineRecords(NamedTuple):
 
 
 class HandOut(Protocol):
-    """Assigns machines to tickets in a run, under the fleet's lock."""
+    """Assignment of machines to tickets in a run, under the fleet's lock."""
 
     def hand_out_all(
         self, fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
     ) -> World:
-        """Assign idle machines to tickets and return the new world; `note` writes the journal."""
+        """Assign idle machines to tickets; return the new world. `note` writes the journal."""
 
     def hand_out_again(
         self, seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
     ) -> bool:
-        """Assign machines that are still idle; return whether any ticket got a machine."""
+        """Assign machines that are still idle; return True if any ticket got a machine."""
 
     def note_waits(self, fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
-        """Record why tickets wait according to the plan, for clients that query it."""
+        """Record, for clients that query it, why tickets wait according to the plan."""
 
     def with_forgotten(
         self,
@@ -100,26 +100,24 @@ class HandOut(Protocol):
         since: Mapping[str, datetime | None],
         records: MachineRecords,
     ) -> Iterable[tuple[str, QueueReading]]:
-        """Yield ticket queues, in which machines older than the store are added as busy.
+        """Yield (name, reading) of each ticket queue, with machines older than its store.
 
-        `since` maps a queue to the creation time of its store.
+        These machines are added as busy, because the store cannot know their tickets. `since` maps
+        a queue to the creation time of its store.
         """
 
 
 class Promoter(Protocol):
-    """Changes states of image versions as planned."""
+    """Changer of the states of image versions, as a plan says."""
 
     def promote_all(
         self, plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
     ) -> tuple[str, ...]:
-        """Apply promotions and return the applied ones; the next run retries failures.
-
-        `note` writes the journal.
-        """
+        """Promote versions, return the promoted ones; the next run retries. `note`: journal."""
 
 
 class SimulationReport(NamedTuple):
-    """The model of a saved simulation, and its renderers."""
+    """The data model of a saved simulation, and its renderers."""
 
     model: type[Any]
     to_document: Callable[[Any], Iterable[Block]]
@@ -128,17 +126,17 @@ class SimulationReport(NamedTuple):
 
 
 class ServedPages(Protocol):
-    """The status pages of the last run, for a web server; thread-safe."""
+    """Thread-safe status pages of the last run, for a web server."""
 
     def show(self, decision: PlanResult) -> None:
-        """Base the pages on the world and plan of this run."""
+        """Use the world and plan of this run for the pages."""
 
     def read(self, path: str) -> WebPage | None:
-        """Return the page at the path of a URL; None if the page does not exist."""
+        """Return the page at this path of a URL; None if no such page exists."""
 
 
 class Satellites(NamedTuple):
-    """The functions of satellites that `fleet/program.py` connects."""
+    """The functions of optional parts that `fleet/program.py` connects."""
 
     copr_rules: Callable[[CoprRulesFile | CoprRulesUrl, str, Files], RuleReader]
     """Opens the tag rules of a Copr; the text is the path of the file, if they are in a file."""
@@ -158,12 +156,12 @@ _connected: list[Satellites] = []
 
 
 def connect(satellites: Satellites) -> None:
-    """Connect these satellites for the whole process."""
+    """Make these satellites available to the whole process."""
     _connected[:] = [satellites]
 
 
 def connected() -> Satellites:
-    """Return the connected satellites; raises RuntimeError before `connect`."""
+    """Return the connected satellites. Raises RuntimeError before `connect`."""
     if not _connected:
         raise RuntimeError("no satellite is connected; call fleet.program.connect_satellites")
     return _connected[0]

@@ -30,7 +30,7 @@ _ONLY_CURRENT = "only in the current plan"
 
 
 def read_plan(name: str, content: bytes) -> Plan:
-    """Return the plan in a file; raises if the file is no plan, or incomplete or edited."""
+    """Return the plan in a file. Raises FileUnreadable if it is none, PlanOutdated if edited."""
     try:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
@@ -63,7 +63,7 @@ def with_unknown_amounts(saved: _Saved) -> _Saved:
 
 
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
-    """Return a sentence for each difference between a saved plan and the current plan.
+    """Return a sentence per difference between a saved plan and the current plan.
 
     This compares all actions, the decision on each machine, changes of base stacks and images, the
     configuration, and the serials of the stacks that either plan changes. It ignores the waiting
@@ -141,7 +141,7 @@ def _serial(verdict: PoolVerdict | None) -> str:
 
 
 def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
-    """Yield the differences of actions, then the differences of decisions on other machines."""
+    """Yield the differences of actions, then of decisions on all other machines."""
     before, after = _map_actions(saved), _map_actions(now)
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -180,7 +180,7 @@ def _another(old: Action, new: Action) -> Iterator[str]:
 
 
 def _describe_action(action: Action) -> dict[str, Any]:
-    """Map field names to the compared fields of an action, including its reason and inputs."""
+    """Map field name to value for the compared fields of an action, with reason and inputs."""
     flat = action.model_dump(mode="json", exclude=_NO_DIFFERENCE | {"inputs"})
     if isinstance(action, Create):
         inputs = action.inputs.model_dump(mode="json")
@@ -190,7 +190,7 @@ def _describe_action(action: Action) -> dict[str, Any]:
 
 
 def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield machines with different decisions, and machines that are only in one plan."""
+    """Yield machines with different decisions, and machines that only one plan has."""
     before, after = _list_machines(saved), _list_machines(now)
     for key in sorted((before.keys() | after.keys()) - acted_on):
         old, new = before.get(key), after.get(key)
@@ -202,7 +202,7 @@ def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) ->
 
 
 def _list_machines(plan: Plan) -> dict[tuple[str, str], WorkerVerdict]:
-    """Map pool and worker to the decision on each existing machine, without planned machines."""
+    """Map (pool, worker) to the decision on each existing machine."""
     return {
         (verdict.pool, verdict.worker): verdict
         for verdict in plan.workers

@@ -17,7 +17,7 @@ from fleet.state.store import Store
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of a plan to apply; by default all pools of a new plan."""
+    """The pools or the saved plan that an apply is limited to; by default, no limit."""
 
     pools: frozenset[str] = frozenset()
     """Pools to change; all if empty."""
@@ -85,5 +85,5 @@ def selected_part(selection: Selection, plan: Plan) -> Plan:
 
 
 def find_changes(selection: Selection, part: Plan) -> tuple[str, ...]:
-    """Return the differences between the saved and the current plan, within the selection."""
+    """Return the differences between saved and current plan, within the selection."""
     return find_drift(selected_part(selection, selection.saved), part) if selection.saved else ()

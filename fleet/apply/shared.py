@@ -28,10 +28,10 @@ Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
 def apply_shared_stacks(
     fleet: Fleet, world: World, sources: Sources, tell: Tell, selection: Selection | None = None
 ) -> tuple[World, tuple[StackOutcome, ...]]:
-    """Apply the base stacks of fleet.yaml; return the new world and the failures.
+    """Apply the shared stacks of providers; return the new world and the failures.
 
-    Only base stacks that the selection permits are applied, and none if all pools are frozen.
-    Without a selection, as in a rebuild, all base stacks are applied.
+    Only stacks that the selection permits are applied, and none if all pools are frozen. Without a
+    selection, as in a rebuild, all shared stacks are applied.
     """
     if selection is not None and is_all_frozen(fleet, world):
         return world, ()
@@ -63,7 +63,7 @@ def apply_shared_stacks(
 def apply_shared_stacks_of_saved(
     selection: Selection, world: World, lay: Lay, plan: Callable[[World], Plan]
 ) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
-    """Apply the base stacks of a saved plan; also return why the plan is now outdated.
+    """Apply the shared stacks of a saved plan; also return why the plan is now outdated.
 
     The next plan uses new resources; the saved plan may name replaced or deleted resources.
     """
@@ -89,7 +89,7 @@ def _ids(world: World) -> dict[tuple[str, str], str]:
 def _find_wanted(
     fleet: Fleet, world: World, name: str, tell: Tell
 ) -> tuple[SharedResource, ...] | None:
-    """Return the wanted resources of a base stack; None if nothing must or may change."""
+    """Return the resources that a shared stack should have; None if no change is due or safe."""
     base = world.bases.get(name)
     parts = wanted_parts(fleet, world, name)
     if isinstance(base, Unknown):
@@ -130,7 +130,7 @@ def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[SharedResource]) 
 def _check(
     world: World, name: str, steps: Sequence[StackStep], parts: Sequence[SharedResource]
 ) -> None:
-    """Raise PlanRefused for deleting resources in use, or resources that fleet did not create."""
+    """Raise PlanRefused for deletions of used resources, or resources of another creator."""
     base, used = world.bases.get(name), in_use(world, name)
     ids = base.ids if isinstance(base, Base) else {}
     taking = [step for step in steps if step.operation in {"replace", "delete"}]
@@ -153,7 +153,7 @@ def _check(
 
 
 def _resource_names(keys: Iterable[str]) -> set[str]:
-    """Return the resource names for some keys of a base stack."""
+    """Return the names of the resources with these keys in a shared stack."""
     names: set[str] = set()
     for key in keys:
         kind, _, name = key.partition("/")

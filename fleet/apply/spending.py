@@ -73,7 +73,7 @@ def used_so_far(
 def _is_untouched(
     machine: str, stacks: Mapping[str, Stack | Unknown], going: Collection[str]
 ) -> bool:
-    """Return whether the action for which an approval was spent has certainly not started."""
+    """Return True if the action for which an approval was spent has certainly not started."""
     pool, _, rest = machine.partition("/")
     stack = stacks.get(pool)
     if isinstance(stack, Unknown):
@@ -90,7 +90,7 @@ def _is_untouched(
 def undone(
     actions: Sequence[Action], outcome: StackOutcome, after: Stack | Unknown | None
 ) -> frozenset[str]:
-    """Return the workers that are certainly unchanged; `after` is the pool's current stack."""
+    """Return the workers that are certainly unchanged. `after` is the pool's current stack."""
     left = [action for action in actions if action.worker not in outcome.done]
     drains = [action.worker for action in left if isinstance(action, Drain)]
     # The first drain that failed may have reached its queue; later drains were not tried.
@@ -115,7 +115,7 @@ def refund(store: "Store", spent: Spent, names: frozenset[str]) -> None:
 
 
 def _machine_key(action: Action | Release, stack: Stack | None) -> str:
-    """Return an id that distinguishes a machine from a later machine of the same name."""
+    """Return an id that distinguishes a machine from later machines of the same name."""
     if isinstance(action, Create):
         return f"{action.pool}/{action.worker}@{stack.serial if stack else 0}"
     return f"{action.pool}/{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"
@@ -130,7 +130,7 @@ def charge_ledger(  # noqa: PLR0913 - observed values, and where to record them
     *,
     may_revert: bool,
 ) -> None:
-    """Charge the time since the last charge, before any change of this run.
+    """Charge payers for the time since the last charge, before any change of this run.
 
     If this run is killed earlier, the next run charges the time of both runs. `may_revert` permits
     reverting charges for hours that have not started, if this run has compared its clock.
@@ -161,7 +161,7 @@ def charge_ledger(  # noqa: PLR0913 - observed values, and where to record them
 def _revert_charges(
     fleet: Fleet, now: datetime, until: datetime, store: "Store", tell: Tell
 ) -> None:
-    """Revert the charges of a run for hours that have not started, but not for this hour.
+    """Revert a run's charges for hours that have not started, but not for this hour.
 
     If the clocks of two runs differ by at most MAX_SKEW, the hour has started for one run.
     """

@@ -47,7 +47,7 @@ _Path = Annotated[str, StringConstraints(pattern=rf"^{_NAME}/Pulumi\.{_NAME}\.ya
 
 
 class StateFile(Value):
-    """All state that outlives a run."""
+    """The content of an exported file: all state of a fleet that outlives a run."""
 
     format: Literal["fleet-state-1"] = "fleet-state-1"
     fleet: str
@@ -89,7 +89,7 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
 def import_state(
     fleet: Fleet, store: Store, storage: Storage, source: str, console: Console
 ) -> int:
-    """Import the whole file into the state of fleet.yaml, or refuse it; return the exit code."""
+    """Import the whole file into the state of fleet.yaml, or nothing; return the exit code."""
     file = _read(Path(source))
     if file.fleet != fleet.fleet:
         raise WrongUsage(f"{source} is of fleet {file.fleet}, fleet.yaml of fleet {fleet.fleet}")
@@ -120,7 +120,7 @@ Name = tuple[str, str]
 
 
 def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
-    """Return each stack that a fleet may have: recorded, of each pool and of each provider."""
+    """Return the stacks that a fleet may have: recorded, of each pool and of each provider."""
     known = {(record.project, record.name) for record in records}
     refs = [stack_ref(fleet, name, pool.provider) for name, pool in fleet.dynamic_pools.items()]
     refs += [base_ref(fleet, name) for name in fleet.providers]
@@ -133,7 +133,7 @@ def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
 
 
 class Stacks:
-    """The stacks of one fleet.yaml."""
+    """Access to the stored stacks of one fleet.yaml, by engine."""
 
     def __init__(self, storage: Storage) -> None:
         self.address = shown_address(storage.backend)
@@ -156,25 +156,25 @@ class Stacks:
         return find_locks(self._objects, project, name)
 
     def embedded(self, stacks: Iterable[Name]) -> dict[str, StackRows]:
-        """Map stack names to the embedded engine's records of existing stacks."""
+        """Map stack name to the embedded engine's records, for stacks that exist."""
         found = {name: self._records.read(name) for _, name in stacks}
         return {name: rows for name, rows in found.items() if rows is not None}
 
     def checkpoints(self, stacks: Iterable[Name]) -> dict[str, dict[str, Any]]:
-        """Map keys to the decompressed Pulumi checkpoints of these stacks, if they exist."""
+        """Map key to decompressed Pulumi checkpoint, for those of these stacks that exist."""
         return self.read(stack_key(project, name) for project, name in stacks)
 
     def read(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Map keys to their Pulumi checkpoints, if they exist."""
+        """Map key to Pulumi checkpoint, for keys that exist."""
         found = {key: find_checkpoint(self._objects, key) for key in keys}
         return {key: checkpoint for key, checkpoint in found.items() if checkpoint is not None}
 
     def settings(self, stacks: Iterable[Name]) -> dict[str, str]:
-        """Map paths to the settings of these stacks, which contain the salt of the encryption."""
+        """Map path to settings of these stacks, which contain the salt of the encryption."""
         return self.read_settings(f"{project}/Pulumi.{name}.yaml" for project, name in stacks)
 
     def read_settings(self, paths: Iterable[str]) -> dict[str, str]:
-        """Map paths to the text of these settings files, if they exist."""
+        """Map path to the text of the settings file, for files that exist."""
         found = {}
         for path in paths:
             with touching(path, StoreFailed), suppress(FileNotFoundError):
@@ -187,7 +187,7 @@ class Stacks:
         checkpoints: Mapping[str, dict[str, Any]],
         settings: Mapping[str, str],
     ) -> None:
-        """Write content that does not exist yet."""
+        """Write the parts of this content that do not exist yet."""
         if checkpoints and self._objects.read(_META_KEY) is None:
             self._objects.create(_META_KEY, _LAYOUT)
         for key, checkpoint in checkpoints.items():
@@ -217,7 +217,7 @@ def _refuse_locked(stacks: Stacks, names: Sequence[tuple[str, str]]) -> None:
 
 
 def _other_stacks(stacks: Stacks, file: StateFile) -> Iterator[str]:
-    """Yield the existing stacks and settings that differ from those in the file."""
+    """Yield the names of existing stacks and settings that differ from the file."""
     for name, rows in stacks.embedded([("", name) for name in file.embedded]).items():
         if rows != file.embedded[name]:
             yield f"stack {name} of the embedded engine"

@@ -74,15 +74,15 @@ Select = Callable[[PoolInventory, Unit], str]
 
 @dataclass(frozen=True)
 class MachineSelection:
-    """A user's selection of machines to delete, by name or by pool."""
+    """The machines that a user selected for deletion, by name or by pool."""
 
     names: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
     unused: bool = False
-    """Whether a selection by pool omits machines that may run work or may still register."""
+    """True if a selection by pool omits machines that may run work or may still register."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
-        """Return the reason to delete a machine; empty if the machine is not selected."""
+        """Return the reason to delete a machine; empty if it is not selected."""
         if unit.name in self.names:
             return _BY_USER
         if inventory.pool not in self.pools or unit.state in _UNSURE_ADVICE:
@@ -109,7 +109,7 @@ def delete_machines(fleet: Fleet, world: World, choice: MachineSelection) -> Pla
 
 @dataclass(frozen=True)
 class CreationWindow:
-    """A time span in which runs created machines, and the names of these machines."""
+    """A time span in which runs created machines, with the names of these machines."""
 
     since: datetime
     until: datetime
@@ -118,7 +118,7 @@ class CreationWindow:
     """Pools to consider; all if empty."""
 
     def why(self, inventory: PoolInventory, unit: Unit) -> str:
-        """Return the reason to delete a machine; empty if it was not created in this time span."""
+        """Return the reason to delete a machine; empty if it was not created in the time span."""
         is_ours = unit.name in self.made and inventory.pool in (self.pools or {inventory.pool})
         if not is_ours or unit.machine is None:
             return ""
@@ -132,12 +132,12 @@ class CreationWindow:
 
 
 def undo_creations(fleet: Fleet, world: World, window: CreationWindow) -> Plan:
-    """Return a plan that deletes machines created in a time span if they were never busy."""
+    """Return a plan that deletes machines created in a time span, unless they were busy."""
     return _plan_deletions(fleet, world, window.why, Reason.REQUESTED, _explain_possible_work)
 
 
 def _explain_possible_work(unit: Unit) -> str:
-    """Return why a machine may have run work; empty if it certainly has run no work."""
+    """Return why a machine may have run work; empty if it certainly ran no work."""
     worker = unit.worker
     if worker is None or worker.state is WorkerState.ENROLLED:
         return ""
@@ -191,7 +191,7 @@ def _plan_deletions(
 
 
 def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
-    """Yield options with the prices of a pool's machines, which permit no creation."""
+    """Yield the options of a pool, which permit no creation, only for their prices."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
@@ -200,7 +200,7 @@ def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
 
 
 def _finish_deletions(pool_plan: PoolPlan) -> None:
-    """If a stack has deletions, add its unfinished deletions, which the engine does anyway."""
+    """Add the unfinished deletions of a stack to its deletions. The engine does them anyway."""
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         for unit in pool_plan.inventory.having(UnitState.UNDELETED):
             if unit.name not in pool_plan.leaving:
@@ -208,7 +208,7 @@ def _finish_deletions(pool_plan: PoolPlan) -> None:
 
 
 def _is_lost(world: World, pool: str) -> bool:
-    """Return whether a pool's stack is unreadable; its expired machines can still be deleted."""
+    """Return True if a pool's stack is unreadable. Its expired machines can still be deleted."""
     return isinstance(world.read_stack(pool), Unknown)
 
 
@@ -227,7 +227,7 @@ def _explain_expiry(fleet: Fleet, world: World, inventory: PoolInventory, unit: 
 def _drain_or_delete(
     world: World, pool_plan: PoolPlan, unit: Unit, reason: Reason, because: str
 ) -> None:
-    """Drain or delete a machine, or record the reason to keep it."""
+    """Plan the drain or deletion of a machine, or record the reason to keep it."""
     if stop := next(_reasons_to_keep(world, pool_plan, unit), ""):
         pool_plan.kept[unit.name] = reason, lives.explain_stay(because, stop)
     elif unit.state is UnitState.UNDELETED:
@@ -239,7 +239,7 @@ def _drain_or_delete(
 
 
 def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[str]:
-    """Yield the reasons to keep a machine at present."""
+    """Yield the reasons why a machine cannot be deleted at present."""
     inventory = pool_plan.inventory
     if unit.machine is None and unit.state in _UNSURE_ADVICE:
         yield _UNSURE_ADVICE[unit.state].format(name=unit.name)
@@ -255,7 +255,7 @@ def _reasons_to_keep(world: World, pool_plan: PoolPlan, unit: Unit) -> Iterator[
 
 
 def _are_registries_read(fleet: Fleet, world: World, inventory: PoolInventory) -> bool:
-    """Return whether each registry of a pool's workers is readable."""
+    """Return True if each registry of a pool's workers is readable."""
     listing = world.providers.get(inventory.provider)
     if isinstance(listing, Listing) and listing.workers is not None:
         return True
@@ -289,7 +289,7 @@ def sweep_machines(
 
 
 def _is_recorded(world: World, action: Action) -> bool:
-    """Return whether a stack contains an action's machine, so that its engine can delete it."""
+    """Return True if a stack contains an action's machine, so that its engine can delete it."""
     stack = world.stack_of(action.pool)
     if stack is None:
         return False
@@ -307,7 +307,7 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
 def sweep_blocks(
     plan: Plan, *, is_dry: bool = True, named: Collection[str] | None = None
 ) -> Iterator[Block]:
-    """Yield the text of a deletion plan; `is_dry` says in it that this is a dry run.
+    """Yield the text of a deletion plan. With `is_dry`, it says that this is a dry run.
 
     `named` are the machines that a user named; None for a sweep.
     """
@@ -337,7 +337,7 @@ def _list_section(heading: str, sentences: Sequence[str]) -> Section:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A deletion independent of the plan of the whole fleet, and its text."""
+    """A command that deletes machines regardless of the whole fleet's plan, with its text."""
 
     decide: Callable[[Fleet, World], Plan]
     command: str
@@ -345,12 +345,12 @@ class Deletion:
     named: Collection[str] | None = None
     """Machines that a user named; None for a sweep, which needs no store."""
     may_stay: bool = False
-    """Whether the command succeeds if some selected machines are kept."""
+    """True if the command succeeds even if some selected machines are kept."""
     delete_leftovers: Callable[[bool], bool] = lambda _apply: True
     """Shows machines without a pool, or deletes them if True; False if some are unknown."""
 
     def exit_code(self, plan: Plan) -> int:
-        """Return 4 if refused or a requested non-busy machine is kept, 1 for unknown sources."""
+        """Return 4 if refused or if a requested, not busy machine stays; 1 for unknown sources."""
         stays = [
             worker
             for worker in plan.workers
@@ -369,10 +369,7 @@ def run_deletion(
     sources: Sources,
     deletion: Deletion,
 ) -> int:
-    """Show the machines to delete; delete them with --apply or after a confirmation.
-
-    Return the exit code.
-    """
+    """Show the machines to delete; delete with --apply or if confirmed. Return the exit code."""
     accepted = None
     if not args.apply:
         # The JSON of a plan includes the remarks.
@@ -401,7 +398,7 @@ def _delete(  # noqa: PLR0913 - the inputs of a deletion
     *,
     accepted: Plan | None,
 ) -> int:
-    """Delete machines under the lock; raises PlanOutdated if the accepted plan has changed."""
+    """Delete machines under the lock. Raises PlanRefused if the accepted plan has changed."""
     started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
     executor = pool_executor(
@@ -441,7 +438,7 @@ def _delete(  # noqa: PLR0913 - the inputs of a deletion
 def _hold_lock(
     store: Store, now: datetime, console: Console, deletion: Deletion
 ) -> Iterator[bool]:
-    """Hold the fleet's lock; yield False if the store with the lock is missing."""
+    """Hold the fleet's lock in the block; yield False if the store with the lock is missing."""
     with ExitStack() as stack:
         try:
             stack.enter_context(store.lock(lock_owner(), now))

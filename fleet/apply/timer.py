@@ -1,4 +1,4 @@
-"""Clocks, pauses, and signals that stop an apply.
+"""Provide clocks, pauses, and signals that stop an apply.
 
 SIGINT (Ctrl-C) and SIGTERM stop an apply immediately if no change is in progress, otherwise after
 the running steps. A second signal also interrupts the running steps.
@@ -26,18 +26,18 @@ _MAX_SLEEP_SECONDS = 0.5
 
 
 class Signals:
-    """Waits between runs, and handles stop signals."""
+    """Waiter between runs that also handles stop signals."""
 
     def __init__(self) -> None:
         self._is_stop_requested = False
         self._changing = False
         self._cut: Callable[[], None] | None = None
         self.was_cut = False
-        """Whether a signal interrupted a running step."""
+        """True if a signal interrupted a running step."""
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Handle stop signals in the block; restore the earlier handlers after it."""
+        """Handle stop signals in the block; restore the earlier handlers after the block."""
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         for each in before:
             signal.signal(each, self._handle_signal)
@@ -64,7 +64,7 @@ class Signals:
             self._changing, self._cut = False, None
 
     def is_ending(self) -> bool:
-        """Return whether a stop was requested."""
+        """Return True if a stop was requested."""
         return self._is_stop_requested
 
     def end_if_asked(self) -> None:
@@ -73,7 +73,7 @@ class Signals:
             raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> bool:
-        """Wait for these seconds; return False immediately if a stop is requested."""
+        """Wait for these seconds; return False, immediately, if a stop is requested."""
         self._sleep(seconds, time.sleep)
         return not self._is_stop_requested
 
@@ -100,7 +100,7 @@ _MAX_BURST = 5
 
 
 class WakeableTimer(Signals):
-    """A waiter that any thread can wake; runs start `apart` seconds apart on average."""
+    """A waiter that any thread can wake. Runs start `apart` seconds apart on average."""
 
     def __init__(self, apart: float) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class WakeableTimer(Signals):
         self._again = True
 
     def wait(self, seconds: float) -> bool:
-        """Wait for these seconds or until woken; False, immediately, if a stop was requested."""
+        """Wait for these seconds or until woken; return False if a stop was requested."""
         now = time.monotonic()
         if self._again:
             seconds = min(seconds, max(self._began + self._apart - now, 0))
@@ -150,7 +150,7 @@ TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
 def find_clock_faults(fleet: Fleet, store: "Store", world: World) -> tuple[str, ...]:
-    """Return the reasons why an apply at the time of this world would refuse its clock."""
+    """Return the reasons why an apply at this world's time would refuse its clock."""
     faults = (
         *find_faults_at_start(store, world.time),
         *find_faults_of_world(fleet, store, world),
@@ -159,20 +159,20 @@ def find_clock_faults(fleet: Fleet, store: "Store", world: World) -> tuple[str, 
 
 
 def find_faults_at_start(store: "Store", now: datetime) -> Iterator[str]:
-    """Yield the differences from the clock of the store's server and from earlier runs."""
+    """Yield a fault per difference from the clocks of the store's server and earlier runs."""
     yield from find_store_skew(store, now)
     if odd := why_odd(store, now):
         yield odd
 
 
 def find_faults_of_world(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
-    """Yield the differences from the clocks of queues and providers, and from earlier records."""
+    """Yield a fault per difference from the clocks of servers, and from earlier records."""
     yield from find_server_skew(world)
     yield from _find_later_records(fleet, store, world)
 
 
 def refuse_clock(faults: Iterable[str], fix: str = TRUST) -> None:
-    """Raise PlanRefused for the first of these clock faults; return if there is no fault."""
+    """Raise PlanRefused for the first of these clock faults, if any."""
     for fault in faults:
         raise refusal(f"{fault}{fix}")
 
@@ -208,7 +208,7 @@ def find_server_skew(world: World) -> Iterator[str]:
 
 
 def why_odd(store: "Store", now: datetime) -> str:
-    """Return why this clock may be wrong, by the last run; empty if it is plausible."""
+    """Return why this clock may be wrong, judged by the last run; empty if it is plausible."""
     return _explain_early_clock(store, now) or _explain_clock_leap(store, now)
 
 

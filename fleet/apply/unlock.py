@@ -1,4 +1,4 @@
-"""Remove the locks that killed runs left, of a fleet and of its stacks."""
+"""Remove the locks of a fleet and of its stacks that killed runs left."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,7 +15,7 @@ from fleet.state.store import Store
 
 
 class HeldLock(NamedTuple):
-    """A lock, its owner and start, whether the owner runs, and the function that removes it."""
+    """A lock with its owner, its start, the owner's liveness, and a function to remove it."""
 
     what: str
     owner: str
@@ -58,7 +58,7 @@ def _find_fleet_lock(fleet: str, store: Store) -> Iterator[HeldLock]:
 
 
 def _find_stack_locks(names: Iterable[Name], storage: Storage) -> Iterator[HeldLock]:
-    """Yield the locks of Pulumi stacks; the kernel releases the locks of the embedded engine."""
+    """Yield the locks of Pulumi stacks. The kernel releases locks of the embedded engine."""
     objects = open_objects(storage.backend)
     if objects is None:
         return

@@ -21,7 +21,7 @@ _WORST_FIRST: tuple[_Result, ...] = ("failed", "refused", "applied", "unchanged"
 def with_orphans(
     outcome: StackOutcome, world: World, plan: Plan, sources: Sources, tell: Tell
 ) -> StackOutcome:
-    """Also delete the pool's machines without a stack, and return the combined result."""
+    """Delete the pool's machines without a stack, and add the result to `outcome`."""
     orphans = [each for each in plan.actions if each.pool == outcome.pool and is_orphan(each)]
     if not orphans:
         return outcome
@@ -79,7 +79,7 @@ def delete_unrecorded_machines(
 
 
 class _PendingDeletion(NamedTuple):
-    """A machine to delete, whose worker is disabled."""
+    """A machine to delete, whose worker is already disabled."""
 
     action: Delete
     machine_api: MachineApi
@@ -87,7 +87,7 @@ class _PendingDeletion(NamedTuple):
 
 
 class _StopRequested(FleetError):
-    """The user requested a stop, so no further step starts."""
+    """The user requested a stop, so that no further step starts."""
 
 
 def _check_stop(sources: Sources) -> None:
@@ -96,7 +96,7 @@ def _check_stop(sources: Sources) -> None:
 
 
 def _retire(world: World, plan: Plan, action: Delete, sources: Sources) -> _PendingDeletion:
-    """Release, revoke or disable a worker at its queue; raises if its machine must be kept."""
+    """Release, revoke or disable a worker at its queue. Raises if its machine must be kept."""
     provider = next(pool.provider for pool in plan.pools if pool.pool == action.pool)
     machine_api = sources.machine_apis.get(provider or "")
     machine = machine_at(world, provider or "", action.worker)
@@ -116,7 +116,7 @@ def _delete(sources: Sources, going: _PendingDeletion) -> None:
 
 
 def _worst_result(errors: Iterable[FleetError]) -> _Result:
-    """Return a pool's result given these errors; a busy worker or a stop is no failure."""
+    """Return a pool's result given these errors. A busy worker or a stop is no failure."""
     met = [error for error in errors if not isinstance(error, WorkerBusy | _StopRequested)]
     if not met:
         return "applied"
@@ -132,13 +132,13 @@ def _registry(sources: Sources, name: str) -> Registry:
 
 
 def machine_at(world: World, provider: str, name: str) -> Machine | None:
-    """Return the machine with this name in a provider's listing; None if it is not listed."""
+    """Return the machine of this name in a provider's listing; None if it is not listed."""
     named = (m for at, m in world.machines() if at == provider and m.name == name)
     return next(named, None)
 
 
 def by_pool(outcomes: Iterable[StackOutcome]) -> dict[str, StackOutcome]:
-    """Map pools to outcomes; combine the outcomes of machines inside and outside a stack."""
+    """Map pool to outcome, combined from machines inside and outside a stack."""
     found: dict[str, StackOutcome] = {}
     for each in outcomes:
         found[each.pool] = _combine(found[each.pool], each) if each.pool in found else each

@@ -13,7 +13,7 @@ from fleet.schema.units import FileSecret
 
 
 def refuse_untrusted(fleet: Fleet, base: Fleet | None, folder: Path) -> None:
-    """Raise PlanRefused (exit code 4) for keys that are forbidden in a merge request's fleet.yaml.
+    """Raise PlanRefused for keys that are forbidden in the fleet.yaml of a merge request.
 
     `base` is the configuration of the target branch; None if it is missing.
     """

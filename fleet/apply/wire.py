@@ -62,7 +62,7 @@ def wire(
     slots: Slots | None = None,
     store: Store | None = None,
 ) -> Sources:
-    """Return the adapters of this configuration.
+    """Create the adapters of this configuration.
 
     With `looks`, livechecks and port probes run, as in `apply`; otherwise their stored results are
     used. All runs of a loop use the same `slots` and `store`.
@@ -120,7 +120,7 @@ def _messengers(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tupl
 
 
 def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
-    """Map queues with readable tag rules to a reading that has only these rules."""
+    """Map each queue with readable tag rules to a reading that has only these rules."""
     base = Path(config).resolve().parent
     readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
     store = Store(find_storage(fleet, config).store, fleet.fleet)
@@ -130,7 +130,7 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
 
 
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
-    """Map queues with an `admin` setting to their registry."""
+    """Map each queue with an `admin` setting to its registry."""
     return {
         name: DebusineRegistry(name, fleet.fleet, _channel(queue, secrets))
         for name, queue in fleet.queues.items()
@@ -153,7 +153,7 @@ def engines_of(
     secrets: HostSecrets,
     now: datetime,
 ) -> Callable[[str], Engine]:
-    """Return a function from a provider to its engine; the function may raise EngineAbsent.
+    """Return a function from provider to engine, which may raise EngineAbsent.
 
     The expiry of machines that this run creates is computed from `now`.
     """
@@ -191,7 +191,7 @@ def engines_of(
 def _shared_stacks(
     fleet: Fleet, storage: Storage, clouds: Mapping[str, AnyCloud], secrets: HostSecrets
 ) -> Mapping[str, SharedStackEngine]:
-    """Map providers with shared resources to the engine of their base stack."""
+    """Map each provider with shared resources to the engine of their stack."""
     sharing = {name: each for name, each in clouds.items() if each.has_shared_stack}
     if not sharing:
         return {}
@@ -220,7 +220,7 @@ def labels_of_new(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -
 
 
 def _prices(clouds: Mapping[str, AnyCloud]) -> Iterator[tuple[str, PriceReader]]:
-    """Yield each provider with its price reader; omit providers without a token."""
+    """Yield (provider, price reader), except for providers without a token."""
     for name, cloud in clouds.items():
         with suppress(SecretMissing):
             if reader := cloud.prices():
@@ -232,7 +232,7 @@ _MAX_KNOWN_MACHINES = 10_000
 
 
 def lock_owner() -> str:
-    """Return the name of this process as owner of the lock."""
+    """Return the name by which this process owns the lock."""
     return name_process()
 
 
@@ -245,13 +245,13 @@ T = TypeVar("T")
 
 
 class _UnreadableSource(Generic[T]):
-    """An unreadable queue, or its unreadable tag rules; `told` is the Unknown reading."""
+    """A queue or its tag rules that cannot be read. `told` is the Unknown reading."""
 
     def __init__(self, told: T) -> None:
         self._told = told
 
     def read(self, now: datetime | None = None) -> T:  # noqa: ARG002 - the port's own argument
-        """Return the Unknown reading."""
+        """Return the Unknown reading, which has the reason."""
         return self._told
 
 
@@ -286,7 +286,7 @@ def _queue(
 
 
 def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str, RuleReader]]:
-    """Yield each queue with the reader of its tag rules, if fleet.yaml has their location."""
+    """Yield (queue, reader of its tag rules), if fleet.yaml has the location of the rules."""
     for name, queue in fleet.queues.items():
         match queue:
             case CoprQueue(rules=place) if place is not None:
@@ -308,7 +308,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
 
 
 def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Made) -> Queue:
-    """Return the reader of a server, over SQL if configured (exact and fast), else over REST."""
+    """Return the reader of a server: over SQL if configured (exact and fast), otherwise REST."""
     if queue.read is not None:
         return DebusineDatabase(fleet, queue, secrets.read(queue.read), made)
     token = secrets.read(queue.token) if queue.token else None
@@ -317,14 +317,14 @@ def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Ma
 
 
 def _resolve_path(queue: QueueModel, base: Path) -> QueueModel:
-    """Return the queue; the path of a recording becomes relative to the folder of fleet.yaml."""
+    """Return the queue, with the path of a recording relative to the folder of fleet.yaml."""
     if isinstance(queue, WorldQueueModel):
         return queue.model_copy(update={"path": str(base / queue.path)})
     return queue
 
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:
-    """Map groups to their members, from the file in `members`; Unknown if it is unreadable."""
+    """Map group to members, from the file in `members`; Unknown if the file is unreadable."""
     members = _members(fleet, Path(file).resolve().parent)
     return members.read() if members else {}
 
