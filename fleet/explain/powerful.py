@@ -33,10 +33,7 @@ class PowerfulBuild(NamedTuple):
     expected: Decimal | None
     """The expected total cost of the build; None if unknown."""
     elsewhere: PlaceFacts | None
-    """The cheapest new machine that could run the build without the tags of the allow-list.
-
-    None if no other pool finishes the build in time, or if its duration is unknown.
-    """
+    """Cheapest new machine without allow-list tags; None if late or of unknown duration."""
 
 
 def powerful_builds(

@@ -1,4 +1,4 @@
-"""Bake an image: the program that creates root and disk in the namespaces of a build.
+"""Bake an image: the program that creates root file system and disk in a build's namespaces.
 
 It reads `BakeInputs` as JSON from standard input and writes a line of JSON for each step, then a
 line with the result or the error. When it exits or is killed, the kernel removes its mounts and
@@ -63,7 +63,7 @@ def unshare_mounts(log: Path) -> None:
 
 
 def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> _Done:
-    """Build in memory if enough is free; build on disk if not, or if the memory filled up.
+    """Build in memory if enough is free; on disk if not, or if the memory fills up.
 
     The caller must be in a separate mount namespace.
     """
@@ -82,7 +82,7 @@ def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> 
 
 
 def free_memory(system: Path = Path("/")) -> int:
-    """Return the available bytes: the minimum over the computer and each cgroup limit."""
+    """Return the available bytes: the minimum of the computer's and each cgroup's limit."""
     lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
     left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
@@ -115,7 +115,7 @@ _UNKNOWN = "unknown: check it, because the same recipe should give the same file
 
 
 class FileDifference(BaseModel):
-    """A file that differs between the roots of two builds."""
+    """A file that differs between the root file systems of two builds."""
 
     path: str
     what: str
@@ -124,27 +124,27 @@ class FileDifference(BaseModel):
 
 
 class Differences(BaseModel):
-    """The result of a second build of the same recipe from the same archive."""
+    """The differences between two builds of the same recipe from the same archive."""
 
     same_base: bool
-    """Whether the base root file systems are bit-identical."""
+    """True if both root file systems are bit-identical before the Ansible role runs."""
     base: tuple[FileDifference, ...] = ()
-    """Differences of the base, sorted by path."""
+    """Differences before the role runs, sorted by path."""
     files: tuple[FileDifference, ...]
-    """Differences of the finished root, sorted by path."""
+    """Differences of the finished root file systems, sorted by path."""
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """Return path, differing properties and probable reason of each differing file."""
+        """Return (path, differing properties, probable reason) for each differing file."""
         base = ((each.path, f"in the base: {each.what}", each.why) for each in self.base)
         return (*base, *((each.path, each.what, each.why) for each in self.files))
 
 
 Listing = Mapping[str, Mapping[str, str]]
-"""Path of a file to its properties, such as mode and owner."""
+"""Path of a file to the file's properties, such as mode and owner."""
 
 
 def contents(archive: Path, *, times: bool) -> Listing:
-    """Return the properties of every file in an archive; modification times only if `times`."""
+    """Return the properties of each file in a tar archive; modification times only if `times`."""
     with tarfile.open(archive) as tar:
         return {
             each.name.removeprefix("."): {
@@ -159,7 +159,7 @@ def contents(archive: Path, *, times: bool) -> Listing:
 
 
 def compare(first: Listing, second: Listing) -> tuple[FileDifference, ...]:
-    """Return the files that differ between two roots, sorted by path."""
+    """Return the files that differ between two root file systems, sorted by path."""
     differences = []
     for path in sorted({*first, *second}):
         here, there = first.get(path), second.get(path)
@@ -179,26 +179,26 @@ def _digest(file: IO[bytes] | None) -> str:
 
 
 class BakeInputs(BaseModel):
-    """The standard input of this program: the recipe and the folders of one build."""
+    """The standard input of this program: the recipe and the folders of a build."""
 
     image: str
     recipe: Annotated[ImageRecipe, Written]
     folder: Path
-    """Output folder of the disk."""
+    """Output folder of the finished disk."""
     log: Path
     work: Path
-    """Working folder; the program deletes it after the build."""
+    """Working folder, which the program deletes after the build."""
     cache: Path
     mirror: str | None = None
     snapshot: bool = False
     raw: bool = False
-    """Whether to keep the uncompressed disk in the output folder."""
+    """True to keep the uncompressed disk in the output folder."""
     check: bool = False
-    """Whether to build a second root without the cache, and compare both roots."""
+    """True to build a second root file system without the cache, and compare both."""
 
 
 class Baked(BaseModel):
-    """The result of a build."""
+    """The result of a build: packages, durations, and differences to a second build."""
 
     packages: tuple[Package, ...]
     seconds: dict[str, float]
@@ -250,7 +250,7 @@ class _Bake:
         return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
     def _make_root(self, base: BaseInputs, root: Path) -> None:
-        """Unpack the cached root, or create the root from the base; run the role in both cases."""
+        """Create the root file system, from a cached one if possible, and run the role on it."""
         key = self._root_key(base)
 
         def make(tar: Path) -> None:
@@ -268,7 +268,7 @@ class _Bake:
         self._run_role(base, root)
 
     def _root_key(self, base: BaseInputs) -> str:
-        """Return the cache key: a digest of base, role, its variables, time and package source."""
+        """Return the cache key: digest of base system, role, variables, time, package source."""
         source = self._order.recipe.source
         # Without a state (only the image reaches the archive), share the root with no other build.
         state = (state_of(source) or self._order.folder.name) if source else ""
@@ -314,7 +314,7 @@ class _Bake:
         return diskfile.DiskSpec(root, recipe.architecture, name, archive.epoch)
 
     def _compare_with_rebuild(self, base: BaseInputs, root: Path) -> Differences:
-        """Build base and root a second time without the cache; return the differences."""
+        """Build the root file system again without the cache; return the differences."""
         second, tar = self._order.work / "second", self._order.work / "second.tar"
         with self._phase("base again"):
             make_base(base, tar, self._order.work, self._log)
@@ -374,7 +374,7 @@ def read_messages(
 
 
 def explained(error: str, images: Path) -> str:
-    """Return an error message; if the disk is full, advice is added."""
+    """Return an error message, with advice added if the disk is full."""
     if FULL not in error:
         return error
     return (

@@ -25,7 +25,7 @@ from fleet.model.user_data import write_user_data
 from fleet.ports import Tell
 
 HOST = "10.0.2.2"
-"""The address of this computer in QEMU's user network."""
+"""The address of this computer as seen from a machine in QEMU's user network."""
 Accelerator = Literal["kvm", "tcg"]
 _QEMU = "qemu-system-x86_64"
 _MEMORY_MIB = 2048
@@ -52,7 +52,7 @@ _EXEC_IF_PARENT_LIVES = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
 
 
 def choose_accelerator() -> Accelerator:
-    """Return kvm if a probe machine runs under it within `_PROBE_SECONDS`; else tcg."""
+    """Return kvm if a probe machine runs under it within `_PROBE_SECONDS`, or tcg otherwise."""
     with tempfile.TemporaryFile() as disk:
         disk.write(_PROBE)
         disk.flush()
@@ -97,7 +97,7 @@ def find_firmware() -> str:
 
 @contextmanager
 def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run QEMU with an open file; kill QEMU when the context ends."""
+    """Run QEMU with an open file, and kill QEMU when the context ends."""
     die_with_us = (need("setpriv"), "--pdeathsig=KILL", "--")
     guarded = ("/bin/sh", "-c", _EXEC_IF_PARENT_LIVES, "sh", str(os.getpid()))
     with subprocess.Popen(  # noqa: S603 - QEMU, with options of this module
@@ -116,7 +116,7 @@ def _start_qemu(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[by
 
 @contextmanager
 def _seed_disk(user_data: str) -> Iterator[IO[bytes]]:
-    """Create in memory the disk that cloud-init reads at the first boot."""
+    """Create, in memory, the disk that cloud-init reads at the first boot."""
     meta_data = "instance-id: fleet-image-test\nlocal-hostname: fleet-image-test\n"
     with os.fdopen(os.memfd_create("seed"), "r+b") as disk:
         os.ftruncate(disk.fileno(), _SEED_BYTES)
@@ -135,7 +135,7 @@ def _run_checked(file: IO[bytes], text: str, program: str, *args: str) -> None:
 
 CONSOLE = "console.log"
 _POLL_SECONDS = 0.1
-"""Interval of checks whether the machine is still running."""
+"""Interval of the checks that the machine is still running."""
 _STATUS_SECONDS = 1.0
 """Interval of status lines."""
 _DONE = {
@@ -167,12 +167,12 @@ _MISSED = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A boot test: disk, console log, server, stage to reach, and time limit in seconds."""
+    """The inputs of a boot test: disk, console log, server, stage to reach, and time limit."""
 
     disk: Path
     console: Path
     server: WorkerServer
-    """The server; the test starts it."""
+    """The server to which the worker connects. The test starts the server."""
     goal: Stage
     accelerator: Accelerator
     limit: float
@@ -212,7 +212,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
 def _wait_for_goal(
     trial: Trial, server: WorkerServer, process: "subprocess.Popen[bytes]", tell: Tell, watch: Tell
 ) -> list[str]:
-    """Wait until the worker reaches the required stage; else return the problem, in a list."""
+    """Wait until the worker reaches the required stage; return the problems, empty if it does."""
     began = time.monotonic()
     under = trial.accelerator.upper()
     printed_at = -_STATUS_SECONDS
@@ -242,7 +242,7 @@ def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
 
 
 def _redact_token(trial: Trial) -> list[str]:
-    """Redact the token in the console log; return a problem if the log contained the token."""
+    """Remove the worker's token from the console log; return a problem if the log had it."""
     try:
         text = trial.console.read_bytes()
     except FileNotFoundError:

@@ -34,7 +34,7 @@ _NETWORKS = ("systemd-networkd.service", "networking.service", "NetworkManager.s
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _FOLDER_MODE = 0o755
 _MAX_LINKS = 8
-"""Maximum number of links to follow in the path of a program."""
+"""Maximum number of symbolic links to follow in the path of a program."""
 _QEMU_ARCHITECTURES = {
     "amd64": "x86_64",
     "i386": "i386",
@@ -63,7 +63,7 @@ _REBUILD = "remove it at the end of the build and build again"
 
 @dataclass(frozen=True)
 class FileNode:
-    """A file, folder or link of an image; `target` is empty except for a link."""
+    """A file, folder or symbolic link of an image; `target` is empty except for a link."""
 
     mode: int
     uid: int
@@ -86,7 +86,7 @@ class Tree(Protocol):
 
 
 def check_image(tree: Tree, recipe: Recipe) -> tuple[str, ...]:
-    """Return the problems of an image that was built with this recipe."""
+    """Return the problems of an image that was built with this recipe; empty if it is good."""
     if isinstance(recipe, PlaybookRecipe):
         checks = (_check_identity, _check_leftovers, _check_secrets)
         return tuple(problem for check in checks for problem in check(tree, recipe))
@@ -231,7 +231,7 @@ _DEBIAN_LEFTOVERS = (
     ("/var/cache/apt/archives/partial/*", "still there", _CLEAN_CACHES),
 )
 _EMPTY_FOLDER_NAMES = ("archives", "auxfiles", "lock", "partial")
-"""Names that remain in the folders of apt after cleaning."""
+"""Names that remain in apt's folders after these are cleaned."""
 
 
 def _check_apt_leftovers(tree: Tree, _: ImageRecipe) -> Iterator[str]:
@@ -247,7 +247,7 @@ def _check_leftovers(tree: Tree, _: Recipe) -> Iterator[str]:
 
 
 def _find_leftovers(tree: Tree, table: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield a problem for each pattern that matches files; rows are pattern, problem, advice."""
+    """Yield a problem per pattern that matches files; rows are (pattern, problem, advice)."""
     for pattern, what, do in table:
         found = [
             path for path in _expand(tree, pattern) if basename(path) not in _EMPTY_FOLDER_NAMES
@@ -279,7 +279,7 @@ def _check_secrets(tree: Tree, _: Recipe) -> Iterator[str]:
 
 
 def _expand(tree: Tree, pattern: str) -> list[str]:
-    """Return the paths that match a pattern, sorted; `*` matches within one name."""
+    """Return the paths that match a glob pattern, sorted; `*` matches within one name."""
     paths = [""]
     for part in pattern[1:].split("/"):
         # A part without `*` needs no listing of the folder.
@@ -316,7 +316,7 @@ def _worker_ids(tree: Tree) -> tuple[int, int] | None:
 
 
 def _has_program(tree: Tree, program: str) -> bool:
-    """Return whether the PATH of the worker has a program."""
+    """Return whether a program is in the PATH of the worker."""
     for folder in _PATH:
         found = _resolve(tree, f"{folder}/{program}")
         if found and stat.S_ISREG(found.mode) and found.mode & stat.S_IXOTH:
@@ -325,7 +325,7 @@ def _has_program(tree: Tree, program: str) -> bool:
 
 
 def _resolve(tree: Tree, path: str) -> FileNode | None:
-    """Return the node at a path after following links, except links to /dev/null; else None."""
+    """Return the node at a path after following links, except to /dev/null; None if absent."""
     for _ in range(_MAX_LINKS):
         found = tree.node(path)
         if found is None or not found.target or found.target == "/dev/null":
@@ -335,7 +335,7 @@ def _resolve(tree: Tree, path: str) -> FileNode | None:
 
 
 def _strip_comments(text: str) -> str:
-    """Return a configuration without its comments and blank lines."""
+    """Return a configuration text without comments and blank lines."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("#", "//", ";")))
 
@@ -352,11 +352,11 @@ _MIN_SLOW_LINK = 60
 _UNPACK_SECONDS = 1800
 """Time limit for unpacking a disk."""
 _MAX_FILE_BYTES = 1 << 20
-"""Maximum size of a file to read; every checked file is smaller."""
+"""Maximum size of a file to read. Every checked file is smaller."""
 
 
 class OpenDiskImage:
-    """An open disk image: its partitions and the root file system."""
+    """An open disk image, with its partitions and root file system."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
@@ -376,7 +376,7 @@ class OpenDiskImage:
         )
 
     def problems(self) -> tuple[str, ...]:
-        """Return the problems of the disk outside of its root file system."""
+        """Return the problems of the disk outside of the root file system."""
         for start, kind in self._partitions:
             image = f"{_descriptor(self._file)}@@{start * _SECTOR}"
             listed = kind == _ESP and run_on(self._file, "mdir", "-b", "-i", image, "::/EFI/BOOT")

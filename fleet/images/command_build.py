@@ -1,4 +1,4 @@
-"""Build a version of an image on this computer, on a provider's machine or at a Debusine queue."""
+"""Build an image version on this computer, on a provider's machine or at a Debusine queue."""
 
 import argparse
 import os
@@ -62,7 +62,7 @@ def request_builder(
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Build an image, show the progress, and print the result; return 1 if two bases differ."""
+    """Build an image, show progress, and print the result; return 1 if two builds differ."""
     fleet = load_config(args, console).fleet
     recipe = recipe_of(fleet, args.image)
     storage = find_storage(fleet, args.file)
@@ -132,7 +132,7 @@ def _build_at(
     args: argparse.Namespace,
     console: Console,
 ) -> int:
-    """Bake on a provider's machine and take a snapshot, which becomes the image."""
+    """Bake on a rented machine of a provider and take a snapshot, which becomes the image."""
     if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
         raise WrongUsage(
             "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
@@ -152,7 +152,7 @@ def _build_at(
 
 
 def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
-    """Show a step of a build: as a status line at a terminal, else as a message."""
+    """Show a step of a build: as a status line at a terminal, or else as a message."""
     text = f"{order.image} {order.version}: {step_to_text(step)}"
     if console.watched:
         console.progress(text)
@@ -161,7 +161,7 @@ def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
 
 
 def _mirror(url: str | None) -> str | None:
-    """Return the URL; raises WrongUsage if it is invalid or has a password: the image keeps it."""
+    """Return the URL; raises WrongUsage if invalid or with a password: the image would keep it."""
     if url and not re.fullmatch(SERVER_PATTERN, url):
         raise WrongUsage(
             "the mirror must be a URL without a password, as in http://deb.example.org/debian: "
@@ -171,7 +171,7 @@ def _mirror(url: str | None) -> str | None:
 
 
 def _commit(folder: Path) -> str:
-    """Return the checked-out commit of a folder; empty outside git."""
+    """Return the checked-out commit of a folder; empty if the folder is not under git."""
     if commit := os.environ.get("CI_COMMIT_SHA"):
         return commit
     command = ("git", "-C", str(folder), "rev-parse", "HEAD")

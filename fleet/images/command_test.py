@@ -1,4 +1,4 @@
-"""Test a version of an image that was built on this computer."""
+"""Test an image version that was built on this computer."""
 
 import argparse
 import secrets
@@ -97,7 +97,7 @@ def _newest(images: Path, image: str) -> str:
 def _jobs(
     folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console
 ) -> tuple[Manifest, Test]:
-    """Run the jobs of an image; return the test, and the manifest with the jobs' log added."""
+    """Run the jobs of an image; return the test, and the manifest with the log of the jobs."""
     log = folder / LOG
 
     def run() -> Test:
@@ -125,7 +125,7 @@ def _unproven(image: str, test: Test) -> Iterator[str]:
 
 
 def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
-    """Check the disk of a version without booting it; return the test with its problems."""
+    """Check the disk of an image version without booting it; return the test with its problems."""
     if QCOW2 not in manifest.files:
         build = f"fleet image build {manifest.image} --at PROVIDER"
         instead = f"`{build}` builds one and tests it there"
@@ -157,7 +157,7 @@ _NOTICED = 60
 def boot(
     fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
 ) -> tuple[Manifest, Test, tuple[str, ...]]:
-    """Boot a version; return its manifest with the console log added, the test, and notes."""
+    """Boot an image version; return its manifest with the console log, the test, and notes."""
     limit = read_seconds("--limit", args.limit)
     if manifest.architecture != _BOOTED:
         raise FleetError(
@@ -233,7 +233,7 @@ def _server(
 
 
 def _release(registry: Registry, name: str) -> None:
-    """Disable a worker whose machine has stopped; retry until its server has noticed this."""
+    """Disable a worker whose machine has stopped; retry until the server has noticed the stop."""
     until = time.monotonic() + _NOTICED
     while True:
         try:

@@ -246,13 +246,13 @@ def _add_image(action: Parser) -> None:
 
 
 def _add_version(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
-    """Add the arguments for an image and, optionally, a version of the image."""
+    """Add the arguments for an image and, optionally, for a version of the image."""
     _add_image(action)
     action.add_argument("version", nargs="?", metavar="VERSION", help=which)
 
 
 def _own_module(args: argparse.Namespace, console: Console) -> int:
-    """Build or test an image, in a module that only this command imports."""
+    """Run `build` or `test`, each in a module that only this command imports."""
     code: int = importlib.import_module(f"fleet.images.command_{args.action}").run(args, console)
     return code
 
@@ -291,7 +291,7 @@ def _list_images(args: argparse.Namespace, console: Console) -> promote.ImageLis
 
 
 def _promote(args: argparse.Namespace, console: Console) -> int:
-    """Promote the requested version; by default the newest version that may be promoted."""
+    """Promote the requested version, by default the newest version that can be promoted."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         wanted = _select_version(args, fleet.images[args.image], known, now)
@@ -314,7 +314,7 @@ def _select_version(
 
 
 def _rollback(args: argparse.Namespace, console: Console) -> int:
-    """Retire the candidate; without a candidate, retire the current version."""
+    """Retire the candidate version, or else the current version."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         image = fleet.images[args.image]
@@ -345,7 +345,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
 
 
 def _build_log_entry(args: argparse.Namespace, move: Move) -> LogEntry:
-    """Return the log entry of a version whose state a user changed."""
+    """Return the log entry for an image version whose state a user changed."""
     version = move.now
     details = {
         "image": version.image,
@@ -357,7 +357,7 @@ def _build_log_entry(args: argparse.Namespace, move: Move) -> LogEntry:
 
 
 def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
-    """Raise if fleet.yaml does not have the image, or pins another version of it."""
+    """Raise if fleet.yaml does not have the image, or pins another version of the image."""
     name = args.image
     image = config.fleet.images.get(name)
     if image is None:
@@ -374,7 +374,7 @@ def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
-    """Upload a version to providers and stores; with --clean, only remove remains of dead runs."""
+    """Upload a version to providers and stores; with --clean, only remove killed runs' remains."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     publishing = _upload(fleet, storage, args, console)
@@ -415,7 +415,7 @@ def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
 
 
 def _check_place(place: str) -> None:
-    """Refuse an invalid provider or URL; the message omits it: it may contain credentials."""
+    """Refuse an invalid provider or URL. The error omits it, since it may contain credentials."""
     if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
         raise WrongUsage(
             "--to: expected a provider, or a URL without credentials: file:///PATH or "
@@ -424,14 +424,14 @@ def _check_place(place: str) -> None:
 
 
 class _UploadProgress:
-    """Output of an upload: a message per phase, and at a terminal the number of bytes."""
+    """Output of an upload: a message per phase and, at a terminal, the number of bytes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._phase = ("", "")
 
     def hear(self, place: str, transfer: Transfer) -> None:
-        """Show one step of an upload."""
+        """Show the progress of an upload."""
         if self._phase != (place, transfer.phase):
             self._phase = (place, transfer.phase)
             self._console.note(text.phase_to_text(place, transfer))
@@ -439,7 +439,7 @@ class _UploadProgress:
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
-    """List or delete unreferenced versions; lock the fleet, so that no run starts to use one."""
+    """List or delete unreferenced versions. A lock keeps runs from starting to use them."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
     lock: AbstractContextManager[object] = nullcontext()
@@ -496,7 +496,7 @@ def _forgotten(
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:
-    """Print the due builds; write a GitLab pipeline for them if requested."""
+    """Print the due builds, and write a GitLab pipeline for them if requested."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     store = Store(storage.store, fleet.fleet)
@@ -529,7 +529,7 @@ def _gitlab_job(name: str) -> Mapping[str, object]:
 
 
 def _manifest(store: Store, storage: Storage, image: str, version: str) -> Manifest:
-    """Return the manifest of a version: the published manifest, else the local build's."""
+    """Return the manifest of a version: the published manifest, or else that of a local build."""
     published = store.manifest(image, version)
     return published or find_build(storage.images, image, version)[1]
 
@@ -540,7 +540,7 @@ def _news(
     manifest_of: Callable[[str, str], Manifest],
     console: Console,
 ) -> dict[str, News]:
-    """Return per image the packages that are newer in its sources than in its latest version."""
+    """Map each image to the packages that are newer in its sources than in its latest version."""
     lists: dict[Source, dict[str, str]] = {}
     news: dict[str, News] = {}
     for name in fleet.baked:

@@ -19,7 +19,7 @@ _AUTH_STATUSES = (401, 403)
 _MIN_ERROR_STATUS = 300
 _ABORTED = "aborted"
 _MAX_PAGES = 20
-"""Maximum number of pages, newest requests first, to search for a retry."""
+"""Maximum number of pages to search for the retry of a request, newest requests first."""
 _MAX_LOG_BYTES = 16 << 20
 """Maximum size of a log to download; a larger log is not downloaded."""
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -30,7 +30,7 @@ class _Shape(BaseModel):
 
 
 class WorkRequest(_Shape):
-    """A work request, as in the server's API."""
+    """A work request, as the server's API returns it."""
 
     id: int
     status: str
@@ -44,7 +44,7 @@ class WorkRequest(_Shape):
 
 
 class RequestPage(_Shape):
-    """A page of the list of work requests, the newest first."""
+    """A page of the list of work requests, newest first."""
 
     next: str | None = None
     results: tuple[WorkRequest, ...]
@@ -59,7 +59,7 @@ class ArtifactFile(_Shape):
 
 
 class Artifact(_Shape):
-    """An artifact: a result of a work request."""
+    """An artifact of a Debusine server, which is the result of a work request."""
 
     category: str
     data: dict[str, Any]
@@ -67,7 +67,7 @@ class Artifact(_Shape):
 
 
 class DebusineClient:
-    """Client of one Debusine server; the HTTP client sends the token."""
+    """Client of a Debusine server. The HTTP client sends the token."""
 
     def __init__(self, url: str, client: httpx.Client) -> None:
         self.url = url.rstrip("/")
@@ -89,7 +89,7 @@ class DebusineClient:
         return self._parse(WorkRequest, self._client.get(self._url_of(f"work-request/{number}/")))
 
     def retried(self, request: WorkRequest) -> WorkRequest | None:
-        """Return the server's retry of an aborted request; None without a retry.
+        """Return the server's retry of an aborted request; None if the server did not retry it.
 
         The server retries a request if it lost the worker, but not if a user aborted the request.
         Its API does not link the retry. The retry is the first newer request with equal fields
@@ -120,7 +120,7 @@ class DebusineClient:
         )
 
     def artifacts(self, numbers: tuple[int, ...]) -> tuple[Artifact, ...]:
-        """Return artifacts by number."""
+        """Return the artifacts with these numbers."""
         return tuple(
             self._parse(Artifact, self._client.get(self._url_of(f"artifact/{each}/")))
             for each in numbers
@@ -141,7 +141,7 @@ class DebusineClient:
             )
 
     def log(self, name: str, file: ArtifactFile) -> str:
-        """Return the text of a log; for a large log, a note that it was not downloaded."""
+        """Return the text of a log, or a note if it is too large to download."""
         if file.size > _MAX_LOG_BYTES:
             return f"not downloaded: {file.size} bytes are too many\n"
         return b"".join(self._read_chunks(name, file)).decode(errors="replace")
@@ -181,11 +181,11 @@ class DebusineClient:
 
 
 def _is_retry(request: WorkRequest, earlier: WorkRequest) -> bool:
-    """Return whether a request is the server's retry of an earlier one."""
+    """Return whether a request is the server's retry of an earlier request."""
     return request.id > earlier.id and _retry_key(request, 0) == _retry_key(earlier, 1)
 
 
 def _retry_key(request: WorkRequest, retries: int) -> tuple[object, ...]:
-    """Return the fields that a retry keeps, and the retry count plus `retries`."""
+    """Return the fields that are equal in a retry, with the retry count plus `retries`."""
     count = int(request.workflow_data.get("retry_count", 0)) + retries
     return (request.created_by, request.workspace, request.task_data, count)

@@ -42,7 +42,7 @@ class RequestBuilder:
     every: float = 10
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
-        """Build a version at the server, and download the disk into the version's folder."""
+        """Build a version at the server, and download the disk into the folder of the version."""
         mirror = self.mirror or order.debian.mirror
         if reason := why_not(order.debian, mirror):
             raise BuildFailed(reason)
@@ -68,7 +68,7 @@ class RequestBuilder:
 
 
 class _ServerBuild:
-    """One image build at a Debusine server."""
+    """A single image build at a Debusine server."""
 
     def __init__(self, builder: RequestBuilder, server: DebusineClient, draft: Draft) -> None:
         self._builder = builder
@@ -77,7 +77,7 @@ class _ServerBuild:
         self._number = 0
 
     def request(self, data: dict[str, object]) -> tuple[WorkRequest, tuple[Artifact, ...]]:
-        """Create the work request and wait until it ends; return the request and its artifacts."""
+        """Create the work request and wait for its end; return the request and its artifacts."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
         with self._draft.phase("submit"):
@@ -134,7 +134,7 @@ class _ServerBuild:
         return images[0]
 
     def packages(self, image: Artifact) -> tuple[Package, ...]:
-        """Return the disk's package list; if it is unreadable, the server's package names."""
+        """Return the disk's package list, or the server's package names if it is unreadable."""
         try:
             with open_disk(self._draft.folder / folder.QCOW2) as disk:
                 listed = disk.root.text(LISTED)

@@ -1,6 +1,6 @@
 """Create the data of the Debusine task that bakes an image.
 
-The task creates a root from packages, runs one script in the root and converts the root to a disk.
+The task creates a root file system from packages, runs one script in it and converts it to a disk.
 The script contains the role debusine_worker and runs it, so that all builders use one role.
 """
 
@@ -32,7 +32,7 @@ request: it aborted and retried the request although the worker succeeded.
 """
 _LINE_WIDTH = 76
 _ROOT_GIB = 4
-"""Size of the root; at the first boot, the root grows to the size of the machine's disk."""
+"""Size of the root file system, which grows to the size of the disk at the first boot."""
 _SCRIPT = """\
 #!/bin/sh
 # Written by fleet: runs the Ansible role debusine_worker in the root of an image.
@@ -64,7 +64,7 @@ mkdir -p {folder}
 cd /
 {forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
-"""File with the package list inside the image; the server does not know package origins."""
+"""File with the package list in the image; the server does not know package origins."""
 
 
 def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
@@ -80,7 +80,7 @@ def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
 
 
 def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
-    """Return the data of the task; `kernel` is the kernel package of images."""
+    """Return the data of the task; `kernel` is the name of the kernel package."""
     return {
         "bootstrap_options": {
             "architecture": recipe.architecture,
@@ -103,9 +103,9 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
 def customization_script(
     role: bytes, variables: Mapping[str, object], packages: Sequence[str]
 ) -> str:
-    """Return the script; `role` is a tar archive of the folder `ansible`.
+    """Return the script to run in the image; `role` is a tar archive of the folder `ansible`.
 
-    `packages` are the packages of every base root.
+    `packages` are the packages that every image has before the role runs.
     """
     encoded = b64encode(role).decode()
     lines = (encoded[at : at + _LINE_WIDTH] + "\n" for at in range(0, len(encoded), _LINE_WIDTH))
@@ -123,7 +123,7 @@ def customization_script(
 
 
 def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
-    """Return the data of the task for one build."""
+    """Return the data of the Debusine task for a build."""
     architecture = order.debian.architecture
     kernel = kernel_of(architecture)
     packages = [each for each in packages_of(architecture) if each != kernel]
@@ -135,7 +135,7 @@ def request_data(order: BuildOrder, mirror: str) -> dict[str, object]:
 
 
 def archive_of_the_role() -> bytes:
-    """Return a reproducible archive of the folder `ansible`, with the role and its play."""
+    """Return a reproducible tar archive of the folder `ansible`, with the role and its play."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(shipped_folder("ansible"), "ansible", filter=_normalize)
@@ -143,7 +143,7 @@ def archive_of_the_role() -> bytes:
 
 
 def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Set owner and time of a file to 0; return None, to skip the file, for Python's caches."""
+    """Set owner and time of a file to 0; return None to leave out the caches of Python."""
     if "__pycache__" in member.name:
         return None
     member.uid = member.gid = member.mtime = 0
@@ -152,13 +152,13 @@ def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 _FATAL_PREFIX = "fatal: "
-"""Start of the line in which Ansible prints a task's error."""
+"""Start of the line in which Ansible prints the error of a task."""
 _MAX_LINE = 2000
-"""Maximum characters of Ansible's error line in the error message."""
+"""Maximum length, in the error message, of the line with Ansible's error."""
 
 
 def failure_of(log: str) -> str:
-    """Return the role's failed task and its error from a log; else the last lines of the log."""
+    """Return the failed task and its error from Ansible's log, or else the log's last lines."""
     lines = log.splitlines()
     fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)), None)
     if fatal is None:

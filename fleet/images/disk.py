@@ -32,7 +32,7 @@ from fleet.model.images import BuildOrder, Manifest, ManifestFile
 
 
 def why_not() -> str:
-    """Return reason and remedy if this computer cannot create namespaces; else empty."""
+    """Return why this computer cannot create namespaces, with a remedy; empty if it can."""
     ordinary = os.geteuid() != 0
     if lacking := missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ()))):
         return lacking
@@ -62,12 +62,12 @@ def isolated(*command: str) -> list[str]:
 
 _REQUIRED_PROGRAMS = ("mmdebstrap", "tar")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-"""Machine name of the kernel to Debian's architecture name."""
+"""Machine name of the kernel (as in `uname -m`) to Debian's architecture name."""
 
 
 @dataclass(frozen=True)
 class DiskBuilder:
-    """Builder that runs mmdebstrap and the role on this computer."""
+    """Builder that runs mmdebstrap and the Ansible role on this computer."""
 
     images: Path
     cache: Path
@@ -76,7 +76,7 @@ class DiskBuilder:
     raw: bool = False
     check: bool = False
     program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.bake")
-    """Command that reads `BakeInputs` from standard input and bakes."""
+    """Command of the program that reads `BakeInputs` from standard input and bakes."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
         """Bake a version into its folder; return the manifest and the full result."""
@@ -106,7 +106,7 @@ class DiskBuilder:
         return why_not()
 
     def _bake_in_child(self, draft: Draft) -> Baked:
-        """Bake in a child process; at the end, kill the child and its descendants."""
+        """Bake in a child process; kill the child and its descendants at the end."""
         order = draft.order
         wanted = BakeInputs(
             image=order.image,
@@ -171,7 +171,7 @@ def _can_emulate(architecture: str) -> bool:
 
 
 def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
-    """Return name, checksum and size of a version's disk file; may raise PublicationRefused."""
+    """Return (name, size and checksum) of a version's disk file; raises PublicationRefused."""
     for name in (QCOW2, RAW):
         if name in manifest.files:
             return name, manifest.files[name]
@@ -183,7 +183,7 @@ def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
 
 @contextmanager
 def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
-    """Yield the path of a version's raw disk; a converted one is an unnamed temporary file."""
+    """Yield the path of a version's raw disk, converted to an unnamed temporary file if needed."""
     if RAW in manifest.files:
         yield folder / RAW
         return

@@ -15,10 +15,10 @@ from fleet.images.programs import run
 _MIB = 1 << 20
 _SECTOR = 512
 _BOOT_START_MIB = 1
-"""Start of the boot partition; GPT and the BIOS boot code are before it."""
+"""Start of the boot partition. The GPT and the BIOS boot code are before it."""
 _BOOT_SIZE_MIB = 128
 _FREE_MIB = 768
-"""Free space of the root before it grows to the size of the machine's disk."""
+"""Free space of the root file system before it grows to the size of the machine's disk."""
 BOOT_CODE = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
 """Boot code for BIOS, from the package syslinux-common."""
 _BOOT_CODE_BYTES = 440
@@ -41,12 +41,12 @@ _CONSOLES = {"arm64": "ttyAMA0"}
 
 @dataclass(frozen=True)
 class DiskSpec:
-    """The content and identity of a disk."""
+    """The content and the identifiers of a disk."""
 
     root: Path
     architecture: str
     name: str
-    """Seed of the UUIDs, so that the next build of the disk has equal UUIDs."""
+    """Seed of the UUIDs, so that the next build of the disk has the same UUIDs."""
     epoch: int
     """Unix time of all files and file systems on the disk."""
 
@@ -74,7 +74,7 @@ def bootable(architecture: str) -> bool:
 
 
 def prepare_root(plan: DiskSpec) -> None:
-    """Write the UUID of the root file system into the root's fstab."""
+    """Write the UUID of the root file system into its fstab."""
     fstab = plan.root / "etc" / "fstab"
     kept = fstab.read_text(encoding="utf-8").splitlines() if fstab.exists() else []
     lines = [line for line in kept if not line.startswith(("#", "UUID="))]
@@ -108,7 +108,7 @@ def write_raw(plan: DiskSpec, raw: Path, log: Path) -> None:
 
 
 def write_qcow2(raw: Path, qcow2: Path, log: Path) -> None:
-    """Convert the raw disk to compressed qcow2."""
+    """Convert a raw disk to compressed qcow2."""
     options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
     run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, qcow2, log=log)
 
@@ -127,7 +127,7 @@ size={root_size}MiB, type={kind}, name=root, uuid={root_id}
 def _write_boot_partition(
     plan: DiskSpec, raw: Path, log: Path, environment: dict[str, str]
 ) -> None:
-    """Write the boot partition: kernel, initrd and boot loaders."""
+    """Write the boot partition with kernel, initrd and boot loaders."""
     offset = _BOOT_START_MIB * _MIB
     number = f"{plan.id('boot').int & 0xFFFFFFFF:08x}"
     run(
@@ -174,7 +174,7 @@ def _write_boot_files(plan: DiskSpec, tree: Path) -> None:
 
 
 def newest_kernel(root: Path) -> tuple[Path, Path]:
-    """Return the most recently written kernel of the root and its initrd; may raise FleetError."""
+    """Return the most recently written kernel of a root, and its initrd; raises FleetError."""
     kernels = sorted((root / "boot").glob("vmlinu[xz]-*"), key=lambda path: path.stat().st_mtime)
     if not kernels:
         raise FleetError("the root has no kernel in /boot, so no machine can boot it")

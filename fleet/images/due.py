@@ -26,7 +26,7 @@ _SECURITY_SUFFIX = "-security"
 
 
 class Update(Value):
-    """A package that is newer in a source than in the image."""
+    """A package that is newer in an APT source than in the image."""
 
     package: str
     installed: str
@@ -36,7 +36,7 @@ class Update(Value):
 
 
 def sources_of(manifest: Manifest) -> tuple[Source, ...]:
-    """Return the sources of an image's packages, and the security sources.
+    """Return the APT sources of an image's packages, and the security sources.
 
     If no package came from a security suite, add the usual one; mirrors have it there too.
     """
@@ -81,18 +81,18 @@ def find_updates(
 
 
 FIRST_BACK_OFF = timedelta(hours=1)
-"""Delay of the next build after the first failure; it doubles with each further failure."""
+"""Delay after the first failed build. The delay doubles with each further failure."""
 MAX_BACK_OFF = timedelta(hours=24)
 """Maximum delay after failed builds."""
 MAX_BUILD_TIME = timedelta(hours=6)
-"""Age from which an unfinished build counts as dead."""
+"""Age after which an unfinished build counts as dead."""
 
 News = tuple[Update, ...] | Unknown
 
 
 @dataclass(frozen=True)
 class _DueInputs:
-    """The inputs to decide whether one image is due."""
+    """The inputs to decide whether an image is due for a step."""
 
     fleet: Fleet
     name: str
@@ -104,7 +104,7 @@ class _DueInputs:
 
     @property
     def latest(self) -> Version | None:
-        """The latest version whose build succeeded; None without such a version."""
+        """Return the latest version whose build succeeded; None if no build succeeded."""
         return latest_built(self.versions, self.name)
 
 
@@ -135,7 +135,7 @@ def find_due(
 
 
 def latest_built(versions: Sequence[Version], image: str) -> Version | None:
-    """Return the latest version of an image whose build succeeded; None without such a version."""
+    """Return the latest version of an image whose build succeeded; None if no build succeeded."""
     built = [
         each for each in versions if each.image == image and each.state in {"built", *BOOTABLE}
     ]
@@ -210,7 +210,7 @@ def _find_update_causes(case: _DueInputs, news: tuple[Update, ...]) -> Iterator[
 
 
 def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
-    """Return reason and end of a due build's delay; "" and None without a delay."""
+    """Return reason and end of the delay of a due build; ("", None) without a delay."""
     after = case.latest.version if case.latest else ""
     later = [each for each in case.versions if each.version > after]
     for version in later:
@@ -233,7 +233,7 @@ def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
 
 
 def _find_unfinished_steps(case: _DueInputs) -> dict[str, object]:
-    """Return the due test or publication of a built version, as fields of DueImage; else empty."""
+    """Return fields of DueImage for an untested or unpublished version; empty if none is due."""
     latest = case.latest
     if latest is not None and latest.state == "built":
         publish = ("publish",) if case.recipe.publish else ()

@@ -35,11 +35,11 @@ _FETCH = "/api/1.0/work-request/get-next-for-worker/"
 _WORK = "/api/1.0/work-request/"
 _ENDED = "/completed/"
 _MAX_BODY_BYTES = 64 << 20
-"""Maximum size of a request; the server refuses a larger request."""
+"""Maximum size of a request. The server refuses larger requests."""
 _TIMEOUT_SECONDS = 60
-"""Limit for connecting to a real server, and for each read from the real server."""
+"""Time limit for connecting to a real server, and for each read from this server."""
 _CLOSE_SECONDS = 1
-"""Limit for a worker to confirm that its websocket is closed."""
+"""Time limit for a worker to confirm that its websocket is closed."""
 _HANDSHAKE = "sec-websocket-"
 # Headers that apply only to one connection, so that the proxy does not forward them.
 _HOP_BY_HOP = frozenset(
@@ -48,7 +48,7 @@ _HOP_BY_HOP = frozenset(
 
 
 class Stage(IntEnum):
-    """Stages of a worker, in order."""
+    """Stages that a worker reaches in this order, from absent to the end of its work."""
 
     ABSENT = 0
     REGISTERED = 1
@@ -109,16 +109,16 @@ class WorkerServer:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Return the refused requests, each as method, path and status."""
+        """Return the refused requests as method, path and status."""
         return tuple(self._refusals)
 
     def reached(self) -> dict[Stage, float]:
-        """Return the reached stages, each with the seconds since the server started."""
+        """Map each reached stage to the seconds since the server started."""
         with self._changed:
             return dict(sorted(self._reached.items()))
 
     def wait_for(self, stage: Stage, seconds: float) -> bool:
-        """Wait for a stage, at most `seconds`; return whether the worker reached it."""
+        """Wait for a stage, at most `seconds`; return whether the worker reached the stage."""
         with self._changed:
             return self._changed.wait_for(lambda: stage in self._reached, seconds)
 
@@ -143,7 +143,7 @@ class WorkerServer:
         return answer
 
     def _record_answer(self, request: web.Request, status: int, body: bytes = b"") -> None:
-        """Record the stage or refusal that follows from a request and its response."""
+        """Record the stage or the refusal that follows from a request and its response."""
         match request.method, request.path, status:
             case "POST", path, 201 if path == _REGISTER and _has_token(request, self.token):
                 self._record_stage(Stage.REGISTERED)
@@ -167,7 +167,7 @@ class WorkerServer:
             self._changed.notify_all()
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Return the response to a request."""
+        """Return the response to an HTTP request of a worker."""
         match request.method, request.path:
             case "POST", path if path == _REGISTER:
                 return self._register(request, await request.read())
@@ -181,7 +181,7 @@ class WorkerServer:
                 return _problem(404 if self._is_registered(request) else 403, "not for you")
 
     async def connect(self, request: web.Request) -> web.StreamResponse:
-        """Request the metadata of a registered worker by websocket; return when it closes."""
+        """Request the metadata of a registered worker by websocket; return when it is closed."""
         if request.path != CONNECT or not self._is_registered(request):
             return _problem(403, "not for you")
         async with self.accepted(request) as websocket:
@@ -195,7 +195,7 @@ class WorkerServer:
 
     @asynccontextmanager
     async def accepted(self, request: web.Request) -> AsyncIterator[web.WebSocketResponse]:
-        """Accept the websocket of a worker; close it when the context ends."""
+        """Accept the websocket of a worker, and close it when the context ends."""
         websocket = web.WebSocketResponse(timeout=_CLOSE_SECONDS, max_msg_size=_MAX_BODY_BYTES)
         await websocket.prepare(request)
         self._record_answer(request, websocket.status)
@@ -219,7 +219,7 @@ class Proxy(WorkerServer):
     """A server that forwards requests and websockets to a real server."""
 
     def __init__(self, token: str, url: str) -> None:
-        """`url` is the server's base URL, as in `queues.*.url`."""
+        """Forward to the server with the base URL `url`, as in `queues.*.url`."""
         super().__init__(token)
         self._url = url.rstrip("/")
 
@@ -237,7 +237,7 @@ class Proxy(WorkerServer):
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def connect(self, request: web.Request) -> web.WebSocketResponse:
-        """Connect the worker's websocket to the real server until one of the two closes."""
+        """Connect the worker's websocket to the real server until either of them closes."""
         upstream = self._client.ws_connect(
             self._build_url(request), headers=_drop_hop_headers(request.headers), ssl=trusted()
         )
@@ -252,7 +252,7 @@ class Proxy(WorkerServer):
 
 
 async def _forward_messages(source: Any, target: Any) -> None:  # noqa: ANN401 - either side of a websocket
-    """Forward messages from source to target until one of the two closes."""
+    """Forward messages from source to target until either of them closes."""
     with suppress(ConnectionError):
         async for message in source:
             send = target.send_str if message.type is WSMsgType.TEXT else target.send_bytes

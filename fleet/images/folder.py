@@ -64,7 +64,7 @@ def list_versions(images: Path, image: str) -> tuple[str, ...]:
 
 
 def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
-    """Return folder and manifest of a build; FileUnreadable lists the existing versions."""
+    """Return folder and manifest of a build; if absent, FileUnreadable lists existing builds."""
     folder = images / image / version
     if not _VERSION.fullmatch(version) or not folder.is_dir():
         known = ", ".join(list_versions(images, image)) or "none"
@@ -129,7 +129,7 @@ class Draft:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Report the start of a phase, and measure its duration."""
+        """Report the start of a phase, and measure the phase's duration."""
         began = time.monotonic()
         self.say(name)
         yield
@@ -142,12 +142,12 @@ class Draft:
         self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
 
     def note(self, text: str) -> None:
-        """Add text to the log."""
+        """Append a text to the log."""
         with self.log.open("a", encoding="utf-8") as file:
             file.write(text)
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Finish the version; move its log, and write an SBOM if all packages have sources."""
+        """Finish the version: move its log, and write an SBOM if all packages have sources."""
         if all(each.source for each in manifest.packages):
             (self.folder / SBOM).write_text(sbom_of(manifest), encoding="utf-8")
         self.log.rename(self.folder / LOG)
@@ -189,7 +189,7 @@ def delete_build(images: Path, image: str, version: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a build; raises FileUnreadable if it is missing or invalid."""
+    """Return the manifest of a build; raises FileUnreadable if missing or invalid."""
     path = folder / MANIFEST
     with touching(path, FileUnreadable):
         content = path.read_bytes()
@@ -207,14 +207,14 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def measure(path: Path) -> ManifestFile:
-    """Return the checksum and the size of a file."""
+    """Return the size and the checksum of a file."""
     with touching(path, FileUnreadable), path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256")
         return ManifestFile(sha256=checksum.hexdigest(), size=file.tell())
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
-    """Verify the named files of a build, or all files; raises FileUnreadable if one differs."""
+    """Verify the named files of a build, or all files; raises FileUnreadable if a file differs."""
     for name in manifest.files if names is None else names:
         expected = manifest.files.get(name)
         if expected is None:

@@ -35,7 +35,7 @@ from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_var
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
-"""Suite to the Hetzner image from which a build starts; Hetzner has no image of sid."""
+"""Suite to the Hetzner image from which a build starts. Hetzner has no image of sid."""
 READY = """set -e
 export DEBIAN_FRONTEND=noninteractive
 if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
@@ -64,28 +64,28 @@ usermod --password '*' root
 cd /
 {FORGET}sync
 """
-"""Script that removes the machine's identity, credentials and logs."""
+"""Script that removes the identity, credentials and logs of a machine."""
 SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
-"""Script that prints the system of a machine, such as fedora-43."""
+"""Script that prints the operating system of a machine, such as fedora-43."""
 Role = Callable[..., object]
 """Function with the parameters of `run_role`."""
 
 
 @dataclass(frozen=True)
 class InstanceBuilder:
-    """Builder (ImageBuilder) that bakes on a machine in one project of Hetzner Cloud."""
+    """Builder of images on a machine in a project of Hetzner Cloud."""
 
     images: Path
     site: HcloudSite
     api: Hetzner
     role: Role = run_role
     beside: Path = Path()
-    """The folder of fleet.yaml; playbook paths are relative to it."""
+    """The folder of fleet.yaml. Paths of playbooks are relative to this folder."""
     tree: Callable[[Ssh], Tree] = RemoteTree
-    """Function that opens the file tree of a machine, to check its files."""
+    """Function that opens the files of a machine, in order to check them."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
-        """Bake a version and return its manifest and snapshot; the folder gets no disk."""
+        """Bake a version and return its manifest and snapshot. Its folder contains no disk."""
         if lacking := why_not():
             raise BuildFailed(lacking)
         recipe = order.recipe
@@ -110,7 +110,7 @@ class InstanceBuilder:
 
 @dataclass(frozen=True)
 class _InstanceBuild:
-    """One image build on a temporary machine."""
+    """A single image build on a temporary machine."""
 
     builder: InstanceBuilder
     draft: Draft
@@ -141,7 +141,7 @@ class _InstanceBuild:
         return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
 
     def _play(self, ssh: Ssh) -> None:
-        """Run the role; for a playbook recipe, run the playbook and its test command."""
+        """Run the role, or the playbook of a playbook recipe and its test command."""
         draft, recipe = self.draft, self.draft.order.recipe
         told = partial(draft.say, "role")
         play = partial(self.builder.role, ssh_host_of(ssh), log=draft.log, told=told)
@@ -159,7 +159,7 @@ class _InstanceBuild:
             ) from error
 
     def _jobs(self, ssh: Ssh, worker: str) -> Iterator[Test]:
-        """Yield the test of the image's jobs; raises BuildFailed if a job failed."""
+        """Yield the test with the image's jobs; raises BuildFailed if a job failed."""
         draft, recipe = self.draft, self.draft.order.recipe
         if not isinstance(recipe, ImageRecipe):
             return
@@ -172,7 +172,7 @@ class _InstanceBuild:
         yield test
 
     def _test(self, tree: Tree) -> Test:
-        """Check the root before the snapshot is taken; raises BuildFailed if it has problems."""
+        """Check the machine's files before the snapshot; raises BuildFailed if any is wrong."""
         at = self.draft.order.built_at + timedelta(
             seconds=round(time.monotonic() - self.draft.began)
         )

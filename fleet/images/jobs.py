@@ -42,10 +42,10 @@ from fleet.schema.model import ImageRecipe
 
 LOG = "jobs.log"
 _COPY_PREFIX = ".jobs-"
-"""Name prefix of folders that contain a copy of a root."""
+"""Name prefix of folders that contain a copy of a root file system."""
 _REQUIRED_PROGRAMS = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
 _TIMEOUT_SECONDS = 7200
-"""Time limit for all jobs: on a very busy machine with two cores they took 15 minutes."""
+"""Time limit for all jobs. They took 15 minutes on a very busy machine with two cores."""
 _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
@@ -61,7 +61,7 @@ class WorkerTestResult:
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
-    """Return the jobs of a recipe; each job is after the jobs whose results it uses."""
+    """Return the names of a recipe's jobs, each after the jobs whose results it uses."""
     executors, tasks = executors_of(recipe.enable_backends), set(recipe.enable_tasks)
     wanted = [f"task:{each}" for each in ("mmdebstrap", "simplesystemimagebuild") if each in tasks]
     wanted += [f"executor:{each}" for each in executors]
@@ -70,7 +70,7 @@ def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
 
 
 def why_not(recipe: ImageRecipe) -> str:
-    """Return the reason why this computer cannot run jobs; empty if it can run jobs."""
+    """Return the reason why this computer cannot run test jobs; empty if it can."""
     if os.geteuid() != 0:
         return "only root runs jobs in the root of an image"
     machine = disk.MACHINES.get(platform.machine(), platform.machine())
@@ -101,7 +101,7 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
 
 
 def prove_on(machine: "RootShell", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image on the rented machine before its snapshot; return the test."""
+    """Run the jobs of an image on the rented machine before the snapshot; return the test."""
     able = {*machine.run(ABLE).split()}
     top = machine.run(COPY_ROOT).strip()
     try:
@@ -117,11 +117,11 @@ class RootShell(Protocol):
         """Start a script; append its standard error to the log."""
 
     def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script with `sent` as standard input; return its standard output."""
+        """Run a script with `sent` as standard input; return the standard output."""
 
 
 class Here:
-    """This computer; the kernel kills a started script when this process exits."""
+    """This computer. The kernel kills a started script when this process exits."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
         """Start a script; append its standard error to the log."""
@@ -135,13 +135,13 @@ class Here:
             )
 
     def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script with `sent` as standard input; return its standard output."""
+        """Run a script with `sent` as standard input; return the standard output."""
         command = ("/bin/sh", "-c", script)
         return subprocess.run(command, input=sent, capture_output=True, check=True).stdout.decode()  # noqa: S603 - same
 
 
 class _Site(NamedTuple):
-    """The computer of jobs: its name, its devices for virtual machines, and the copied root."""
+    """The computer that runs jobs: its name, its devices for virtual machines, the copied root."""
 
     name: str
     able: Collection[str]
@@ -174,7 +174,7 @@ def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) 
 
 
 def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
-    """Return a test whose jobs are all unproven for a reason."""
+    """Return a test in which all jobs are unproven, with the reason."""
     jobs = tuple(ImageTestJob(name=each, unproven=reason) for each in jobs_of(recipe))
     return Test(kind="jobs", at=utc_now(), seconds=0.0, jobs=jobs, nothing_run=reason)
 
@@ -194,7 +194,7 @@ def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test])
 
 
 def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
-    """Return the tags in a recipe's `provides` whose jobs ran and did not prove them."""
+    """Return the tags in a recipe's `provides` whose jobs ran but did not prove the tag."""
     return tuple(
         tag
         for tag in recipe.provides
@@ -215,7 +215,7 @@ def _proven_tags(found: WorkerTestResult, jobs: Sequence[ImageTestJob]) -> tuple
 
 
 def _order_jobs(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[str]:
-    """Yield the jobs to run; first `task:mmdebstrap` if another job needs its tarball."""
+    """Yield the jobs to run, starting with `task:mmdebstrap` if a job needs its tarball."""
     left = [each for each in wanted if each not in unproven]
     if "task:mmdebstrap" not in left and set(left) & _NEEDS_TARBALL:
         yield "task:mmdebstrap"
@@ -270,7 +270,7 @@ def workplace(folder: Path) -> Iterator[Path]:
 def _record_result(
     told: Mapping[str, Any], found: WorkerTestResult, wanted: Collection[str], tell: Tell
 ) -> None:
-    """Add the tags or job results in one message of the jobs' program to the results."""
+    """Add the tags or the job result in a message of the jobs' program to the results."""
     if "tags" in told:
         found.tags = tuple(told["tags"])
     elif "here" in told:
@@ -304,7 +304,7 @@ echo "$top"
 def _run_all_networks(
     machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in a root, jobs with incus in a separate network; yield the messages."""
+    """Run jobs in a root, those with incus in a separate network; yield the messages."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
     for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
@@ -326,7 +326,7 @@ def _run_all_networks(
 
 
 def _explain_missing_network(machine: RootShell, log: Path) -> str:
-    """Return the error if the machine cannot create a bridge for containers; else empty."""
+    """Return the error if the machine cannot create a bridge for containers; empty if it can."""
     made = "ip link add b0 type bridge && ip link add v0 type veth peer name v1"
     with machine.start(as_script("unshare", "--net", "sh", "-euc", made), log) as child:
         _, _ = child.communicate()
@@ -379,7 +379,7 @@ def _run_in_root(
 ) -> Iterator[Mapping[str, Any]]:
     """Run jobs in the root as the worker's user; `script` prepares the root for them.
 
-    With incus, the jobs run in a new network; else in the machine's.
+    Jobs with incus run in a new network, other jobs in the machine's network.
     """
     own_network = script == _START_INCUS
     worker = (
@@ -418,7 +418,7 @@ def _run_in_root(
 
 
 def as_script(*command: str) -> str:
-    """Return a script that executes a command in a minimal environment, with proxy variables."""
+    """Return a script that runs a command in a minimal environment, with proxy variables."""
     proxies = [f'${{{name}+{name}="${name}"}}' for name in PROXIES]
     settings = [f"{name}={value}" for name, value in _ENVIRONMENT.items()]
     return " ".join(["exec env -i", *proxies, *map(quote, (*settings, *command))])

@@ -26,11 +26,11 @@ _IMAGE = "debian:system-image"
 _SOURCE = "debian:source-package"
 _LOGS = ("debian:package-build-log", "debusine:work-request-debug-logs")
 _INIT = ["dbus", "python3-minimal", "systemd-sysv"]
-"""Packages to boot a container as a machine, and to run autopkgtest in the container."""
+"""Packages to boot a container as a machine, and to run autopkgtest in it."""
 _MAX_LOG_CHARACTERS = 1500
-"""Maximum characters per log in the output."""
+"""Maximum number of characters per log in the output."""
 SOURCE = "fleet-job"
-"""The name of the source package that jobs build and test."""
+"""The name of the source package that the jobs build and test."""
 _SOURCES = {
     "debian/source/format": "3.0 (native)\n",
     "debian/changelog": (
@@ -58,14 +58,14 @@ _SOURCES = {
 
 
 class JobFailed(Exception):
-    """A job failed; the message has the reason."""
+    """The failure of a job; the message has the reason."""
 
 
 class ArtifactStore:
-    """Store of artifacts in a folder; it has the methods of Debusine's client that jobs call."""
+    """Store of artifacts in a folder, with the methods of Debusine's client that jobs call."""
 
     def keep(self, category: str, data: dict[str, Any], files: dict[str, Path]) -> int:
-        """Store an artifact, and return its number."""
+        """Store an artifact, and return the artifact's number."""
         number = len(list(_STORE.glob("*.json"))) + 1
         for name, path in files.items():
             place = _STORE / str(number) / name
@@ -97,7 +97,7 @@ class ArtifactStore:
         )
 
     def artifact_get(self, artifact_id: int, **_: object) -> SimpleNamespace:
-        """Return an artifact by its number, in the form that Debusine's client returns."""
+        """Return an artifact by number, in the format that Debusine's client returns."""
         kept = self._read(artifact_id)
         files = {name: SimpleNamespace(url=f"file:///{name}") for name in kept["files"]}
         return SimpleNamespace(
@@ -111,7 +111,7 @@ class ArtifactStore:
     def download_artifact_file(
         self, artifact_id: int, path_in_artifact: str, destination: Path, **_: object
     ) -> None:
-        """Copy one file of an artifact to `destination`."""
+        """Copy a file of an artifact to `destination`."""
         shutil.copyfile(_STORE / str(artifact_id) / path_in_artifact, destination)
 
     def download_artifact(
@@ -132,7 +132,7 @@ class ArtifactStore:
         return SimpleNamespace(id=self.keep(str(artifact.category), data, files))
 
     def relation_create(self, *_: object) -> None:
-        """Ignore a relation of two artifacts."""
+        """Do nothing: relations between artifacts are not needed here."""
 
     def _read(self, number: int) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads((_STORE / f"{number}.json").read_text(encoding="utf-8"))
@@ -140,7 +140,7 @@ class ArtifactStore:
 
 
 class Jobs:
-    """The jobs of one order; each job runs by its name."""
+    """The requested jobs; a job runs by its name."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._architecture = order["architecture"]
@@ -235,7 +235,7 @@ class Jobs:
             instance.stop()
 
     def _run_task(self, name: str, data: dict[str, Any], dynamic: dict[str, Any]) -> None:
-        """Run a task as the worker does; raises JobFailed unless it succeeds."""
+        """Run a task as the worker does; raises JobFailed unless the task succeeds."""
         task = import_module("debusine.tasks").BaseExternalTask
         worker = import_module("debusine.artifacts.models").TaskTypes.WORKER
         one = task.class_from_name(worker, name)(data, dynamic)
@@ -260,7 +260,7 @@ class Jobs:
 
 
 def pack_source(top: Path) -> dict[str, Path]:
-    """Create a minimal source package in an empty folder; return file name to path."""
+    """Create a minimal source package in an empty folder; return a map of file name to path."""
     tree = top / f"{SOURCE}-1"
     for name, text in _SOURCES.items():
         path = tree / name
@@ -273,7 +273,7 @@ def pack_source(top: Path) -> dict[str, Path]:
 
 
 def mirror_of(suite: str) -> str:
-    """Return the URL of the image's APT source for a suite; else the URL of Debian's archive."""
+    """Return the URL of the image's APT source for a suite, or else that of Debian's archive."""
     apt: Any = import_module("apt_pkg")  # each image has it, for Ansible
     apt.init()
     sources = apt.SourceList()
@@ -294,7 +294,7 @@ def tags() -> list[str]:
 
 
 def main() -> None:
-    """Run the requested jobs; print the tags, then the result of each job."""
+    """Run the requested jobs; print the worker's tags, then the result of each job."""
     order = json.loads(sys.stdin.read())
     setattr(tarfile.TarFile, "xzopen", classmethod(_open_quickly))  # noqa: B010 - typed as fixed
     _STORE.mkdir(exist_ok=True)
@@ -316,7 +316,7 @@ _open_xz: Any = vars(tarfile.TarFile)["xzopen"].__func__
 
 
 def _open_quickly(kind: Any, name: Any, mode: str = "r", *more: Any, **words: Any) -> Any:  # noqa: ANN401 - tarfile's
-    """Open an archive with tarfile; write with xz's fastest level, as the archive is read once."""
+    """Open an archive with tarfile, with xz's fastest level, since it is read only once."""
     if mode != "r":
         words["preset"] = 0
     return _open_xz(kind, name, mode, *more, **words)

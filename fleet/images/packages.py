@@ -42,11 +42,11 @@ fi
 """
 """Script that lists packages with apt or rpm; rpm does not record the archive of a package."""
 _DPKG_SYSTEMS = ("debian", "ubuntu")
-"""Systems with Debian packages, as in ID in /etc/os-release."""
+"""Systems with Debian packages, named as ID in /etc/os-release."""
 
 
 def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
-    """Return the packages, sorted by name, from the output of a script above."""
+    """Parse the output of these scripts; return the packages, sorted by name."""
     rows = (line.rstrip("\n").split("\t") for line in lines)
     names = ("name", "version", "architecture", "source", "source_version", "origin", "sha256")
     found = (Package.model_validate(dict(zip(names, row, strict=True))) for row in rows)

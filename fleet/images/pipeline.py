@@ -20,17 +20,17 @@ from fleet.ports import Publisher
 
 
 class Pipeline:
-    """Publisher of one fleet's versions at one provider or store."""
+    """Publisher of a fleet's image versions at one provider or store."""
 
     def __init__(self, place: Publisher) -> None:
         self._at = place
 
     def uploads(self) -> tuple[Upload, ...]:
-        """Return the uploads with this fleet's mark."""
+        """Return the uploads that have the mark of this fleet."""
         return tuple(sorted(self._at.find(), key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
-        """Upload the disk of a version unless the place has it, and verify it."""
+        """Upload the disk of a version and verify it, unless a verified upload exists."""
         with held(Path(folder).parent / f".publish-{self._at.kind}.lock") as holder:
             raw = partial(_raw_path, manifest, Path(folder))
             disk = ImageDisk(manifest, folder, content_of(manifest), holder, raw, tell)
@@ -60,7 +60,7 @@ class Pipeline:
         return (*names, *self._at.clean_others(before))
 
     def _find_known(self, disk: ImageDisk) -> Upload | None:
-        """Return the upload of this version, or None; raises if the upload has another disk."""
+        """Return the upload of this version or None; raises if the upload has another disk."""
         manifest, content = disk.manifest, disk.content
         found = [*self._at.find((manifest.image, manifest.version))]
         for each in found:

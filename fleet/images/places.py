@@ -14,7 +14,7 @@ from fleet.schema.model import Fleet
 
 
 def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Pipeline:
-    """Return the publisher at a provider or store URL; may raise PublicationRefused."""
+    """Return the publisher at a provider or store URL; raises PublicationRefused if impossible."""
     if "://" in place:
         return _store(fleet, place)
     cloud = clouds_of(fleet, file, clock).get(place)
@@ -31,7 +31,7 @@ def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Pipeline:
 
 
 def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder[Publication]:
-    """Return the builder that uses machines of a provider; may raise PublicationRefused."""
+    """Return the builder on machines of a provider; raises PublicationRefused if impossible."""
     cloud = clouds_of(fleet, file, clock).get(name)
     if not isinstance(cloud, Hcloud):
         kinds = {each: it.kind for each, it in fleet.providers.items()}

@@ -17,7 +17,7 @@ from typing import IO
 from fleet.errors import FileUnreadable, FleetError, touching
 
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Folders that are missing in an ordinary user's PATH."""
+"""Folders of programs that are missing in an ordinary user's PATH."""
 ENVIRONMENT = {"HOME": "/root", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
 """Environment of the programs of a build and of the scripts of packages.
 
@@ -28,7 +28,7 @@ _SCHEMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 PROXIES = (*_SCHEMES, *map(str.upper, _SCHEMES))
 """Variables that programs inherit from the caller, because they may need a proxy."""
 _MAX_SHOWN_LINES = 12
-"""Maximum output lines in an error message; the log has all lines."""
+"""Maximum number of output lines in an error message. The log has all lines."""
 _TIMEOUT_SECONDS = 120
 
 PACKAGES = {
@@ -51,7 +51,7 @@ PACKAGES = {
 
 
 class ProgramFailed(FleetError):
-    """A program failed; the message has its last output lines, `output` has all lines."""
+    """The failure of a program: the message has the last lines, `output` has all lines."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -59,12 +59,12 @@ class ProgramFailed(FleetError):
 
 
 def find(program: str) -> str | None:
-    """Return the path of a program, also from root's folders; None if it is missing."""
+    """Return the path of a program in PATH or the sbin folders; None if the program is missing."""
     return shutil.which(program, path=_search_path())
 
 
 def need(program: str) -> str:
-    """Return the path of a program; raises FleetError with its package if it is missing."""
+    """Return the path of a program; if it is missing, raises FleetError with its package."""
     found = find(program)
     if found is None:
         raise FleetError(missing([program]))
@@ -130,7 +130,7 @@ def run_on(
 
 
 def last_of(output: str) -> str:
-    """Return the last error lines of a program's output; without error lines, its last lines."""
+    """Return the last error lines of a program's output, or the last lines without errors."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("E: ", "Err:", "error:"))]
     shown = (told or lines)[-_MAX_SHOWN_LINES:]

@@ -1,4 +1,4 @@
-"""Promote a version of an image, or revert a promotion; list images and their versions.
+"""Promote an image version, or revert a promotion; list images and their versions.
 
 Only a version that passed its test is promoted. A promotion makes the current version the previous
 one, which machines boot if they cannot boot the current one. Reverting a promotion retires the
@@ -72,7 +72,7 @@ def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
 def take_back(
     versions: Sequence[Version], image: str, now: datetime, way_out: str
 ) -> tuple[Move, ...]:
-    """Return the state changes that revert the latest promotion: retire the candidate or go back.
+    """Return the state changes that retire the candidate, or else revert the latest promotion.
 
     `way_out` is the advice if no previous version exists.
     """
@@ -186,7 +186,7 @@ class ListedImage(Value):
 
 
 class ImageList(Value):
-    """Images, sorted by name."""
+    """The output of `fleet image list`: images, sorted by name."""
 
     fleet: str
     images: tuple[ListedImage, ...]
@@ -198,7 +198,7 @@ def list_images(
     troubles: Mapping[str, str],
     waiting: Mapping[str, WaitingVersion],
 ) -> ImageList:
-    """Return every image with its versions; `troubles` maps pool to reason."""
+    """Return every image with its versions; `troubles` maps pool to the image problem there."""
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
@@ -227,7 +227,7 @@ def _list_image(
 
 
 class MovedVersion(Value):
-    """A version whose state changes."""
+    """An image version whose state changes."""
 
     version: str
     was: State | None = Field(description="None: it was not known before.")
@@ -236,7 +236,7 @@ class MovedVersion(Value):
 
 
 class Recycled(Value):
-    """The effect of a promotion on one pool."""
+    """The effect of a promotion on a pool."""
 
     pool: str
     boots: str = Field(description="Version of its next machines; empty: unknown.")
@@ -247,7 +247,7 @@ class Recycled(Value):
 
 
 class PromotionResult(Value):
-    """The state changes of a promotion and their effects on pools."""
+    """The state changes of a promotion, and their effects on pools."""
 
     image: str
     moves: tuple[MovedVersion, ...]
@@ -303,7 +303,7 @@ _MAX_ATTEMPTS = 10
 
 
 def find_version(versions: Iterable[Version], image: str, version: str) -> Version:
-    """Return a version from the store; raises FleetError with the existing versions."""
+    """Return a version from the store; if absent, FleetError lists the existing versions."""
     known = [each for each in versions if each.image == image]
     for each in known:
         if each.version == version:

@@ -24,14 +24,14 @@ from fleet.state.store import Store
 KEPT = 2
 """Number of versions to keep per image without `rebuild.keep`."""
 PRUNED = "it was pruned: nothing referred to it"
-"""Failure reason of a version that a prune deleted or started to delete."""
+"""Reason in the record of a version that a prune deleted or started to delete."""
 FORGOTTEN_ADVICE = "publish it again while its build is here, or delete it: --forgotten ID"
-"""Advice for an upload without a version in the store; fleet deletes it only on command."""
+"""Advice about an upload without a recorded version. fleet deletes it only on command."""
 _SERVING_STATES = ("candidate", "current", "previous")
 
 
 class PrunedVersion(Value):
-    """A version, and whether a prune keeps or deletes it."""
+    """An image version, with the reason to keep it or the uploads that are deleted."""
 
     image: str
     version: str
@@ -43,7 +43,7 @@ class PrunedVersion(Value):
 
 
 class UntrackedUpload(Value):
-    """A complete upload without a version in the store; it still costs money."""
+    """A complete upload without a version in the store. The upload still costs money."""
 
     place: str
     id: str = Field(description="The provider's own image id, or the address of a folder.")
@@ -56,7 +56,7 @@ class UntrackedUpload(Value):
 
 
 class Pruning(Value):
-    """The result of a prune, per version."""
+    """The result of a prune for each version."""
 
     fleet: str
     versions: tuple[PrunedVersion, ...]
@@ -77,7 +77,7 @@ class Pruning(Value):
 
 @dataclass(frozen=True)
 class _VersionReferences:
-    """All objects that may refer to a version."""
+    """All objects that may refer to an image version."""
 
     fleet: Fleet
     world: World
@@ -91,7 +91,7 @@ class _VersionReferences:
 def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
-    """Return every version with the reason to keep it; `plans` maps file name to saved plan."""
+    """Return each version, with the reason to keep it if any; `plans`: file name to saved plan."""
     good = [each for each in versions if each.state in BOOTABLE]
     case = _VersionReferences(
         fleet,
@@ -116,7 +116,7 @@ def find_unreferenced(
 
 
 def places_of(fleet: Fleet, versions: Iterable[Version]) -> tuple[str, ...]:
-    """Return every provider or store that may have an image, sorted, including removed stores."""
+    """Return each provider or store that may have an image, sorted, including removed stores."""
     named = {place for recipe in fleet.baked.values() for place in recipe.publish}
     before = {place for version in versions for place in version.publications if "://" in place}
     return tuple(sorted({*fleet.providers, *named, *before}))
@@ -149,7 +149,7 @@ def find_forgotten(
 
 
 def _select_newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
-    """Yield image and version of each version that `rebuild.keep` keeps."""
+    """Yield (image, version) for each version that `rebuild.keep` keeps."""
     known = sorted((each.image, each.version) for each in good)
     for name, image in fleet.images.items():
         rebuild = image.rebuild if isinstance(image, Recipe) else None
@@ -232,7 +232,7 @@ def _find_plans(case: _VersionReferences, version: Version) -> Iterator[str]:
 
 
 def _find_approvals(case: _VersionReferences, version: Version) -> Iterator[str]:
-    """Yield a reason for each unused approval of a pool that boots this image."""
+    """Yield a reason for each approval that is not used up, of a pool that boots this image."""
     for verdict in judge_approvals(case.fleet, case.world, case.fleet.pools):
         pool = case.fleet.pools.get(verdict.pool)
         boots_it = isinstance(pool, Pool) and pool.image == version.image
@@ -242,7 +242,7 @@ def _find_approvals(case: _VersionReferences, version: Version) -> Iterator[str]
 
 @dataclass(frozen=True)
 class Pruner:
-    """The means to delete a version: its record, its uploads, and its local folder."""
+    """Functions that delete a version's record, uploads and local folder."""
 
     store: Store
     publisher_of: Callable[[str], Pipeline]
@@ -302,7 +302,7 @@ def delete_forgotten(
 
 
 def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
-    """Delete a version; first record it as failed, so that no process promotes it."""
+    """Delete a version. Record it as failed first, so that no process promotes it."""
 
     def fail(version: Version) -> Version:
         if version.state != judged.state:

@@ -1,4 +1,4 @@
-"""Record builds and publications of versions in the store.
+"""Record builds and publications of image versions in the store.
 
 An error at one place does not stop the other places. Each publication is recorded immediately, so
 that the next run does not repeat the upload if this run dies.
@@ -82,7 +82,7 @@ def publish_version(
 def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
-    """Record that a version is published at a provider or store; also save its manifest."""
+    """Record that a version is published at a provider or store, and save its manifest."""
     # Save the manifest first: `fleet image due` reads the manifest of each published version.
     store.save_manifest(manifest)
     remembered = partial(_add_publication, place=place, publication=publication)
@@ -90,7 +90,7 @@ def remember_publication(
 
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
-    """Remove uploads of dead runs at each provider or store; publish nothing."""
+    """Remove uploads of killed runs at each provider or store; publish nothing."""
 
     def clean(place: str, publisher: Pipeline) -> Published:
         return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
@@ -131,7 +131,7 @@ def remember_build(
     clock: Clock,
     build: Callable[[], tuple[Manifest, _T]],
 ) -> tuple[Manifest, _T]:
-    """Run a build and return its result; record start and end of the build in the store."""
+    """Run a build and return its result; record the start and the end in the store."""
     building = Version(
         image=order.image,
         version=order.version,
@@ -169,7 +169,7 @@ def remember_build(
 def give_up_dead(
     store: Store, image: str, clock: Clock, is_alive: Callable[[str], bool | None]
 ) -> None:
-    """Record unfinished builds of dead processes as failed."""
+    """Record unfinished builds of killed processes as failed."""
     for version in store.image_versions():
         dead = version.image == image and version.state == "building"
         if dead and is_alive(version.built_by) is False:

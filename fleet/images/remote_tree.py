@@ -19,7 +19,7 @@ cat "$p"
 
 
 class RemoteTree:
-    """The files of a running machine, as a `Tree`."""
+    """The files of a running machine, with the interface of `Tree`."""
 
     def __init__(self, ssh: Ssh) -> None:
         self._ssh = ssh

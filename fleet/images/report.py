@@ -47,7 +47,7 @@ _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "reci
 
 
 def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
-    """Yield a table with a row per version, and a row per image without versions."""
+    """Yield a table with a row per version, and with a row per image without versions."""
     columns = [
         *map(Column, ("IMAGE", "VERSION", "STATE", "AGE", "AT")),
         Column("FAILURES", ColumnKind.PROSE, style=Style.RED),
@@ -56,7 +56,7 @@ def list_blocks(listed: ImageList, now: datetime) -> Iterator[Block]:
 
 
 def image_blocks(image: ListedImage) -> Iterator[Block]:
-    """Yield all versions of an image, one block per version."""
+    """Yield a block for each version of an image."""
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
     about = "; ".join(filter(None, said))
     yield (*bold(f"image {image.image}"), StyledText(f": {about}" if about else ""))
@@ -75,7 +75,7 @@ def _troubles(image: ListedImage) -> Iterator[Line]:
 
 
 def state_of(image: ListedImage, version: Version) -> str:
-    """Return the state of a version, the share of a candidate, and whether it is pinned."""
+    """Return the state of a version, with the share of a candidate and a note if pinned."""
     share = f" {version.share}%" if version.state == "candidate" else ""
     return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
 
@@ -95,7 +95,7 @@ def _rows(image: ListedImage, now: datetime) -> Iterator[Row]:
 
 
 def _block(image: ListedImage, version: Version) -> Iterator[Block]:
-    """Yield the details of one version, one per line."""
+    """Yield the details of a version, one per line."""
     style = _STYLES.get(version.state, Style.PLAIN)
     yield line(
         StyledText(version.version, Style.BOLD), "  ", StyledText(state_of(image, version), style)
@@ -197,18 +197,18 @@ def _job(image: DueImage, builds: str, file: str) -> dict[str, object]:
 
 
 class BuildResult(Value):
-    """The result of a build."""
+    """The result of an image build."""
 
     folder: str
     manifest: Manifest
     same_base: bool | None = None
-    """Whether a second base was bit-identical; None if no second base was built."""
+    """True if a second build was bit-identical before the role ran; None without one."""
     differences: tuple[tuple[str, str, str], ...] = ()
-    """Each differing file: path, difference, reason."""
+    """(Path, difference, reason) of each differing file."""
 
 
 def step_to_text(step: BuildStep) -> str:
-    """Return the current step of a build, after the time since the build started."""
+    """Return the current step of a build, with the time since the build started."""
     minutes, seconds = divmod(int(step.seconds), 60)
     doing = f"{step.phase} · {step.task}" if step.task else step.phase
     return f"{minutes}:{seconds:02} {doing}"
@@ -297,7 +297,7 @@ def _describe_pool(pool: Recycled) -> str:
 
 
 def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
-    """Yield every version with the reason why it is kept, or with the uploads that are deleted."""
+    """Yield each version with the reason to keep it, or with the uploads that are deleted."""
     gone = [each for each in pruning.versions if not each.kept]
     verb = "Deleted" if pruning.done else "Would delete"
     yield line(StyledText(f"{verb} {many(len(gone), 'version')} of images", Style.BOLD))
@@ -337,7 +337,7 @@ def publishing_to_text(publishing: Publishing) -> str:
 
 
 def phase_to_text(place: str, transfer: Transfer) -> str:
-    """Return the message that a phase of an upload has started."""
+    """Return a message that a phase of an upload has started."""
     return f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}"
 
 

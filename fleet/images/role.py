@@ -26,7 +26,7 @@ from fleet.state.processes import kill_by_environment
 from fleet.state.storage import shipped_folder
 
 _MAX_OUTPUT_LINES = 40
-"""Maximum output lines of a failed task in the error message; the log has all lines."""
+"""Maximum number of output lines of a failed task in the error message. The log has all lines."""
 
 
 class RoleFailed(FleetError):
@@ -84,7 +84,7 @@ def play_digest(recipe: Recipe, beside: Path) -> str:
 
 
 def play_digests(fleet: Fleet, beside: Path) -> dict[str, str]:
-    """Return the digest of the role or playbook for each image that fleet builds."""
+    """Map each image that fleet builds to the digest of its role or playbook."""
     return {name: play_digest(recipe, beside) for name, recipe in fleet.baked.items()}
 
 
@@ -151,7 +151,7 @@ _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
 
 
 def why_not() -> str:
-    """Return reason and remedy if this computer cannot run the role; else empty."""
+    """Return why this computer cannot run the role, with a remedy; empty if it can."""
     if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_search_path()):
         return ""
     return (
@@ -176,7 +176,7 @@ _INHERITED_VARIABLES = (
     *("HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
     *PROXIES,
 )
-"""Variables that Ansible inherits: to find its own files, and to reach the archive."""
+"""Variables that Ansible inherits, to find its own files and to reach the archive."""
 
 
 def _ansible_environment(folder: Path) -> dict[str, str]:

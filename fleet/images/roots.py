@@ -1,4 +1,4 @@
-"""Cache roots of Debian as archives, each named by the digest of its inputs.
+"""Cache root file systems of Debian as tar archives, each named by the digest of its inputs.
 
 mmdebstrap creates the base root; the role changes a copy of the base. An archive is written under
 a temporary name and renamed, so that it is always complete. New archives replace the oldest. The
@@ -25,48 +25,48 @@ _PACKAGES = (
     *("cloud-init", "cloud-guest-utils", "fdisk", "e2fsprogs", "initramfs-tools", "zstd"),
     *("python3", "python3-apt"),
 )
-"""Packages to boot, read user data, grow the root to the disk, and run Ansible."""
+"""Packages to boot, read user data, grow the root file system to the disk, and run Ansible."""
 _ENABLE_NETWORKD = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
-"""Command that enables networkd, which Debian does not enable; cloud-init configures it."""
+"""Command that enables networkd, which Debian does not enable. cloud-init configures it."""
 _FORGET_HOOKS = (
     'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/resolv.conf',
     'echo localhost >"$1"/etc/hostname',
 )
 """Commands that remove files that depend on the builder's host name, resolver or folders."""
 _MAX_ARCHIVES = 8
-"""Maximum archives in the cache; the least recently used archives are removed."""
+"""Maximum number of archives in the cache. The least recently used archives are removed."""
 _ALLOW_EXPIRED = 'Acquire::Check-Valid-Until "false"'
 
 
 def kernel_of(architecture: str) -> str:
-    """Return the kernel package of an architecture."""
+    """Return the name of the kernel package for an architecture."""
     return _KERNELS.get(architecture, f"linux-image-{architecture}")
 
 
 def packages_of(architecture: str) -> tuple[str, ...]:
-    """Return the packages of every base root, including the kernel."""
+    """Return the packages that mmdebstrap installs in every image, including the kernel."""
     return tuple(sorted((*_PACKAGES, kernel_of(architecture), "systemd-boot-efi")))
 
 
 @dataclass(frozen=True)
 class BaseInputs:
-    """The inputs of a base root."""
+    """All inputs of a root file system as mmdebstrap creates it: suite, architecture, archive."""
 
     suite: str
     architecture: str
     archive: Archive
     snapshot: bool
-    """Whether the archive is a snapshot of an earlier day, whose lists may have expired."""
+    """True if the archive is a snapshot of an earlier day; its package lists may have expired."""
 
     @property
     def key(self) -> str:
-        """Return the cache key: the digest of all inputs."""
+        """Return the cache key, which is the digest of all inputs."""
         archive = [*self.archive.lines, self.archive.state]
         return digest([_mmdebstrap_command(self, Path("TAR")), archive, ENVIRONMENT])
 
 
 def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
-    """Create a root with mmdebstrap; it is bit-identical for the same archive state."""
+    """Create a root with mmdebstrap. It is bit-identical for the same state of the archive."""
     epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
     lines = "".join(f"{line}\n" for line in base.archive.lines)
     run(*_mmdebstrap_command(base, tar), log=log, env=epoch, stdin=lines.encode())
@@ -96,7 +96,7 @@ def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple
 
 
 def unpack(tar: Path, root: Path, log: Path) -> None:
-    """Unpack a root without its devices, which the kernel creates at boot."""
+    """Unpack a root without its devices. The kernel creates devices at boot."""
     root.mkdir()
     run(
         *("tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
@@ -106,7 +106,7 @@ def unpack(tar: Path, root: Path, log: Path) -> None:
 
 
 def pack(root: Path, tar: Path, log: Path) -> None:
-    """Pack a root; sort files by name, for reproducible archives."""
+    """Pack a root into a tar archive, sorted by name, so that the archive is reproducible."""
     run(
         *("tar", "--create", "--sort=name", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
         *("--exclude=./var/cache/apt/archives/*.deb", "--directory", root, "--file", tar, "."),
@@ -154,7 +154,7 @@ rm -rf var/lib/systemd/random-seed var/lib/systemd/credential.secret
 : >etc/machine-id
 echo localhost >etc/hostname
 """
-"""Script for the top folder of an image: it removes identity and traces of the builder."""
+"""Script for the top folder of an image that removes identity and traces of the builder."""
 _FORGET_BUILD = """for place in dev run tmp var/tmp var/cache/apt; do
     test ! -d $place || find $place -mindepth 1 -delete
 done
@@ -167,7 +167,7 @@ rm -rf var/log/btmp var/log/wtmp var/log/lastlog
 
 @contextmanager
 def furnished(root: Path, log: Path) -> Iterator[None]:
-    """Mount devices and /proc in a root, and configure name resolution, to run programs in it."""
+    """Prepare a root for running programs in it: mount devices and /proc, configure DNS."""
     mounts = (
         ("tmpfs", "tmpfs", root / "dev"),
         ("tmpfs", "tmpfs", root / "run"),
@@ -192,13 +192,13 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
 
 
 def clean(root: Path, log: Path) -> None:
-    """Remove traces of the builder, and files that differ in every build."""
+    """Remove traces of the builder from a root, and files that differ in every build."""
     run("sh", "-euc", f'cd "$1"\n{FORGET}{_FORGET_BUILD}', "sh", root, log=log)
     _link_resolver(root)
 
 
 def installed(root: Path, log: Path) -> tuple[Package, ...]:
-    """Return the packages of a root; call it while the root has apt's lists, for the origins."""
+    """Return the packages of a root. The root must still have apt's lists, for the origins."""
     return read_packages(run("chroot", root, "sh", "-c", LIST_PACKAGES, log=log).splitlines())
 
 

@@ -36,12 +36,12 @@ _MIRROR_ADVICE = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirr
 
 @dataclass(frozen=True)
 class Archive:
-    """The sources of a root in APT's syntax, and their state."""
+    """The sources of a root file system in APT's syntax, and their state."""
 
     lines: tuple[str, ...]
     state: str
     epoch: int
-    """Unix time of the archive's last change, which all files of an image get."""
+    """Unix time of the archive's last change. All files of an image get this time."""
     absent: tuple[str, ...] = ()
     """Update and security suites of a stable suite that this mirror does not have."""
 
@@ -103,7 +103,7 @@ def _default_lines(suite: str, log: Path) -> list[str]:
 
 
 def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:
-    """Return URI and name of a suite, its updates suite and its security suite at a mirror."""
+    """Return (URI, name) of a suite, its updates suite and its security suite at a mirror."""
     base = mirror.rstrip("/")
     if suite in _SUITES_WITHOUT_UPDATES:
         return [(base, suite)]
@@ -123,7 +123,7 @@ def _fetch_release(uri: str, suite: str) -> bytes | None:
 
 
 def _get(url: str) -> bytes | None:
-    """Return the content of a URL; None for status 404; else raises SourceUnreachable."""
+    """Return the content of a URL; None for status 404, SourceUnreachable for other errors."""
     import httpx
 
     from fleet.queues.http import trusted
@@ -164,7 +164,7 @@ _DECOMPRESSORS: tuple[tuple[str, _Opener], ...] = ((".xz", lzma.open), (".gz", g
 
 
 def read_index(source: Source) -> dict[str, str]:
-    """Return package name to newest version; empty if the archive has no such list.
+    """Map package names to newest versions; empty if the archive has no such list.
 
     Raises SourceUnreachable if the archive does not respond or its list is invalid.
     """

@@ -59,11 +59,11 @@ class Shelf(ABC):
 
     @abstractmethod
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Write a large file; resume an earlier attempt; `moved` gets the bytes of each chunk."""
+        """Write a large file; resume an earlier attempt. `moved` gets the bytes of each chunk."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
-        """Remove all files whose key has a prefix, and parts of unfinished files."""
+        """Remove all files whose key has a prefix, and the parts of unfinished files."""
 
 
 class _Mark(Value):
@@ -78,7 +78,7 @@ class _Mark(Value):
 
 
 def _mark_key(mark: _Mark) -> str:
-    """Return the correct key of a mark; a mark with another key is in a copied folder."""
+    """Return the key that a mark should have. A mark with another key is in a copied folder."""
     return f"{mark.image}/{mark.version}/{MARK}"
 
 
@@ -136,12 +136,12 @@ class StorePublisher:
         return None if mark is None else mark.fleet
 
     def remove(self, upload_id: str) -> None:
-        """Remove the folder of an upload; remove its mark last."""
+        """Remove the folder of an upload. The mark is removed last."""
         if before := self._folder_key(upload_id):  # an empty prefix would match all keys
             self._remove_folder(before)
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:  # noqa: ARG002 - the port's own argument
-        """Return an empty tuple: an upload to a store rents no machine."""
+        """Return an empty tuple, because uploads to a store rent no machines."""
         return ()
 
     def _folder_key(self, upload_id: str) -> str:
@@ -218,14 +218,14 @@ _FILE_MODE = 0o644
 
 
 class Directory(Shelf):
-    """The files of a directory, `file:///PATH`."""
+    """The files of a directory, with a URL `file:///PATH`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.address = root.as_uri()
 
     def reach(self) -> None:
-        """Raise FileUnreadable if the directory is missing; the first publication creates it."""
+        """Raise FileUnreadable if the directory is missing. The first publication creates it."""
         if not self._root.is_dir():
             raise FileUnreadable(
                 f"{self._root} does not exist, so its contents are unknown; mount it, or make an "
@@ -281,7 +281,7 @@ class Directory(Shelf):
 
 
 def _copy(ours: BinaryIO, theirs: BinaryIO, moved: Callable[[int], None]) -> None:
-    """Copy `ours` to `theirs`, from the first chunk that differs."""
+    """Copy `ours` to `theirs`, starting with the first chunk that differs."""
     theirs.seek(0)
     while piece := ours.read(_CHUNK_BYTES):
         if theirs.read(len(piece)) != piece:
@@ -307,7 +307,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _reporting_unreadable(path: Path) -> Iterator[None]:
-    """Raise FileUnreadable, with the reason, if the body cannot read or write a file."""
+    """Raise FileUnreadable with the reason if the body cannot read or write a file."""
     try:
         yield
     except OSError as error:
@@ -404,7 +404,7 @@ class Bucket(Shelf):
             self._s3.client.complete_multipart_upload(**at, MultipartUpload={"Parts": done})
 
     def _find_unfinished(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
-        """Return the latest unfinished upload of a key; None if there is no such upload."""
+        """Return the latest unfinished upload of a key; None if no upload is unfinished."""
         mine = [
             each for each in self._list_unfinished(key) if each["Key"] == self._s3.before + key
         ]
@@ -438,7 +438,7 @@ class Bucket(Shelf):
 def _read_parts(
     file: BinaryIO, size: int, moved: Callable[[int], None]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each part; an empty file has one part, as S3 requires."""
+    """Yield the number and content of each part. S3 requires one part even for an empty file."""
     number, content = 1, file.read(size)
     while content or number == 1:
         yield number, content
