@@ -233,7 +233,7 @@ def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
 
 
 def _find_unfinished_steps(case: _DueInputs) -> dict[str, object]:
-    """Return fields of DueImage for an untested or unpublished version; empty if none is due."""
+    """Return fields of DueImage for an untested or unpublished version; empty if all is done."""
     latest = case.latest
     if latest is not None and latest.state == "built":
         publish = ("publish",) if case.recipe.publish else ()
