@@ -1,4 +1,4 @@
-"""Tickets: claims to one machine each, opened on the command line or by clients of Resalloc.
+"""Tickets, each a claim to one machine, opened by a command or by clients of Resalloc.
 
 `model/tickets.py` has the ticket. Start with `desk` (a queue of tickets), then `handout` (free
 machines, and why tickets wait) and `assignment` (the order of tickets, and reuse of machines).

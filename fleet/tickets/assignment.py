@@ -24,24 +24,24 @@ from fleet.tagrules.names import names_of
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """The record of a machine that had tickets, or that gets no further ticket."""
+    """The record of a machine that has or had tickets, or that gets no further ticket."""
 
     machine: str
     since: datetime
-    """Time when the machine was last assigned, released, drained or disabled."""
+    """Time of the last change: the machine was assigned, released, drained or disabled."""
     pool: str = ""
     sandbox: str = ""
     uses: int = 0
-    """Number of tickets that had the machine, including the current one."""
+    """Number of tickets that have used the machine, including the current ticket."""
     first_used: datetime | None = None
     draining: bool = False
     disabled: bool = False
     dirty: bool = False
-    """Whether the machine had a ticket and was not cleaned since."""
+    """Whether a ticket has used the machine since the last cleaning."""
 
 
 def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
-    """Return the record of a machine that a ticket of a lost store may still use."""
+    """Update the record of a machine that a ticket of a lost store may still use."""
     return replace(
         known,
         pool=pool,
@@ -53,7 +53,7 @@ def keep(known: Tenancy, pool: str, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
-    """Return the worker that represents a machine and its open ticket, if any."""
+    """Return the worker that represents a machine: busy if the machine has an open ticket."""
     return Worker(
         name=tenancy.machine,
         machine=tenancy.machine,
@@ -73,7 +73,7 @@ def worker_of(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Wor
 
 
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
-    """Return the work of a ticket on its machine; `since` is the start, None if unknown."""
+    """Return the work of a ticket on its machine. `since` is the start time, None if unknown."""
     request = to_request(ticket)
     return Work(
         task=request.task,
@@ -91,7 +91,7 @@ def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
 def admit(
     given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
 ) -> Tenancy:
-    """Return the record of a machine after a ticket got it; drop the record of an older machine.
+    """Return the record of a machine after a ticket got it. Ignore an older machine's record.
 
     Raises ValueError if another ticket has the machine, or this ticket must not get it.
     """
@@ -105,7 +105,7 @@ def admit(
 
 
 def touch(tenancy: Tenancy, now: datetime) -> Tenancy:
-    """Return the record of a machine with the time of this change."""
+    """Return a machine's record with the time of this change, which never moves backwards."""
     return replace(tenancy, since=max(now, tenancy.since))
 
 
@@ -128,14 +128,14 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
 
 
 def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
-    """Return the record of a machine after cleaning; if cleaning failed, the machine drains."""
+    """Return a machine's record after cleaning. With `trouble`, the machine gets no new ticket."""
     return replace(tenancy, dirty=bool(trouble), draining=tenancy.draining or bool(trouble))
 
 
 def may_serve_again(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> bool:
-    """Return whether a machine without a ticket may get another ticket.
+    """Return whether a released machine may get another ticket, by the limits of `reuse`.
 
-    The plan decides how long to keep the machine for reuse; its current hour may be paid.
+    This does not decide how long an unused machine is kept: the plan decides that.
     """
     if tenancy.disabled or tenancy.draining:
         return False
@@ -155,54 +155,54 @@ class ReadyMachine:
 
     name: str
     kind: str
-    """Kind of the machine; machines of one kind provide the same tags."""
+    """Kind of the machine. All machines of a kind provide the same tags."""
     sandbox: str = ""
-    """The sandbox of the machine; empty if it is not in a sandbox yet."""
+    """Sandbox that the machine is in; empty for a machine without a sandbox."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Suitable:
-    """The machines that fit tickets with the same tags; these tickets share one object."""
+    """The kinds of machines that fit tickets with equal tags. Such tickets share this object."""
 
     kinds: Mapping[str, int]
-    """Kind of machine to its preference, higher first; the first of equal kinds is used first."""
+    """Map of kind to preference, higher first. Of equally preferred kinds, the first is used."""
     limits: tuple[Limit, ...] = ()
-    """Limits that count the machines of these tickets."""
+    """Limits in which each of these tickets counts."""
     last: frozenset[str] = frozenset()
-    """Kinds to use after equally preferred kinds, because other tickets may need them."""
+    """Kinds to use after others of equal preference, because other tickets may need them."""
     after: frozenset[str] = frozenset()
-    """Subset of `last` that other waiting tickets need; those tickets get these kinds first."""
+    """Kinds of `last` that other waiting tickets need. Those tickets get these kinds first."""
     limits_at: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
-    """Kind of machine that lacks an optional tag (`otherwise`) to the limits that still apply."""
+    """Map of a kind that lacks an optional tag (`otherwise`) to the limits without that tag."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The settings of fleet.yaml for the assignment of machines."""
+    """The settings in fleet.yaml for assigning machines to tickets."""
 
     ageing: int = 600
     prefer_reuse: int = 500
     blocked: frozenset[str] = frozenset()
     class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
-    """Function that returns the class of a ticket with these tags; lower classes are first."""
+    """Function that returns the class of a ticket from its tags. Lower classes come first."""
     behind: Mapping[int, int] = field(default_factory=dict)
-    """Ticket id to the places that it loses because its owner had machines meanwhile."""
+    """Map of ticket id to the number of turns lost because its owner used machines meanwhile."""
     budgets: tuple["TicketBudget", ...] = ()
     group_of: Callable[[Ticket], str] = lambda _: ""
-    """Function that returns the demand group of a ticket, to which budgets assign costs."""
+    """Function that maps a ticket to the group of requests for which budgets count costs."""
 
 
 @dataclass(frozen=True)
 class TicketBudget:
-    """One limit of money or machine hours in one period, as in the plan."""
+    """One limit of money or machine hours in one period, as the plan computed it."""
 
     left: Decimal
     takes: Mapping[tuple[str, str], Decimal]
-    """(Group, kind of machine) to the amount of this budget that one ticket uses."""
+    """Map of (group, kind of machine) to the amount of this budget that one ticket takes."""
 
 
 class Spending:
-    """The remaining amounts of all budgets during an assignment."""
+    """The remaining amounts of all budgets while machines are assigned."""
 
     def __init__(self, budgets: Iterable[TicketBudget], group_of: Callable[[Ticket], str]) -> None:
         self._left: list[Decimal] = []
@@ -214,7 +214,7 @@ class Spending:
         self._group_of = group_of
 
     def stops(self, ticket: Ticket, kinds: Iterable[str]) -> set[str]:
-        """Return the kinds of machine for which some budget has too little left for a ticket."""
+        """Return the kinds of machine that some remaining budget cannot pay for this ticket."""
         if not self._amounts:
             return set()
         group = self._group_of(ticket)
@@ -226,13 +226,13 @@ class Spending:
         }
 
     def take(self, ticket: Ticket, kind: str) -> None:
-        """Subtract the cost of a ticket on a kind of machine from all budgets."""
+        """Subtract the cost of a ticket on a kind of machine from the remaining budgets."""
         for number, amount in self._amounts.get((self._group_of(ticket), kind), ()):
             self._left[number] -= amount
 
 
 class Lease(NamedTuple):
-    """A machine and the ticket that gets it."""
+    """The assignment of a machine to a ticket."""
 
     ticket: int
     machine: str
@@ -240,13 +240,13 @@ class Lease(NamedTuple):
 
 @dataclass
 class TicketAssignment:
-    """The tickets that got a machine, with their tags and notes."""
+    """The result of an assignment: the leases, with the tags and notes of their tickets."""
 
     leases: list[Lease] = field(default_factory=list)
     tags: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Ticket id to the tags that its machine was assigned for, including tags that rules add."""
+    """Map of ticket id to the tags that it got a machine for, including tags from rules."""
     notes: dict[int, str] = field(default_factory=dict)
-    """Ticket id to a note about its dropped tags, with reasons."""
+    """Map of ticket id to a note on its dropped tags, with reasons."""
 
 
 def assign(
@@ -256,7 +256,7 @@ def assign(
     terms: Terms,
     now: datetime,
 ) -> TicketAssignment:
-    """Assign machines to waiting tickets; tickets that have a machine count towards limits."""
+    """Assign free machines to waiting tickets. Tickets with a machine count towards limits."""
     spending = Spending(terms.budgets, terms.group_of)
     each = sorted(tickets, key=lambda ticket: ticket.id)
     waiting = [ticket for ticket in each if not ticket.machine]
@@ -319,7 +319,7 @@ def _limit_keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, st
 def _forbidden_kinds(
     ticket: Ticket, suitable: Suitable, terms: Terms, counted: Mapping[tuple[Limit, str], int]
 ) -> Collection[str]:
-    """Return the kinds that a ticket must not get: its owner is blocked, or a limit is reached."""
+    """Return the kinds that a ticket must not get, because of a blocked owner or a limit."""
     if ticket.owner in terms.blocked:
         return suitable.kinds.keys()
     keys = _limit_keys(ticket, suitable.limits)
@@ -349,7 +349,7 @@ class _FreeMachines:
     def take(
         self, ticket: Ticket, suitable: Suitable, spending: Spending, kept: Collection[str]
     ) -> ReadyMachine | None:
-        """Remove and return the best machine for a ticket; skip the kinds in `kept`."""
+        """Remove and return the best machine for a ticket, or None; skip the kinds in `kept`."""
         stops = spending.stops(ticket, suitable.kinds).union(kept)
         kind = self._best_kind(suitable, stops)
         used = self._best_used(ticket, suitable, stops)

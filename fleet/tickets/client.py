@@ -28,7 +28,7 @@ _UNAUTHORIZED = 401
 
 
 class TicketServer:
-    """A ticket server at an address; raises TicketRefused if the server refuses a call."""
+    """A ticket server at a URL. Calls raise TicketRefused if the server refuses them."""
 
     def __init__(self, url: str, netrc_file: str | None) -> None:
         host = _host_of(url)
@@ -44,7 +44,7 @@ class TicketServer:
         self._netrc = netrc_file or "~/.netrc"
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - what XML-RPC holds
-        """Call a method of the server and return its result."""
+        """Call a method of the server and return its result; may raise SourceUnreachable."""
         try:
             with ServerProxy(self._url, transport=self._transport()) as server:
                 return getattr(server, name)(*arguments)
@@ -72,7 +72,7 @@ class TicketServer:
 
 class _HttpTransport(Transport):
     def make_connection(self, host: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - typeshed's
-        """Return a connection with a timeout."""
+        """Return a connection with a time limit."""
         connection = super().make_connection(host)
         connection.timeout = _TIMEOUT_SECONDS
         return connection
@@ -80,7 +80,7 @@ class _HttpTransport(Transport):
 
 class _HttpsTransport(SafeTransport):
     def make_connection(self, host: Any) -> http.client.HTTPSConnection:  # noqa: ANN401 - typeshed's
-        """Return a connection with a timeout."""
+        """Return a connection with a time limit."""
         connection = super().make_connection(host)
         connection.timeout = _TIMEOUT_SECONDS
         return connection
@@ -104,7 +104,7 @@ def _host_of(url: str) -> str:
 
 
 def _find_login(host: str, file: str | None) -> Sequence[str] | None:
-    """Return name and token for a host; None without a file or without a line for the host."""
+    """Return the name and token for a host; None without a file or without an entry for it."""
     path = Path(file) if file else Path(os.path.expanduser("~/.netrc"))  # noqa: PTH111 - without HOME, ~ stays
     try:
         mode = path.stat().st_mode
@@ -147,11 +147,11 @@ _UNSUPPORTED_OPTIONS = (
     "queue",
     "built",
 )
-"""Options that Resalloc's calls have no argument for."""
+"""Options that no call of Resalloc's interface has an argument for."""
 
 
 def run(args: argparse.Namespace, console: Console, waiter: Waiter, clock: Clock) -> int:
-    """Run an action at the server; return 0 if a ticket was opened or closed, or is ready."""
+    """Run an action at the server; return 0 on success, and 1 if the ticket is not ready."""
     more = [name for name in _UNSUPPORTED_OPTIONS if getattr(args, name, None)]
     if more:
         raise WrongUsage(
@@ -199,7 +199,7 @@ def _is_waiting(found: object) -> bool:
 
 
 def _check(number: str, console: Console, found: object) -> int:
-    """Print the answer of a ready ticket and return 0; else print the state and return 1."""
+    """Print the answer of a ready ticket and return 0, or print its state and return 1."""
     if not isinstance(found, dict) or found.get("ready") is None:
         raise TicketRefused(f"the server has no ticket {number} of this client")
     for word in ("closed", "failed"):

@@ -136,7 +136,7 @@ _POLL_SECONDS = 3
 
 @dataclass(frozen=True)
 class _Counter:
-    """The context of every action: the queue, its tickets and the user."""
+    """The context of an action: the queue, its tickets, and the user."""
 
     config: Config
     members: Memberships
@@ -150,26 +150,26 @@ class _Counter:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the configuration."""
+        """Return the fleet of the configuration."""
         return self.config.fleet
 
     def judge(self, ticket: Ticket) -> Judged:
-        """Apply the rules of today to a ticket's tags."""
+        """Apply today's rules to a ticket's tags, and return the decisions."""
         return judge(self.fleet, ticket, self.members, self.clock.now().date())
 
     def place(self, path: Path) -> str:
-        """Return a key of fleet.yaml, and its position in the file."""
+        """Return a key of fleet.yaml with the key's position in the file, as text."""
         return f"{yaml_key(path)}, {self.config.document.place(path)}"
 
     def find(self, text: str) -> Ticket:
-        """Return a ticket of any user; raises TicketRefused if the ticket does not exist."""
+        """Return a ticket of any user; raises TicketRefused if there is no such ticket."""
         found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - no id has more digits
         if found is None:
             raise TicketRefused(f"queue {self.name} has no ticket {text}")
         return expire(found, self.clock.now())
 
     def own(self, text: str) -> Ticket:
-        """Return this user's ticket and record the call; raises TicketRefused for others."""
+        """Record a call for this user's ticket and return it; raises TicketRefused for others."""
         found = self.find(text)
         if found.submitter != self.user:
             raise TicketRefused(
@@ -186,7 +186,7 @@ def run(
     waiter: Waiter | None = None,
     clock: Clock | None = None,
 ) -> int:
-    """Run an action on tickets; return 0 if a ticket was opened or closed, or is ready."""
+    """Run an action on tickets; return 0 on success, and 1 if the ticket is not ready."""
     if getattr(args, "server", None):
         return ask_server(args, console, waiter or Signals(), clock or SystemClock())
     if getattr(args, "netrc", None):
@@ -259,7 +259,7 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
 
 
 def _describe_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
-    """Yield the effects of rules on a ticket's tags, each with its line in fleet.yaml."""
+    """Yield the effects of rules on a ticket's tags, each with the rule's line in fleet.yaml."""
     for each in judged.given:
         yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
     for each in (*judged.dropped, *judged.denied):
@@ -343,7 +343,7 @@ def _explain(ticket: Ticket, counter: _Counter) -> None:
 
 
 def _build(name: str | None) -> tuple[str, str, str, str]:
-    """Return owner, project, chroot and package of a build; four empty texts for None."""
+    """Split a build name into owner, project, chroot and package; four empty texts for None."""
     if name is None:
         return ("", "", "", "")
     owner, project, chroot, package, *more = [*name.split("/"), "", "", ""]

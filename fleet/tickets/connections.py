@@ -1,6 +1,6 @@
-"""Receive requests without a thread per connection; answer each complete request in a thread.
+"""Receive requests in one loop without a thread per connection; answer in a thread per request.
 
-One loop accepts connections, performs TLS handshakes and reads requests. A connection without a
+The loop accepts connections, performs TLS handshakes and reads requests. A connection without a
 complete request after `patience` seconds is closed. If too many connections wait for data, the
 oldest is closed first.
 """
@@ -28,14 +28,14 @@ from fleet.queues.http import ThreadedServer
 from fleet.tickets.refusals import WrongTokens, network_of
 
 MOST_BYTES = 64 * 1024
-"""Maximum bytes of a call's body."""
+"""Maximum bytes of the body of a request."""
 _MAX_HEAD_BYTES = 64 * 1024
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _MAX_DRAINED_BYTES = 1024 * 1024
 _MAX_LENGTH_DIGITS = 9
 _PART_BYTES = 64 * 1024
 _ACCEPTED_AT_ONCE = 32
-"""Maximum connections to accept before the loop serves waiting connections."""
+"""Maximum connections to accept in a row, before the loop reads from other connections."""
 
 
 @dataclass(frozen=True)
@@ -43,32 +43,32 @@ class Bounds:
     """Limits of the server."""
 
     calls: int = 2_000
-    """Maximum requests to answer at the same time, each in a thread."""
+    """Maximum requests to answer concurrently, each in a thread."""
     idle: int = 1_000
-    """Maximum connections without a complete request."""
+    """Maximum connections that have not sent a complete request."""
     patience: float = 30
-    """Seconds within which a client must send its request."""
+    """Seconds after which a connection without a complete request is closed."""
 
 
 class Caller(NamedTuple):
-    """The sender of a request, as far as known."""
+    """The sender of a request, as far as the server knows."""
 
     key: str
-    """Name of the caller for the limit of concurrent requests per caller."""
+    """Identity for the limit of concurrent requests per caller."""
     client: str | None
-    """The client that the token identifies; None if the token is wrong or not needed."""
+    """Name of the client with this token; None if the token is wrong or not needed."""
     is_wrong: bool = False
-    """Whether the request needs a valid token and has an invalid one."""
+    """Whether the request needs a valid token but has an invalid one."""
 
 
 _UNKNOWN = Caller("", None)
 Identify = Callable[[str, str, str | None, str], Caller]
-"""Function that returns the caller for a method, path, Authorization header and address."""
+"""Function from method, path, Authorization header and address to the caller."""
 
 
 @dataclass(eq=False)
 class PendingConnection:
-    """A connection, and the part of its request that was received."""
+    """A connection whose request is not complete, with the received part of the request."""
 
     connection: socket.socket
     address: tuple[Any, ...]
@@ -80,9 +80,9 @@ class PendingConnection:
     has_head: bool = False
     """Whether all headers were received, so that `caller` is known."""
     missing: int = 0
-    """Remaining bytes of the body."""
+    """Number of bytes of the body not yet received."""
     is_kept: bool = True
-    """Whether to store the body, which a refused request does not need."""
+    """Whether to keep the body. The body of a refused request is discarded."""
 
     @property
     def is_complete(self) -> bool:
@@ -104,7 +104,7 @@ class Places:
         self._lock = Lock()
 
     def take(self, key: str) -> bool:
-        """Take a place for this caller; return False if the caller already holds its share."""
+        """Take a place for a caller. Return False if the caller already holds its share."""
         with self._lock:
             free = self._total - self._held.total()
             if self._held[key] >= self._share * free:
@@ -113,7 +113,7 @@ class Places:
             return True
 
     def release(self, key: str) -> None:
-        """Release a place of this caller."""
+        """Release one place of a caller."""
         with self._lock:
             self._held[key] -= 1
             if not self._held[key]:
@@ -121,7 +121,7 @@ class Places:
 
 
 class ConnectionServer(ThreadedServer):
-    """Server at an address; it uses TLS if `tls` is set."""
+    """A server that reads requests in one loop, over TLS if `tls` is set."""
 
     block_on_close = False
     # Hundreds of builders may connect at the same time.
@@ -143,7 +143,7 @@ class ConnectionServer(ThreadedServer):
         self._bounds = bounds
         self._places = Places(bounds.calls)
         self._waiting: dict[PendingConnection, None] = {}
-        """The connections without a complete request, the oldest first."""
+        """Connections without a complete request, the oldest first."""
         self._of_network: dict[str, dict[PendingConnection, None]] = {}
         self._delayed: list[tuple[float, int, PendingConnection]] = []
         self._numbers = count()
@@ -155,7 +155,7 @@ class ConnectionServer(ThreadedServer):
     # The loop.
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:  # noqa: ARG002 - socketserver's own argument
-        """Run the loop until `shutdown`."""
+        """Run the loop until another thread calls `shutdown`."""
         self.socket.setblocking(False)
         self._selector.register(self.socket, selectors.EVENT_READ)
         self._selector.register(self._inner, selectors.EVENT_READ)
@@ -175,14 +175,14 @@ class ConnectionServer(ThreadedServer):
         self._outer.send(b"x")
 
     def server_close(self) -> None:
-        """Close the sockets; call it after the loop has stopped."""
+        """Close the sockets, after the loop has stopped."""
         super().server_close()
         self._selector.close()
         self._inner.close()
         self._outer.close()
 
     def _pause(self) -> float:
-        """Return the seconds until the loop must check its time limits."""
+        """Return the seconds until the next time limit of the loop."""
         first = next(iter(self._waiting), None)
         moments = [first.until] if first else []
         moments += [self._delayed[0][0]] if self._delayed else []
@@ -216,7 +216,7 @@ class ConnectionServer(ThreadedServer):
             self._admit(connection, address)
 
     def _admit(self, connection: socket.socket, address: tuple[Any, ...]) -> None:
-        """Add a waiting connection; close the oldest connection if too many wait."""
+        """Add a new connection. If too many wait, close the oldest connection first."""
         network = network_of(str(address[0]))
         ours = self._of_network.get(network, {})
         if len(ours) >= max(1, self._bounds.idle * 3 // 4):
@@ -240,7 +240,7 @@ class ConnectionServer(ThreadedServer):
         self._of_network.setdefault(network, {})[waiting] = None
 
     def _advance(self, waiting: PendingConnection) -> None:
-        """Continue the TLS handshake of a connection, or read more of its request."""
+        """Continue a connection's TLS handshake, or read more of its request."""
         wanted = selectors.EVENT_READ
         try:
             if not waiting.is_shaken and isinstance(waiting.connection, ssl.SSLSocket):
@@ -268,7 +268,7 @@ class ConnectionServer(ThreadedServer):
             self._selector.modify(waiting.connection, wanted, waiting)
 
     def _take(self, waiting: PendingConnection, part: bytes) -> None:
-        """Add a received part to the request of a connection."""
+        """Add received bytes to the request of a connection."""
         if waiting.has_head:
             waiting.missing -= len(part)
             if waiting.is_kept:
@@ -282,7 +282,7 @@ class ConnectionServer(ThreadedServer):
             self._read_head(waiting, len(waiting.received))
 
     def _read_head(self, waiting: PendingConnection, end: int) -> None:
-        """Read the caller and the length of the body from the headers."""
+        """Read the caller and the length of the body from the received headers."""
         line, _, rest = bytes(waiting.received[:end]).partition(b"\n")
         method, path, *_ = (*line.decode("latin-1").split(), "", "")
         try:
@@ -299,7 +299,7 @@ class ConnectionServer(ThreadedServer):
         waiting.is_kept = (length or 0) <= MOST_BYTES and waiting.caller.client is not None
 
     def _finish(self, waiting: PendingConnection) -> None:
-        """Answer a complete request; delay the answer if the token is wrong.
+        """Answer a complete request, after a delay if its token is wrong.
 
         At most a quarter of the waiting connections have a delayed answer.
         """
@@ -315,7 +315,7 @@ class ConnectionServer(ThreadedServer):
             self._hand_over(waiting)
 
     def _hand_over(self, waiting: PendingConnection) -> None:
-        """Answer a request in a thread; refuse if the caller already holds its share of places."""
+        """Answer a request in a thread, or refuse it if the caller already holds its share."""
         if self._places.take(waiting.caller.key):
             try:
                 Thread(target=self._answer_in_thread, args=(waiting,), daemon=True).start()
@@ -340,7 +340,7 @@ class ConnectionServer(ThreadedServer):
             self._places.release(waiting.caller.key)
 
     def _leave(self, waiting: PendingConnection) -> None:
-        """Remove a connection from the waiting connections."""
+        """Stop waiting for data from a connection, but do not close the connection."""
         self._waiting.pop(waiting, None)
         ours = self._of_network.get(waiting.network, {})
         ours.pop(waiting, None)
@@ -357,6 +357,6 @@ class ConnectionServer(ThreadedServer):
 
 
 def body_length(text: str) -> int | None:
-    """Return the length in a Content-Length header; None if the header is invalid."""
+    """Parse the length in a Content-Length header; None if the header is invalid."""
     is_length = text.isascii() and text.isdigit() and len(text) <= _MAX_LENGTH_DIGITS
     return int(text) if is_length else None

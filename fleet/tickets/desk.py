@@ -1,4 +1,4 @@
-"""A queue of tickets: open tickets are demand, machines with a ticket are busy workers.
+"""A queue of tickets: open tickets are demand, and machines with a ticket are busy workers.
 
 A released machine is idle while its pool's `reuse` permits reuse, and accepts only tickets of its
 sandbox. Afterwards the machine drains.
@@ -36,7 +36,7 @@ from fleet.tickets.store import DatabaseTickets
 
 
 class StoredTicketDesk:
-    """One queue of tickets, which implements the ports Queue, Registry and TicketDesk."""
+    """One queue of tickets. Implements the ports Queue, Registry and TicketDesk."""
 
     def __init__(
         self, fleet: Fleet, book: DatabaseTickets, clock: Clock, made: Made = tuple
@@ -46,12 +46,12 @@ class StoredTicketDesk:
         self._clock = clock
         self._made = made
         self._tickets: tuple[Ticket, ...] | None = None
-        """The tickets of the last `read`, for `settle`, because reading them again is slow."""
+        """Tickets of the last `read`, cached for `settle` because reading tickets is slow."""
         self._reading: tuple[datetime, QueueReading] | None = None
-        """The last reading and its time; a second one for that time could serve a ticket twice."""
+        """Last `read` and its time. A second reading for that time could serve a ticket twice."""
 
     def read(self, now: datetime) -> QueueReading:
-        """Return demand and workers of the queue; both are Unknown if the store fails."""
+        """Return the queue's waiting tickets and its workers; Unknown if the store fails."""
         if self._reading is not None and self._reading[0] == now:
             return self._reading[1]
         self._tickets = None
@@ -68,7 +68,7 @@ class StoredTicketDesk:
         return reading
 
     def _count_lost_places(self, tickets: Iterable[Ticket], now: datetime) -> dict[str, int]:
-        """Return ticket id to the places lost because its owner got machines meanwhile."""
+        """Map ticket ids to the turns lost because the owner has used machines meanwhile."""
         current = (expire(ticket, now) for ticket in tickets)
         waiting = [
             (t.id, t.owner, t.priority - t.background, t.opened_at)
@@ -83,7 +83,7 @@ class StoredTicketDesk:
         return {str(number): places for number, places in sorted(behind.items())}
 
     def _add_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
-        """Return a reading with the durations of earlier builds of these packages.
+        """Add the durations of earlier builds of these packages to a reading.
 
         If the fleet has a Copr queue, add the builds of all packages: they are comparable.
         """
@@ -97,13 +97,13 @@ class StoredTicketDesk:
         return reading.altered(demand=demand)
 
     def closed(self, since: datetime) -> tuple[Work, ...]:
-        """Return the work of each ticket that a client closed since a time."""
+        """Return the work of the tickets that clients closed since a time."""
         return tuple(map(to_work, self._book.closed(since)))
 
     def settle(
         self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
     ) -> tuple[Ticket, ...]:
-        """Record which tickets have ended, delete old tickets, and return the open tickets."""
+        """Record ended tickets, delete old tickets and records, and return the open tickets."""
         known, self._tickets, self._reading = self._tickets, None, None
         tickets = self._book.tickets() if known is None else known
         current = tuple(each for each in tickets if settled(each, broken, now).is_open)
@@ -113,11 +113,11 @@ class StoredTicketDesk:
         return current
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines that tickets released and that were not cleaned since then."""
+        """Return the machines that tickets released and that were not cleaned since."""
         return self._book.released()
 
     def clean(self, machine: str, trouble: str) -> None:
-        """Record that a machine was cleaned; a machine whose cleaning failed is not reused."""
+        """Record the cleaning of a machine. With `trouble`, the machine gets no new ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -126,29 +126,29 @@ class StoredTicketDesk:
         self._book.mark(machine, step, now)
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
-        """Return the workers for machines that have or had a ticket."""
+        """Return a worker for each machine that has or had a ticket."""
         had = (*self._book.ready(), *self._book.ended())
         return workers_of(self._fleet, had, self._book.tenancies(), now)
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Assign machines to tickets that still wait; return the tickets that got a machine."""
+        """Assign machines to tickets that still wait; return those tickets and refusals."""
         return self._book.lease(given, now)
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Store the reason why each ticket waits; clear the reason of all other tickets."""
+        """Store the reason why each ticket waits. Clear the reasons of all other tickets."""
         self._book.note(notes)
 
     def known_since(self) -> datetime | None:
-        """Return the creation time of the store, which has no older ticket; None if unknown."""
+        """Return the creation time of the store; None if unknown. No ticket in it is older."""
         return self._book.known_since()
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine whose ticket a store lost; return machine to id."""
+        """Open a ticket for each machine whose ticket was lost with a store; map machine to id."""
         self._tickets = self._reading = None
         return self._book.keep(machines, now)
 
     def drain(self, worker: str) -> None:
-        """Drain a machine: it gets no further ticket."""
+        """Drain a machine, so that it gets no further ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
@@ -159,7 +159,7 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def resume(self, worker: str) -> None:
-        """Permit further tickets for a machine, within the limits of the pool's `reuse`."""
+        """End the drain of a machine, so that it gets tickets within the limits of `reuse`."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -168,7 +168,7 @@ class StoredTicketDesk:
         self._book.mark(worker, step, now)
 
     def disable(self, worker: str) -> None:
-        """Disable a machine: it gets no further ticket; raises WorkerBusy if it has a ticket."""
+        """Disable a machine for all further tickets; raises WorkerBusy if it has a ticket."""
         now = self._clock.now()
 
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
@@ -183,7 +183,7 @@ class StoredTicketDesk:
         self.disable(worker)
 
     def release(self, worker: str) -> None:
-        """Fail the ticket of a deleted machine, so that the client learns this."""
+        """Fail the ticket of a deleted machine, so that the ticket's client learns the reason."""
         now = self._clock.now()
         because = f"its machine {worker} is gone"
         for ticket in self._book.tickets():
@@ -195,7 +195,7 @@ class StoredTicketDesk:
 
 
 def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
-    """Return the ticket queue of that name; for None, the only one; else raises WrongUsage."""
+    """Return the ticket queue of this name, or the only one for None; raises WrongUsage."""
     desks = {name: q for name, q in fleet.queues.items() if isinstance(q, TicketQueue)}
     said = ", ".join(desks) or "none"
     if asked is None:
@@ -218,7 +218,7 @@ def read_desk(
     now: datetime,
     ended: Iterable[Ticket] = (),
 ) -> QueueReading:
-    """Return demand and workers of a queue, from its open tickets and the records of machines.
+    """Return a queue's reading, from its tickets and the records of machines.
 
     `ended` are tickets that have released their machine, if no later ticket had the machine.
     """
@@ -233,7 +233,7 @@ def read_desk(
 def workers_of(
     fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
 ) -> tuple[Worker, ...]:
-    """Return the workers for machines that have or had a ticket; ignore waiting tickets.
+    """Return a worker per machine that has or had a ticket. Waiting tickets have no effect.
 
     An ended ticket counts only if no later ticket had its machine.
     """

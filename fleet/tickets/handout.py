@@ -1,7 +1,7 @@
 """Decide which tickets get which machines, and explain why the other tickets wait.
 
 The plan decides permissions, fitting machines, tags that are dropped after a while, and remaining
-budgets; `assignment` decides the order of tickets.
+budgets. `assignment` decides the order of tickets.
 """
 
 from collections import Counter, defaultdict
@@ -55,19 +55,19 @@ from fleet.words.pools import describe_pool
 
 _MAX_SHOWN_NAMES = 12
 _UNKNOWN_PRICE = Decimal("Infinity")
-"""Placeholder for an unknown price, which sorts after all known prices."""
+"""Placeholder for an unknown price. It sorts after all known prices."""
 ITS_TURN = "each `fleet apply` assigns free machines and creates others"
 
 
 def why_refused(fleet: Fleet, queue: str, ticket: Ticket) -> str:
-    """Return the reason why a ticket cannot be opened; empty if it can."""
+    """Return the reason why a ticket cannot be opened; empty if it can be opened."""
     names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
     fault = find_fault(ticket.tags, [name for name in names if name])
     return fault or _find_unknown_tag(fleet, queue, ticket.tags)
 
 
 class Grant(NamedTuple):
-    """A tag that rules add to a ticket or deny, with the reason and the key of fleet.yaml."""
+    """A tag that rules add or deny for a ticket, with the reason and the key in fleet.yaml."""
 
     tag: str
     because: str
@@ -79,17 +79,17 @@ class Judged:
     """The effect of the rules on a ticket's tags."""
 
     given: tuple[Grant, ...] = ()
-    """Tags that the rules `powerful` and `derive` add because of the ticket's build."""
+    """Tags that the rules `powerful` and `derive` add for the ticket's build."""
     dropped: tuple[Grant, ...] = ()
-    """Requested tags that are denied, but that the ticket may run without (`otherwise`)."""
+    """Denied tags without which the ticket may still run (`otherwise`)."""
     denied: tuple[Grant, ...] = ()
-    """Requested tags that are denied, so that the ticket gets no machine."""
+    """Denied tags because of which the ticket gets no machine."""
     unknown: str = ""
-    """Reason why a denial is uncertain (unknown group members); empty if it is certain."""
+    """Reason why a denial is uncertain, such as unknown group members; empty if it is certain."""
 
 
 def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -> Judged:
-    """Apply the rules to a ticket's tags, for its build and its submitter."""
+    """Apply the rules to a ticket's tags, for the build and the submitter of the ticket."""
     # Patterns apply only to builds, and compiling the patterns is slow.
     acting = fleet if ticket.build else fleet.model_copy(update={"powerful": []})
     asking = Judge(acting, memberships, today).ask_of(to_request(ticket), NOTHING)
@@ -105,7 +105,7 @@ def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -
 
 
 def _add_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
-    """Return a denied tag, with a hint in the reason if a rule could grant the tag."""
+    """Return a denied tag. Add a hint to its reason if rules could grant the tag."""
     ruled = any(denied.tag in rule.ask for rule in fleet.powerful)
     if not ruled:
         return denied
@@ -118,7 +118,7 @@ def _add_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
 
 
 def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
-    """Return an error for the first undeclared tag that no pool provides; else empty."""
+    """Return an error about the first unknown tag; empty if every tag is known."""
     provided = {tag for _, offer in _offers(fleet, queue) for tag in offer.provides}
     vocabulary = Vocabulary(fleet)
     for tag in sorted(tags):
@@ -136,7 +136,7 @@ def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
 
 
 def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]) -> str:
-    """Return the reason why a ticket waits, at the time of its client's last call."""
+    """Return the reason why a ticket waits, at the time of its client's latest call."""
     each = {other.id: other for other in others} | {ticket.id: ticket}
     return why_all_wait(fleet, queue, each.values(), ticket.heard_at)[ticket.id]
 
@@ -144,7 +144,7 @@ def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]
 def why_all_wait(
     fleet: Fleet, queue: str, tickets: Iterable[Ticket], now: datetime
 ) -> dict[int, str]:
-    """Return ticket id to the reason to wait: blocked, no fitting pool, a limit, or its turn.
+    """Map the ids of waiting tickets to reasons: blocked, no pool, a limit, or its turn.
 
     A limit counts the tickets with a machine, and the tickets before this one that wait for a
     machine. If a ticket may now run without a tag, the limits of that tag do not apply to it.
@@ -184,7 +184,7 @@ def why_all_wait(
 
 
 def _add_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
-    """Return tickets with the tags that rules add, because limits and pools use those tags."""
+    """Add the tags from rules to tickets, because limits and pools use these tags."""
     teams = Teams(fleet, {})
     known = [_set_team(teams, each._replace(tags=each.counting)) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
@@ -199,14 +199,14 @@ def _add_rule_tags(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> li
 
 
 def _set_team(teams: Teams, ticket: Ticket) -> Ticket:
-    """Return a ticket with its team; without a stated team, the team that `teams` determines."""
+    """Return a ticket with its team. If no team is stated, `teams` determines the team."""
     if ticket.team or not teams.are_stated:
         return ticket
     return ticket._replace(team=teams.of(to_request(ticket)) or "")
 
 
 def terms_of(fleet: Fleet, queue: str) -> Terms:
-    """Return the settings of a queue for the assignment of machines."""
+    """Return the settings of a ticket queue for the assignment of machines."""
     desk = fleet.queues[queue]
     if not isinstance(desk, TicketQueue):
         raise TypeError(queue)
@@ -237,7 +237,7 @@ def _explain_unfit(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]
 def _find_mismatches(
     fleet: Fleet, drops: Drops, tags: Iterable[str], pool: str, offer: Offer
 ) -> list[Decision]:
-    """Return the mismatches of a ticket and a pool after all optional tags were dropped."""
+    """Return the mismatches between tags and a pool, once all optional tags are dropped."""
     dropped = drops.within(tags, inf) - offer.provides
     asked = [tag for tag in tags if tag not in dropped]
     unfit = find_unfit(fleet, FitRequirements(None, ask_of_tags(fleet, asked)), pool, offer)
@@ -245,7 +245,7 @@ def _find_mismatches(
 
 
 def _its_turn(fleet: Fleet, queue: str, drops: Drops, tags: tuple[str, ...]) -> str:
-    """Return why a ticket waits although a pool fits: until a machine is free or is created."""
+    """Return the reason why a ticket waits although a pool fits it."""
     offers = _offers(fleet, queue)
     fitting = [
         name for name, offer in offers if not _find_mismatches(fleet, drops, tags, name, offer)
@@ -264,7 +264,7 @@ def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
 
 
 class TicketAssigner:
-    """Assigns free machines to the tickets of each queue in turn, from one inventory.
+    """Assigns free machines to the tickets of one queue after the other.
 
     Later queues do not get a machine that a queue took; no queue gets a machine in `besides`.
     """
@@ -286,7 +286,7 @@ class TicketAssigner:
             self._budgets = [TicketBudget(r.room, r.requests) for r in rows]
 
     def assign(self, queue: str, tickets: Iterable[Ticket]) -> TicketAssignment:
-        """Assign machines to tickets of a queue.
+        """Assign free machines to tickets of a queue.
 
         A ticket that is not in the world, such as one opened since, waits for the next run.
         """
@@ -324,7 +324,7 @@ class TicketAssigner:
 
     @cached_property
     def _cheap_first(self) -> dict[str, Supply]:
-        """Return the kinds of machine, sorted by price and name; unknown prices are last."""
+        """Map kinds of machine to supplies, from the cheapest kind to those of unknown price."""
         prices = {
             unit.name: price
             for pool_plan in self._pool_plans.values()
@@ -339,7 +339,7 @@ class TicketAssigner:
         return {kind: self._supplies[kind] for kind in sorted(self._supplies, key=dearness)}
 
     def take(self, queue: str, leases: Iterable[Lease]) -> None:
-        """Mark machines and budgets as used by these tickets, so that later queues skip them."""
+        """Mark the machines and budgets of these tickets as used, for the next queues."""
         kinds = {unit: kind for kind, supply in self._supplies.items() for unit in supply.units}
         served = {f"{queue}/{lease.ticket}": lease.machine for lease in leases}
         for key, machine in served.items():
@@ -356,7 +356,7 @@ class TicketAssigner:
 
 
 def _has_sandboxed_idle(pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Return whether some full pool has a free machine that only one sandbox may use."""
+    """Return whether a full pool has a free machine that only one sandbox may use."""
     return any(
         pool_plan.pool is not None
         and pool_plan.pool.reuse is not None
@@ -367,14 +367,14 @@ def _has_sandboxed_idle(pool_plans: Mapping[str, PoolPlan]) -> bool:
 
 
 def _can_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
-    """Return whether a free machine may go to a ticket while earlier tickets are at a limit."""
+    """Return whether a free machine may go past tickets at a limit, to a later ticket."""
     return (has_limits(fleet) or bool(spending_limits(fleet))) and any(
         pool_plan.inventory.having(UnitState.IDLE) for pool_plan in pool_plans.values()
     )
 
 
 def _note(signed: Signed, lacking: Collection[str]) -> str:
-    """Return a note about dropped tags; empty if the machine has all requested tags."""
+    """Return a note on dropped tags; empty if the machine has all requested tags."""
     parts = [
         f"without {tag}: no machine with it in time (tags.{tag}.otherwise)"
         for tag in sorted(lacking)
@@ -384,7 +384,7 @@ def _note(signed: Signed, lacking: Collection[str]) -> str:
 
 
 def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
-    """Return ticket id to the plan's reason to wait: a budget, a pool, a tag or failed attempts.
+    """Map ticket ids to the plan's reasons to wait: budgets, pools, tags, failed attempts.
 
     Limits are missing here, because they depend on the tickets at the time of the client's call:
     see `why_all_wait`.
@@ -409,14 +409,14 @@ def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, s
 
 
 def _id_of(key: str) -> int:
-    """Return the id of a ticket from the key of its request, `queue/id`."""
+    """Return the id of a ticket from the key of its request, `QUEUE/ID`."""
     return int(key.partition("/")[2])
 
 
 def _explain_held(
     fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
 ) -> str:
-    """Return why tickets wait: each budget, in the period with the smallest remaining amount."""
+    """Explain why tickets wait for budgets, by the period in which the least is left."""
     if not accounts:
         return unserved.because
     ends = {period.name: (period.end, period.next_end) for period in periods(fleet, world.time)}
@@ -448,7 +448,7 @@ def _explain_held(
 
 
 def _least_needed(unserved: Unserved, path: tuple[str | int, ...]) -> Decimal:
-    """Return the amount of a budget that the cheapest pool needs for one ticket; 0 if unknown.
+    """Return the amount of a budget that the cheapest pool needs per ticket; 0 if unknown.
 
     Each pool counts with the higher amount of the current and the next period.
     """
@@ -466,7 +466,7 @@ def _find_free(
     queue: str,
     desks: Iterable[str],
 ) -> Iterable[ReadyMachine]:
-    """Yield the free machines of a queue."""
+    """Yield the free machines that tickets of a queue can use."""
     given_out = frozenset(desks)
     for key, supply in supplies.items():
         if queue not in supply.queues or supply.pool not in pool_plans:
@@ -486,7 +486,7 @@ def _find_free(
 
 
 def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
-    """Return whether a machine responds; a machine that reboots or stops does not."""
+    """Return whether a machine responds and is up, so not while it reboots or stops."""
     if machine is None:
         return True
     is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None
@@ -501,7 +501,7 @@ def _suitability(
     signed: Mapping[str, Signed],
     demand: Iterable[Signed],
 ) -> Callable[[Ticket], Suitable]:
-    """Return a function from ticket to suitable machines; equal tickets get the same object.
+    """Return a function from ticket to suitable machines. Equal tickets share one result.
 
     Equally preferred kinds are in the order of `supplies`. A kind that a request of another queue
     needs suits no ticket of this queue.

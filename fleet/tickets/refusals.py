@@ -1,4 +1,4 @@
-"""Count, log and delay requests with a wrong token."""
+"""Count and log requests with a wrong token, and delay the answers to them."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -6,19 +6,19 @@ from ipaddress import ip_address, ip_network
 from itertools import islice
 
 _FREE_TRIES = 3
-"""Wrong tokens per network to answer without a delay, because users mistype tokens."""
+"""Wrong tokens per network without a delay of the answer, because users mistype tokens."""
 _FIRST_DELAY_SECONDS = 0.25
 _MAX_DELAY_SECONDS = 8.0
 _FORGET_SECONDS = 60.0
-"""Seconds after which earlier wrong tokens of a network no longer count."""
+"""Seconds after which a network's earlier wrong tokens no longer count."""
 _REPORT_SECONDS = 60.0
-"""Minimum seconds between two log lines, so that a client cannot fill a disk."""
+"""Minimum seconds between two log lines, so that clients cannot fill the disk."""
 _MAX_NETWORKS = 10_000
 _MAX_NAMED = 5
 
 
 class WrongTokens:
-    """The number of wrong tokens per network; only the connection loop uses it.
+    """The number of wrong tokens per network, for use in the connection loop only.
 
     Answers to valid tokens from the same network are not delayed.
     """
@@ -26,15 +26,15 @@ class WrongTokens:
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
         self.total = 0
-        """Number of requests with a wrong token since the start."""
+        """Number of requests with a wrong token since the start of the server."""
         self.next_report = 0.0
-        """Time of the next log line; 0 if no line is due."""
+        """Monotonic time of the next log line; 0 if no line is due."""
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._unreported: dict[str, int] = {}
         self._reported_at = float("-inf")
 
     def count(self, address: str, now: float) -> float:
-        """Count a request with a wrong token; return the delay of the answer in seconds."""
+        """Count a request with a wrong token, and return the delay of its answer in seconds."""
         network = network_of(address)
         tries, latest = self._tries.pop(network, (0, now))
         tries = tries + 1 if now - latest < _FORGET_SECONDS else 1
@@ -50,7 +50,7 @@ class WrongTokens:
         return min(_FIRST_DELAY_SECONDS * ((1 << doubled) - 1), _MAX_DELAY_SECONDS)
 
     def report(self, now: float) -> None:
-        """If a log line is due, log the number of wrong tokens since the last line."""
+        """Log the number of wrong tokens since the last log line, if a line is due."""
         if not self._unreported or now < self.next_report:
             return
         most = sorted(self._unreported.items(), key=lambda each: (-each[1], each[0]))
@@ -63,7 +63,7 @@ class WrongTokens:
 
 
 def network_of(address: str) -> str:
-    """Return an IPv4 address, or the /64 network of an IPv6 address, as a host may have a /64."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address, which one host may have."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

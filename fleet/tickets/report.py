@@ -9,7 +9,7 @@ from fleet.schema.findings import listed
 
 
 def ticket_to_text(ticket: Ticket, because: str) -> str:
-    """Return a ticket as one line; `because` is the reason to wait, or empty."""
+    """Return a ticket as one line. `because` is the reason to wait, or empty."""
     parts = [
         f"{ticket.id} - state={'OPEN' if ticket.is_open else ticket.state.upper()}",
         f"tags={listed(ticket.tags, between=',')}",
@@ -23,7 +23,7 @@ def ticket_to_text(ticket: Ticket, because: str) -> str:
 
 
 def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
-    """Return every known field of a ticket and the rules that apply, one per line."""
+    """Return the known fields of a ticket, and the rules that apply, one per line."""
     why = waits or ticket.because
     state = f"{ticket.state}: {why}" if why else ticket.state.value
     facts = {
@@ -53,7 +53,7 @@ def ticket_shown_to_json(ticket: Ticket, waits: str, rules: Sequence[str]) -> st
 
 
 def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:
-    """Return all fields of tickets as JSON; `waits` maps ticket id to the reason to wait."""
+    """Return all fields of tickets as JSON. `waits` maps ticket ids to reasons to wait."""
     return json.dumps([_encode_ticket(each, waits.get(each.id, "")) for each in tickets], indent=1)
 
 

@@ -34,7 +34,7 @@ from fleet.tickets.handout import TicketAssigner, find_held
 def hand_out_all(
     fleet: Fleet, world: World, sources: TicketSources, tell: Tell, note: Tell
 ) -> World:
-    """Assign free machines to tickets; return the new world. `note` writes to the journal."""
+    """Assign free machines to tickets, and return the observation with these assignments."""
     if not sources.desks:
         return world
     # A listing may omit a machine once, so do not forget a machine that a stack records.
@@ -61,7 +61,7 @@ def hand_out_all(
 def hand_out_again(
     seen: SeenRun, executor: PoolExecutor, now: datetime, tell: Tell, note: Tell
 ) -> bool:
-    """Assign machines that are still free; return whether a waiting ticket got a machine."""
+    """Assign machines that are still free. Return whether a waiting ticket got a machine."""
     sources = seen.sources._replace(executor=executor)
     desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
     queues = {**seen.world.queues, **desks}
@@ -78,7 +78,7 @@ def hand_out_again(
 def _give(
     seen: SeenRun, waiting: Mapping[str, Sequence[Ticket]], tell: Tell, note: Tell
 ) -> dict[str, frozenset[int]]:
-    """Assign free machines to tickets; return queue to the tickets that got a machine."""
+    """Assign free machines to tickets. Map each queue to the tickets that got a machine."""
     if all(ticket.machine for tickets in waiting.values() for ticket in tickets):
         return {}
     sources, listed = seen.sources, _map_machines(seen.world)
@@ -120,13 +120,13 @@ def _keep_forgotten(world: World, sources: TicketSources, tell: Tell) -> World:
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
-    """Store the plan's reasons why tickets wait, for clients that request a reason."""
+    """Store the plan's reasons why tickets wait, so that clients can read them."""
     for queue, desk in sources.desks.items():
         desk.note(find_held(fleet, world, plan, queue))
 
 
 _Listed = Mapping[str, tuple[str, Machine]]
-"""Machine name to its provider and the machine."""
+"""Map of machine names to (name of the provider, machine)."""
 
 
 def _map_machines(world: World) -> _Listed:
@@ -169,7 +169,7 @@ def _clean(world: World, sources: TicketSources, tell: Tell, note: Tell) -> None
 
 
 def _find_withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
-    """Return the machines that get no ticket now: not responding, dirty, or being changed."""
+    """Return the machines that get no ticket now: unresponsive, dirty, or being changed."""
     going = {name for names in sources.executor.under_way.values() for name in names}
     if not sources.cleaners:
         return going
@@ -179,7 +179,7 @@ def _find_withheld(listed: _Listed, sources: TicketSources) -> Collection[str]:
 
 
 def _replace_workers(world: World, sources: TicketSources) -> World:
-    """Return the world with the current workers of the ticket queues.
+    """Return the observation with the current workers of the ticket queues.
 
     Keep the ended work of each machine, which must still be charged to a budget.
     """
@@ -227,7 +227,7 @@ def _build_given(
 def _lease(
     queue: str, given: Sequence[Given], world: World, sources: TicketSources, tell: Tell
 ) -> frozenset[int]:
-    """Assign machines to tickets, print each result, and return the tickets that got a machine."""
+    """Assign machines to tickets, print the results, and return the successful tickets."""
     leased = sources.desks[queue].lease(given, world.time)
     for each in given:
         if each.ticket in leased.tickets:
@@ -252,13 +252,13 @@ _SSH_PORT = "22"
 
 
 def fill(template: str, particulars: Mapping[str, str]) -> str:
-    """Fill a template in one pass, so that placeholders in values are not expanded."""
+    """Fill a template in one pass, so that placeholders inside values stay unchanged."""
     known = {"port": _SSH_PORT, **{key: text for key, text in particulars.items() if text}}
     return _PLACEHOLDER.sub(lambda found: known.get(found[1], ""), template).strip()
 
 
 _MAX_SKEW = timedelta(minutes=5)
-"""Maximum difference between the clocks of a provider and of the store."""
+"""Maximum difference between the clocks of a provider and of the store's computer."""
 
 
 def with_forgotten(
@@ -268,7 +268,7 @@ def with_forgotten(
     since: Mapping[str, datetime | None],
     records: MachineRecords,
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield the ticket queues, with machines that are older than the store added as busy.
+    """Add machines older than the store as busy; yield name and reading of changed queues.
 
     The store of their tickets is lost, so they may be in use. This ends with the ticket that
     `keep` opens for each. A machine created about the same time as the store is free only if the
@@ -309,7 +309,7 @@ def with_forgotten(
 
 
 def _build_busy_worker(machine: Machine, now: datetime) -> Worker:
-    """Return the worker that the next apply creates for a machine, without the ticket's id.
+    """Return the busy worker of a machine with a lost ticket, as the next apply will.
 
     A plan before that apply then counts and reserves the same amounts.
     """
@@ -326,7 +326,7 @@ def _is_made_here(machine: Machine, attempts: Mapping[str, datetime]) -> bool:
 
 
 def _find_forgotten(reading: QueueReading) -> dict[str, str]:
-    """Return machine name to pool name for the busy machines without known work."""
+    """Map each busy machine without known work to its pool's name."""
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     return {
         worker.name: worker.pool or ""

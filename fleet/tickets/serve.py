@@ -74,13 +74,13 @@ def arguments(parser: Parser) -> None:
 
 
 _PATIENCE_SECONDS = 0.5
-"""Seconds that a run waits for machines before it assigns machines to waiting tickets."""
+"""Seconds that a run waits for new machines before it assigns machines to waiting tickets."""
 _RESERVE = 256
-"""Number of open files to reserve for runs: stores, hooks, engines, sources."""
+"""Number of open files to reserve for runs: for stores, commands, engines and sources."""
 
 
 def run(args: argparse.Namespace, console: Console, bell: WakeableTimer | None = None) -> int:
-    """Serve clients and run `apply` repeatedly until a signal arrives; return the exit code."""
+    """Serve clients and run `apply` repeatedly until a signal. Return the exit code."""
     schedule = Schedule(read_seconds("--every", args.every))
     bell = bell or WakeableTimer(read_seconds("--apart", args.apart))
     with bell.heard():
@@ -145,7 +145,7 @@ def _serve(
 
 
 def bounds_here() -> Bounds:
-    """Raise the limit of open files as needed; return the server's limits that fit below it."""
+    """Raise the limit of open files if needed, and return server limits that fit it."""
     wanted = Bounds.calls + Bounds.idle + _RESERVE
     soft, hard = getrlimit(RLIMIT_NOFILE)
     if soft != RLIM_INFINITY and soft < wanted:
@@ -158,7 +158,7 @@ def bounds_here() -> Bounds:
 
 
 def load_ahead(fleet: Fleet) -> None:
-    """Import modules for the first new machine now; the import takes longer than a creation."""
+    """Import the modules for creations now, because importing takes longer than a creation."""
     can_solve()
     # If the optional dependency is missing, the first change reports that.
     with suppress(EngineAbsent):

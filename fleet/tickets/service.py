@@ -40,7 +40,7 @@ _CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeT
 
 
 class Book(Protocol):
-    """Storage of a queue's tickets; each change is atomic."""
+    """Storage of a queue's tickets. Each change is atomic."""
 
     def open(
         self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int
@@ -53,11 +53,11 @@ class Book(Protocol):
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Apply `step` to a ticket and return the result; None if the ticket does not exist."""
+        """Apply `step` to a ticket and return the result; None if no ticket has this id."""
 
 
 class TicketCalls:
-    """Handler of calls from one queue's clients; `tell` wakes clients whose wait is over."""
+    """Handler of calls from clients of a queue. `tell` wakes clients whose wait is over."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TicketCalls:
         self._fleet = fleet
         self._ring = ring
         self.members: Callable[[], Memberships] = dict
-        """Function that returns the members of groups, for the rule `asked_by`."""
+        """Function that returns the members of user groups, for the rule `asked_by`."""
         # Serialize changes, because SQLite has one writer and handles contention badly.
         self._turn = threading.Lock()
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
@@ -83,7 +83,7 @@ class TicketCalls:
         self._ended = False
 
     def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
-        """Handle a call and return its result; raises Fault if the call is refused."""
+        """Handle a client's call and return the result; raises Fault if the call is refused."""
         try:
             match name, *arguments:
                 case "takeTicket", list() as tags:
@@ -104,7 +104,7 @@ class TicketCalls:
             raise Fault(_REFUSED_CODE, str(error)) from error
 
     def bound_waiting(self, total: int) -> None:
-        """Limit the number of waiting calls to `total`; one client never takes all places."""
+        """Limit the number of waiting calls. One client can never use all of them."""
         self._places = Places(total, share=2)
 
     @property
@@ -114,7 +114,7 @@ class TicketCalls:
             return sum(map(len, self._waiting.values()))
 
     def tell(self) -> None:
-        """Wake the clients whose ticket no longer waits."""
+        """Wake the calls of clients whose ticket no longer waits."""
         with self._turn:
             asked = set(self._waiting)
             if not asked:
@@ -123,7 +123,7 @@ class TicketCalls:
             self._wake(asked - waiting)
 
     def end(self) -> None:
-        """Wake every waiting client, so that the client calls again."""
+        """Wake all waiting calls, so that their clients call again."""
         with self._turn:
             self._ended = True
             self._wake(set(self._waiting))
@@ -175,7 +175,7 @@ class TicketCalls:
         return ticket.id
 
     def _wait(self, client: str, number: int | str) -> str:
-        """Return the answer of a ticket's machine; empty if the ticket never gets a machine."""
+        """Wait for a machine and return the ticket's answer; empty if it never gets a machine."""
         with self._event(client, number) as event:
             ticket = self._find_own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -186,7 +186,7 @@ class TicketCalls:
         return output(ticket) if ticket else ""
 
     def _wait_for(self, event: threading.Event) -> None:
-        """Wait at most five minutes for the event, or until the client disconnects."""
+        """Wait up to five minutes for the event, or until the client disconnects."""
         for _ in range(_MAX_WAIT_SECONDS // _POLL_SECONDS):
             if event.wait(_POLL_SECONDS) or self.has_hung_up():
                 return
@@ -199,7 +199,7 @@ class TicketCalls:
         return why_waits(fleet, self._queue, ticket, others)
 
     def _close(self, client: str, number: int | str) -> bool:
-        """Close a ticket; return False if it was not open."""
+        """Close a ticket. Return False if the ticket was not open."""
         ticket = self._find_own(client, number)
         if ticket is None or not ticket.is_open:
             return False
@@ -211,7 +211,7 @@ class TicketCalls:
         return True
 
     def _find_own(self, client: str, number: int | str) -> Ticket | None:
-        """Return this client's ticket and record the call; None if the ticket does not exist."""
+        """Return this client's ticket and record the call; None if it has no such ticket."""
         found = read_number(number)
         if found is None:
             return None
@@ -235,7 +235,7 @@ class TicketCalls:
 
     @contextmanager
     def _event(self, client: str, number: int | str) -> Iterator[threading.Event]:
-        """Yield an event that is set when a ticket may no longer wait; may raise TicketRefused."""
+        """Yield an event that is set when a ticket may be done; raises TicketRefused if full."""
         event = threading.Event()
         key = read_number(number) or 0
         with self._turn:
@@ -258,18 +258,18 @@ class TicketCalls:
 
 
 def read_number(given: int | str) -> int | None:
-    """Return a ticket's id from a number or text (`resalloc` sends text); None if invalid."""
+    """Parse a ticket id given as number or text (`resalloc` sends text); None if invalid."""
     number = str(given) if not isinstance(given, bool) else ""
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - no id has more digits
 
 
 def client_name(client: str) -> str:
-    """Return the name of a client; remove the address that a client without a token has."""
+    """Return the name of a client, without the address that is added if it has no token."""
     return client.partition(" ")[0]
 
 
 def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
-    """Return the result of `collectTicket`; `ticket` is None if the ticket does not exist."""
+    """Return the result of `collectTicket`. `ticket` is None if no such ticket exists."""
     if ticket is None:
         return {"ready": None, "output": None, "closed": None, "failed": None}
     return {
@@ -281,5 +281,5 @@ def collected(ticket: Ticket | None) -> dict[str, str | bool | None]:
 
 
 def output(ticket: Ticket) -> str:
-    """Return the answer of a ticket's machine with one final newline; empty without a machine."""
+    """Return the answer of a ticket with one final newline; empty without a machine."""
     return f"{ticket.answer.removesuffix(chr(10))}\n" if ticket.machine else ""

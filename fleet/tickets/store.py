@@ -42,23 +42,23 @@ from fleet.state.database import (
 from fleet.tickets.assignment import Tenancy, admit, keep, touch
 
 _RETENTION = timedelta(days=30)
-"""Age until which ended tickets are kept."""
+"""Time for which ended tickets are kept."""
 _MAX_TICKETS = 50_000
-"""Maximum tickets to keep, because each run reads them; older ended tickets are deleted."""
+"""Maximum tickets to keep, because each run reads all. Older ended tickets are deleted."""
 _MAX_RUNS = 20_000
-"""Maximum ended tickets to read for the durations of builds."""
+"""Maximum ended tickets to read for durations of builds."""
 _MAX_TURNS = 5_000
-"""Maximum ended tickets to read for the turns of owners."""
+"""Maximum ended tickets to read for turns of owners."""
 _MAX_ATTEMPTS = 100
 _IS_OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
 
 class _ConcurrentUpdate(Exception):
-    """Another process changed a row, so that the transaction is rolled back."""
+    """Signal to roll back a transaction, because another process changed a row."""
 
 
 class DatabaseTickets:
-    """The tickets of one queue, and the records of all machines that had tickets."""
+    """The tickets of one queue, and the records of machines of all queues."""
 
     def __init__(self, begin: Begin, queue: str) -> None:
         self._begin = begin
@@ -80,21 +80,21 @@ class DatabaseTickets:
         raise TicketRefused("too many clients open tickets at the same time; retry")
 
     def find(self, number: int) -> Ticket | None:
-        """Return a ticket, open or recently ended; None if it does not exist."""
+        """Return a ticket, open or recently ended; None if no ticket has this id."""
         return next(iter(self._read(self._select_ticket(number))), None)
 
     def tickets(self) -> tuple[Ticket, ...]:
-        """Return the open tickets, oldest first."""
+        """Return the open tickets of the queue, oldest first."""
         query = sa.select(TICKETS).where(self._is_of_queue(), _IS_OPEN)
         return self._read(query.order_by(TICKETS.c.id))
 
     def ready(self) -> tuple[Ticket, ...]:
-        """Return the tickets that have a machine."""
+        """Return the tickets of the queue that have a machine."""
         has = TICKETS.c.state == TicketState.READY
         return self._read(sa.select(TICKETS).where(self._is_of_queue(), has))
 
     def closed(self, since: datetime) -> tuple[Ticket, ...]:
-        """Return the tickets that had a machine and that a client closed since a time."""
+        """Return the tickets that had a machine and that clients closed since a time."""
         ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
         return self._read(
             sa.select(TICKETS).where(self._is_of_queue(), *ended, TICKETS.c.machine != "")
@@ -128,12 +128,12 @@ class DatabaseTickets:
             yield FinishedRun(task_in(chroot), package, machine, began, seconds)
 
     def ended(self) -> tuple[Ticket, ...]:
-        """Return ended tickets of every queue whose machine has not changed since then."""
+        """Return ended tickets of all queues whose machine has not changed since their end."""
         same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
         return self._read(sa.select(TICKETS).where(~_IS_OPEN, TICKETS.c.machine != "", *same))
 
     def had_since(self, since: datetime) -> tuple[Had, ...]:
-        """Return owner, priority and end of the latest tickets that released a machine."""
+        """Return owner, priority and end of tickets that released a machine since a time."""
         columns = TICKETS.c
         query = (
             sa.select(columns.owner, columns.priority, columns.background, columns.ended_at)
@@ -149,7 +149,7 @@ class DatabaseTickets:
             )
 
     def tenancies(self) -> tuple[Tenancy, ...]:
-        """Return the records of the machines of all queues."""
+        """Return the records of the machines of all queues, sorted by name."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._begin() as connection:
             return _tenancies(connection.execute(query).all())
@@ -157,7 +157,7 @@ class DatabaseTickets:
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
     ) -> Ticket | None:
-        """Apply `step` to a ticket and return the result; None if the ticket does not exist.
+        """Apply `step` to a ticket and return the result; None if no ticket has this id.
 
         If `step` ends the ticket, also release its machine.
         """
@@ -175,7 +175,7 @@ class DatabaseTickets:
         raise TicketRefused(f"ticket {number}: concurrent update; retry")
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
-        """Assign machines to tickets that still wait; return the tickets that got a machine."""
+        """Assign machines to tickets that still wait. Return these tickets and the refusals."""
         if not given:
             return Leased()
         for _ in range(_MAX_ATTEMPTS):
@@ -237,7 +237,7 @@ class DatabaseTickets:
         rows: Mapping[str, sa.Row[Any]],
         now: datetime,
     ) -> tuple[dict[int, Tenancy], dict[int, str]]:
-        """Return ticket id to the new machine record, and ticket id to the reason of a refusal."""
+        """Map accepted tickets to their machines' new records, and refused ones to reasons."""
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
         waiting = sa.select(TICKETS).where(
             self._is_of_queue(), TICKETS.c.state == TicketState.WAITING
@@ -260,14 +260,14 @@ class DatabaseTickets:
         return occupied, refused
 
     def known_since(self) -> datetime | None:
-        """Return the creation time of the store, which has no older ticket; None if unknown."""
+        """Return the creation time of the store; None if unknown. No ticket in it is older."""
         with self._begin() as connection:
             found = read_value(connection, CREATED_KEY)
         with reading_rows(ABOUT):
             return None if found is None else _parse_time(found)
 
     def keep(self, machines: Mapping[str, str], now: datetime) -> dict[str, int]:
-        """Open a ticket for each machine without a ticket; return machine to ticket id."""
+        """Open a ticket for each of these machines without a ticket; map machine to ticket id."""
         kept: dict[str, int] = {}
         with self._begin() as connection:
             held = _holders(connection)
@@ -288,7 +288,7 @@ class DatabaseTickets:
         return kept
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Store the reason why each ticket waits; clear the reason of all other tickets."""
+        """Store the reason why each ticket waits. Clear the reasons of all other tickets."""
         waits = (self._is_of_queue(), TICKETS.c.state == TicketState.WAITING)
         query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
         update = (
@@ -308,7 +308,7 @@ class DatabaseTickets:
     def mark(
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
     ) -> None:
-        """Apply `step` to the record of a machine and the ticket that has the machine."""
+        """Change a machine's record with `step`, which gets the record and the current ticket."""
         has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
         for _ in range(_MAX_ATTEMPTS):
             with self._begin() as connection:
@@ -323,7 +323,7 @@ class DatabaseTickets:
         raise TicketRefused(f"machine {machine}: concurrent update; retry")
 
     def released(self) -> tuple[str, ...]:
-        """Return the machines without a ticket that were not cleaned after their last ticket."""
+        """Return the machines without a ticket that were not cleaned since their last ticket."""
         held = sa.select(TICKETS.c.machine).where(TICKETS.c.state == TicketState.READY)
         dirty = sa.select(TENANCIES.c.machine).where(
             TENANCIES.c.dirty != 0, TENANCIES.c.machine.not_in(held)
@@ -332,7 +332,7 @@ class DatabaseTickets:
             return tuple(sorted(connection.execute(dirty).scalars()))
 
     def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
-        """Delete the records of machines not in `besides` (None: keep all), and old ended tickets.
+        """Delete old ended tickets, and records of machines not in `besides` (None keeps all).
 
         A ticket is old after 30 days, or beyond the newest 50,000 tickets. The newest ticket is
         kept, so that its id is never reused.
@@ -419,14 +419,14 @@ _SELECT_TENANCIES = sa.select(TENANCIES)
 
 
 def _holders(connection: sa.Connection) -> dict[str, int]:
-    """Return machine name to the id of the ticket that has the machine, over all queues."""
+    """Map machines to the ids of the tickets that have them, over all queues."""
     has = TICKETS.c.state == TicketState.READY
     rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
     return {row.machine: row.id for row in rows}
 
 
 def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
-    """Write the time of a machine's release and no other column, which a run may be changing."""
+    """Write only the time of a machine's release. A run may be changing other columns."""
     same = TENANCIES.c.machine == machine
     row = connection.execute(_SELECT_TENANCIES.where(same)).first()
     if row:
@@ -435,7 +435,7 @@ def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
 
 
 def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy) -> bool:
-    """Write the record of a machine; return False if another process changed the record."""
+    """Write a machine's record. Return False if another process has changed the record."""
     if row is not None:
         same = sa.update(TENANCIES).where(*_is_unchanged(TENANCIES, row))
         return connection.execute(same.values(_tenancy_row(tenancy))).rowcount > 0
@@ -448,7 +448,7 @@ def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy)
 
 
 def _is_unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:
-    """Return the condition that a row is unchanged, to prevent lost updates."""
+    """Return the condition that a row still has these values, to prevent lost updates."""
     read = row._mapping  # noqa: SLF001 - public in SQLAlchemy
     return [column.is_not_distinct_from(read[column]) for column in table.columns]
 
@@ -530,7 +530,7 @@ _STATES = {state.value: state for state in TicketState}
 
 @lru_cache(maxsize=1000)
 def _tags(written: str) -> tuple[str, ...]:
-    """Return the tags of a ticket; cached, because thousands of tickets have equal tags."""
+    """Parse the tags of a ticket, with a cache because many tickets have equal tags."""
     return tuple(json.loads(written))
 
 

@@ -39,21 +39,21 @@ from fleet.tickets.refusals import WrongTokens
 
 _MALFORMED_CODE = -32700
 _INVALID_XML_CHARACTERS = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML does not permit, so that a client could not parse the answer."""
+"""Characters that are invalid in XML. A client could not parse an answer with them."""
 
 Answer = Callable[[str, str, Sequence[Any]], Any]
-"""Function that handles a call: client, method, arguments; raises Fault to refuse it."""
+"""Function that handles a call by client, method and arguments; raises Fault to refuse it."""
 ReadHealth = Callable[[], tuple[bool, Mapping[str, object]]]
-"""Function that returns whether the service is healthy, and the body of /healthz."""
+"""Function that returns whether the service is healthy, and the body for /healthz."""
 
 
 ReadPage = Callable[[str], WebPage | None]
-"""Function that returns the page at a URL path; None if the page does not exist."""
+"""Function that returns the web page at a URL path; None if there is no such page."""
 ReadMetrics = Callable[[], str]
-"""Function that returns the body of /metrics, valid as OpenMetrics and Prometheus text."""
+"""Function that returns the body for /metrics, valid as OpenMetrics and Prometheus text."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
-"""Media types of metrics; the response has the type that the scraper accepts."""
+"""Media types of metrics. The response has the type that the scraper accepts."""
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; base-uri 'none'; "
@@ -74,7 +74,7 @@ def has_hung_up() -> bool:
 
 
 class XmlRpcServer(BackgroundServer):
-    """Server at an address that handles each call in a separate thread."""
+    """An XML-RPC server that handles each call in a separate thread."""
 
     def __init__(  # noqa: PLR0913 - settings of the service
         self,
@@ -103,7 +103,7 @@ class XmlRpcServer(BackgroundServer):
 
     @property
     def tokens(self) -> Mapping[str, str]:
-        """Return client name to token; empty if no call needs a token."""
+        """Map client names to tokens; empty if calls need no token."""
         return self._tokens
 
     @property
@@ -121,7 +121,7 @@ class XmlRpcServer(BackgroundServer):
         return is_metrics or self.pages is not None
 
     def _identify(self, method: str, path: str, authorization: str | None, address: str) -> Caller:
-        """Return the caller of a request; calls, pages and unknown clients have separate keys."""
+        """Return the caller of a request. Limits count calls and pages of a client separately."""
         if not self.needs_token(method, path):
             return Caller(f"address {address}", None)
         client = find_client(authorization, self._tokens)
@@ -131,13 +131,13 @@ class XmlRpcServer(BackgroundServer):
         return Caller(f"{'calls' if method == 'POST' else 'pages'} of {name}", name)
 
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        """Use these tokens and this certificate for later connections."""
+        """Use these tokens and this TLS certificate for later connections."""
         self._tokens = tokens
         self.listener.tls = tls
 
 
 def read_call(body: bytes) -> tuple[str, tuple[Any, ...]]:
-    """Parse a call into method name and arguments; raises Fault if the call is malformed.
+    """Parse a call to method name and arguments; raises Fault if the call is malformed.
 
     A document type is refused, because its entities can expand a few bytes to gigabytes.
     """
@@ -169,7 +169,7 @@ def _handler(
 ) -> Callable[[PendingConnection], BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def setup(self) -> None:
-            """Use the request that the connection loop received."""
+            """Set up the handler with the request that the connection loop received."""
             waiting: PendingConnection = self.request
             self.client = waiting.caller.client
             self.connection = waiting.connection
@@ -185,7 +185,7 @@ def _handler(
             _reply(self, 200, _run_call(answer, client, body), "text/xml")
 
         def do_GET(self) -> None:
-            """Return a page; /healthz needs no token, because it contains no ticket or machine."""
+            """Return a page. /healthz needs no token: it has no ticket or machine."""
             if self.path != "/healthz":
                 _send_page(self, server, self.client)
                 return
@@ -194,11 +194,11 @@ def _handler(
             _reply(self, 200 if is_well else 503, body, "application/json")
 
         def do_HEAD(self) -> None:
-            """Handle HEAD like GET; the response has no body."""
+            """Handle HEAD like GET, without a body in the response."""
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-            """Log nothing, so that a client cannot fill a disk."""
+            """Log nothing, so that clients cannot fill the disk."""
 
     def handle(waiting: PendingConnection) -> BaseHTTPRequestHandler:
         # The handler's argument `request` is the received data, not a socket.
@@ -208,7 +208,7 @@ def _handler(
 
 
 def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
-    """Return the client that a token identifies; None if the token is unknown."""
+    """Return the client with the token in the header; None if the token is wrong."""
     if not tokens:
         return ANYBODY
     scheme, _, encoded = (authorization or "").partition(" ")
@@ -243,7 +243,7 @@ def _send_page(handler: BaseHTTPRequestHandler, server: XmlRpcServer, client: st
 
 
 def _require_client(handler: BaseHTTPRequestHandler, client: str | None) -> str | None:
-    """Return the client of a request; send status 401 if the client is None."""
+    """Return the client of a request. If it is None, respond with status 401."""
     if client is None:
         refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
         _reply(handler, 401, b"authentication required (NAME:TOKEN)\n", "text/plain", refusal)
@@ -251,7 +251,7 @@ def _require_client(handler: BaseHTTPRequestHandler, client: str | None) -> str 
 
 
 def _read(handler: BaseHTTPRequestHandler) -> bytes | None:
-    """Return the body of a request; None if the request was refused for its length."""
+    """Return the body of a request; None if it was refused because of its length."""
     length = body_length(handler.headers.get("Content-Length", ""))
     if length is not None and length <= MOST_BYTES:
         return handler.rfile.read(length)
@@ -292,14 +292,14 @@ _MIN_TOKEN_LENGTH = 20
 
 
 class Credentials(NamedTuple):
-    """Client name to token, and TLS settings; empty or None if not configured."""
+    """Map of client names to tokens, and TLS settings; empty and None if not configured."""
 
     tokens: Mapping[str, str]
     tls: ssl.SSLContext | None
 
 
 class CredentialFiles:
-    """The files with tokens, certificate and key of a service."""
+    """The files with the tokens, the certificate and the private key of a service."""
 
     def __init__(
         self,
@@ -315,14 +315,14 @@ class CredentialFiles:
         self._refused = ""
 
     def read(self) -> Credentials:
-        """Read the files; raises FileUnreadable if a file is invalid."""
+        """Read all files; raises FileUnreadable if a file is invalid."""
         return Credentials(
             tokens=read_tokens(self._tokens) if self._tokens else {},
             tls=load_tls(self._certificate, self._key) if self._certificate else None,
         )
 
     def read_again(self) -> Credentials | None:
-        """Read the files again; None if a file is invalid, which is logged only once."""
+        """Read all files again; None if a file is invalid. Log the same error only once."""
         try:
             found = self.read()
         except FleetError as error:
@@ -335,7 +335,7 @@ class CredentialFiles:
 
 
 def read_tokens(name: str) -> Mapping[str, str]:
-    """Return client name to token from a file with one pair per line; may raise FileUnreadable."""
+    """Map client names to the tokens in a file of NAME TOKEN lines; raises FileUnreadable."""
     lines = LocalFiles().read(name, _MAX_TOKEN_FILE_BYTES).decode(errors="replace").splitlines()
     tokens: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -356,7 +356,7 @@ def read_tokens(name: str) -> Mapping[str, str]:
 
 
 def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
-    """Return the TLS settings for a certificate chain and its private key in PEM."""
+    """Return TLS settings with a certificate chain and private key; raises FileUnreadable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without a password, OpenSSL would request an encrypted key's password on the terminal.
@@ -371,11 +371,11 @@ def load_tls(certificate: str, key: str | None) -> ssl.SSLContext:
 
 
 _MAX_FAILURES = 3
-"""Number of consecutive failed runs after which /healthz returns 503."""
+"""Number of consecutive failed runs from which /healthz returns status 503."""
 
 
 class Health:
-    """The results of the latest runs of the service."""
+    """The results of the latest runs of `fleet serve`, for /healthz."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -384,7 +384,7 @@ class Health:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Record the result of a run, unless the run found the fleet locked."""
+        """Record whether the body, a run, succeeds. A locked fleet does not count as a failure."""
         try:
             yield
         except Locked:
@@ -396,7 +396,7 @@ class Health:
         self._ended = self._clock.now()
 
     def tell(self) -> tuple[bool, Mapping[str, object]]:
-        """Return whether the latest runs succeeded, and when the last successful run ended."""
+        """Return True if the latest runs are healthy, and the figures of the runs."""
         ended = self._ended.isoformat() if self._ended else None
         figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
         return self._failures < _MAX_FAILURES, figures
