@@ -30,7 +30,7 @@ _ONLY_CURRENT = "only in the current plan"
 
 
 def read_plan(name: str, content: bytes) -> Plan:
-    """Return the plan in a file. Raises FileUnreadable if it is none, PlanOutdated if edited."""
+    """Return the plan in a file. Raises PlanOutdated for an edited plan, else FileUnreadable."""
     try:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:

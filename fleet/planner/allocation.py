@@ -85,7 +85,7 @@ _SEARCH_GAP = 1e-2
 
 
 class Neighbourhoods(NamedTuple):
-    """One pass of the search over all neighbourhoods."""
+    """Parameters of one pass of the large neighbourhood search."""
 
     size: int
     """Approximate number of free columns."""
@@ -178,11 +178,12 @@ def allocate(
     exact: int = EXACT_PAIRS,
     solve: bool | None = None,
 ) -> Allocation:
-    """Allocate requests to places. Places missing in `places` are closed.
+    """Allocate waiting requests to places: idle workers, or new machines of one type.
 
-    A component with more than `exact` (group, place) pairs is solved approximately. `solve`
-    selects the solver (None: use the solver if installed). Without a solver, assign each request
-    greedily to its cheapest place, in the order of ranks, and prove no bound.
+    Places missing in `places` are closed. A component with more than `exact` (group, place) pairs
+    is solved approximately. `solve` selects the solver (None: use the solver if installed).
+    Without a solver, assign each request greedily to its cheapest place by rank, and prove no
+    bound.
     """
     solve = can_solve() if solve is None else solve
     allocation = Allocation()
@@ -223,7 +224,7 @@ def _allocate_component(
 def _allocate_large(
     component: Component, model: Model
 ) -> tuple[Model, Assignment, Callable[[float], Proof]]:
-    """Return the model, the assignment and the proof function of a large component."""
+    """Solve a large component heuristically; return its model, assignment and proof function."""
     maxima = list[int]()
     columns: Array = ()
     relaxed, served = None, None

@@ -185,7 +185,7 @@ _MAX_CADENCES = 3
 
 
 class Heartbeat(Value):
-    """True or False for regular runs of `fleet apply`, and the sentence that reports it."""
+    """The state of `fleet apply` (alive or not), and the sentence that reports it."""
 
     alive: bool
     because: str
@@ -230,7 +230,10 @@ _PLAIN: dict[UnitState, tuple[Reason, str]] = {
 
 
 def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str]:
-    """Return why a worker is kept. `staying` counts the kept workers of its pool."""
+    """Return why a worker is kept, as reason and text.
+
+    `staying` counts its pool's kept workers.
+    """
     if unit.state is UnitState.BUSY:
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(

@@ -29,7 +29,7 @@ class Stop:
 
 
 class Assignment:
-    """The places (workers or new machines) of the requests of one component."""
+    """Assignment of one component's requests to places (workers or new machines)."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -223,7 +223,7 @@ class Assignment:
                 yield block, place, requests
 
     def _steps(self, key: str) -> int:
-        """Return the minimum billing increments of shared machines, beyond those in `setup`."""
+        """Return the minimum billing increments of shared machines, beyond those `setup` pays."""
         place, shared, machines = self._model.places[key], 0.0, self.machines.get(key, 0)
         for block, at, requests in self._pairs():
             if at == key:

@@ -353,13 +353,13 @@ class Lifetimes:
         return cache(find)
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
-        """Return the machines of a place that are in `paid`: the idle ones, if any is idle."""
+        """Return a place's machines that are in `paid`: the idle ones, or all if all are busy."""
         serving = self._serving_at(place)
         free = {number for number in serving if work_of(self._holdings[number]) is None}
         return tuple(n for n in serving if n in paid and (n in free or not free))
 
     def _serving_at(self, place: Place) -> list[int]:
-        """Return a place's existing machines; if it names no workers, those of its pool."""
+        """Return the existing machines of a place; all of its pool if it names no workers."""
         serving, names = self._serving.get(place.pool, []), place.units
         return [n for n in serving if not names or self._holdings[n].name in names]
 
@@ -405,7 +405,7 @@ class Lifetimes:
         )
 
     def _deletion_time_of(self, holding: BilledMachine, looks: timedelta) -> datetime:
-        """Return when an existing machine is deleted if the deletion takes runs `looks`."""
+        """Return the deletion time of a machine. `looks` is the delay until runs delete it."""
         unit = holding.unit
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):

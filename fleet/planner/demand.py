@@ -248,7 +248,7 @@ def sign_demand(
 
 
 def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
-    """Return the judge, which derives required tags of requests on the date of the world."""
+    """Return the object that derives the tags a request requires, on the date of the world."""
     members = world.members
 
     def find() -> Memberships:

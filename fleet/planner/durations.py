@@ -178,7 +178,7 @@ class Timing:
 
     @property
     def identity(self) -> list[object]:
-        """Return the fields that distinguish signatures; empty if durations are always equal."""
+        """Return the fields that distinguish requests; empty if the machine does not matter."""
         fields: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
         fields += [f"speed {self.speed}"] if self.speed else []
         if not (self.stated or self.cores or self.fitted):
@@ -263,7 +263,7 @@ class Durations:
         self._fits = _fits_of(fleet, world)
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
-        """Whether stated durations depend on the package."""
+        """True if stated durations depend on the package."""
         self._usual = USUAL_SPEED if any(_speeds(fleet)) else 0
         self._known: dict[tuple[object, ...], _Known] = {}
 
@@ -355,7 +355,7 @@ class Durations:
 
 
 def _without_later_general(entries: Iterable[Duration]) -> Iterator[Duration]:
-    """Yield the entries, without entries for all packages after a time for this package."""
+    """Yield the entries; once the package has its own time, omit entries for all packages."""
     is_named = False
     for entry in entries:
         if entry.match is not None or not is_named:

@@ -76,7 +76,7 @@ def asked_by(fleet: Fleet, signature: Signature) -> FitRequirements:
 
 
 def held_tags(refused: Collection[TagRefusal]) -> tuple[str, ...]:
-    """Return the tags because of which no worker may serve a request: unknown, else denied."""
+    """Return the tags that forbid all workers to serve a request: the unknown, else the denied."""
     alike = _certainty(held_by(refused))
     return tuple(each.tag for each in refused if _certainty(each) == alike)
 

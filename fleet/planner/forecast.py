@@ -265,7 +265,7 @@ class _Schedule:
             found.leave_untimed(each.request.key)
 
     def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
-        """Return the seconds until the first worker with such an offer is free, if known."""
+        """Return seconds until the first worker with such an offer is free; None if unknown."""
         working = [self._standing[n] for n in self._working & self._standing.keys()]
         ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
         known = [end for end in ends if end is not None]

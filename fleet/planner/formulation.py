@@ -169,7 +169,7 @@ class Model:
 
     @cached_property
     def penalties(self) -> Mapping[bool, float]:
-        """Map `gaps_first` of a block to the penalty of one priority level, in currency units."""
+        """Map `gaps_first` (priority before cost) to the penalty of a priority level, as money."""
         setups = [float(place.setup) for place in self.places.values()]
         work = [float(b.fits[key].money) for b in self.blocks if b.gaps for key in b.places]
         least = _MIN_SETUP_COST / self.scale
@@ -177,7 +177,7 @@ class Model:
         return {True: 4 * (least + max(setups) + max(work)), False: TIE_BREAK * least}
 
     def penalty(self, block: Block, place: str) -> float:
-        """Return the penalty, in currency units, if a place serves a request of a block."""
+        """Return the penalty, as money, of a request of a block at a place of lower priority."""
         return block.gaps[place] * self.penalties[block.gaps_first] if block.gaps else 0.0
 
     def usage(self, block: Block, place: str) -> Usage:

@@ -48,7 +48,7 @@ _USED_STATES = ("candidate", "current", "previous", "retired")
 
 @dataclass(frozen=True)
 class NextVersion:
-    """The next version of an image to promote, and how far its promotion is."""
+    """The next version of an image to promote, with the state of its promotion."""
 
     version: ImageVersion
     since: datetime
@@ -398,7 +398,7 @@ def describe_troubles(
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
-    """Map each image with a newer version that waits for promotion to that version."""
+    """Map image to the newer version that waits for promotion; omit images without one."""
     found = {
         name: find_standing(fleet, name, world.versions, world.queues, world.time)
         for name in sorted(fleet.images)
@@ -425,7 +425,7 @@ class Unproven(NamedTuple):
 
 
 def find_unproven(fleet: Fleet, world: World) -> dict[str, Unproven]:
-    """Map name to pool, if fleet builds its image but has not published it at its provider."""
+    """Return, by name, pools whose image fleet builds but has not published at their provider."""
     return {
         name: Unproven(pool, recipe)
         for name, pool in sorted(fleet.dynamic_pools.items())

@@ -663,7 +663,7 @@ def _registries(
     desks: tuple[str, ...],
     seen: SharedObservations,
 ) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Map registry to workers, with ticket queues; also return an error per unreadable one."""
+    """Return workers by registry, including ticket queues, and errors of unreadable registries."""
     if not desks:
         return registries_of(world, queues, *listed)
     attended = seen.attended(desks, *listed)
@@ -775,7 +775,7 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
 def _end_by_journal(
     fleet: Fleet, world: World, provider: str, machine: Machine
 ) -> datetime | None:
-    """Compute the expiry of a machine without a stored one, from its creation and the last run."""
+    """Compute the expiry of a machine that stores none, from its creation and the last run."""
     if not isinstance(world.runs, Unknown):
         known = [*filter(None, [machine.created_at]), *world.runs]
         return extended(fleet, max(known)) if known else None

@@ -249,7 +249,7 @@ def _group_by_deadline(
     choices: dict[tuple[str, ...], int],
     places: Mapping[str, Place],
 ) -> Iterable[tuple[int, list[Ordered]]]:
-    """Return (number of a set of places in `choices`, requests that meet a deadline there)."""
+    """Split requests by the set of places (a number in `choices`) that meet their deadline."""
     timing = signed.timing
     if timing is None or timing.deadline is None:
         return [(able, requests)]
@@ -342,7 +342,7 @@ def _group_by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[
 def _group_by_length(
     requests: list[Ordered], lengths: Mapping[int, int]
 ) -> dict[int, list[Ordered]]:
-    """Map the seconds that budgets count to the requests; key 0 has all if no budget exists."""
+    """Map the seconds that budgets count to requests; without budgets, 0 to all requests."""
     if not lengths:
         return {0: requests}
     found: defaultdict[int, list[Ordered]] = defaultdict(list)
@@ -366,7 +366,7 @@ class _Fits:
     def of(
         self, requests: Sequence[Ordered], places: Iterable[Place], priorities: Mapping[str, int]
     ) -> tuple[dict[str, Fit], bool]:
-        """Map each place to the average usage per request; also return True if it varies."""
+        """Return the average usage per request by place, and True if the usage varies."""
         has_timing = requests[0].timing is not None
         loads: dict[tuple[MachineKind, ...], _Load] = {}
         fits = {}
@@ -445,7 +445,7 @@ class _Load:
         return self._bills[tariff, setup] - place.setup
 
     def find_share(self, wait: int, boot: int) -> float:
-        """Return the average share of a machine per request; 1 for a long or long-waiting one."""
+        """Return the average share of a machine per request; long or old requests count as 1."""
         whole = len(self._requests)
         if wait <= boot:
             return 1.0

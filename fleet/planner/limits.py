@@ -167,7 +167,7 @@ def tag_rows(uses: Iterable[Use]) -> Iterator[LimitRow]:
 def judge_limits(
     uses: Iterable[Use], counts: Mapping[tuple[str, str], int]
 ) -> Iterator[LimitVerdict]:
-    """Yield the usage of each limit after allocation. `counts`: (group, place) to requests."""
+    """Yield the usage of each limit after allocation. `counts` maps (group, place) to requests."""
     for use in uses:
         served = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
         yield LimitVerdict(

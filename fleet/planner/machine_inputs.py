@@ -49,7 +49,7 @@ machine, it does not create a second machine with the same name.
 
 @dataclass(frozen=True)
 class Names:
-    """The known names of machines and workers, grouped by whether they still exist."""
+    """The known names of machines and workers: present, past, and used by other fleets."""
 
     present: frozenset[str]
     """Names of machines and workers that may still exist."""

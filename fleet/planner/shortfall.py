@@ -111,7 +111,7 @@ class _Filling:
         }
 
     def find_stopped(self) -> dict[str, int]:
-        """Map each place where only known limits block the last request to their number."""
+        """Map place to the number of limits that block the last request, if all are known."""
         filled = self._fill({})
         short = {place: filled.shortfalls(self._last, place) for place in self._last.places}
         return {

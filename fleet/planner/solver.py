@@ -75,7 +75,7 @@ _MANY_COLUMNS = 2_000
 
 
 def can_solve() -> bool:
-    """Return True if the solver, an optional dependency of fleet, is installed. Imports it."""
+    """Import the solver, an optional dependency of fleet; return True if it is installed."""
     return np is not None and hasattr(highspy, "Highs")
 
 

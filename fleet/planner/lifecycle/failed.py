@@ -48,7 +48,7 @@ from fleet.words import lives
 
 
 class DeafWorker(LifeRule):
-    """Rule for workers that stay connected but report no tags: delete their machines."""
+    """Rule that deletes machines whose worker stays connected but reports no tags."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to delete workers that are connected for long but report no tags."""
@@ -57,7 +57,7 @@ class DeafWorker(LifeRule):
 
 
 class StoppedMachine(LifeRule):
-    """Rule for machines that are switched off: delete them."""
+    """Rule that deletes machines that are switched off."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to delete stopped machines. They have no work, whatever a registry reports."""
@@ -73,7 +73,7 @@ class StoppedMachine(LifeRule):
 
 
 class DisconnectedWorker(LifeRule):
-    """Rule for idle workers that are disconnected for long: delete their machines."""
+    """Rule that deletes machines whose idle worker is disconnected for long."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to delete idle workers that are long disconnected from a working queue.
@@ -87,7 +87,7 @@ class DisconnectedWorker(LifeRule):
 
 
 class BrokenMachine(LifeRule):
-    """Rule for machines whose provider or port reports a failure: replace them."""
+    """Rule that replaces machines whose provider or port reports a failure."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to drain and replace broken machines, and to delete disconnected ones."""
@@ -104,7 +104,7 @@ class BrokenMachine(LifeRule):
 
 
 class FailedBoot(LifeRule):
-    """Rule for machines that did not register, or become ready, in time: delete them."""
+    """Rule that deletes machines that did not register, or become ready, in time."""
 
     clock: ClassVar = "boot"
     keys: ClassVar = {
@@ -144,7 +144,7 @@ def _explain_expired_token(world: World, unit: Unit) -> str:
 
 
 class GoneMachine(LifeRule):
-    """Rule for machines that their provider no longer lists: delete them once certain."""
+    """Rule that removes machines from their stack if their provider no longer has them."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to delete vanished machines, and to keep missing machines that may return.
@@ -177,7 +177,7 @@ class GoneMachine(LifeRule):
 
 
 class InterruptedRun(LifeRule):
-    """Rule for creations and deletions that an earlier, killed apply did not finish."""
+    """Rule that repeats creations and deletions that an earlier, killed apply did not finish."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to repeat the unfinished creations and deletions of an earlier apply."""

@@ -93,7 +93,7 @@ def is_all_frozen(fleet: Fleet, world: World) -> bool:
 
 
 class HeldMachine(LifeRule):
-    """Rule for machines that an operator holds, or fleet after a failed boot: keep them."""
+    """Rule that keeps machines held by an operator, or by fleet after a failed boot."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to keep and drain held machines. The reason names the holder."""

@@ -126,7 +126,7 @@ _READY = (UnitState.IDLE, UnitState.BUSY)
 
 
 class Replacement(LifeRule):
-    """Rule for machines that other rules marked as due for replacement."""
+    """Rule that replaces the machines that other rules marked as due."""
 
     keys: ClassVar = {Reason.WAITS_FOR_WINDOW: ("replace",)}
 
@@ -247,7 +247,7 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Propos
 
 
 def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
-    """Return True if a machine will leave the pool, so that a due worker stays until then.
+    """Return True if another machine will leave the pool, so that a due worker can stay.
 
     If min and spare require workers.max machines, only deletions of this run make room.
     """
@@ -262,7 +262,7 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
 
 
 class OutdatedMachine(LifeRule):
-    """Rule for machines with another config or image than new machines: replace them."""
+    """Rule that replaces machines whose config or image differs from new machines."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to replace outdated machines, and machines for the candidate image's share."""
@@ -302,7 +302,7 @@ def _describe_difference(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 class MaximumAge(LifeRule):
-    """Rule for machines older than `retire.max_age`: replace them."""
+    """Rule that replaces machines older than `retire.max_age`."""
 
     clock: ClassVar = "age"
     keys: ClassVar = {Reason.MAX_AGE: ("retire", "max_age")}
@@ -324,13 +324,13 @@ class MaximumAge(LifeRule):
 
 
 class MaximumUses(LifeRule):
-    """Rule for machines whose worker finished `retire.max_uses` requests: replace them."""
+    """Rule that replaces machines whose worker finished `retire.max_uses` requests."""
 
     clock: ClassVar = "uses"
     keys: ClassVar = {Reason.MAX_USES: ("retire", "max_uses")}
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
-        """Return the maximum requests that a machine serves; None if it has no maximum."""
+        """Return the maximum requests that a machine serves; None if there is no maximum."""
         pool = declared(life)
         most = pool.retire.max_uses if pool else None
         return None if most is None else LifeLimit("uses", most, ("retire", "max_uses"), str(most))

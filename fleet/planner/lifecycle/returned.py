@@ -20,7 +20,7 @@ from fleet.words import lives
 
 
 class ReturnedMachine(LifeRule):
-    """Rule for machines whose ticket has ended, without a next ticket of their sandbox in time."""
+    """Rule that deletes machines whose ticket ended, unless one of its sandbox follows in time."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.TICKET_RETURNED: ("reuse",)}

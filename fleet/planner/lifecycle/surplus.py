@@ -78,7 +78,7 @@ class IdleRule(LifeRule):
 
 
 class OnDemandIdle(IdleRule):
-    """Rule for idle machines in an on-demand pool, which keeps no machine without work."""
+    """Rule that removes idle machines of on-demand pools, which keep no machine without work."""
 
     reason: ClassVar = Reason.NOT_WANTED
     keys: ClassVar = {Reason.NOT_WANTED: ()}
@@ -94,7 +94,7 @@ class OnDemandIdle(IdleRule):
 
 
 class IdleTimeout(IdleRule):
-    """Rule for machines that are idle longer than `retire.idle_after`."""
+    """Rule that removes machines that are idle longer than `retire.idle_after`."""
 
     reason: ClassVar = Reason.IDLE_TOO_LONG
     keys: ClassVar = {
@@ -128,7 +128,7 @@ def _keep_paid(pool_plan: PoolPlan, unit: Unit, because: str) -> Iterator[Propos
 
 
 class UnneededBoot(LifeRule):
-    """Rule for booting machines whose request was withdrawn or is served elsewhere: delete."""
+    """Rule that deletes booting machines whose request was withdrawn or is served elsewhere."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to delete booting machines beyond need, `min` and `spare`, youngest first.

@@ -13,7 +13,7 @@ from fleet.words import lives
 
 
 class DrainedWorker(LifeRule):
-    """Rule for workers that are drained and idle, or disabled: delete their machines."""
+    """Rule that deletes machines whose worker is disabled, or drained and idle."""
 
     clock: ClassVar = "idle"
 
@@ -54,7 +54,7 @@ def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
 
 
 class UnwantedPool(LifeRule):
-    """Rule for machines whose pool was removed from fleet.yaml or has `mode: drain`."""
+    """Rule that removes machines of pools that left fleet.yaml or have `mode: drain`."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.POOL_DRAINING: ("mode",), Reason.POOL_PAUSED: ("mode",)}
@@ -81,7 +81,7 @@ class UnwantedPool(LifeRule):
 
 
 class ExcessSize(LifeRule):
-    """Rule for pools with more machines than `workers.max`: remove the excess."""
+    """Rule that removes machines beyond the `workers.max` of their pool."""
 
     keys: ClassVar = {Reason.ABOVE_MAX: ("workers", "max")}
 
