@@ -21,7 +21,7 @@ from tests.builders.choosing import (
 )
 
 
-def test_the_cheapest_place_that_fits_is_taken() -> None:
+def test_cheapest_fitting_place_is_used() -> None:
     allocation = solved([a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 2, CHEAP, DEAR)])
 
     assert allocation.machines == {CHEAP: 2}
@@ -53,7 +53,7 @@ def test_allocation_minimizes_total_cost() -> None:
     assert served(allocation) == {"other/m/on-demand": ["a1"], CHEAP: ["b1"]}
 
 
-def test_demand_falls_through_to_the_next_pool_when_one_is_full() -> None:
+def test_demand_uses_next_pool_when_one_is_full() -> None:
     allocation = solved(
         [a_place(CHEAP, "1"), a_place(DEAR, "2")],
         [a_group("a", 3, CHEAP, DEAR)],
@@ -63,7 +63,7 @@ def test_demand_falls_through_to_the_next_pool_when_one_is_full() -> None:
     assert allocation.machines == {CHEAP: 2, DEAR: 1}
 
 
-def test_an_earlier_rank_is_served_first_however_many_wait_behind() -> None:
+def test_earlier_rank_is_served_first_when_many_later_ones_wait() -> None:
     allocation = solved(
         [a_place(CHEAP)],
         [a_group("late", 50, CHEAP, rank=2), a_group("first", 1, CHEAP, rank=0)],
@@ -87,7 +87,7 @@ def test_earlier_rank_displaces_several_requests_of_later_rank() -> None:
     assert served(allocation) == {CHEAP: ["big1"]}
 
 
-def test_in_one_rank_as_many_as_possible_are_served() -> None:
+def test_rank_serves_maximum_number_of_requests() -> None:
     dear, cheap = a_group("dear", 1, CHEAP), a_group("cheap", 3, CHEAP)
     budget = LimitRow(
         ("budgets", "b"),
@@ -111,7 +111,7 @@ def test_oldest_requests_of_group_are_served_others_have_stop() -> None:
     } == {"a2": [(CHEAP, (limit,))], "a3": [(CHEAP, (limit,))]}
 
 
-def test_every_limit_that_stops_a_request_is_named() -> None:
+def test_unserved_request_names_every_limit_that_stops_it() -> None:
     first, second = a_limit(1, CHEAP), a_limit(1, CHEAP, key="max_starting")
 
     allocation = solved([a_place(CHEAP)], [a_group("a", 2, CHEAP)], first, second)
@@ -119,7 +119,7 @@ def test_every_limit_that_stops_a_request_is_named() -> None:
     assert allocation.unserved["a2"][0].rows == (first, second)
 
 
-def test_a_request_that_fits_nowhere_is_unserved_without_a_limit() -> None:
+def test_unserved_request_names_no_limit_when_it_fits_no_place() -> None:
     assert solved([a_place(CHEAP)], [a_group("a", 1)]).unserved == {"a1": ()}
 
 
@@ -164,7 +164,7 @@ def test_independent_groups_are_separate_components() -> None:
     assert len([*components(groups, places, [])]) == 2
 
 
-def test_a_limit_that_cannot_be_reached_joins_nothing() -> None:
+def test_unreachable_limit_joins_no_components() -> None:
     places = {key: a_place(key) for key in (CHEAP, DEAR)}
     groups = [a_group("a", 2, CHEAP), a_group("b", 2, DEAR)]
 
@@ -172,7 +172,7 @@ def test_a_limit_that_cannot_be_reached_joins_nothing() -> None:
     assert len([*components(groups, places, [a_limit(3, CHEAP, DEAR)])]) == 1
 
 
-def test_of_one_rank_the_older_are_served_where_nothing_else_tells() -> None:
+def test_older_request_of_rank_is_served_when_all_else_is_equal() -> None:
     young, old = a_group("young", 9, CHEAP, DEAR), a_group("old", 2, CHEAP)
     requests = tuple(
         r._replace(order=(0, 0, "q", -nth, r.key, 1)) for nth, r in enumerate(old.requests, 1)
@@ -190,7 +190,7 @@ def test_of_one_rank_the_older_are_served_where_nothing_else_tells() -> None:
     assert sorted(allocation.unserved) == ["young8", "young9"]
 
 
-def test_the_proofs_of_parts_that_share_nothing_add_up() -> None:
+def test_proofs_of_independent_components_add_up() -> None:
     one = Proof(1, 2, 3, unfinished=True)
     other = Proof(10, 20, 30, rounded=True)
 
@@ -211,7 +211,7 @@ def test_proof_sums_components() -> None:
     assert (proof.unfinished, proof.rounded) == (False, False)
 
 
-def test_a_group_is_counted_where_it_is_served() -> None:
+def test_group_is_counted_at_the_place_that_serves_it() -> None:
     allocation = solved(
         [a_place(CHEAP), free_workers(FREE, 1)],
         [a_group("a", 2, CHEAP, FREE), a_group("b", 1, CHEAP)],
@@ -237,7 +237,7 @@ def test_expensive_machine_is_created_when_its_work_is_cheaper() -> None:
     assert solved([a_place(CHEAP, "1"), a_place(DEAR, "2")], [group]).machines == {DEAR: 1}
 
 
-def test_a_place_where_nothing_is_made_has_no_machines() -> None:
+def test_place_without_creations_has_no_machines() -> None:
     assert solved([a_place(CHEAP)], [a_group("a", 1, CHEAP)], a_limit(0, CHEAP)).machines == {}
 
 
@@ -257,7 +257,7 @@ def test_fractional_free_worker_serves_only_requests_that_fit() -> None:
     assert list(allocation.unserved) == ["whole1"]
 
 
-def test_a_closed_place_is_as_if_a_request_did_not_fit_it() -> None:
+def test_closed_place_serves_no_request() -> None:
     allocation = solved([a_place(CHEAP)], [a_group("a", 1, DEAR), a_group("b", 1, CHEAP, DEAR)])
 
     assert allocation.unserved == {"a1": ()}
@@ -295,7 +295,7 @@ def test_request_is_stopped_by_its_own_use_of_a_limit() -> None:
     assert allocation.unserved["a3"][0].rows == (row,)
 
 
-def test_a_limit_that_is_not_whole_is_not_passed_by_a_millionth() -> None:
+def test_fractional_limit_is_not_exceeded_by_a_millionth() -> None:
     row = LimitRow(("x",), "at x", Decimal("0.3"), requests={("a", CHEAP): Decimal("0.1")})
 
     allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP)], row)

@@ -93,7 +93,7 @@ def test_oldest_requests_of_a_rank_are_served() -> None:
     assert sorted(allocation.unserved) == [f"g{number:04}" for number in range(300, SIZE)]
 
 
-def test_a_request_left_over_names_every_limit_at_each_place() -> None:
+def test_unserved_request_names_every_limit_of_each_place() -> None:
     cheap, dear = a_limit(100, CHEAP), a_limit(50, DEAR)
 
     allocation = solved(many(1.0, CHEAP, DEAR, FREE), cheap, dear)
@@ -106,7 +106,7 @@ def test_a_request_left_over_names_every_limit_at_each_place() -> None:
     ]
 
 
-def test_a_later_rank_is_served_where_those_before_it_fit_nothing() -> None:
+def test_later_rank_is_served_when_earlier_ranks_fit_no_place() -> None:
     stuck = many(1.0, CHEAP, DEAR)
     other = [replace(group, rank=(1,), fits={FREE: Fit()}) for group in stuck[:10]]
     other = [replace(group, id=f"other{nth}") for nth, group in enumerate(other)]
@@ -135,7 +135,7 @@ def test_budget_with_unequal_weights_is_respected_and_nearly_used(
     assert set(served_by_rank(allocation)) == {0}
 
 
-def test_a_bound_is_proven_for_a_budget_that_is_used_to_its_last_cent() -> None:
+def test_bound_is_proven_when_budget_is_used_to_its_last_cent() -> None:
     budget = LimitRow(("budgets", "b"), "b is used up", Decimal("52.5"), {CHEAP: Decimal("0.5")})
 
     allocation = solved(many(1.0, CHEAP, DEAR, ranks=2), budget, a_limit(5, DEAR))
@@ -165,7 +165,7 @@ def test_expensive_machine_is_created_when_its_work_is_cheaper() -> None:
     assert allocation.proof.cost == pytest.approx(3 * SIZE)
 
 
-def test_the_order_of_groups_never_matters() -> None:
+def test_allocation_is_independent_of_group_order() -> None:
     groups = many(0.3, CHEAP, DEAR, FREE, ranks=3)
     rows = a_limit(40, CHEAP), a_limit(20, DEAR)
 

@@ -60,7 +60,7 @@ def test_stopped_machine_is_deleted_in_any_worker_state(
     assert deletions(plan) == [(FIRST, Reason.STOPPED)]
 
 
-def test_the_work_of_a_stopped_machine_goes_back_before_it_is_deleted() -> None:
+def test_work_of_stopped_machine_is_returned_before_its_deletion() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(), off=(FIRST,)))
 
     (action,) = plan.actions
@@ -70,7 +70,7 @@ def test_the_work_of_a_stopped_machine_goes_back_before_it_is_deleted() -> None:
     assert plan.releases == ()
 
 
-def test_an_idle_worker_on_a_machine_that_is_off_is_only_disabled() -> None:
+def test_idle_worker_of_stopped_machine_is_only_disabled() -> None:
     (action,) = planned(a_debusine_fleet(), a_debusine_world(away(), off=(FIRST,))).actions
 
     assert isinstance(action, Delete)
@@ -117,7 +117,7 @@ def test_paused_pool_keeps_stopped_machine() -> None:
     ).is_quiet
 
 
-def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
+def test_worker_of_stopped_orphan_machine_is_released() -> None:
     world = a_debusine_world(busy_and_away(), off=(FIRST,))
     stray = world.altered(stacks={})
 
@@ -127,7 +127,7 @@ def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
     assert not release.may_work
 
 
-def test_a_machine_of_a_name_that_runs_elsewhere_is_not_off() -> None:
+def test_machine_is_running_when_another_of_its_name_runs() -> None:
     world = a_debusine_world(busy_and_away(), off=(FIRST,))
     running = a_debusine_world(busy_and_away()).providers["desk"]
     twice = world.altered(stacks={}, providers={**world.providers, "other": running})
@@ -138,7 +138,7 @@ def test_a_machine_of_a_name_that_runs_elsewhere_is_not_off() -> None:
 # it has no valid token, and it was given something all the same
 
 
-def test_the_work_of_a_worker_without_a_token_goes_back() -> None:
+def test_work_of_worker_without_token_is_returned() -> None:
     stranded = ours(state=WorkerState.DISABLED, running="90", stranded=True)
 
     plan = planned(a_debusine_fleet(), a_debusine_world(stranded))
@@ -161,13 +161,13 @@ def test_stranded_request_is_released_while_deletions_pause() -> None:
 # a machine that runs, and is not heard
 
 
-def test_an_idle_worker_that_is_away_for_long_is_replaced() -> None:
+def test_idle_worker_is_replaced_when_absent_for_long() -> None:
     world = a_debusine_world(away(), ours(SECOND, **HEARD), machines=(FIRST, SECOND))
 
     assert deletions(planned(a_debusine_fleet(), world)) == [(FIRST, Reason.DISCONNECTED)]
 
 
-def test_within_the_grace_it_may_come_back() -> None:
+def test_absent_worker_is_kept_within_grace_period() -> None:
     since = NOW - timedelta(seconds=DISCONNECTED_GRACE)
     young = away(last_seen=since, since=since)
     world = a_debusine_world(young, ours(SECOND, **HEARD), machines=(FIRST, SECOND))
@@ -189,7 +189,7 @@ def test_briefly_absent_worker_serves_waiting_request() -> None:
 
 
 @pytest.mark.parametrize("pool", [{"min": 1}, {"spare": 1}])
-def test_a_worker_that_is_away_for_a_moment_counts_for_min_and_spare(pool: dict[str, int]) -> None:
+def test_briefly_absent_worker_counts_to_min_and_spare(pool: dict[str, int]) -> None:
     assert planned(a_debusine_fleet(**pool), a_debusine_world(lately())).is_quiet
 
 
@@ -208,7 +208,7 @@ def test_registered_worker_counts_until_its_boot_deadline(age: int, made: list[s
     assert created(planned(a_debusine_fleet(), world)) == made
 
 
-def test_one_away_for_a_moment_is_still_shown_as_not_connected() -> None:
+def test_briefly_absent_worker_is_shown_as_not_connected() -> None:
     world = a_debusine_world(lately())
 
     plan = planned(a_debusine_fleet(), world)
@@ -242,14 +242,14 @@ def test_absent_busy_worker_is_kept_with_notice() -> None:
         assert words in said
 
 
-def test_nothing_is_said_of_a_busy_worker_that_was_heard_lately() -> None:
+def test_recently_heard_busy_worker_causes_no_notice() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(last_seen=ago(hours=1))))
 
     assert plan.attention == ()
     assert tells(plan.workers[0].because, "request 90", "not connected")
 
 
-def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:
+def test_absent_drained_worker_is_deleted() -> None:
     drained = away(draining=True, last_seen=ago(minutes=1), since=ago(minutes=1))
 
     assert deletions(planned(a_debusine_fleet(), a_debusine_world(drained))) == [

@@ -63,27 +63,27 @@ def bought(plan: Plan) -> list[str]:
     ]
 
 
-def test_where_spot_is_sold_it_is_bought_first() -> None:
+def test_spot_is_created_first_when_provider_sells_it() -> None:
     fleet = at_aws()
 
     assert bought(planned(fleet, a_laid_world(fleet))) == ["spot"]
 
 
-def test_where_spot_is_out_of_stock_it_is_bought_on_demand() -> None:
+def test_on_demand_is_created_when_spot_is_out_of_stock() -> None:
     fleet = at_aws()
     world = a_laid_world(fleet, attempts=(tried("out-of-stock"),))
 
     assert bought(planned(fleet, world)) == ["on-demand"]
 
 
-def test_where_the_spot_quota_is_used_up_it_is_bought_on_demand() -> None:
+def test_on_demand_is_created_when_spot_quota_is_used_up() -> None:
     fleet = at_aws()
     world = a_laid_world(fleet, attempts=(tried("quota"),))
 
     assert bought(planned(fleet, world)) == ["on-demand"]
 
 
-def test_the_next_name_is_used_at_the_same_price_when_one_is_taken() -> None:
+def test_next_name_is_used_at_same_price_when_one_is_taken() -> None:
     fleet = at_aws()
     world = a_laid_world(fleet, attempts=(tried("name-taken"),))
 
@@ -91,7 +91,7 @@ def test_the_next_name_is_used_at_the_same_price_when_one_is_taken() -> None:
     assert (create.worker, bought(planned(fleet, world))) == ("debian-ci-builders-0002", ["spot"])
 
 
-def test_while_nothing_asks_nothing_is_held_and_nothing_is_paid() -> None:
+def test_pool_has_no_machine_and_no_cost_without_requests() -> None:
     fleet = at_aws()
     queues = {"debian": a_reading(workers=())}
 

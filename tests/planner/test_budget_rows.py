@@ -45,7 +45,7 @@ def test_hourly_machine_and_request_use_whole_hours_of_budget() -> None:
     assert these(today.row.machines[NEW.key], today.row.requests["g", NEW.key]) == (1, 1)
 
 
-def test_a_machine_made_to_stay_takes_both_periods_to_their_end() -> None:
+def test_permanent_machine_uses_both_periods_to_their_end() -> None:
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "99 EUR"}), a_spent_world())
 
     assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (16, 24)
@@ -62,7 +62,7 @@ def test_a_machine_made_to_stay_takes_both_periods_to_their_end() -> None:
     ],
     ids=["of a pool", "of all", "of hours"],
 )
-def test_first_machines_take_both_periods_when_a_pool_is_short(
+def test_first_machines_use_both_periods_when_pool_is_below_min(
     of_pool: dict[str, str] | None, overrides: dict[str, object], increment: str, key: str
 ) -> None:
     billed = {"desk": {"kind": "sim", "billing": {"increment": increment}}}
@@ -75,7 +75,7 @@ def test_first_machines_take_both_periods_when_a_pool_is_short(
         assert ("g", NEW.key) not in {*today.row.requests, *tomorrow.row.requests}
 
 
-def test_a_new_machine_is_counted_to_its_end_when_enough_stay() -> None:
+def test_new_machine_uses_budget_to_its_end_when_min_is_reached() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"min": 1})
 
     today, _ = accounts(fleet, a_spent_world(a_worker()))
@@ -100,7 +100,7 @@ def test_request_on_idle_machine_uses_unreserved_time() -> None:
     assert today.row.requests["g", FREE.key] == 1
 
 
-def test_a_request_on_a_machine_that_stays_anyway_takes_no_budget() -> None:
+def test_request_on_permanent_machine_uses_no_budget() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"spare": 1})
 
     today, _ = accounts(fleet, a_spent_world(a_worker()))
@@ -108,7 +108,7 @@ def test_a_request_on_a_machine_that_stays_anyway_takes_no_budget() -> None:
     assert ("g", FREE.key) not in today.row.requests
 
 
-def test_requests_that_share_a_machine_take_its_time_once() -> None:
+def test_requests_that_share_a_machine_use_its_time_once() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
 
     today, _ = accounts(fleet, a_spent_world(), a_group(600, share=0.2))
@@ -138,7 +138,7 @@ def test_request_on_busy_machine_uses_time_after_current_work() -> None:
     "budget",
     [{"per_day": "99 EUR"}, {"per_hour": "99 EUR"}, {"machine_hours_per_day": 99}],
 )
-def test_a_request_takes_no_more_when_its_own_machine_never_ends(budget: dict[str, str]) -> None:
+def test_request_uses_no_more_when_its_machine_is_permanent(budget: dict[str, str]) -> None:
     fleet = a_budgeted_fleet(
         pool={"target_wait": "1h"}, budgets={"debian": {"scope": "debian", **budget}}
     )
@@ -149,7 +149,7 @@ def test_a_request_takes_no_more_when_its_own_machine_never_ends(budget: dict[st
     assert all(account.reserved for account in found)
 
 
-def test_a_build_of_20_hours_is_weighed_against_tomorrow_too() -> None:
+def test_build_of_20_hours_uses_budget_of_tomorrow() -> None:
     fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
     evening = datetime.fromisoformat("2026-11-21T20:00Z")
     world = a_spent_world(time=evening)
@@ -165,7 +165,7 @@ def test_a_build_of_20_hours_is_weighed_against_tomorrow_too() -> None:
     assert takes[1] > tomorrow.row.room
 
 
-def test_the_day_on_which_clocks_go_back_has_an_hour_more_to_pay() -> None:
+def test_budget_period_has_25_hours_when_clocks_go_back() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"}, money={"time_zone": "Europe/Berlin"})
     evening = datetime.fromisoformat("2026-10-24T20:00Z")  # 22:00 on the day before
 
@@ -174,7 +174,7 @@ def test_the_day_on_which_clocks_go_back_has_an_hour_more_to_pay() -> None:
     assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (2, 25)
 
 
-def test_many_machines_in_one_batch_cannot_pass_the_limit_together() -> None:
+def test_batch_of_machines_never_exceeds_budget() -> None:
     fleet = a_budgeted_fleet({"per_hour": "6 EUR"})
 
     this_hour, next_hour = accounts(fleet, a_spent_world(), a_group(20 * HOUR))
@@ -207,7 +207,7 @@ def test_build_past_midnight_exceeds_budget_of_tomorrow() -> None:
     assert [verdict.exceeded for verdict in judge_budgets(found, {}, {}, {})] == [False, True]
 
 
-def test_an_exceeded_budget_is_reported() -> None:
+def test_exceeded_budget_is_reported() -> None:
     found = accounts(
         a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(charges=[a_charge("14")])
     )

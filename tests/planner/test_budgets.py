@@ -26,11 +26,11 @@ from tests.builders.sentences import tells
 # what is left
 
 
-def test_a_fleet_without_budgets_has_no_accounts() -> None:
+def test_fleet_without_budgets_has_no_accounts() -> None:
     assert accounts(a_budgeted_fleet(), a_spent_world()) == []
 
 
-def test_a_budget_has_an_account_of_this_period_and_of_the_next() -> None:
+def test_budget_has_accounts_of_this_and_next_period() -> None:
     found = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world())
 
     assert [these(a.period, a.coming, a.limit, a.row.room) for a in found] == [
@@ -58,7 +58,7 @@ def test_uncharged_time_counts_as_spent() -> None:
     assert today.spent == Decimal("0.5")
 
 
-def test_an_existing_excess_leaves_nothing_and_not_less() -> None:
+def test_exceeded_budget_has_remainder_zero() -> None:
     world = a_spent_world(charges=[a_charge("14")])
 
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
@@ -66,7 +66,7 @@ def test_an_existing_excess_leaves_nothing_and_not_less() -> None:
     assert today.row.room == 0
 
 
-def test_the_row_says_its_figures_in_a_sentence() -> None:
+def test_budget_row_has_sentence_with_figures() -> None:
     world = a_spent_world(a_busy(), charges=[a_charge("4")])
 
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
@@ -77,7 +77,7 @@ def test_the_row_says_its_figures_in_a_sentence() -> None:
         assert figures in tomorrow.row.because
 
 
-def test_a_budget_in_another_currency_counts_at_the_stated_rate() -> None:
+def test_budget_in_other_currency_uses_stated_rate() -> None:
     fleet = a_budgeted_fleet(
         {"per_day": "10 USD"}, money={"exchange": {"USD": {"rate": 0.5, "as_of": "2026-11-01"}}}
     )
@@ -87,7 +87,7 @@ def test_a_budget_in_another_currency_counts_at_the_stated_rate() -> None:
     assert these(today.limit, today.unit, today.row.room) == (5, "EUR", 1)
 
 
-def test_a_machine_priced_in_dollars_takes_euros_of_a_budget_in_euros() -> None:
+def test_machine_priced_in_dollars_uses_euros_of_budget_in_euros() -> None:
     fleet = a_budgeted_fleet(
         budgets={"all": {"per_day": "10 EUR"}},
         money={"exchange": {"USD": {"rate": 0.5, "as_of": "2026-11-01"}}},
@@ -101,7 +101,7 @@ def test_a_machine_priced_in_dollars_takes_euros_of_a_budget_in_euros() -> None:
     assert rounded(today.row.machines[NEW.key]) == rounded(2 * TAIL)
 
 
-def test_an_unknown_ledger_leaves_nothing_and_says_so() -> None:
+def test_budget_has_no_remainder_when_ledger_is_unknown() -> None:
     fleet = a_budgeted_fleet({"per_day": "10 EUR"}, budgets={"all": {"per_month": "99 EUR"}})
     world = a_spent_world(ledger=Unknown(unknown="no store"))
 
@@ -129,7 +129,7 @@ def test_work_of_unknown_duration_reserves_both_periods_to_their_end() -> None:
     assert these(today.reserved, tomorrow.reserved) == (16, 24)
 
 
-def test_a_default_duration_is_expected_where_history_says_nothing() -> None:
+def test_default_duration_is_expected_without_history() -> None:
     fleet = a_budgeted_fleet(
         budgets={"debian": {"scope": "debian", "per_day": "9 EUR"}}, durations={"any": "3h"}
     )
@@ -139,7 +139,7 @@ def test_a_default_duration_is_expected_where_history_says_nothing() -> None:
     assert rounded(today.reserved) == rounded(3 + TAIL - Decimal(90) / HOUR)
 
 
-def test_an_idle_machine_reserves_until_it_can_be_deleted() -> None:
+def test_idle_machine_reserves_until_it_can_be_deleted() -> None:
     idle = a_worker(since=ago(minutes=5))
 
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(idle))
@@ -166,7 +166,7 @@ def test_machines_that_stay_for_min_reserve_both_periods_to_their_end() -> None:
     assert these(today.reserved, tomorrow.reserved) == (16, 24)
 
 
-def test_a_machine_that_waits_to_be_deleted_reserves_two_runs() -> None:
+def test_machine_to_delete_reserves_two_runs() -> None:
     going = a_worker(draining=True)
 
     today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(going))
@@ -183,7 +183,7 @@ def test_machines_of_silent_provider_reserve_by_stack() -> None:
     assert these(today.reserved, tomorrow.reserved) == (16, 24)
 
 
-def test_nothing_is_left_where_a_pool_s_machines_are_unknown() -> None:
+def test_budget_has_no_remainder_when_machines_are_unknown() -> None:
     silent = Unknown(unknown="no answer")
     world = a_spent_world(providers={"desk": silent}, stacks={"builders": silent})
 
@@ -212,7 +212,7 @@ def test_charged_and_reserved_work_sum_to_its_use(
 # who pays what
 
 
-def test_a_filtered_budget_counts_the_machines_of_its_work() -> None:
+def test_filtered_budget_counts_machines_of_matching_work() -> None:
     fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
     charges = [a_charge("4", scope="debian"), a_charge("2", scope="kali"), a_charge("1")]
 
@@ -222,7 +222,7 @@ def test_a_filtered_budget_counts_the_machines_of_its_work() -> None:
     assert rounded(today.reserved) == rounded(2 + TAIL - Decimal(90) / HOUR)
 
 
-def test_work_of_others_takes_nothing_of_a_filtered_budget() -> None:
+def test_filtered_budget_ignores_other_work() -> None:
     fleet = a_budgeted_fleet(budgets={"kali": {"scope": "kali", "per_day": "10 EUR"}})
 
     today, _ = accounts(fleet, a_spent_world(a_busy()))
@@ -241,7 +241,7 @@ def test_work_of_others_takes_nothing_of_a_filtered_budget() -> None:
         ({"owner": "ann"}, False),
     ],
 )
-def test_every_filter_that_a_budget_names_has_to_fit(
+def test_budget_counts_only_work_that_matches_every_filter(
     only: dict[str, object], *, counts: bool
 ) -> None:
     fleet = a_budgeted_fleet(budgets={"some": {**only, "per_day": "10 EUR"}})
@@ -254,7 +254,7 @@ def test_every_filter_that_a_budget_names_has_to_fit(
     assert taken == (counts, counts, counts)
 
 
-def test_a_budget_without_a_filter_counts_everything() -> None:
+def test_budget_without_a_filter_counts_everything() -> None:
     fleet = a_budgeted_fleet(budgets={"all": {"per_day": "10 EUR"}})
     charges = [a_charge("4", scope="debian"), a_charge("1"), a_charge("1", pool="gone")]
 

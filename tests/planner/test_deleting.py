@@ -77,7 +77,7 @@ def test_idle_machine_is_kept_until_last_run_of_paid_hour(minutes: float, *, goe
     assert drained(plan) == ([FIRST] if goes else [])
 
 
-def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
+def test_paid_machine_shows_end_of_paid_time() -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
 
     plan = reconcile(hourly(), world)
@@ -108,7 +108,7 @@ def test_idle_machine_is_drained_when_runs_are_rare() -> None:
     assert drained(reconcile(hourly(cadence="1h"), world)) == [FIRST]
 
 
-def test_a_second_hour_is_paid_for_like_the_first() -> None:
+def test_idle_machine_is_kept_until_end_of_second_paid_hour() -> None:
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=70))
 
     assert reconcile(hourly(), world).is_quiet
@@ -136,7 +136,7 @@ def test_unneeded_on_demand_machine_is_kept_for_paid_hour() -> None:
 
 
 @where_nothing_more_is_paid
-def test_an_on_demand_machine_that_nothing_asks_for_goes(fleet_of: Callable[[], Fleet]) -> None:
+def test_unneeded_on_demand_machine_is_deleted(fleet_of: Callable[[], Fleet]) -> None:
     world = with_machines(a_sim_world(idle(minutes=0)), created_at=ago(minutes=25))
 
     assert drained(reconcile(fleet_of(), world)) == [FIRST]
@@ -179,7 +179,7 @@ def test_longest_idle_is_drained_when_order_of_use_is_unknown() -> None:
     assert one_too_many(fleet_with(spare=1), idle(FIRST, 20), idle(SECOND, 50)) == [SECOND]
 
 
-def test_debusine_uses_the_youngest_last_so_that_it_goes_first() -> None:
+def test_youngest_machine_is_drained_first_at_debusine() -> None:
     names = {FIRST: ago(hours=5), SECOND: ago(hours=2)}
     world = a_sim_world(
         queues={"debian": a_reading(workers=(idle(FIRST, 50), idle(SECOND, 20)))},
@@ -200,7 +200,7 @@ def test_debusine_uses_the_youngest_last_so_that_it_goes_first() -> None:
     assert drained(reconcile(fleet_with(spare=1), world)) == [SECOND]
 
 
-def test_of_equals_the_first_by_name_goes() -> None:
+def test_first_machine_by_name_is_drained_when_all_are_equal() -> None:
     assert one_too_many(fleet_with(spare=1), idle(SECOND), idle(FIRST)) == [FIRST]
 
 
@@ -217,7 +217,7 @@ def test_only_used_machine_is_kept_for_its_sandbox() -> None:
     assert tells(sentence_of(plan, FIRST), "reuse.opportunity", "1h")
 
 
-def test_reuse_keeps_no_worker_that_requests_without_a_ticket_used() -> None:
+def test_reuse_keeps_no_worker_used_by_requests_without_tickets() -> None:
     plan = reconcile(
         fleet_with(reuse={"opportunity": "1h"}), a_sim_world(idle(FIRST).altered(uses=3))
     )
@@ -240,7 +240,7 @@ def test_used_machine_is_kept_for_reuse_when_its_sandbox_is_unknown(
     assert [each.reason for each in plan.actions] == reasons
 
 
-def test_min_holds_idle_workers_however_long_they_are_idle() -> None:
+def test_min_keeps_idle_workers_indefinitely() -> None:
     plan = reconcile(fleet_with(min=2), a_sim_world(idle(FIRST, 900), idle(SECOND, 900)))
 
     assert plan.is_quiet
@@ -252,7 +252,7 @@ def test_only_workers_above_min_are_drained() -> None:
     assert drained(reconcile(fleet_with(min=2), a_sim_world(*workers))) == [THIRD]
 
 
-def test_a_worker_that_boots_stands_in_for_none_that_is_ready() -> None:
+def test_booting_worker_does_not_replace_ready_worker_in_min() -> None:
     world = a_sim_world(idle(FIRST, 900), starting=(SECOND,))
 
     assert FIRST not in drained(reconcile(fleet_with(min=1), world))
@@ -275,13 +275,13 @@ def test_draining_worker_does_not_block_growth() -> None:
 # modes and removed pools
 
 
-def test_a_busy_worker_of_a_pool_that_drains_gets_nothing_new() -> None:
+def test_busy_worker_of_draining_pool_is_drained() -> None:
     plan = reconcile(fleet_with(mode="drain"), a_sim_world(a_worker(busy=True)))
 
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_a_busy_worker_of_a_removed_pool_gets_nothing_new() -> None:
+def test_busy_worker_of_removed_pool_is_drained() -> None:
     fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
 
     assert actions_of(reconcile(fleet, a_sim_world(a_worker(busy=True)))) == [("drain", FIRST)]
@@ -317,26 +317,26 @@ def on_demand(retire: dict[str, str] | None = None, **overrides: object) -> Flee
     return hourly(**(defaults | overrides))
 
 
-def test_a_machine_that_boots_for_a_withdrawn_request_is_deleted() -> None:
+def test_booting_machine_is_deleted_when_its_request_is_withdrawn() -> None:
     plan = reconcile(fleet_with(), a_sim_world(starting=(FIRST,)))
 
     assert [(a.action, a.reason) for a in plan.actions] == [("delete", Reason.NOT_WANTED)]
 
 
-def test_its_token_is_revoked_so_that_it_never_registers() -> None:
+def test_token_of_deleted_booting_machine_is_revoked() -> None:
     (action,) = reconcile(fleet_with(), a_sim_world(starting=(FIRST,))).actions
 
     assert isinstance(action, Delete)
     assert (action.revokes, action.registry) == (True, "desk")
 
 
-def test_a_machine_that_boots_for_a_request_that_still_waits_stays() -> None:
+def test_booting_machine_is_kept_when_its_request_waits() -> None:
     world = a_sim_world(starting=(FIRST,), requests=(a_request(),))
 
     assert reconcile(fleet_with(), world).is_quiet
 
 
-def test_a_machine_that_boots_goes_to_another_request_that_fits() -> None:
+def test_booting_machine_is_reassigned_to_another_fitting_request() -> None:
     world = a_sim_world(starting=(FIRST,), requests=(a_request(id="202"),))
 
     plan = reconcile(on_demand(), world)
@@ -344,7 +344,7 @@ def test_a_machine_that_boots_goes_to_another_request_that_fits() -> None:
     assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
 
 
-def test_on_demand_it_is_kept_for_its_hour_too() -> None:
+def test_booting_on_demand_machine_is_kept_for_paid_hour() -> None:
     plan = reconcile(on_demand(), a_sim_world(starting=(FIRST,)))
 
     assert plan.is_quiet
@@ -352,7 +352,7 @@ def test_on_demand_it_is_kept_for_its_hour_too() -> None:
 
 
 @where_nothing_more_is_paid
-def test_on_demand_it_is_deleted_where_nothing_more_is_paid(
+def test_booting_on_demand_machine_is_deleted_without_paid_time(
     fleet_of: Callable[[], Fleet],
 ) -> None:
     plan = reconcile(fleet_of(), a_sim_world(starting=(FIRST,)))
@@ -368,11 +368,11 @@ def test_unneeded_hourly_boot_is_kept_for_paid_hour() -> None:
 
 
 @pytest.mark.parametrize("need", [{"min": 1}, {"spare": 1}])
-def test_a_machine_that_boots_for_min_or_spare_stays(need: dict[str, int]) -> None:
+def test_booting_machine_is_kept_for_min_or_spare(need: dict[str, int]) -> None:
     assert reconcile(fleet_with(**need), a_sim_world(starting=(FIRST,))).is_quiet
 
 
-def test_of_several_that_boot_the_youngest_goes() -> None:
+def test_youngest_booting_machine_is_deleted_first() -> None:
     world = a_sim_world(starting=(FIRST, SECOND))
     world = with_machines(world, FIRST, created_at=ago(seconds=5))
 
@@ -386,7 +386,7 @@ def test_replacement_is_kept_while_booting() -> None:
     assert reconcile(fleet_with(min=1), world).is_quiet
 
 
-def test_where_no_token_can_be_revoked_a_machine_that_boots_stays() -> None:
+def test_booting_machine_is_kept_when_token_is_irrevocable() -> None:
     world = a_sim_world(
         queues={"debian": a_reading()},
         providers={"desk": a_listing(a_machine(id="sim-1", created_at=ago(seconds=9)))},

@@ -45,7 +45,7 @@ def takes(fleet: Fleet, kind: MachineKind, **request: object) -> int | None:
 # how long
 
 
-def test_where_no_machine_is_named_every_machine_takes_as_long() -> None:
+def test_duration_is_equal_on_all_machines_without_machine_name() -> None:
     fleet = two_sizes([{"match": "chromium", "takes": "24h"}])
 
     assert takes(fleet, SMALL) == takes(fleet, BIG) == DAY
@@ -66,7 +66,7 @@ def test_duration_is_scaled_when_general_entry_names_machine() -> None:
     assert takes(two_sizes([named, {**general, "match": "chrom.*"}]), SMALL) == HOUR // 2
 
 
-def test_history_is_of_the_machine_that_is_named_first() -> None:
+def test_history_has_durations_of_first_named_machine() -> None:
     fleet = two_sizes(MEASURED)
 
     assert takes(fleet, SMALL, expected_seconds=20 * HOUR) == 20 * HOUR
@@ -77,9 +77,7 @@ def test_history_is_of_the_machine_that_is_named_first() -> None:
     ("parallel", "seconds"),
     [("0%", DAY), (None, 46_377), ("90%", 46_377), ("100%", 3 * HOUR)],
 )
-def test_of_another_machine_its_cores_say_how_much_faster_it_is(
-    parallel: str | None, seconds: int
-) -> None:
+def test_duration_on_other_machine_is_scaled_by_cores(parallel: str | None, seconds: int) -> None:
     # Amdahl: (10% + 90%/64) of (10% + 90%/8) is 53.7%.
     about = {"match": "chromium", "takes": "24h", "parallel": parallel}
 
@@ -99,7 +97,7 @@ def test_of_another_machine_its_cores_say_how_much_faster_it_is(
         ({"takes": "24h", "cores": 8}, {"norm": "50%", "mons": "600%"}, DAY, 46_377),
     ],
 )
-def test_a_stated_speed_counts_before_cores(
+def test_stated_speed_precedes_cores(
     stated: dict[str, object], speeds: dict[str, str], small: int, big: int
 ) -> None:
     fleet = two_sizes([stated], speeds=speeds)
@@ -114,7 +112,7 @@ def test_stated_duration_precedes_speed() -> None:
     assert takes(fleet, kind_at(fleet, "powerful", "mons")) == 3 * HOUR
 
 
-def test_a_pool_states_the_speed_of_its_machines() -> None:
+def test_pool_states_the_speed_of_its_machines() -> None:
     fleet = two_sizes([{"takes": "24h"}])
     powerful = a_pool(provider="desk", machine={"type": "mons", "speed": "800%"})
     faster = fleet.model_copy(update={"pools": {**fleet.pools, "powerful": powerful}})
@@ -146,13 +144,13 @@ def test_fast_machine_is_created_when_build_is_cheaper_by_speed() -> None:
         ({"package": "chromium", "task": "lintian"}, None),
     ],
 )
-def test_a_pattern_takes_the_whole_name_of_the_package(
+def test_pattern_matches_whole_package_name(
     request_: dict[str, object], seconds: int | None
 ) -> None:
     assert takes(two_sizes(MEASURED), BIG, **request_) == seconds
 
 
-def test_a_pattern_takes_the_name_that_the_allow_list_matches_too() -> None:
+def test_pattern_also_matches_name_of_allow_list() -> None:
     stated = [{"match": "debian/.*/any/chromium", "takes": "5h"}]
     named = {"scope": "debian", "workspace": "base"}
 
@@ -168,7 +166,7 @@ def test_duration_of_any_task_is_the_default() -> None:
     assert takes(fleet, BIG, package="hello") == 600
 
 
-def test_work_that_runs_ends_as_soon_as_its_machine_lets_it() -> None:
+def test_running_work_ends_after_duration_of_its_machine() -> None:
     fleet = two_sizes(MEASURED)
     work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
     worker = a_worker(busy=True, work=work)
@@ -177,7 +175,7 @@ def test_work_that_runs_ends_as_soon_as_its_machine_lets_it() -> None:
     assert Durations(fleet, a_world()).remaining(worker, NOW, BIG) == 2 * HOUR
 
 
-def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
+def test_running_work_has_duration_of_its_whole_name() -> None:
     fleet = two_sizes([{"match": "debian/base/any/chromium", "takes": "20h"}, {"takes": "5m"}])
     work = {"task": "sbuild", "package": "chromium", "names": ["debian/base/any/chromium"]}
     worker = a_worker(busy=True, work=work | {"started_at": ago(hours=1)})
@@ -186,7 +184,7 @@ def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10 * DAY))
-def test_more_cores_are_never_slower_nor_faster_than_their_number(
+def test_speedup_by_cores_is_at_least_one_and_at_most_linear(
     before: int, after: int, parallel: int, seconds: int
 ) -> None:
     timing = Timing(cores=min(before, after), parallel=parallel)
@@ -220,7 +218,7 @@ def test_target_wait_counts_parallel_share_of_build() -> None:
 @pytest.mark.parametrize(
     ("deadline", "expected"), [("48h", ["mons"]), ("24h", []), (None, ["norm"])]
 )
-def test_a_build_goes_only_where_it_ends_before_its_deadline(
+def test_build_gets_only_machines_that_meet_its_deadline(
     deadline: str | None, expected: list[str]
 ) -> None:
     # 55 h on the small machine, 29.6 h on the powerful one, where it costs more.
@@ -252,7 +250,7 @@ def test_unserved_build_has_duration_and_deadline_per_pool() -> None:
     assert [each.pool for each in unserved.blocked] == ["normal", "powerful"]
 
 
-def test_a_worker_that_would_not_end_in_time_is_not_waited_for() -> None:
+def test_build_does_not_wait_for_worker_that_misses_its_deadline() -> None:
     fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "48h")
     worker = a_worker(name="debian-ci-normal-0001", pool="normal")
     waiting = a_request(id="1", task="sbuild")
@@ -262,7 +260,7 @@ def test_a_worker_that_would_not_end_in_time_is_not_waited_for() -> None:
     assert [kind for kind, _ in made(reconcile(fleet, world))] == ["mons"]
 
 
-def test_a_build_at_copr_has_48_hours_where_nothing_else_is_said() -> None:
+def test_build_at_copr_has_deadline_of_48_hours_by_default() -> None:
     copr = {"kind": "copr", "url": "https://copr.example"}
     fleet = a_sim_fleet(queues={"copr": copr, "own": copr | {"deadline": "72h"}})
 
@@ -271,7 +269,7 @@ def test_a_build_at_copr_has_48_hours_where_nothing_else_is_said() -> None:
     assert [each.deadline for each in found if each] == [2 * DAY, 3 * DAY]
 
 
-def test_the_deadline_of_a_request_counts_before_that_of_its_queue() -> None:
+def test_deadline_of_request_precedes_deadline_of_queue() -> None:
     # 55 h on the small machine, 29.6 h on the powerful one, where it costs more.
     fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "24h")
 
@@ -320,7 +318,7 @@ def test_explanation_has_end_and_cost_per_place() -> None:
     assert found.expected is not None
 
 
-def test_an_explanation_names_the_place_where_a_build_ends_too_late() -> None:
+def test_explanation_names_pool_that_misses_the_deadline() -> None:
     fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "48h")
     world = a_sim_world(requests=(a_request(id="1", task="sbuild"),))
 

@@ -41,7 +41,7 @@ def planned(world: World, fleet: Fleet | None = None) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def test_an_idle_one_gets_nothing_new() -> None:
+def test_idle_failed_machine_is_drained() -> None:
     plan = planned(failing(a_sim_world(*idle(FIRST, SECOND)), FIRST))
 
     assert actions_of(plan) == [("drain", FIRST)]
@@ -49,7 +49,7 @@ def test_an_idle_one_gets_nothing_new() -> None:
     assert [action.cause for action in plan.actions] == [Cause.KNOWLEDGE]
 
 
-def test_one_that_works_keeps_no_other_from_being_drained() -> None:
+def test_working_failed_machine_does_not_delay_other_drains() -> None:
     plan = planned(failing(a_sim_world(*idle(FIRST, SECOND)), SECOND))
 
     assert actions_of(plan) == [("drain", SECOND)]
@@ -61,14 +61,14 @@ def test_busy_failed_machine_is_drained() -> None:
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_one_that_is_busy_and_gets_nothing_new_is_kept() -> None:
+def test_drained_busy_failed_machine_is_kept() -> None:
     plan = planned(failing(a_sim_world(a_worker(name=FIRST, busy=True, draining=True)), FIRST))
 
     assert plan.actions == ()
     assert reason_of(plan, FIRST) is Reason.BUSY
 
 
-def test_once_it_is_drained_it_goes_for_that_reason() -> None:
+def test_drained_failed_machine_is_deleted_as_failed() -> None:
     plan = planned(failing(a_sim_world(a_worker(name=FIRST, draining=True)), FIRST))
 
     assert actions_of(plan) == [("delete", FIRST)]
@@ -84,7 +84,7 @@ def test_failed_machine_of_disconnected_worker_is_deleted() -> None:
     assert (action.registry, action.reason) == ("desk", Reason.LIVECHECK_FAILED)
 
 
-def test_while_it_boots_only_its_deadline_counts() -> None:
+def test_booting_machine_fails_only_by_its_deadline() -> None:
     world = failing(a_sim_world(starting=(FIRST,), requests=(a_request(),)), FIRST)
 
     assert planned(world).actions == ()
@@ -109,13 +109,13 @@ def test_failed_machine_is_kept_with_notice_without_registry() -> None:
     assert tells(plan.attention[0], FIRST, "failed")
 
 
-def test_a_paused_pool_keeps_it() -> None:
+def test_paused_pool_keeps_failed_machine() -> None:
     plan = planned(failing(a_sim_world(*idle(FIRST)), FIRST), fleet_with(mode="pause"))
 
     assert plan.actions == ()
 
 
-def test_one_that_is_outdated_too_does_not_wait_for_its_turn() -> None:
+def test_outdated_failed_machine_is_replaced_immediately() -> None:
     world = failing(outdated(a_sim_world(*idle(FIRST))), FIRST)
 
     plan = planned(world, fleet_with(replace={"at_a_time": "0%"}))
@@ -134,7 +134,7 @@ def test_guard_refuses_when_many_machines_fail_together(
     assert plan.is_refused is refused
 
 
-def test_a_worker_that_was_idle_for_long_says_that_it_failed() -> None:
+def test_long_idle_failed_worker_has_reason_failed() -> None:
     world = failing(a_sim_world(a_worker(name=FIRST, since=ago(days=1))), FIRST)
 
     assert reason_of(planned(world), FIRST) is Reason.LIVECHECK_FAILED

@@ -152,7 +152,7 @@ def test_refusal_is_classified_by_its_code(said: str, result: str) -> None:
         "the name debian-1 is already in use",
     ],
 )
-def test_a_name_is_taken_when_the_provider_says_so(said: str) -> None:
+def test_name_is_taken_when_the_provider_says_so(said: str) -> None:
     assert classify(said, "debian-1") == "name-taken"
 
 
@@ -168,7 +168,7 @@ def test_a_name_is_taken_when_the_provider_says_so(said: str) -> None:
         "already exists: /var/lib/vm/debian-1.qcow2",
     ],
 )
-def test_a_name_is_not_taken_when_another_object_exists(said: str) -> None:
+def test_name_is_free_when_another_kind_of_object_exists(said: str) -> None:
     assert classify(said, "debian-1") == "error"
 
 
@@ -186,7 +186,7 @@ HUNG = "debian-ci-builders-0001: new did not finish within 30m and was stopped: 
 
 
 @pytest.mark.parametrize(("limit", "minutes"), [("30m", 31), ("1h", 61), ("2h", 122), ("4h", 242)])
-def test_a_pool_closes_when_new_hangs_for_long(limit: str, minutes: int) -> None:
+def test_pool_closes_when_command_new_hangs(limit: str, minutes: int) -> None:
     hung = some("error error error error", minutes=minutes, detail=HUNG)
     ended = [each.altered(at=each.at - timedelta(minutes=minutes)) for each in hung]
 
@@ -194,7 +194,7 @@ def test_a_pool_closes_when_new_hangs_for_long(limit: str, minutes: int) -> None
     assert closed(*ended[1:], fleet=at_hooks(limit)) == ""
 
 
-def test_an_attempt_has_failed_when_its_run_died_before_new_ended() -> None:
+def test_attempt_is_failed_when_run_died_before_command_new_ended() -> None:
     begun = a_stack(provider="desk", workers=(some_inputs(),), ids={}, interrupted=True)
     fleet = at_hooks("30m")
 
@@ -219,15 +219,15 @@ def test_failures_are_described_from_the_first_one_on(latest: str) -> None:
     assert described(f"{latest} registered") == ""
 
 
-def test_a_name_that_is_taken_closes_nothing() -> None:
+def test_taken_name_closes_no_option() -> None:
     assert closed(*some("name-taken " * 7)) == ""
 
 
-def test_a_pool_closes_when_every_name_of_eight_runs_is_taken() -> None:
+def test_pool_closes_when_names_of_eight_runs_are_taken() -> None:
     assert tells(closed(*some("name-taken " * 8)), "8 runs")
 
 
-def test_a_name_that_is_taken_breaks_no_streak_of_errors() -> None:
+def test_taken_name_does_not_end_streak_of_errors() -> None:
     assert tells(closed(*some("error error name-taken error error")), "4", "4")
 
 
@@ -278,22 +278,22 @@ def test_many_failures_of_one_run_count_once() -> None:
     assert "(once)" in closed(*tries)
 
 
-def test_a_machine_that_was_made_since_ends_the_row() -> None:
+def test_successful_creation_ends_streak_of_errors() -> None:
     assert "(once)" in closed(*some(f"{OUT} {OUT} registered {OUT}"))
     assert tells(closed(*some(f"registered {OUT} {OUT}")), "2 runs")
 
 
-def test_a_try_without_a_result_ends_no_row() -> None:
+def test_attempt_without_result_does_not_end_streak_of_errors() -> None:
     assert tells(closed(*some(f"{OUT} gone {OUT}")), "2 runs")
 
 
-def test_a_failure_of_three_hours_ago_is_forgotten() -> None:
+def test_failure_is_ignored_after_three_hours() -> None:
     long_ago = an_attempt(result=OUT, at=ago(minutes=1) - FAILURE_MEMORY - timedelta(seconds=1))
 
     assert "(once)" in closed(long_ago, an_attempt(result=OUT, at=ago(minutes=1)))
 
 
-def test_a_quota_closes_every_pool_of_the_provider_on_that_market() -> None:
+def test_quota_closes_market_in_every_pool_of_provider() -> None:
     fleet = a_sim_fleet(pools=TWO_POOLS)
     full = an_attempt(pool="other", type="ccx63", result="quota", at=ago(minutes=1))
 
@@ -302,30 +302,30 @@ def test_a_quota_closes_every_pool_of_the_provider_on_that_market() -> None:
     assert closed(full, fleet=fleet, provider="elsewhere") == ""
 
 
-def test_a_try_of_a_pool_that_is_gone_counts_for_none() -> None:
+def test_attempt_of_removed_pool_counts_for_no_pool() -> None:
     assert closed(an_attempt(pool="removed", result="quota", at=ago(minutes=1))) == ""
 
 
-def test_one_error_closes_nothing() -> None:
+def test_one_error_closes_no_option() -> None:
     assert closed(*some("error")) == ""
     assert closed(*some("registered registered registered registered registered error")) == ""
 
 
-def test_three_errors_are_too_few_to_form_a_rate() -> None:
+def test_three_errors_are_too_few_for_failure_rate() -> None:
     assert closed(*some("error error error")) == ""
 
 
-def test_half_of_the_tries_failing_closes_with_the_rate() -> None:
+def test_option_closes_when_half_of_its_attempts_fail() -> None:
     tries = some("registered registered error error", minutes=1)
 
     assert tells(closed(*tries), "2", "4", "2", "2026-11-21 08:05:00 UTC")
 
 
-def test_boots_that_never_register_count_to_the_rate() -> None:
+def test_unregistered_boots_count_to_failure_rate() -> None:
     assert tells(closed(*some("failed failed failed failed")), "4", "4")
 
 
-def test_a_rate_closes_nothing_once_the_latest_try_succeeded() -> None:
+def test_failure_rate_closes_no_option_when_latest_attempt_succeeded() -> None:
     assert closed(*some("error error error error registered")) == ""
 
 
@@ -333,7 +333,7 @@ def test_out_of_stock_does_not_count_to_failure_rate() -> None:
     assert closed(*some(f"{OUT} {OUT} {OUT} {OUT} registered error")) == ""
 
 
-def test_a_try_of_the_future_counts_for_nothing() -> None:
+def test_attempt_in_the_future_is_ignored() -> None:
     assert closed(an_attempt(result=OUT, at=NOW + timedelta(minutes=1))) == ""
 
 
@@ -396,11 +396,11 @@ def test_attempt_is_open_when_sources_are_unknown(dark: dict[str, object]) -> No
     assert settled(a_sim_world().altered(**dark)) == []
 
 
-def test_a_result_is_never_changed() -> None:
+def test_result_of_attempt_never_changes() -> None:
     assert settled(a_sim_world(), an_attempt(result="error"), an_attempt()) == []
 
 
-def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
+def test_failed_boot_counts_in_the_same_plan() -> None:
     names = [f"debian-ci-builders-{number:04}" for number in range(4)]
     tries = tuple(an_attempt(result="starting", worker=name, at=ago(minutes=1)) for name in names)
     world = with_machines(a_sim_world(starting=tuple(names)), created_at=ago(minutes=11))

@@ -36,7 +36,7 @@ YOUNG = a_request(id="2", pending_since=ago(minutes=1))
 TWO_BUSY = (busy(FIRST, 60), busy(SECOND, 600))
 
 
-def test_start_is_on_a_busy_worker_when_its_tag_is_waived_by_then() -> None:
+def test_start_is_on_busy_worker_when_missing_tag_is_waived_by_then() -> None:
     world = a_sim_world(*TWO_BUSY, requests=(OLD,))
 
     assert starts(a_fleet_that_waives(fast="30m"), world) == {"1": 60}

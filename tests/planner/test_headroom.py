@@ -27,7 +27,7 @@ def taken(headroom: Headroom, place: str = PLACE) -> int:
     return count
 
 
-def test_as_many_are_left_as_the_limit_has_room_for() -> None:
+def test_headroom_equals_remaining_capacity_of_limit() -> None:
     assert taken(Headroom([a_row("3")], {}, {})) == 3
 
 
@@ -55,13 +55,13 @@ def test_kept_machine_uses_its_weight_of_headroom() -> None:
     assert taken(Headroom([row], {PLACE: 1}, {})) == 2
 
 
-def test_a_place_that_a_limit_does_not_count_takes_nothing_of_it() -> None:
+def test_headroom_is_unchanged_by_place_outside_limit() -> None:
     rows = [a_row("0"), a_row("0", kept={PLACE: Decimal(1)}, machines={OTHER: Decimal(1)})]
 
     assert taken(Headroom(rows, {}, {}), OTHER) == 9
 
 
-def test_how_many_were_taken_is_counted_by_place() -> None:
+def test_machines_within_headroom_are_counted_per_place() -> None:
     headroom = Headroom([a_row("2")], {}, {})
     taken(headroom)
     taken(headroom, OTHER)

@@ -36,7 +36,7 @@ def test_runs_far_beyond_cadence_cause_warning_with_figures() -> None:
     assert tells(message, "cadence", "10m", "4", "43m", "cadence", "fleet apply", "cadence")
 
 
-def test_the_only_run_so_far_is_compared_with_now() -> None:
+def test_single_run_is_compared_with_current_time() -> None:
     assert tells(warned(43)[0], "cadence", "10m", "43m")
 
 
@@ -58,7 +58,9 @@ def test_unknown_runs_cause_no_warning() -> None:
 
 
 @pytest.mark.parametrize(("minutes", "alive"), [(0, True), (30, True), (31, False), (3000, False)])
-def test_a_fleet_without_a_run_for_three_cadences_is_dead(minutes: float, *, alive: bool) -> None:
+def test_heartbeat_is_dead_after_three_cadences_without_run(
+    minutes: float, *, alive: bool
+) -> None:
     assert judge_heartbeat(TENTH, (ago(days=9), ago(minutes=minutes)), NOW).alive is alive
 
 
@@ -70,5 +72,5 @@ def test_a_fleet_without_a_run_for_three_cadences_is_dead(minutes: float, *, ali
         ((ago(minutes=43),), ("43m", "cadence", "10m", "`fleet apply`")),
     ],
 )
-def test_a_heartbeat_says_why(runs: tuple[datetime, ...], said: tuple[str, ...]) -> None:
+def test_heartbeat_has_reason(runs: tuple[datetime, ...], said: tuple[str, ...]) -> None:
     assert tells(judge_heartbeat(TENTH, runs, NOW).because, *said)

@@ -10,7 +10,7 @@ from tests.builders import a_reading, a_request, a_sim_fleet, a_sim_world
 from tests.builders.explaining import explain_request
 
 
-def test_an_id_of_ten_thousand_digits_is_only_an_id() -> None:
+def test_id_of_ten_thousand_digits_is_accepted() -> None:
     world = a_sim_world(requests=(a_request(id="9" * 10_000),))
 
     assert len(reconcile(a_sim_fleet(), world).actions) == 1
@@ -23,7 +23,7 @@ def test_task_data_of_any_shape_has_a_digest() -> None:
     assert len(world_digest(world)) == 64
 
 
-def test_a_group_of_more_requests_than_anyone_has_is_refused() -> None:
+def test_request_group_of_impossible_size_is_refused() -> None:
     with pytest.raises(ValidationError, match="count"):
         Request(id="1", count=10**9)
 
@@ -36,7 +36,7 @@ def explained(name: str, *ids: str, count: int = 1) -> tuple[str, tuple[str, ...
 
 
 @pytest.mark.parametrize("name", ["a/b", "a#b", "#", "/", "a#1"])
-def test_an_odd_id_is_found_with_its_facts(name: str) -> None:
+def test_request_with_odd_id_is_found(name: str) -> None:
     found = explained(name, name)
 
     assert found is not None
@@ -44,14 +44,14 @@ def test_an_odd_id_is_found_with_its_facts(name: str) -> None:
     assert found[1][0].startswith("task sbuild")
 
 
-def test_a_whole_name_goes_before_an_id_that_looks_like_it() -> None:
+def test_whole_name_precedes_similar_id() -> None:
     found = explained("debian/1", "debian/1", "1")
 
     assert found is not None
     assert found[0] == "debian/1"
 
 
-def test_a_group_is_found_by_its_id_alone() -> None:
+def test_group_is_found_by_its_id_alone() -> None:
     found = explained("7", "7", count=3)
 
     assert found is not None
@@ -59,7 +59,7 @@ def test_a_group_is_found_by_its_id_alone() -> None:
     assert found[1][0].startswith("task sbuild")
 
 
-def test_a_request_that_is_listed_twice_is_served_once() -> None:
+def test_request_that_is_listed_twice_is_served_once() -> None:
     reading = a_reading(a_request(id="1"), a_request(id="1", priority=5), workers=None)
 
     plan = reconcile(a_sim_fleet(), a_sim_world(queues={"debian": reading}))

@@ -62,13 +62,13 @@ def failed(name: str) -> tuple[object, ...]:
 # which version
 
 
-def test_the_current_version_boots_however_new_the_others_are() -> None:
+def test_current_version_boots_although_newer_ones_exist() -> None:
     images = (version(NEWEST, "tested"), version(NEW, "current"), version(OLD, "previous"))
 
     assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
 
 
-def test_a_recording_that_knows_no_states_boots_the_newest() -> None:
+def test_newest_version_boots_when_states_are_unrecorded() -> None:
     images = tuple(
         ImageVersion(image="trixie", version=name, ids={"desk": f"id-{name}"})
         for name in (NEW, OLD)
@@ -105,7 +105,7 @@ def test_pool_is_closed_with_reason_without_promoted_version() -> None:
 # pins
 
 
-def test_a_pinned_version_boots_whatever_is_promoted() -> None:
+def test_pinned_version_boots_regardless_of_promotion() -> None:
     images = (version(OLD, "retired"), version(NEW, "current"), version(NEWEST, "candidate"))
 
     chosen = choice(a_fleet_with(version=OLD), a_sim_world(images=images))
@@ -122,7 +122,7 @@ def test_a_pinned_version_boots_whatever_is_promoted() -> None:
         ((version(OLD, "tested", ids={}),), "provider desk"),
     ],
 )
-def test_a_pin_that_leads_nowhere_makes_no_machine(
+def test_pin_to_unknown_version_creates_no_machine(
     images: tuple[ImageVersion, ...], because: str
 ) -> None:
     others = (version(NEW, "current"),)
@@ -144,13 +144,13 @@ def test_pinned_version_that_fails_to_boot_has_no_replacement() -> None:
 # images that were baked elsewhere
 
 
-def test_an_existing_image_boots_as_declared_until_one_is_promoted() -> None:
+def test_existing_image_boots_as_declared_until_a_promotion() -> None:
     fleet = a_fleet_with(existing={"desk": "golden-1"})
 
     assert choice(fleet, a_sim_world()).id == "golden-1"
 
 
-def test_a_promoted_existing_image_falls_back_like_any_other() -> None:
+def test_promoted_existing_image_falls_back_when_boots_fail() -> None:
     fleet = a_fleet_with(existing={"desk": f"id-{NEW}"})
     images = (version(NEW, "current"), version(OLD, "previous"))
 
@@ -218,11 +218,11 @@ def test_candidate_share_rounds_up_to_one_worker() -> None:
     assert made(a_pool_with(0, 0, share=100, requests=3)) == [NEW, NEW, NEW]
 
 
-def test_candidates_that_are_there_count_to_the_share() -> None:
+def test_existing_candidates_count_to_share() -> None:
     assert made(a_pool_with(1, 1, share=34, requests=4)) == [OLD, OLD]
 
 
-def test_workers_give_way_until_the_candidate_has_its_share() -> None:
+def test_workers_are_outdated_until_candidate_has_its_share() -> None:
     assert giving_way(a_pool_with(1, 5, share=50)) == ["2", "3"]
 
 
@@ -247,7 +247,7 @@ def test_no_worker_is_outdated_when_candidate_cannot_be_created() -> None:
     assert not any(each.outdated for each in plan.workers)
 
 
-def test_no_candidate_goes_because_the_pool_shrank() -> None:
+def test_candidates_are_kept_when_pool_shrinks() -> None:
     assert giving_way(a_pool_with(3, 1, share=25)) == []
 
 
@@ -279,7 +279,7 @@ def test_promotion_keeps_candidate_machines_and_outdates_others() -> None:
     assert giving_way(world) == ["2", "3"]
 
 
-def test_when_the_candidate_is_taken_back_its_machines_are_outdated() -> None:
+def test_candidate_machines_are_outdated_when_it_is_withdrawn() -> None:
     taken_back = (version(OLD, "current"), version(NEW, "retired"))
     world = a_pool_with(1, 2, share=34).altered(images=taken_back)
 

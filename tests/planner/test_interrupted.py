@@ -58,7 +58,7 @@ def test_interrupted_creation_above_lowered_max_is_deleted() -> None:
 
 
 @pytest.mark.parametrize(("result", "tries"), [("out-of-stock", 1), ("quota", 1), ("error", 4)])
-def test_a_creation_is_forgotten_when_its_pool_is_closed(result: str, tries: int) -> None:
+def test_creation_is_forgotten_when_its_pool_is_closed(result: str, tries: int) -> None:
     failed = tuple(
         an_attempt(worker=FIRST, result=result, at=ago(minutes=each + 1)) for each in range(tries)
     )
@@ -68,7 +68,7 @@ def test_a_creation_is_forgotten_when_its_pool_is_closed(result: str, tries: int
     assert actions_of(plan) == [("delete", FIRST, Reason.INTERRUPTED)]
 
 
-def test_a_creation_is_finished_when_only_another_type_is_closed() -> None:
+def test_creation_is_finished_when_only_another_type_is_closed() -> None:
     failed = an_attempt(worker=FIRST, type="ccx63", result="out-of-stock", at=ago(minutes=1))
 
     plan = reconcile(a_sim_fleet(), unmade(FIRST).altered(attempts=(failed,)))
@@ -92,13 +92,13 @@ def test_finished_creation_has_the_same_bytes_in_any_order_of_labels() -> None:
     assert one == other
 
 
-def test_a_paused_pool_finishes_nothing() -> None:
+def test_paused_pool_finishes_no_interrupted_creation() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="pause")})
 
     assert reconcile(fleet, unmade(FIRST)).is_quiet
 
 
-def test_a_machine_that_exists_is_recorded_although_its_pool_drains() -> None:
+def test_existing_machine_is_recorded_when_its_pool_drains() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="drain")})
     listing = a_listing(a_machine(), workers=(a_worker(busy=True),))
     world = a_sim_world(providers={"desk": listing}, stacks={"builders": begun(FIRST)})
@@ -142,7 +142,7 @@ def unnoted(machine: Machine, stack: Stack | None, result: str = "starting") -> 
 
 
 @pytest.mark.parametrize("result", ["", "registered", "out-of-stock", "quota"])
-def test_a_machine_with_copied_labels_is_left_to_a_person(result: str) -> None:
+def test_machine_with_copied_labels_needs_attention(result: str) -> None:
     world = unnoted(a_made_machine(), a_stack(provider="desk"), result)
 
     plan = reconcile(a_sim_fleet(), world)

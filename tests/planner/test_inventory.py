@@ -54,7 +54,7 @@ def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
     assert "1h earlier" in plan.unknown[0]
 
 
-def test_an_unreadable_provider_creates_and_deletes_nothing() -> None:
+def test_unreadable_provider_creates_and_deletes_nothing() -> None:
     world = a_sim_world(
         a_worker(since=ago(days=1)),
         requests=(a_request(),),
@@ -68,7 +68,7 @@ def test_an_unreadable_provider_creates_and_deletes_nothing() -> None:
     assert tells(unknown, "provider desk", "unknown", "no answer")
 
 
-def test_a_missing_store_creates_and_deletes_nothing() -> None:
+def test_missing_store_creates_and_deletes_nothing() -> None:
     world = a_sim_world(requests=(a_request(),), stacks=Unknown(unknown="there is no store"))
 
     plan = reconcile(a_sim_fleet(), world)
@@ -87,7 +87,7 @@ def test_machine_known_only_to_provider_is_kept_and_counts_to_max() -> None:
     assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
 
 
-def test_a_machine_that_only_the_stack_knows_is_kept() -> None:
+def test_machine_known_only_to_stack_is_kept() -> None:
     stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
 
     plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
@@ -143,7 +143,7 @@ def test_unregistered_machine_is_not_capacity() -> None:
     assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
-def test_a_static_worker_is_capacity_and_never_touched() -> None:
+def test_static_worker_is_capacity_and_never_changed() -> None:
     fleet = a_sim_fleet(pools={"legacy": {"static": ["old-box"]}})
     worker = a_worker(name="old-box", machine=None, pool=None, static=True)
     world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(worker,))})
@@ -155,7 +155,7 @@ def test_a_static_worker_is_capacity_and_never_touched() -> None:
     assert reason_of(plan, "old-box") is Reason.STATIC
 
 
-def test_a_disconnected_worker_serves_nothing_and_is_kept() -> None:
+def test_disconnected_worker_serves_no_request_and_is_kept() -> None:
     worker = a_worker(state=WorkerState.DISCONNECTED, last_seen=ago(hours=1))
 
     plan = reconcile(a_sim_fleet(), a_sim_world(worker, requests=(a_request(),)))
@@ -226,7 +226,7 @@ def test_machines_known_to_one_source_cause_no_drain_above_max() -> None:
     assert plan.is_quiet
 
 
-def test_machines_that_are_missing_do_not_stand_in_for_min() -> None:
+def test_missing_machines_do_not_count_to_min() -> None:
     missing = [f"debian-ci-builders-{number:04}" for number in (3, 4)]
     workers = (a_worker(name=FIRST, since=ago(days=1)), a_worker(name=SECOND, since=ago(days=1)))
     stack = a_stack(
@@ -252,7 +252,7 @@ def test_worker_with_running_work_is_kept_in_any_state(worker: Worker) -> None:
     assert reconcile(a_sim_fleet(), a_sim_world(worker)).is_quiet
 
 
-def test_an_interrupted_deletion_waits_while_the_worker_is_busy() -> None:
+def test_interrupted_deletion_waits_while_the_worker_is_busy() -> None:
     stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
     world = a_sim_world(a_worker(busy=True), stacks={"builders": stack})
 
@@ -294,7 +294,7 @@ def test_demand_is_old_only_after_demand_max_age() -> None:
     assert plan_at(seconds=301).is_quiet
 
 
-def test_a_machine_counts_as_failed_only_after_its_deadline() -> None:
+def test_machine_counts_as_failed_only_after_its_deadline() -> None:
     def reason_at(**age: float) -> Reason:
         listing = a_listing(a_machine(created_at=ago(**age)), workers=())
         stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
@@ -305,7 +305,7 @@ def test_a_machine_counts_as_failed_only_after_its_deadline() -> None:
     assert reason_at(seconds=601) is Reason.BOOT_FAILED
 
 
-def test_the_name_of_a_machine_that_is_missing_is_not_given_again() -> None:
+def test_name_of_missing_machine_is_not_reused() -> None:
     stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
     world = a_sim_world(requests=(a_request(),), stacks={"builders": stack})
 

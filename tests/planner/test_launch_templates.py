@@ -44,7 +44,7 @@ def test_machine_gets_template_once_its_base_has_it() -> None:
     assert after == {"template": part.name}
 
 
-def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
+def test_launch_template_is_kept_while_its_machines_exist() -> None:
     (old,) = parts_of(at_aws(), "amazon")
     base = Base(serial=1, parts=(old,), ids={old.key: "lt-0a1b"})
     worker = some_inputs(name="debian-ci-builders-0001", settings={"template": old.name})
@@ -60,7 +60,7 @@ def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
     assert gone == parts_of(edited, "amazon")
 
 
-def test_only_machines_of_another_template_are_outdated_by_a_new_one() -> None:
+def test_new_launch_template_outdates_only_machines_of_older_ones() -> None:
     fleet = at_aws()
     (part,) = parts_of(fleet, "amazon")
     named = {"debian-ci-builders-0001": part.name, "debian-ci-builders-0002": "of-before"}
@@ -81,7 +81,7 @@ def test_template_name_has_fleet_account_and_digest() -> None:
 
 
 @pytest.mark.parametrize("change", [{"network": NETWORK}, {"key_pair": "ops"}])
-def test_another_content_is_another_template(change: dict[str, object]) -> None:
+def test_launch_template_changes_when_content_changes(change: dict[str, object]) -> None:
     (one,), (two,) = (parts_of(each, "amazon") for each in (at_aws(), at_aws(**change)))
     assert one.name != two.name
 
@@ -94,7 +94,7 @@ def test_change_of_ssh_access_outdates_no_machine() -> None:
     assert two.inputs["ssh_from"] == ["192.0.2.0/24"]
 
 
-def test_machines_stand_in_the_subnet_that_is_named() -> None:
+def test_machine_is_in_configured_subnet() -> None:
     assert settings(at_aws(network=NETWORK))["subnet"] == "subnet-0a1b"
 
 

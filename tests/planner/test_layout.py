@@ -43,11 +43,11 @@ def test_machine_cost_includes_boot_idle_two_runs_and_work() -> None:
     )
 
 
-def test_work_of_unknown_duration_is_weighed_as_an_hour() -> None:
+def test_work_of_unknown_duration_counts_as_an_hour() -> None:
     assert cost_of(a_budgeted_fleet(), waiting(a_request())) == cents(TAIL + 1)
 
 
-def test_a_machine_that_is_made_only_on_demand_is_not_kept_idle() -> None:
+def test_on_demand_machine_has_no_idle_cost() -> None:
     fleet = a_budgeted_fleet(
         pool={"provides": ["power"]}, tags={"power": {"on_demand": True}}, cadence="10m"
     )
@@ -84,7 +84,7 @@ def test_requests_that_share_a_machine_cost_their_own_time_only() -> None:
     assert cost_of(fleet, waiting(*requests)) == cents(TAIL + Decimal(2) / 3)
 
 
-def test_different_requests_of_one_kind_are_weighed_on_average() -> None:
+def test_different_requests_of_one_kind_have_average_cost() -> None:
     requests = [
         a_request(id=str(number), expected_seconds=seconds)
         for number, seconds in enumerate((1800, 5400))
@@ -118,7 +118,7 @@ def test_request_as_long_as_target_wait_gets_own_machine() -> None:
 
 
 @pytest.mark.parametrize("wait", ["1m", "90s"])
-def test_where_a_machine_boots_for_all_of_target_wait_none_is_shared(wait: str) -> None:
+def test_requests_share_no_machine_when_boot_takes_target_wait(wait: str) -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": wait, "max": 9})
     requests = [a_request(id=str(number), expected_seconds=1) for number in (1, 2)]
 
@@ -147,7 +147,7 @@ def test_busy_worker_counts_for_its_free_part_of_target_wait(left: int, machines
     assert len(plan.actions) == machines
 
 
-def test_a_busy_worker_of_unknown_end_is_not_counted_on() -> None:
+def test_busy_worker_of_unknown_end_is_not_capacity() -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
     request = a_request(expected_seconds=1)
 
@@ -156,7 +156,7 @@ def test_a_busy_worker_of_unknown_end_is_not_counted_on() -> None:
     )
 
 
-def test_a_busy_worker_is_free_when_work_of_its_kind_usually_ends() -> None:
+def test_busy_worker_is_free_when_work_of_its_kind_usually_ends() -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "30m"}, durations={"any": "10m"})
     work = Work(started_at=ago(minutes=5), task="sbuild")
 
@@ -212,9 +212,7 @@ def test_request_waiting_twice_as_long_is_served_first(
         ({"a": {"exclusive": False}, "b": {}}, "debian/2"),
     ],
 )
-def test_the_class_of_a_tag_comes_before_the_queue_s_own_priority(
-    tags: dict[str, object], first: str
-) -> None:
+def test_class_of_tag_precedes_priority_of_queue(tags: dict[str, object], first: str) -> None:
     pool = a_pool(provider="desk", machine=MACHINE, provides=["a", "b"], max=1)
     fleet = a_sim_fleet(pools={"builders": pool}, tags=tags)
     one = a_request(id="1", required=("a",), priority=0)
@@ -238,13 +236,13 @@ def planned_seconds(lengths: Iterable[int]) -> Decimal:
     return (today.planned - len(requests) * TAIL) * HOUR
 
 
-def test_a_budget_plans_with_up_to_64_lengths_as_they_are() -> None:
+def test_budget_uses_exact_durations_when_at_most_64_differ() -> None:
     lengths = range(100, 164)
 
     assert planned_seconds(lengths) == pytest.approx(sum(lengths), abs=1)
 
 
-def test_a_budget_plans_with_more_lengths_rounded_up_each() -> None:
+def test_budget_rounds_up_durations_when_more_than_64_differ() -> None:
     lengths = [1, 2, 3, 5, 6, 7, 96, 97, *range(200, 260)]
     rounded = [1, 2, 3, 6, 6, 8, 96, 128, *(256 for _ in range(57)), *(384 for _ in range(3))]
 

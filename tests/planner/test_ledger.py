@@ -71,7 +71,7 @@ def _sum(entries: tuple[LedgerEntry, ...], payer: str | None) -> tuple[int, Deci
     return sum(e.seconds for e in theirs), sum((e.money for e in theirs), Decimal(0))
 
 
-def test_an_idle_machine_is_paid_by_its_pool() -> None:
+def test_idle_machine_is_paid_by_its_pool() -> None:
     world = a_charged_world(a_worker(), since=ago(minutes=10))
 
     assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
@@ -117,26 +117,26 @@ def test_work_of_unknown_start_pays_since_last_charge() -> None:
     assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
 
 
-def test_nothing_is_charged_from_before_a_machine_was_made() -> None:
+def test_time_before_creation_of_machine_is_not_charged() -> None:
     world = a_charged_world(machines=[a_machine(created_at=ago(minutes=1))], since=ago(hours=5))
 
     assert charged(a_priced_fleet(), world) == [(None, 60, Decimal("0.006"))]
 
 
-def test_a_first_run_charges_from_the_creation_of_each_machine() -> None:
+def test_first_run_charges_from_the_creation_of_each_machine() -> None:
     world = a_charged_world(a_worker(), since=None)
 
     assert charged(a_priced_fleet(), world) == [(None, 3600, PRICE)]
 
 
-def test_a_first_run_looks_no_further_back_than_this_month() -> None:
+def test_first_run_charges_only_this_month() -> None:
     world = a_charged_world(machines=[a_machine(created_at=ago(days=40))], since=None)
 
     seconds = 20 * 86400 + 8 * 3600
     assert charged(a_priced_fleet(), world) == [(None, seconds, PRICE * seconds / 3600)]
 
 
-def test_work_takes_over_the_unused_rest_of_a_begun_hour() -> None:
+def test_work_pays_remainder_of_started_hour() -> None:
     fleet = a_priced_fleet(providers=HOURLY)
     machine = a_machine(created_at=ago(minutes=20))
     begun = a_charged_world(machines=[machine], since=ago(minutes=30))
@@ -151,7 +151,7 @@ def test_work_takes_over_the_unused_rest_of_a_begun_hour() -> None:
     ]
 
 
-def test_a_gap_of_days_is_charged_hour_by_hour_and_said() -> None:
+def test_gap_of_days_is_charged_hourly_with_notice() -> None:
     world = a_charged_world(
         machines=[a_machine(created_at=ago(days=9))], since=ago(days=3, minutes=30)
     )
@@ -164,17 +164,17 @@ def test_a_gap_of_days_is_charged_hour_by_hour_and_said() -> None:
     assert tells(gap_of(world), "3d 30m")
 
 
-def test_a_ledger_charged_at_the_last_run_says_nothing() -> None:
+def test_ledger_charged_at_last_run_causes_no_notice() -> None:
     assert gap_of(a_charged_world(since=ago(minutes=10))) == ""
 
 
-def test_a_clock_that_went_back_charges_nothing() -> None:
+def test_charge_is_empty_when_clock_went_back() -> None:
     world = a_charged_world(a_worker(), since=NOW + timedelta(hours=1))
 
     assert charged(a_priced_fleet(), world) == []
 
 
-def test_an_unknown_ledger_is_not_charged() -> None:
+def test_unknown_ledger_is_not_charged() -> None:
     world = a_charged_world(a_worker(), since=None, ledger=Unknown(unknown="no store"))
 
     assert charged(a_priced_fleet(), world) == []
@@ -197,7 +197,7 @@ def test_machines_of_a_removed_pool_are_charged_too() -> None:
 # periods
 
 
-def test_hour_day_and_month_are_those_of_the_time_zone() -> None:
+def test_hour_day_and_month_are_in_time_zone_of_fleet() -> None:
     fleet = a_sim_fleet(money={"time_zone": "Asia/Kolkata"})  # five hours and a half ahead
 
     hour, day, month = periods(fleet, NOW)
@@ -212,7 +212,7 @@ def test_hour_day_and_month_are_those_of_the_time_zone() -> None:
 
 
 @pytest.mark.parametrize(("noon", "hours"), [("2026-03-29T12:00Z", 23), ("2026-10-25T12:00Z", 25)])
-def test_a_day_on_which_clocks_change_has_23_or_25_hours(noon: str, hours: int) -> None:
+def test_day_on_which_clocks_change_has_23_or_25_hours(noon: str, hours: int) -> None:
     fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
 
     _, day, _ = periods(fleet, datetime.fromisoformat(noon))
@@ -231,7 +231,7 @@ def test_hours_contain_their_moments_at_half_hour_clock_change(begin: str) -> No
     assert [at for at, hour in hours if not hour.start <= at < hour.end < hour.next_end] == []
 
 
-def test_the_hour_that_clocks_repeat_is_two_hours() -> None:
+def test_hour_that_clocks_repeat_is_two_hours() -> None:
     fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
     first, second = (datetime(2026, 10, 25, at, 20, tzinfo=UTC) for at in (0, 1))  # 02:20 twice
 
@@ -261,7 +261,7 @@ def test_work_that_ended_between_two_runs_is_charged_up_to_its_end() -> None:
     assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
 
 
-def test_the_rest_after_a_ticket_is_paid_by_it_until_another_begins() -> None:
+def test_ticket_pays_idle_time_until_next_ticket_starts() -> None:
     ended = Ended(work=some_work(), at=ago(minutes=20))
     world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
 

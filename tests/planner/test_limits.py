@@ -46,7 +46,7 @@ def a_busy_giant(**work: object) -> Worker:
     return a_worker(name=GIANT, pool="giants", busy=True, work=said)
 
 
-def test_a_tag_s_total_limit_holds_inside_one_batch() -> None:
+def test_total_limit_of_tag_is_respected_within_one_batch() -> None:
     plan = reconcile(powerful(limits={"total": 2}), a_sim_world(requests=asking(5)))
 
     assert made(plan, "giants") == 2
@@ -65,7 +65,7 @@ def test_running_work_counts_to_limit_of_tag() -> None:
     ("key", "field"),
     [("submitter", "requester"), ("owner", "owner"), ("scope", "scope"), ("team", "team")],
 )
-def test_each_of_somebody_has_a_limit_of_its_own(key: str, field: str) -> None:
+def test_limit_applies_separately_to_each_payer(key: str, field: str) -> None:
     requests = (
         *asking(3, **{field: "ada"}),
         *asking(3, first=4, **{field: "bob"}),
@@ -79,7 +79,7 @@ def test_each_of_somebody_has_a_limit_of_its_own(key: str, field: str) -> None:
     assert {path for _, path in why_not(plan)} == {("tags", POWER, "limits", "per", key)}
 
 
-def test_requests_of_unknown_people_count_together() -> None:
+def test_requests_of_unknown_submitters_count_together() -> None:
     plan = reconcile(
         powerful(limits={"per": {"submitter": 2}}), a_sim_world(requests=asking(5, requester=None))
     )
@@ -87,7 +87,7 @@ def test_requests_of_unknown_people_count_together() -> None:
     assert made(plan, "giants") == 2
 
 
-def test_a_busy_worker_with_unknown_work_counts_to_every_limit() -> None:
+def test_busy_worker_with_unknown_work_counts_to_every_limit() -> None:
     world = a_sim_world(a_busy_giant(), requests=asking(3, requester="ada"))
 
     assert made(reconcile(powerful(limits={"per": {"submitter": 2}}), world), "giants") == 1
@@ -114,7 +114,7 @@ def test_per_submitter_limit_names_submitter(requester: str | None, whom: str) -
     assert tells(because, "limits.per.submitter", POWER, "1", whom, str(taken))
 
 
-def test_a_lowered_limit_kills_nothing_and_makes_nothing() -> None:
+def test_lowered_limit_creates_and_deletes_no_machine() -> None:
     world = a_sim_world(a_busy_giant(requester="ada"), requests=asking(1, requester="ada"))
 
     plan = reconcile(powerful(limits={"total": 0}), world)
@@ -155,14 +155,14 @@ def waiting(fleet: Fleet, hours: float, *, stored: bool = False) -> Plan:
 OTHERWISE = {"on_demand": True, "otherwise": {"after": "2h", "drop": True}}
 
 
-def test_a_tag_that_cannot_be_had_is_dropped_after_its_time() -> None:
+def test_unavailable_tag_is_waived_after_otherwise() -> None:
     fleet = powerful(max=0, **OTHERWISE)
 
     assert waiting(fleet, 1.9).is_quiet
     assert made(waiting(fleet, 2.1), "builders") == 1
 
 
-def test_a_dropped_tag_is_reported() -> None:
+def test_waived_tag_is_reported() -> None:
     signature, *_ = waiting(powerful(max=0, **OTHERWISE), 2.1).signatures
 
     assert (signature.required, signature.dropped) == ((POWER,), (POWER,))
@@ -172,7 +172,7 @@ def test_stored_tag_is_not_waived() -> None:
     assert waiting(powerful(max=0, **OTHERWISE), 99, stored=True).is_quiet
 
 
-def test_without_otherwise_a_request_waits_for_its_tag() -> None:
+def test_request_waits_for_its_tag_without_otherwise() -> None:
     assert waiting(powerful(max=0, on_demand=True), 99).is_quiet
 
 
@@ -186,11 +186,11 @@ def five(**overrides: object) -> World:
     return a_sim_world(requests=tuple(requests))
 
 
-def test_without_target_wait_every_request_gets_a_machine() -> None:
+def test_every_request_gets_a_machine_without_target_wait() -> None:
     assert made(reconcile(patient(None), five(expected_seconds=60)), "builders") == 5
 
 
-def test_within_target_wait_one_machine_clears_several_requests() -> None:
+def test_one_machine_serves_several_requests_within_target_wait() -> None:
     # A machine is ready after 90 s, so that it clears four of 420 s in 30 minutes.
     assert made(reconcile(patient("30m"), five(expected_seconds=420)), "builders") == 2
 
@@ -204,11 +204,11 @@ def test_each_request_gets_a_machine_when_boot_takes_target_wait() -> None:
     assert [unserved.count for unserved in plan.unserved] == [1]
 
 
-def test_without_a_duration_every_request_gets_a_machine() -> None:
+def test_every_request_gets_a_machine_without_duration() -> None:
     assert made(reconcile(patient("30m"), five()), "builders") == 5
 
 
-def test_durations_stand_in_for_history_by_task() -> None:
+def test_durations_replace_missing_history_per_task() -> None:
     known = patient("30m", durations={"sbuild": "7m"})
     other = patient("30m", durations={"lintian": "7m"})
     any_ = patient("30m", durations={"any": "7m"})
@@ -226,11 +226,11 @@ def test_request_waiting_beyond_target_wait_shares_no_machine() -> None:
     assert made(reconcile(patient("30m"), world), "builders") == 5
 
 
-def test_a_long_request_has_a_machine_of_its_own() -> None:
+def test_long_request_gets_a_separate_machine() -> None:
     assert made(reconcile(patient("30m"), five(expected_seconds=20 * 3600)), "builders") == 5
 
 
-def test_a_worker_that_is_free_soon_is_waited_for() -> None:
+def test_request_waits_for_worker_that_is_free_soon() -> None:
     busy = a_worker(busy=True, work={"started_at": ago(minutes=5), "expected_seconds": 360})
     request = a_request(expected_seconds=600)
 
@@ -246,7 +246,7 @@ def test_plan_proves_optimal_cost() -> None:
     assert optimum.gap == 0
 
 
-def test_where_no_machine_is_made_for_requests_nothing_is_proven() -> None:
+def test_plan_proves_no_cost_without_creations_for_requests() -> None:
     assert reconcile(patient(None), a_sim_world()).optimum is None
 
 
@@ -268,7 +268,7 @@ def test_known_durations_cause_no_warning() -> None:
     assert reconcile(patient(None), five()).warnings == ()
 
 
-def test_a_target_wait_that_has_no_effect_is_reported() -> None:
+def test_ineffective_target_wait_is_reported() -> None:
     (warning,) = reconcile(patient("1h"), five()).warnings
 
     assert warning.rule == "unknown-duration"

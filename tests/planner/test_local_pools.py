@@ -37,14 +37,14 @@ def made_by(fleet: Fleet) -> WorkerInputs:
     return create.inputs
 
 
-def test_a_machine_is_made_from_the_command_that_runs_on_it() -> None:
+def test_machine_settings_contain_its_command() -> None:
     inputs = made_by(a_local_fleet(run=("sh", "-c", "echo 'two words'", "{name}")))
 
     assert inputs.settings == {"run": """sh -c 'echo '"'"'two words'"'"'' '{name}'"""}
     assert (inputs.type, inputs.image) == ("own", "trixie")
 
 
-def test_another_command_is_another_machine() -> None:
+def test_machine_digest_changes_with_its_command() -> None:
     digests = {made_by(a_local_fleet(run=("sleep", time))).labels["digest"] for time in "123"}
 
     assert len(digests) == 3
@@ -63,7 +63,7 @@ def test_local_type_has_configured_figures() -> None:
     assert (small.price, small.architecture) == (Decimal(0), "arm64")
 
 
-def test_a_price_that_the_pool_states_counts() -> None:
+def test_price_stated_by_pool_is_used() -> None:
     fleet = a_local_fleet(OWN | {"price": "0.5 EUR/h"})
 
     pool = fleet.pools["builders"]

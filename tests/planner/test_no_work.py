@@ -58,7 +58,7 @@ def waits(plan: Plan) -> str:
 @pytest.mark.parametrize("state", ["tested", "candidate"])
 @pytest.mark.parametrize("queue", [DEBUSINE, TICKETS])
 @pytest.mark.parametrize("worker", ["0.11.3+deb13u1", "0.15.0", "0.9"])
-def test_a_version_waits_when_its_worker_reports_no_tags(
+def test_version_waits_when_its_worker_reports_no_tags(
     state: str, queue: dict[str, object], worker: str
 ) -> None:
     current = a_version(OLD, "current")
@@ -69,17 +69,17 @@ def test_a_version_waits_when_its_worker_reports_no_tags(
     assert tells(waits(plan), worker, "images.trixie.worker_version")
 
 
-def test_a_version_waits_when_none_is_current_and_its_worker_is_old() -> None:
+def test_version_waits_without_current_one_when_its_worker_is_old() -> None:
     assert tells(waits(plan_of(a_version(worker="0.11.3"))), "0.11.3")
 
 
 @pytest.mark.parametrize("worker", ["0.16.2~bpo13+1", "0.100", "1.0", ""])
-def test_a_version_is_promoted_when_its_worker_reports_tags(worker: str) -> None:
+def test_version_is_promoted_when_its_worker_reports_tags(worker: str) -> None:
     assert promoted(plan_of(a_version(worker=worker))) == [(NEW, "current")]
 
 
 @pytest.mark.parametrize("unproven", [("worker",), ("executor:unshare",), ()])
-def test_a_version_waits_when_no_executor_of_it_is_proven(unproven: tuple[str, ...]) -> None:
+def test_version_waits_when_test_proves_none_of_its_executors(unproven: tuple[str, ...]) -> None:
     assert tells(waits(plan_of(a_version(unproven=unproven))), "deb", "images.trixie.provides")
 
 
@@ -101,7 +101,7 @@ def test_version_is_promoted_when_recipe_claims_its_executor() -> None:
     assert promoted(plan_of(version, recipe={"provides": [UNSHARE]})) == [(NEW, "current")]
 
 
-def test_a_version_waits_when_its_recipe_claims_a_refuted_executor() -> None:
+def test_version_waits_when_its_recipe_claims_a_refuted_executor() -> None:
     version = a_version(unproven=("executor:qemu",))
 
     assert waits(plan_of(version, recipe={"provides": [UNSHARE]}))
@@ -118,7 +118,7 @@ def test_a_version_waits_when_its_recipe_claims_a_refuted_executor() -> None:
         ("team:kernel", (), True),
     ],
 )
-def test_a_claim_counts_when_no_job_could_decide(
+def test_claim_of_recipe_counts_when_no_job_tested_it(
     claim: str, unproven: tuple[str, ...], *, counts: bool
 ) -> None:
     proven = a_version(state="current", provides=("worker:cap:sbuild",), unproven=unproven)
@@ -128,13 +128,13 @@ def test_a_claim_counts_when_no_job_could_decide(
     assert (claim in pool.provides) is counts
 
 
-def test_a_version_is_promoted_when_its_pools_serve_no_debusine_queue() -> None:
+def test_version_is_promoted_when_its_pools_serve_no_debusine_queue() -> None:
     version = a_version(unproven=("worker",))
 
     assert promoted(plan_of(version, serves=["other"])) == [(NEW, "current")]
 
 
-def test_a_version_tested_before_jobs_existed_is_promoted() -> None:
+def test_version_tested_before_jobs_existed_is_promoted() -> None:
     assert promoted(plan_of(a_version())) == [(NEW, "current")]
 
 
@@ -161,13 +161,13 @@ def test_version_waits_when_queues_require_other_task_versions(
     ] == ([True] * held)
 
 
-def test_a_plan_names_the_newest_version_when_its_test_failed() -> None:
+def test_plan_names_the_newest_version_when_its_test_failed() -> None:
     failed = a_version(state="failed", why="task:sbuild failed: no sbuild", ids={})
 
     assert "task:sbuild" in waits(plan_of(a_version(OLD, "current"), failed))
 
 
-def test_a_plan_names_no_failed_version_when_a_newer_one_is_current() -> None:
+def test_plan_names_no_failed_version_when_a_newer_one_is_current() -> None:
     failed = a_version(OLD, "failed", why="task:sbuild failed: no sbuild", ids={})
 
     assert plan_of(failed, a_version(NEW, "current")).waiting_versions == ()

@@ -32,7 +32,7 @@ def holding_one(**overrides: object) -> dict[str, object]:
     } | overrides
 
 
-def test_where_everything_was_read_every_figure_is_known() -> None:
+def test_figures_are_known_when_all_sources_were_read() -> None:
     plan = reconcile(a_sim_fleet(), a_world(providers={"desk": a_listing(workers=())}))
 
     assert (pool_of(plan).not_known, plan.unread) == ((), ())
@@ -44,13 +44,13 @@ def test_machines_and_cost_are_unknown_when_provider_is_unread() -> None:
     assert pool_of(plan).not_known == ("machines", "workers", "cost")
 
 
-def test_a_queue_that_was_not_read_is_named() -> None:
+def test_plan_names_unread_queue() -> None:
     world = a_world(queues={"debian": a_reading().altered(demand=SILENT)})
 
     assert reconcile(a_fleet(), world).unread == ("debian",)
 
 
-def test_without_a_registry_the_work_of_workers_is_unknown() -> None:
+def test_work_of_workers_is_unknown_without_registry() -> None:
     silent = a_reading().altered(workers=SILENT)
     absent = a_reading().altered(workers=None)
 
@@ -60,7 +60,7 @@ def test_without_a_registry_the_work_of_workers_is_unknown() -> None:
         assert pool_of(plan).not_known == ("workers",)
 
 
-def test_a_machine_that_boots_is_known_to_start_without_any_registry() -> None:
+def test_booting_machine_is_starting_without_registry() -> None:
     booting = a_listing(a_machine(state=MachineState.STARTING))
     absent = a_reading().altered(workers=None)
     world = a_world(**holding_one(queues={"debian": absent}, providers={"hetzner": booting}))
@@ -68,7 +68,7 @@ def test_a_machine_that_boots_is_known_to_start_without_any_registry() -> None:
     assert pool_of(reconcile(a_fleet(), world)).not_known == ()
 
 
-def test_a_machine_without_a_price_makes_the_cost_unknown() -> None:
+def test_cost_is_unknown_when_a_machine_has_no_price() -> None:
     strange = a_listing(a_machine(type="no-such-type"))
     plan = reconcile(a_fleet(), a_world(**holding_one(providers={"hetzner": strange})))
 
@@ -77,7 +77,7 @@ def test_a_machine_without_a_price_makes_the_cost_unknown() -> None:
     assert not worker.cost_known
 
 
-def test_static_workers_that_no_registry_tells_of_are_not_known() -> None:
+def test_static_workers_are_unknown_without_registry() -> None:
     silent = a_reading().altered(workers=SILENT)
     fleet = a_fleet(pools={"builders": {"static": ["builder-01"]}})
 

@@ -41,9 +41,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
 @pytest.mark.parametrize(
     ("days", "given"), [(-1, False), (0, True), (7, True), (8, True), (30, True), (31, False)]
 )
-def test_a_rule_of_the_allow_list_is_announced_a_month_before_its_end(
-    days: int, *, given: bool
-) -> None:
+def test_end_of_allow_list_rule_is_announced_a_month_before(days: int, *, given: bool) -> None:
     fleet = a_fleet(powerful=[RULE | {"expires": in_days(days)}])
 
     found = notices_of(fleet)
@@ -52,7 +50,7 @@ def test_a_rule_of_the_allow_list_is_announced_a_month_before_its_end(
     assert [each.path for each in found] == [("powerful", 0)] * given
 
 
-def test_a_week_before_it_is_announced_once_more_and_not_every_day() -> None:
+def test_end_of_rule_is_announced_once_more_in_last_week() -> None:
     fleet = a_fleet(powerful=[RULE | {"expires": in_days(40)}])
     keys = []
     for day in range(45):
@@ -63,7 +61,7 @@ def test_a_week_before_it_is_announced_once_more_and_not_every_day() -> None:
     assert len(set(keys)) == 2
 
 
-def test_a_notice_is_the_same_whatever_rules_come_before_it() -> None:
+def test_notice_is_independent_of_preceding_rules() -> None:
     rule = RULE | {"expires": in_days(5)}
     (alone,) = notices_of(a_fleet(powerful=[rule]))
     (second,) = notices_of(a_fleet(powerful=[RULE | {"match": "debian/.*/libreoffice"}, rule]))
@@ -91,7 +89,7 @@ def price_notices(fleet: Fleet, world: World) -> list[tuple[date, str]]:
     return [(each.until, each.key) for each in found]
 
 
-def test_shipped_prices_last_90_days_and_say_so_a_week_before() -> None:
+def test_age_of_shipped_prices_is_announced_a_week_before_90_days() -> None:
     fleet = a_fleet()
     (source,) = planned(fleet, a_world()).prices
     shipped = date.fromisoformat(source.as_of)
@@ -109,9 +107,7 @@ def test_shipped_prices_last_90_days_and_say_so_a_week_before() -> None:
 
 
 @pytest.mark.parametrize(("age", "given"), [(1, False), (22, False), (23, True), (31, True)])
-def test_a_providers_own_list_that_is_not_read_any_more_is_announced(
-    age: int, *, given: bool
-) -> None:
+def test_old_price_list_of_provider_is_announced(age: int, *, given: bool) -> None:
     listed = PriceList(
         read_at=ago(days=age), location="fsn1", currency="EUR", quotes={}, address=None, disk=None
     )
@@ -135,7 +131,7 @@ def a_built(version: str, state: str = "current") -> ImageVersion:
         ((a_built("by-hand"),), False),  # nothing says when
     ],
 )
-def test_an_image_that_is_not_rebuilt_in_time_is_announced_once(
+def test_overdue_image_build_is_announced_once(
     versions: tuple[ImageVersion, ...], *, given: bool
 ) -> None:
     fleet = a_fleet(images={"trixie": RECIPE})
@@ -148,13 +144,13 @@ def test_an_image_that_is_not_rebuilt_in_time_is_announced_once(
         assert found[0].key == later[0].key
 
 
-def test_of_images_that_cannot_be_read_nothing_is_said() -> None:
+def test_unreadable_images_cause_no_notice() -> None:
     fleet = a_fleet(images={"trixie": RECIPE})
 
     assert not notices_of(fleet, a_world(images=Unknown(unknown="no store")))
 
 
-def test_notices_change_no_digest_of_a_plan_and_survive_json() -> None:
+def test_plan_digest_is_independent_of_notices() -> None:
     """A plan that was saved yesterday is the same plan on the day of a notice."""
     fleet = a_fleet(powerful=[RULE | {"expires": in_days(5)}])
     plan = planned(fleet, a_world())

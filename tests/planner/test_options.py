@@ -57,7 +57,7 @@ def out(kind: str, market: str = "on-demand", *, minutes: float = 1) -> Attempt:
     return an_attempt(type=kind, market=market, result="out-of-stock", at=ago(minutes=minutes))
 
 
-def test_the_cheapest_type_and_market_is_taken() -> None:
+def test_cheapest_type_and_market_is_used() -> None:
     assert made(plan_after(desk())) == [("big", "spot", Decimal("0.02"))]
 
 
@@ -72,7 +72,7 @@ def test_next_type_and_market_are_used_when_out_of_stock() -> None:
     ]
 
 
-def test_the_next_run_takes_another_way_where_there_is_one() -> None:
+def test_next_run_uses_another_option_when_one_exists() -> None:
     cadence, everything = 10, [("big", "spot"), ("big", "on-demand"), ("small", "on-demand")]
     all_out = [out(*way, minutes=cadence) for way in everything]
 
@@ -93,7 +93,7 @@ def test_pool_with_all_options_closed_names_each_reason() -> None:
     assert tells(why(plan), "desk", "big", "once")
 
 
-def test_a_type_without_a_spot_price_is_not_bought_there() -> None:
+def test_type_without_spot_price_is_not_created_on_spot_market() -> None:
     plan = plan_after(desk({"type": "small", "market": ["spot"]}))
 
     assert made(plan) == []
@@ -142,7 +142,7 @@ def test_pool_provides_minimum_of_its_types() -> None:
     assert dict(offer.numbers) == {"cores": 4, "memory_gib": 16, "disk_gib": 40}
 
 
-def test_a_pool_offers_the_architectures_that_all_of_its_types_run() -> None:
+def test_pool_provides_architectures_that_all_its_types_have() -> None:
     arm = SMALL | {"architecture": "arm64"}
     provider = {"kind": "sim", "types": {"small": SMALL, "arm": arm}}
     fleet = desk({"type": ["small", "arm"]}, providers={"desk": provider})
@@ -174,7 +174,7 @@ PUBLISHED = versions("1", "2")
 DEAD = boots("failed failed failed")
 
 
-def test_an_image_that_does_not_come_up_is_not_booted_again() -> None:
+def test_failing_image_is_not_booted_again() -> None:
     plan = plan_after(desk("small", guards=STOP), *DEAD, images=PUBLISHED)
 
     assert made(plan) == []
@@ -184,21 +184,21 @@ def test_an_image_that_does_not_come_up_is_not_booted_again() -> None:
     assert any(tells(each, "builders", "trixie", "2") for each in plan.attention)
 
 
-def test_the_version_before_it_takes_its_place() -> None:
+def test_previous_version_replaces_failing_image() -> None:
     plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=PUBLISHED)
 
     assert booted(plan) == ["trixie-1"]
     assert tells(why(plan), "trixie", "1")
 
 
-def test_without_an_earlier_version_nothing_is_made() -> None:
+def test_failing_image_stops_creation_without_earlier_version() -> None:
     plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=versions("2"))
 
     assert booted(plan) == []
     assert tells(why(plan), "trixie", "2", "guards.boot_failures")
 
 
-def test_a_version_that_failed_too_is_passed_over() -> None:
+def test_earlier_version_is_skipped_when_it_failed_too() -> None:
     tries = [*DEAD, *boots("failed failed failed", "trixie-1")]
 
     plan = plan_after(desk("small", guards=FALL_BACK), *tries, images=versions("0", "1", "2"))
@@ -213,7 +213,7 @@ def test_new_version_is_booted_after_a_failing_one() -> None:
 
 
 @pytest.mark.parametrize("results", ["failed failed", "registered registered failed failed"])
-def test_an_image_that_mostly_comes_up_is_booted(results: str) -> None:
+def test_image_is_booted_when_most_boots_succeed(results: str) -> None:
     assert booted(plan_after(desk("small", guards=STOP), *boots(results), images=PUBLISHED)) == [
         "trixie-2"
     ]
@@ -225,13 +225,13 @@ def test_only_the_latest_boots_count() -> None:
     assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
 
 
-def test_an_image_is_tried_again_after_a_day() -> None:
+def test_failing_image_is_booted_again_after_a_day() -> None:
     tries = [each.altered(at=ago(hours=24)) for each in DEAD]
 
     assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
 
 
-def test_an_image_that_does_not_come_up_is_not_booted_by_default() -> None:
+def test_boot_guard_stops_failing_image_by_default() -> None:
     assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == []
 
 
@@ -241,7 +241,7 @@ def test_permissive_boot_guard_boots_a_failing_image() -> None:
     assert booted(plan_after(desk("small", guards=wide), *DEAD, images=PUBLISHED)) == ["trixie-2"]
 
 
-def test_an_image_baked_elsewhere_stops_its_pool_too() -> None:
+def test_failing_existing_image_stops_its_pool() -> None:
     images = {"trixie": {"existing": {"desk": "snapshot-7"}}}
     tries = boots("failed failed failed", "snapshot-7")
 
@@ -265,7 +265,7 @@ def test_pool_provides_tags_of_fallback_version() -> None:
     assert "new" not in verdict.provides
 
 
-def test_a_machine_of_the_version_that_mostly_failed_is_not_outdated() -> None:
+def test_machine_of_failing_version_is_not_outdated() -> None:
     newest = plan_after(desk("small"), images=PUBLISHED).actions[0]
     assert isinstance(newest, Create)
     world = a_sim_world(a_worker()).altered(attempts=tuple(DEAD), images=PUBLISHED)

@@ -55,7 +55,7 @@ def drained(minutes: float, name: str = ORPHAN, **said: object) -> Tenancy:
     return a_tenancy(machine=name, since=ago(minutes=minutes), draining=True, **said)
 
 
-def test_the_first_listing_keeps_tickets_from_an_orphan() -> None:
+def test_first_listing_of_orphan_only_blocks_tickets() -> None:
     plan = planned(machine())
 
     assert actions_of(plan) == [("drain", ORPHAN)]
@@ -63,7 +63,7 @@ def test_the_first_listing_keeps_tickets_from_an_orphan() -> None:
     assert tells(sentence_of(plan, ORPHAN), "no stack", "10m")
 
 
-def test_a_listing_soon_after_it_confirms_nothing() -> None:
+def test_early_second_listing_does_not_confirm_orphan() -> None:
     plan = planned(machine(), tenancies=[drained(9.9)])
 
     assert actions_of(plan) == []
@@ -72,7 +72,7 @@ def test_a_listing_soon_after_it_confirms_nothing() -> None:
     assert plan.attention == ()
 
 
-def test_a_later_listing_lets_it_go() -> None:
+def test_orphan_is_deleted_after_later_listing() -> None:
     plan = planned(machine(), tenancies=[drained(10)])
 
     (action,) = plan.actions
@@ -103,7 +103,7 @@ def test_orphan_of_ended_ticket_is_deleted_as_late_as_known_one(
     assert actions_of(known) == [("delete", ORPHAN)]
 
 
-def test_one_that_waits_for_a_ticket_of_its_sandbox_is_seen_twice_too() -> None:
+def test_orphan_of_sandbox_is_deleted_after_second_listing() -> None:
     given_back = a_tenancy(machine=ORPHAN, since=ago(minutes=11), uses=1, sandbox="ada")
 
     reused = planned(
@@ -122,14 +122,14 @@ def test_orphan_is_deleted_again_after_failed_deletion() -> None:
 
 
 @pytest.mark.parametrize("state", [MachineState.STARTING, MachineState.STOPPED])
-def test_one_that_does_not_run_goes_too(state: MachineState) -> None:
+def test_stopped_orphan_is_deleted(state: MachineState) -> None:
     asleep = machine(state=state)
 
     assert actions_of(planned(asleep)) == [("drain", ORPHAN)]
     assert actions_of(planned(asleep, tenancies=[drained(11)])) == [("delete", ORPHAN)]
 
 
-def test_one_that_a_ticket_has_stays_until_that_has_ended() -> None:
+def test_orphan_is_kept_until_its_ticket_ends() -> None:
     held = a_ticket(state=TicketState.READY, machine=ORPHAN)
 
     plan = planned(machine(), tickets=[held], tenancies=[drained(60, uses=1)])
@@ -185,14 +185,14 @@ def test_orphan_with_foreign_name_needs_attention(name: str) -> None:
     assert [said.split(":")[0] for said in plan.attention] == [name]
 
 
-def test_one_that_bears_the_old_name_of_its_pool_goes() -> None:
+def test_orphan_with_old_name_of_pool_is_deleted() -> None:
     fleet = a_ticket_fleet(pool={"previously": "big"})
     old = machine("debian-ci-big-0001", pool="big")
 
     assert actions_of(planned(old, fleet=fleet)) == [("drain", "debian-ci-big-0001")]
 
 
-def test_explain_says_that_there_is_nothing_to_do() -> None:
+def test_explain_reports_no_action_for_orphan() -> None:
     fleet = a_ticket_fleet()
     world = seen(fleet, machine(), tenancies=[drained(3)])
 
@@ -202,7 +202,7 @@ def test_explain_says_that_there_is_nothing_to_do() -> None:
     assert tells(found.next_steps[0], "nothing")
 
 
-def test_in_a_pool_that_is_paused_it_stays() -> None:
+def test_orphan_of_paused_pool_is_kept() -> None:
     plan = planned(
         machine(), tenancies=[drained(60)], fleet=a_ticket_fleet(pool={"mode": "pause"})
     )
@@ -217,13 +217,13 @@ def test_orphan_of_removed_pool_is_kept() -> None:
     assert actions_of(planned(gone, stacks=stacks)) == []
 
 
-def test_few_go_although_their_pool_has_no_other_machine() -> None:
+def test_few_orphans_are_deleted_in_pool_without_other_machines() -> None:
     plan = planned(machine(), machine(OTHER))
 
     assert (len(plan.actions), plan.guards) == (2, ())
 
 
-def test_more_than_an_accident_leaves_behind_are_refused() -> None:
+def test_deletion_of_many_orphans_is_refused() -> None:
     """Ten are what `guards.refuse.delete.count` allows; one of the eleven is drained already."""
     names = [f"debian-ci-powerful-{number:04}" for number in range(11)]
     machines = [machine(name) for name in names]
@@ -236,7 +236,7 @@ def test_more_than_an_accident_leaves_behind_are_refused() -> None:
     assert tells(many.guards[0].because, "lost data")
 
 
-def test_those_that_were_let_pass_go_although_more_are_refused() -> None:
+def test_approved_orphans_are_deleted_when_others_are_refused() -> None:
     machines = [machine(f"debian-ci-powerful-{number:04}") for number in range(11)]
     later = [drained(11, each.name) for each in machines[:3]]
 

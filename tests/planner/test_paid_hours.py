@@ -66,12 +66,12 @@ def test_no_paid_hour_of_a_booting_machine_is_lost(cadence: int) -> None:
     assert lost_hours(cadence, 300, boots=True, zone="UTC") == []
 
 
-def test_no_paid_hour_is_lost_in_a_zone_of_half_hours() -> None:
+def test_no_paid_hour_is_lost_in_time_zone_with_half_hours() -> None:
     assert lost_hours(10, None, boots=False, zone="Asia/Kolkata") == []
 
 
 @pytest.mark.parametrize(("gaps", "goes"), [((60, 60), True), ((300, 10), False)])
-def test_a_machine_goes_when_runs_are_rarer_than_cadence(
+def test_machine_is_deleted_in_time_when_runs_are_rare(
     gaps: tuple[int, int], *, goes: bool
 ) -> None:
     # A timer of an hour sees it at the same minute of each hour.
@@ -82,13 +82,13 @@ def test_a_machine_goes_when_runs_are_rarer_than_cadence(
     assert drained(reconcile(hourly(10), world)) == ([FIRST] if goes else [])
 
 
-def test_a_machine_that_is_too_late_for_its_hour_is_paid_for() -> None:
+def test_machine_is_kept_when_too_late_for_end_of_paid_hour() -> None:
     plan = reconcile(hourly(10), released(50))
 
     assert reason_of(plan, FIRST) is Reason.PAID_FOR
 
 
-def test_a_machine_by_the_second_goes_at_any_minute() -> None:
+def test_machine_billed_per_second_is_deleted_at_any_minute() -> None:
     fleet = fleet_with()
 
     assert all(drained(reconcile(fleet, released(age))) == [FIRST] for age in range(HOUR))

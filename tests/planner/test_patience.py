@@ -53,14 +53,14 @@ def test_patient_request_is_served_without_its_tag() -> None:
     assert answer.expected is not None
 
 
-def test_the_plan_names_the_tags_that_requests_do_without() -> None:
+def test_plan_names_waived_tags() -> None:
     plan = reconcile(FLEET, waiting(40))
 
     ((_, (note,)),) = tag_notes(plan)
     assert (note.tag, note.requests) == ("power", ("debian/1",))
 
 
-def test_the_moment_to_wait_for_is_the_same_at_each_look() -> None:
+def test_next_waiver_is_equal_in_each_plan() -> None:
     world = waiting(10)
 
     looks = [told(move_time(world, world.time + timedelta(minutes=m))) for m in (0, 3, 7)]
@@ -69,7 +69,7 @@ def test_the_moment_to_wait_for_is_the_same_at_each_look() -> None:
     assert tells(sentence, "2026-11-21 08:20 UTC")
 
 
-def test_plan_and_explain_say_that_a_tag_stored_by_the_queue_stays() -> None:
+def test_plan_and_explain_report_tag_stored_by_queue() -> None:
     world = waiting(40, stored=True)
 
     answer = told(world)
@@ -96,7 +96,7 @@ def busy_static(*required: str) -> World:
     return a_sim_world(queues={"debian": a_reading(request, workers=(worker,))})
 
 
-def test_a_request_may_start_on_a_busy_worker_without_a_waived_tag() -> None:
+def test_request_starts_on_busy_worker_without_waived_tag() -> None:
     answer = told(busy_static("power"), STATIC)
 
     assert not answer.never
@@ -116,7 +116,7 @@ def test_waived_tag_is_not_a_reason_against_a_pool() -> None:
     assert "gpu" in decision.message
 
 
-def test_a_suggestion_claims_no_tag_that_a_request_waives() -> None:
+def test_suggestion_omits_waived_tag() -> None:
     request = a_request(id="1", required=("power", "gpu"), pending_since=ago(minutes=40))
     answer = told(a_sim_world(requests=(request,)))
 
@@ -125,7 +125,7 @@ def test_a_suggestion_claims_no_tag_that_a_request_waives() -> None:
     assert "power" not in change.yaml
 
 
-def test_workers_that_fit_without_a_waived_tag_are_counted() -> None:
+def test_workers_without_waived_tag_are_counted_as_fitting() -> None:
     fleet = STATIC.model_copy(update={"durations": {}})
     answer = told(busy_static("power"), fleet)
 

@@ -87,14 +87,14 @@ def test_payer_pays_for_boot_and_idle_time() -> None:
     assert paid(a_billed_fleet(), world) == {"x": 6}
 
 
-def test_a_machine_that_was_ordered_for_its_pool_is_paid_by_it() -> None:
+def test_pool_pays_for_machine_created_for_pool() -> None:
     since = ago(minutes=31)
     world = a_world_of(a_worker(), a_payer(None, since), made=ago(minutes=30), since=since)
 
     assert paid(a_billed_fleet(), world) == {None: 6}
 
 
-def test_a_build_of_ten_minutes_pays_its_whole_hour() -> None:
+def test_build_of_ten_minutes_pays_whole_hour() -> None:
     made, begun = ago(minutes=20), ago(minutes=15)
     busy = a_worker(busy=True, work=work_of("x", begun))
     idle = a_worker(since=ago(minutes=5))
@@ -113,7 +113,7 @@ def test_idle_payer_pays_both_paid_hours() -> None:
     assert paid(a_billed_fleet(), world) == {"x": 18}
 
 
-def test_teams_that_share_an_hour_split_it_where_the_next_begins() -> None:
+def test_teams_share_an_hour_by_start_of_next_work() -> None:
     """A machine is made at 07:00; x has 40 minutes of its hour, y has 20."""
     made = ago(minutes=60)
     x = a_worker(busy=True, work=work_of("x", ago(minutes=55)))
@@ -143,7 +143,7 @@ def test_shares_of_three_teams_sum_to_the_bill(runs: int) -> None:
     assert sum(paid(a_billed_fleet(), *worlds).values()) == 12
 
 
-def test_billing_by_the_second_hands_nothing_over() -> None:
+def test_billing_per_second_transfers_no_cost() -> None:
     made = ago(minutes=60)
     y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
     world = a_world_of(y, a_payer("x", made), made=made, since=made)
@@ -151,7 +151,7 @@ def test_billing_by_the_second_hands_nothing_over() -> None:
     assert paid(a_billed_fleet("1s"), world) == {"x": 4, "y": 2}
 
 
-def test_the_rest_of_a_minimum_is_handed_over() -> None:
+def test_remainder_of_minimum_is_transferred_to_next_payer() -> None:
     fleet = a_sim_fleet(
         providers={"desk": {"kind": "sim", "billing": {"minimum": "1h"}}},
         pools={"builders": a_pool(provider="desk", machine={"type": "ccx33", "price": "6 EUR/h"})},
@@ -172,7 +172,7 @@ def test_pool_pays_for_kept_machine_once_deletable() -> None:
     assert paid(a_billed_fleet(min=1), world) == {"x": 12, None: 6}
 
 
-def test_a_ticket_that_ended_pays_until_the_next_one() -> None:
+def test_ended_ticket_pays_until_next_ticket() -> None:
     made = ago(minutes=60)
     ended = Ended(work=work_of("x", ago(minutes=50)), at=ago(minutes=40))
     y = a_worker(busy=True, work=work_of("y", ago(minutes=10)), ended=ended)
@@ -189,7 +189,7 @@ def test_first_payer_keeps_its_charged_hour() -> None:
     assert paid(a_billed_fleet(), world) == {"x": 6}  # of the hour that began at 07:40
 
 
-def test_a_clock_that_is_behind_keeps_the_payers() -> None:
+def test_payers_are_kept_when_clock_went_back() -> None:
     payer = a_payer("x", ago(minutes=30))
     y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
     world = a_world_of(y, payer, made=ago(minutes=40), since=NOW + MINUTE)
@@ -201,7 +201,7 @@ def test_a_clock_that_is_behind_keeps_the_payers() -> None:
 
 
 @pytest.mark.parametrize(("hours", "known"), [(1, 1), (30, 0)])
-def test_the_payer_of_a_machine_that_is_not_listed_is_kept_a_day(hours: int, known: int) -> None:
+def test_payer_of_unlisted_machine_is_kept_for_a_day(hours: int, known: int) -> None:
     ledger = Ledger(charged_until=NOW, payers=(a_payer("x", ago(hours=hours)),))
     world = a_sim_world(ledger=ledger)
     fleet = a_billed_fleet()
@@ -211,7 +211,7 @@ def test_the_payer_of_a_machine_that_is_not_listed_is_kept_a_day(hours: int, kno
     assert len(charged.payers) == known
 
 
-def test_the_machines_of_a_silent_provider_are_paid_by_their_payers() -> None:
+def test_machines_of_unread_provider_are_paid_by_their_payers() -> None:
     since = ago(minutes=30)
     world = a_world_of(a_worker(), a_payer("x", since), made=since, since=since)
     silent = world.altered(providers={"desk": Unknown(unknown="no answer")})
@@ -237,7 +237,7 @@ def test_planned_machine_has_payer_of_its_requests() -> None:
     assert [(p.scope, p.team, p.owner) for p in payers] == [("debian", "x", "ann")] * 2
 
 
-def test_a_machine_that_is_created_for_min_is_ordered_by_its_pool() -> None:
+def test_machine_created_for_min_has_its_pool_as_payer() -> None:
     fleet, world = a_billed_fleet(min=1), a_sim_world()
     creates = [each for each in reconcile(fleet, world).actions if isinstance(each, Create)]
 

@@ -41,7 +41,7 @@ def dead(*images: ImageVersion, **overrides: object) -> World:
     return world.altered(**overrides)
 
 
-def test_a_pool_that_fell_back_rests_on_the_version_it_boots() -> None:
+def test_tags_of_pool_are_those_of_fallback_version() -> None:
     images = versions((), ("big",))
 
     assert images_by_pool(a_fleet_that_falls_back(), dead(*images)) == {"builders": images[:1]}
@@ -81,7 +81,7 @@ def answer_about(world: World) -> Explanation:
     return answer
 
 
-def test_an_answer_rests_on_the_version_that_is_booted() -> None:
+def test_explanation_uses_tags_of_booted_version() -> None:
     answer = answer_about(dead_but_asked(*versions((), ("big",))))
 
     assert answer.never
@@ -94,7 +94,7 @@ def test_an_answer_rests_on_the_version_that_is_booted() -> None:
     ]
 
 
-def test_a_request_is_expected_to_start_on_the_version_that_is_booted() -> None:
+def test_start_is_expected_on_booted_version() -> None:
     answer = answer_about(dead_but_asked(*versions(("big",), ())))
 
     # A fact before it says which attempts failed.
@@ -110,7 +110,7 @@ def test_worker_tag_is_accepted_by_booted_version() -> None:
     assert signature.by_worker == {"debian/101": "debian-ci-builders-0001"}
 
 
-def test_a_pool_on_demand_by_its_booted_version_reserves_no_idle_time() -> None:
+def test_pool_reserves_no_idle_time_when_booted_version_is_on_demand() -> None:
     tags = {"big": {"on_demand": True}}
     pools = {"builders": a_pool(provider="desk", machine=MACHINE, budget={"per_hour": "9 EUR"})}
     fleet = a_fleet_that_falls_back(tags=tags, pools=pools)

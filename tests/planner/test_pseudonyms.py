@@ -45,7 +45,7 @@ def test_pseudonyms_are_stable_and_hide_names(requesters: list[str]) -> None:
 
 
 @given(st.lists(st.sampled_from(PEOPLE), min_size=1, max_size=6))
-def test_the_plan_is_the_same(requesters: list[str]) -> None:
+def test_plan_is_equal_with_pseudonyms(requesters: list[str]) -> None:
     fleet = a_fleet(
         members={"file": "members.yaml"},
         tags={"big": {"asked_by": [{"groups": ["kernel"]}], "limits": {"per": {"submitter": 1}}}},

@@ -22,26 +22,26 @@ from tests.builders.deciding import FIRST, SECOND, actions_of, fleet_with, reaso
 from tests.builders.sentences import tells
 
 
-def test_nothing_waiting_and_nothing_there_gives_an_empty_plan() -> None:
+def test_plan_is_empty_without_requests_and_machines() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world())
 
     assert plan.is_quiet
 
 
-def test_a_waiting_request_gets_a_machine() -> None:
+def test_waiting_request_gets_a_machine() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(),)))
 
     assert actions_of(plan) == [("create", FIRST)]
 
 
-def test_an_idle_worker_serves_a_request_before_a_machine_is_made() -> None:
+def test_idle_worker_serves_request_before_new_machine() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(), requests=(a_request(),)))
 
     assert plan.is_quiet
     assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
 
 
-def test_a_starting_machine_is_counted_once() -> None:
+def test_starting_machine_is_counted_once() -> None:
     world = a_sim_world(starting=(FIRST,), requests=(a_request(id="1"), a_request(id="2")))
 
     plan = reconcile(a_sim_fleet(), world)
@@ -49,13 +49,13 @@ def test_a_starting_machine_is_counted_once() -> None:
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_a_busy_worker_takes_no_waiting_request() -> None:
+def test_busy_worker_serves_no_waiting_request() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(busy=True), requests=(a_request(),)))
 
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_no_more_machines_are_made_than_max() -> None:
+def test_creations_respect_max() -> None:
     requests = tuple(a_request(id=str(number)) for number in range(5))
 
     plan = reconcile(fleet_with(max=2), a_sim_world(requests=requests))
@@ -94,7 +94,7 @@ def test_only_booting_machines_count_to_max_starting_without_registry(
     assert actions_of(reconcile(fleet_with(max_starting=1), world)) == made
 
 
-def test_the_cheapest_fitting_pool_is_taken() -> None:
+def test_cheapest_fitting_pool_is_used() -> None:
     fleet = a_sim_fleet(
         pools={
             "dear": a_pool(provider="desk", machine="ccx63"),
@@ -107,7 +107,7 @@ def test_the_cheapest_fitting_pool_is_taken() -> None:
     assert [action.pool for action in plan.actions] == ["cheap"]
 
 
-def test_a_full_pool_hands_over_to_the_next_cheapest() -> None:
+def test_next_cheapest_pool_is_used_when_one_is_full() -> None:
     fleet = a_sim_fleet(
         pools={
             "dear": a_pool(provider="desk", machine="ccx63"),
@@ -131,7 +131,7 @@ def test_higher_priority_is_served_before_age() -> None:
     assert plan.actions[0].serves == ("debian/2",)
 
 
-def test_a_request_that_no_pool_fits_is_reported_with_the_missing_tag() -> None:
+def test_unserved_request_names_missing_tag() -> None:
     request = a_request(required=("worker:build-arch:riscv64",))
 
     plan = reconcile(a_sim_fleet(), a_sim_world(requests=(request,)))
@@ -148,7 +148,7 @@ def test_a_request_that_no_pool_fits_is_reported_with_the_missing_tag() -> None:
         ("memory_gib>=4096", "machine"),
     ],
 )
-def test_a_request_that_no_pool_fits_is_led_to_the_key_that_decides(asked: str, key: str) -> None:
+def test_unserved_request_names_key_that_decides(asked: str, key: str) -> None:
     fleet = a_sim_fleet(tags={"memory_gib": {"kind": "number"}})
 
     plan = reconcile(fleet, a_sim_world(requests=(a_request(required=(asked,)),)))
@@ -171,7 +171,7 @@ def test_unserved_request_names_requires_of_pool(
 
 
 @pytest.mark.parametrize("name", ["builders", "image", "machine"])
-def test_a_request_is_led_to_provides_when_its_pool_is_on_demand(name: str) -> None:
+def test_unserved_request_names_provides_of_on_demand_pool(name: str) -> None:
     fleet = a_sim_fleet(
         pools={name: a_pool(provider="desk", provides=["big"])}, tags={"big": {"on_demand": True}}
     )
@@ -214,7 +214,7 @@ def test_pool_with_requires_serves_only_requests_with_that_tag() -> None:
     assert plan.unserved[0].requests == ("debian/2",)
 
 
-def test_an_exclusive_tag_keeps_other_requests_out() -> None:
+def test_pool_with_exclusive_tag_serves_no_other_requests() -> None:
     fleet = a_sim_fleet(
         tags={"powerful": {"exclusive": True}},
         pools={"builders": a_pool(provider="desk", provides=["powerful"])},
@@ -226,7 +226,7 @@ def test_an_exclusive_tag_keeps_other_requests_out() -> None:
     assert tells(plan.unserved[0].because, "exclusive", "powerful")
 
 
-def test_an_on_demand_pool_holds_nothing_when_nothing_asks() -> None:
+def test_on_demand_pool_keeps_no_machine_without_requests() -> None:
     fleet = a_sim_fleet(
         tags={"powerful": {"on_demand": True}},
         pools={"builders": a_pool(provider="desk", provides=["powerful"])},
@@ -269,26 +269,26 @@ def test_spare_workers_are_created_beyond_waiting_requests() -> None:
     ]
 
 
-def test_min_workers_are_held_although_nothing_waits() -> None:
+def test_min_workers_are_kept_without_requests() -> None:
     plan = reconcile(fleet_with(min=2), a_sim_world())
 
     assert [action.reason for action in plan.actions] == [Reason.BELOW_MIN, Reason.BELOW_MIN]
 
 
-def test_a_worker_idle_for_too_long_is_drained_first() -> None:
+def test_worker_idle_for_too_long_is_drained_first() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(hours=1))))
 
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_a_worker_idle_for_a_moment_stays() -> None:
+def test_briefly_idle_worker_is_kept() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(minutes=1))))
 
     assert plan.is_quiet
     assert reason_of(plan, FIRST) is Reason.IDLE_RECENTLY
 
 
-def test_a_worker_idle_for_exactly_idle_after_goes() -> None:
+def test_worker_is_drained_when_idle_for_exactly_idle_after() -> None:
     def plan_after(seconds: int) -> Plan:
         return reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(seconds=seconds))))
 
@@ -296,7 +296,7 @@ def test_a_worker_idle_for_exactly_idle_after_goes() -> None:
     assert actions_of(plan_after(900)) == [("drain", FIRST)]
 
 
-def test_of_several_idle_workers_the_longest_idle_goes() -> None:
+def test_longest_idle_worker_is_drained_first() -> None:
     workers = (
         a_worker(name=FIRST, since=ago(minutes=20)),
         a_worker(name=SECOND, since=ago(hours=2)),
@@ -307,20 +307,20 @@ def test_of_several_idle_workers_the_longest_idle_goes() -> None:
     assert actions_of(plan) == [("drain", SECOND)]
 
 
-def test_a_worker_observed_drained_and_idle_is_deleted() -> None:
+def test_worker_observed_drained_and_idle_is_deleted() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(draining=True)))
 
     assert actions_of(plan) == [("delete", FIRST)]
 
 
-def test_a_busy_worker_is_never_deleted_even_when_draining() -> None:
+def test_busy_worker_is_never_deleted_even_when_draining() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(busy=True, draining=True)))
 
     assert plan.is_quiet
     assert reason_of(plan, FIRST) is Reason.BUSY
 
 
-def test_a_lowered_max_drains_idle_workers_and_keeps_busy_ones() -> None:
+def test_lowered_max_drains_idle_workers_and_keeps_busy_ones() -> None:
     workers = (a_worker(name=FIRST, busy=True), a_worker(name=SECOND))
 
     plan = reconcile(fleet_with(max=1), a_sim_world(*workers))
@@ -329,7 +329,7 @@ def test_a_lowered_max_drains_idle_workers_and_keeps_busy_ones() -> None:
     assert reason_of(plan, SECOND) is Reason.ABOVE_MAX
 
 
-def test_a_pool_removed_from_fleet_yaml_drains() -> None:
+def test_pool_removed_from_fleet_yaml_drains() -> None:
     worker = a_worker(name="debian-ci-old-0001", pool="old")
 
     plan = reconcile(a_sim_fleet(), a_sim_world(worker))
@@ -346,7 +346,7 @@ def test_pool_in_mode_drain_creates_no_machine() -> None:
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_a_paused_pool_is_left_alone() -> None:
+def test_paused_pool_is_unchanged() -> None:
     world = a_sim_world(a_worker(since=ago(days=1)), requests=())
 
     plan = reconcile(fleet_with(mode="pause", spare=3), world)
@@ -354,7 +354,7 @@ def test_a_paused_pool_is_left_alone() -> None:
     assert plan.is_quiet
 
 
-def test_a_new_worker_takes_the_smallest_free_name() -> None:
+def test_new_worker_gets_smallest_free_name() -> None:
     workers = (
         a_worker(name=FIRST, busy=True),
         a_worker(name="debian-ci-builders-0003", busy=True),
@@ -379,7 +379,7 @@ def test_grouped_requests_count_each() -> None:
     assert len(plan.actions) == 2
 
 
-def test_requests_of_a_queue_that_a_pool_does_not_serve_get_nothing() -> None:
+def test_requests_of_unserved_queue_get_no_machine() -> None:
     fleet = fleet_with(serves=["other"])
 
     plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
@@ -387,7 +387,7 @@ def test_requests_of_a_queue_that_a_pool_does_not_serve_get_nothing() -> None:
     assert tells(plan.unserved[0].because, "no pool", "queue debian")
 
 
-def test_the_plan_is_stamped_with_the_time_of_the_world() -> None:
+def test_plan_has_time_of_world() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world())
 
     assert plan.time == NOW

@@ -35,7 +35,7 @@ from tests.builders.sentences import tells
 THIRD = "debian-ci-builders-0003"
 
 
-def test_a_deletion_that_a_killed_apply_had_begun_is_finished() -> None:
+def test_deletion_of_killed_apply_is_finished() -> None:
     stack = a_stack(provider="desk", workers=(), ids={FIRST: "hcloud-1"}, interrupted=True)
     listing = a_listing(a_machine(), workers=())
     world = a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
@@ -46,7 +46,7 @@ def test_a_deletion_that_a_killed_apply_had_begun_is_finished() -> None:
     assert (action.worker, action.reason) == (FIRST, Reason.INTERRUPTED)
 
 
-def test_of_three_begun_creations_as_many_are_finished_as_max_allows() -> None:
+def test_interrupted_creations_are_finished_up_to_max() -> None:
     names = (FIRST, SECOND, THIRD)
     workers = tuple(some_inputs(name=name) for name in names)
     stack = a_stack(provider="desk", workers=workers, ids={}, interrupted=True)
@@ -57,7 +57,7 @@ def test_of_three_begun_creations_as_many_are_finished_as_max_allows() -> None:
     assert reason_of(plan, THIRD) is Reason.INTERRUPTED
 
 
-def test_recorded_workers_stay_after_an_unwanted_one() -> None:
+def test_recorded_workers_after_unwanted_one_are_kept() -> None:
     workers = tuple(some_inputs(name=name) for name in (FIRST, SECOND))
     stack = a_stack(provider="desk", workers=workers, ids={}, interrupted=True)
     listing = a_listing(a_machine(name=SECOND, state=MachineState.STARTING), workers=())
@@ -76,7 +76,7 @@ def test_drained_machine_of_removed_pool_has_reason_pool_removed() -> None:
     assert (action.action, action.reason) == ("delete", Reason.POOL_REMOVED)
 
 
-def test_a_disabled_worker_goes_with_its_machine() -> None:
+def test_disabled_worker_is_deleted_with_its_machine() -> None:
     world = a_sim_world(a_worker(state=WorkerState.DISABLED), a_worker(name=SECOND))
 
     plan = reconcile(fleet_with(), world)
@@ -92,19 +92,19 @@ def test_a_disabled_worker_goes_with_its_machine() -> None:
         ({}, Reason.POOL_REMOVED),
     ],
 )
-def test_a_pool_that_is_not_wanted_says_why(pools: dict[str, object], reason: Reason) -> None:
+def test_unwanted_pool_has_reason(pools: dict[str, object], reason: Reason) -> None:
     plan = reconcile(a_sim_fleet(pools=pools), a_sim_world(a_worker()))
 
     assert reason_of(plan, FIRST) is reason
 
 
-def test_a_pool_that_holds_just_its_max_loses_none() -> None:
+def test_pool_at_max_drains_no_worker() -> None:
     world = a_sim_world(a_worker(), a_worker(name=SECOND), starting=(THIRD,))
 
     assert reconcile(fleet_with(max=3, min=3), world).actions == ()
 
 
-def test_above_max_no_more_boots_are_given_up_than_are_too_many() -> None:
+def test_boots_are_deleted_only_above_max() -> None:
     world = a_sim_world(a_worker(busy=True), starting=(SECOND, THIRD))
 
     plan = reconcile(fleet_with(max=2, min=2), world)
@@ -129,7 +129,7 @@ def test_warm_machine_is_of_cheapest_type() -> None:
     assert action.inputs.type == "ccx13"
 
 
-def test_an_outdated_type_says_which_ones_are_todays() -> None:
+def test_outdated_machine_type_names_current_types() -> None:
     fleet = fleet_with(machine={"type": ["ccx63", "ccx13"]}, replace={"at_a_time": "100%"})
     world = with_machines(
         a_sim_world(a_worker()), FIRST, digest="yesterday", image="trixie", type="ccx33"
@@ -140,7 +140,7 @@ def test_an_outdated_type_says_which_ones_are_todays() -> None:
     assert tells(said, "ccx33", "ccx63", "ccx13")
 
 
-def test_a_machine_that_is_paid_for_keeps_no_other_from_going() -> None:
+def test_paid_machine_does_not_delay_other_deletions() -> None:
     billing = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk")}, providers=billing, cadence="5m"
@@ -154,7 +154,7 @@ def test_a_machine_that_is_paid_for_keeps_no_other_from_going() -> None:
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_two_replacements_of_one_run_are_both_counted_as_coming() -> None:
+def test_replacements_of_one_run_all_count_as_starting() -> None:
     fleet = fleet_with(max=6, min=3, replace={"at_a_time": "100%"})
     world = with_machines(
         a_sim_world(*(a_worker(name=name) for name in (FIRST, SECOND, THIRD))), digest="yesterday"
@@ -196,7 +196,7 @@ def test_pool_names_limit_that_keeps_it_below_min(starting: int, lacking: int) -
     assert tells(because, "3", lacking, "builders", "workers.max_starting", starting)
 
 
-def test_a_pool_that_became_static_lets_go_of_the_machines_it_had() -> None:
+def test_former_machines_of_static_pool_are_deleted() -> None:
     fleet = a_sim_fleet(pools={"builders": StaticPool(static=["old-1"])})
 
     plan = reconcile(fleet, a_sim_world(a_worker()))
@@ -229,20 +229,20 @@ def test_paid_time_shorter_than_a_run_does_not_count(minutes: int, first: str) -
 
 
 @pytest.mark.parametrize("youngest", [FIRST, SECOND])
-def test_of_two_that_boot_the_youngest_goes(youngest: str) -> None:
+def test_youngest_of_two_booting_machines_is_deleted(youngest: str) -> None:
     world = a_sim_world(starting=(FIRST, SECOND))
     world = with_machines(world, youngest, created_at=ago(seconds=5))
 
     assert actions_of(reconcile(fleet_with(spare=1), world)) == [("delete", youngest)]
 
 
-def test_a_machine_that_boots_for_a_request_is_not_the_spare_one() -> None:
+def test_machine_booting_for_request_is_not_spare() -> None:
     world = a_sim_world(requests=(a_request(),), starting=(FIRST, SECOND))
 
     assert reconcile(fleet_with(spare=1), world).actions == ()
 
 
-def test_no_spare_machine_is_made_while_requests_wait_for_its_pool() -> None:
+def test_no_spare_machine_is_created_while_requests_wait() -> None:
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
     plan = reconcile(fleet_with(max=1, spare=1), world)

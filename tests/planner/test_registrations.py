@@ -50,7 +50,7 @@ def actions_of(fleet: Fleet, world: World) -> list[tuple[str, str, str | None]]:
     return [(a.action, a.worker, getattr(a, "registry", None)) for a in plan.actions]
 
 
-def test_a_worker_idle_at_one_queue_and_busy_at_another_is_busy() -> None:
+def test_worker_idle_at_one_queue_and_busy_at_another_is_busy() -> None:
     idle = a_worker(since=ago(days=1), draining=True)
     world = registered((idle,), (a_worker(busy=True),))
 
@@ -60,7 +60,7 @@ def test_a_worker_idle_at_one_queue_and_busy_at_another_is_busy() -> None:
     assert [verdict.reason for verdict in plan.workers] == [Reason.BUSY]
 
 
-def test_a_worker_is_drained_at_every_queue_before_it_goes() -> None:
+def test_worker_is_drained_at_every_queue_before_it_goes() -> None:
     drained = a_worker(since=ago(days=1), draining=True)
     idle = a_worker(since=ago(days=1))
 
@@ -73,7 +73,7 @@ def test_a_worker_is_drained_at_every_queue_before_it_goes() -> None:
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_an_old_registration_never_hides_the_one_that_works(*, backwards: bool) -> None:
+def test_old_registration_does_not_hide_current_one(*, backwards: bool) -> None:
     rows = (
         a_worker(name="new", machine=FIRST, busy=True),
         a_worker(name="old", machine=FIRST, state=WorkerState.IDLE, draining=True),
@@ -85,14 +85,14 @@ def test_an_old_registration_never_hides_the_one_that_works(*, backwards: bool) 
     assert plan.workers[0].reason is Reason.BUSY
 
 
-def test_a_static_worker_named_like_a_machine_is_still_never_touched() -> None:
+def test_static_worker_with_name_of_machine_is_never_changed() -> None:
     world = registered((a_worker(since=ago(days=1)),))
     fleet = two_queues(legacy={"static": [FIRST]})
 
     assert actions_of(fleet, world) == []
 
 
-def test_a_name_that_a_static_pool_lists_is_never_given_to_a_machine() -> None:
+def test_name_in_static_pool_is_never_used_for_a_machine() -> None:
     fleet = a_fleet(
         images={"trixie": {"existing": {"hetzner": "42"}}},
         pools={"builders": a_pool(), "legacy": {"static": [FIRST], "serves": []}},
@@ -109,7 +109,7 @@ def test_a_name_that_a_static_pool_lists_is_never_given_to_a_machine() -> None:
     assert [worker for _, worker, _ in actions_of(fleet, world)] == ["debian-ci-builders-0002"]
 
 
-def test_a_static_worker_at_two_queues_serves_one_request() -> None:
+def test_static_worker_at_two_queues_serves_one_request() -> None:
     builder = a_worker(name="builder-01", machine=None, pool=None, static=True)
     fleet = two_queues(legacy={"static": ["builder-01"]}, builders=a_pool(max=0))
     world = registered((builder,), (builder,))
@@ -155,7 +155,7 @@ def held(*registries: str, over: tuple[str, ...] = ()) -> tuple[Departure, ...]:
     ids=["first", "second", "both", "rest", "undrained"],
 )
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_worker_is_given_back_at_each_queue_when_released(
+def test_released_worker_is_released_at_each_queue(
     drained_at: tuple[str, ...], departures: tuple[Departure, ...], *, busy: bool
 ) -> None:
     def at(queue: str) -> tuple[Worker, ...]:
@@ -172,7 +172,9 @@ def test_a_worker_is_given_back_at_each_queue_when_released(
 @pytest.mark.parametrize(
     ("minutes", "goes"), [(28, False), (29, True), (38, True), (39, False), (59, False)]
 )
-def test_a_worker_of_two_queues_goes_in_time_for_its_hour(minutes: int, *, goes: bool) -> None:
+def test_worker_of_two_queues_is_deleted_before_end_of_paid_hour(
+    minutes: int, *, goes: bool
+) -> None:
     # With a run every 10 minutes two drain it, and a third one deletes it within 2 minutes.
     idle = a_worker(since=ago(days=1))
     world = registered((idle,), (idle,))

@@ -38,7 +38,7 @@ def test_pool_that_cannot_take_over_has_no_old_failures() -> None:
     assert not failing(a_sim_fleet(pools={"builders": RENAMED}), world)
 
 
-def test_a_try_of_before_the_rename_ends_under_the_name_of_today() -> None:
+def test_attempt_before_rename_ends_under_new_name() -> None:
     fleet = a_sim_fleet(pools={"builders": RENAMED})
     begun = an_attempt(pool="old", result="starting")
     world = a_sim_world(a_worker(), attempts=(begun,))

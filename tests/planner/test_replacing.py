@@ -59,7 +59,7 @@ def test_replacement_is_caused_by_config() -> None:
     assert [(a.reason, a.cause) for a in plan.actions] == [(Reason.REPLACEMENT, Cause.CONFIG)]
 
 
-def test_another_machine_type_outdates_a_machine() -> None:
+def test_machine_is_outdated_by_another_machine_type() -> None:
     world = with_machines(a_sim_world(*idle(FIRST)), digest="yesterday", image="trixie")
 
     plan = reconcile(fleet_with(machine="ccx13"), world)
@@ -68,7 +68,7 @@ def test_another_machine_type_outdates_a_machine() -> None:
 
 
 @pytest.mark.parametrize("tags", [{"provides": ["big"]}, {"requires": ["task:big"]}])
-def test_other_tags_outdate_a_machine(tags: dict[str, object]) -> None:
+def test_machine_is_outdated_by_other_tags(tags: dict[str, object]) -> None:
     made = reconcile(fleet_with(), a_sim_world(requests=(a_request(),))).actions[0]
     assert isinstance(made, Create)
     world = with_machines(
@@ -81,11 +81,11 @@ def test_other_tags_outdate_a_machine(tags: dict[str, object]) -> None:
     assert tells(sentence_of(plan, FIRST), "configuration")
 
 
-def test_a_machine_without_a_digest_is_not_outdated() -> None:
+def test_machine_without_a_digest_is_not_outdated() -> None:
     assert reconcile(fleet_with(), a_sim_world(*idle(FIRST))).is_quiet
 
 
-def test_without_a_published_image_nothing_is_outdated() -> None:
+def test_machine_is_not_outdated_without_published_image() -> None:
     fleet = a_sim_fleet(
         images={"trixie": {"existing": {"elsewhere": "i-1"}}},
     )
@@ -106,7 +106,7 @@ def test_without_a_published_image_nothing_is_outdated() -> None:
         {"serves": ["debian"]},
     ],
 )
-def test_an_edit_that_only_steers_behaviour_outdates_nothing(steering: dict[str, object]) -> None:
+def test_edit_of_pool_behaviour_outdates_no_machine(steering: dict[str, object]) -> None:
     made = reconcile(fleet_with(), a_sim_world(requests=(a_request(),))).actions[0]
     assert isinstance(made, Create)
     world = with_machines(a_sim_world(*idle(FIRST)), digest=made.inputs.labels["digest"])
@@ -116,7 +116,7 @@ def test_an_edit_that_only_steers_behaviour_outdates_nothing(steering: dict[str,
     assert not next(verdict for verdict in plan.workers if verdict.worker == FIRST).outdated
 
 
-def test_guards_and_cadence_outdate_nothing() -> None:
+def test_edit_of_guards_or_cadence_outdates_no_machine() -> None:
     made = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(),))).actions[0]
     assert isinstance(made, Create)
     world = with_machines(a_sim_world(*idle(FIRST)), digest=made.inputs.labels["digest"])
@@ -132,11 +132,11 @@ def test_guards_and_cadence_outdate_nothing() -> None:
 @pytest.mark.parametrize(
     ("share", "at_once"), [(1, 1), (10, 1), (33, 1), (40, 2), (67, 3), (100, 3), (0, 0)]
 )
-def test_a_share_of_three_is_rounded_up_to_whole_workers(share: int, at_once: int) -> None:
+def test_replacement_share_is_rounded_up_to_whole_workers(share: int, at_once: int) -> None:
     assert len(drained(of_three(replace={"at_a_time": f"{share}%"}))) == at_once
 
 
-def test_left_out_a_tenth_goes_at_a_time_rounded_up() -> None:
+def test_default_replacement_share_is_a_tenth_rounded_up() -> None:
     names = [f"debian-ci-builders-{number:04}" for number in range(1, 12)]
 
     plan = reconcile(fleet_with(max=20), outdated(a_sim_world(*idle(*names))))
@@ -144,7 +144,7 @@ def test_left_out_a_tenth_goes_at_a_time_rounded_up() -> None:
     assert len(drained(plan)) == 2
 
 
-def test_the_others_wait_for_their_turn() -> None:
+def test_outdated_workers_beyond_share_wait_for_their_turn() -> None:
     plan = of_three()
 
     assert drained(plan) == [FIRST]
@@ -152,14 +152,14 @@ def test_the_others_wait_for_their_turn() -> None:
     assert tells(sentence_of(plan, SECOND), "trixie-0", "trixie", "replace.at_a_time", "10%")
 
 
-def test_the_oldest_machine_has_the_first_turn() -> None:
+def test_oldest_outdated_machine_is_replaced_first() -> None:
     world = outdated(a_sim_world(*idle(FIRST, SECOND)))
     world = with_machines(world, SECOND, created_at=ago(days=3))
 
     assert drained(reconcile(fleet_with(), world)) == [SECOND]
 
 
-def test_one_that_drains_still_has_its_turn() -> None:
+def test_draining_worker_counts_to_replacement_share() -> None:
     workers = (a_worker(busy=True, draining=True), *idle(SECOND, THIRD))
 
     plan = reconcile(fleet_with(), outdated(a_sim_world(*workers)))
@@ -176,7 +176,7 @@ def test_outdated_worker_is_drained_within_window() -> None:
     assert drained(plan) == [FIRST]
 
 
-def test_outside_its_windows_nothing_is_replaced() -> None:
+def test_no_worker_is_replaced_outside_windows() -> None:
     plan = of_three(replace={"windows": [MON_TO_FRI, AT_NIGHT]})
 
     assert plan.is_quiet
@@ -185,7 +185,7 @@ def test_outside_its_windows_nothing_is_replaced() -> None:
     )
 
 
-def test_a_window_without_a_zone_is_in_the_zone_of_the_money() -> None:
+def test_window_without_zone_is_in_zone_of_fleet() -> None:
     fleet = a_sim_fleet(
         money={"time_zone": "Asia/Tokyo"},
         pools={"builders": a_pool(provider="desk", replace={"windows": ["sat 17:00-18:00"]})},
@@ -197,7 +197,7 @@ def test_a_window_without_a_zone_is_in_the_zone_of_the_money() -> None:
 # the replacement first
 
 
-def test_a_worker_that_min_needs_is_replaced_before_it_is_drained() -> None:
+def test_worker_needed_for_min_is_drained_after_replacement() -> None:
     plan = reconcile(fleet_with(min=1), outdated(a_sim_world(*idle(FIRST))))
 
     assert actions_of(plan) == [("create", SECOND)]
@@ -205,7 +205,7 @@ def test_a_worker_that_min_needs_is_replaced_before_it_is_drained() -> None:
     assert reason_of(plan, FIRST) is Reason.WAITS_FOR_WINDOW
 
 
-def test_while_its_replacement_boots_the_old_worker_stays() -> None:
+def test_outdated_worker_is_kept_while_replacement_boots() -> None:
     world = outdated(a_sim_world(*idle(FIRST, since=ago(hours=9)), starting=(SECOND,)), FIRST)
 
     plan = reconcile(fleet_with(min=1), world)
@@ -221,20 +221,20 @@ def test_outdated_worker_is_drained_after_replacement_registered() -> None:
     assert actions_of(reconcile(fleet_with(min=1), world)) == [("drain", FIRST)]
 
 
-def test_a_spare_worker_is_replaced_before_it_is_drained() -> None:
+def test_spare_worker_is_drained_after_replacement() -> None:
     plan = reconcile(fleet_with(spare=1), outdated(a_sim_world(*idle(FIRST))))
 
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_where_max_leaves_no_room_the_old_worker_goes_first() -> None:
+def test_outdated_worker_is_drained_first_when_pool_is_at_max() -> None:
     plan = reconcile(fleet_with(min=2, max=2), outdated(a_sim_world(*idle(FIRST, SECOND))))
 
     assert actions_of(plan) == [("drain", FIRST)]
     assert tells(sentence_of(plan, FIRST), "workers.max")
 
 
-def test_where_one_that_goes_makes_room_the_others_wait_for_it() -> None:
+def test_outdated_workers_wait_when_a_deletion_frees_capacity() -> None:
     plan = of_three(min=2, max=3, replace={"at_a_time": "100%"})
 
     assert actions_of(plan) == [("drain", FIRST)]
@@ -248,13 +248,13 @@ def test_outdated_workers_are_kept_until_replacement_is_ready() -> None:
     assert [action.action for action in plan.actions] == ["create"]
 
 
-def test_at_max_nothing_more_goes_while_a_machine_boots() -> None:
+def test_no_worker_is_drained_at_max_while_a_machine_boots() -> None:
     world = outdated(a_sim_world(*idle(FIRST), starting=(SECOND,)), FIRST)
 
     assert reconcile(fleet_with(min=2, max=2), world).is_quiet
 
 
-def test_max_starting_delays_a_replacement_and_drains_nothing() -> None:
+def test_max_starting_delays_replacement_and_drain() -> None:
     pool = {"min": 1, "max": 9, "max_starting": 0}
 
     plan = reconcile(fleet_with(**pool), outdated(a_sim_world(*idle(FIRST))))
@@ -264,13 +264,13 @@ def test_max_starting_delays_a_replacement_and_drains_nothing() -> None:
     assert tells(sentence_of(plan, FIRST), "room")
 
 
-def test_a_share_of_several_makes_several_replacements() -> None:
+def test_share_of_several_workers_creates_several_replacements() -> None:
     plan = of_three(min=3, max=9, replace={"at_a_time": "40%"})
 
     assert [action.action for action in plan.actions] == ["create", "create"]
 
 
-def test_requests_have_the_room_before_replacements() -> None:
+def test_requests_get_capacity_before_replacements() -> None:
     world = outdated(a_sim_world(a_worker(busy=True), requests=(a_request(),)))
 
     plan = reconcile(fleet_with(min=1, max=2), world)
@@ -281,13 +281,13 @@ def test_requests_have_the_room_before_replacements() -> None:
 # what works is let finish
 
 
-def test_a_busy_outdated_worker_gets_nothing_new_and_ends_its_work() -> None:
+def test_busy_outdated_worker_is_drained_and_finishes_its_work() -> None:
     plan = reconcile(fleet_with(), outdated(a_sim_world(a_worker(busy=True))))
 
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_a_busy_worker_that_drains_is_left_to_end_its_work() -> None:
+def test_busy_draining_worker_finishes_its_work() -> None:
     world = outdated(a_sim_world(a_worker(busy=True, draining=True)))
 
     plan = reconcile(fleet_with(), world)
@@ -296,7 +296,7 @@ def test_a_busy_worker_that_drains_is_left_to_end_its_work() -> None:
     assert tells(sentence_of(plan, FIRST), "request 90")
 
 
-def test_an_outdated_worker_that_waiting_work_is_about_to_get_stays() -> None:
+def test_outdated_worker_is_kept_for_waiting_work() -> None:
     world = outdated(a_sim_world(*idle(FIRST), requests=(a_request(),)))
 
     plan = reconcile(fleet_with(), world)
@@ -305,7 +305,7 @@ def test_an_outdated_worker_that_waiting_work_is_about_to_get_stays() -> None:
     assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
 
 
-def test_an_idle_worker_is_replaced_before_a_busy_one() -> None:
+def test_idle_worker_is_replaced_before_a_busy_one() -> None:
     world = outdated(a_sim_world(a_worker(busy=True), *idle(SECOND)))
 
     assert drained(reconcile(fleet_with(), world)) == [SECOND]
@@ -322,7 +322,7 @@ def test_drained_outdated_worker_is_deleted_outside_window() -> None:
 # unknown is not zero
 
 
-def test_without_a_registry_nothing_is_replaced() -> None:
+def test_no_worker_is_replaced_without_registry() -> None:
     machine = a_machine(id="sim-1", digest="yesterday")
     world = a_sim_world(
         queues={"debian": a_reading(workers=None)},
@@ -341,14 +341,14 @@ def test_absent_outdated_worker_is_not_replaced() -> None:
     assert reconcile(fleet_with(), outdated(a_sim_world(away, *idle(SECOND)), FIRST)).is_quiet
 
 
-def test_where_demand_is_unknown_nothing_is_replaced() -> None:
+def test_no_worker_is_replaced_when_demand_is_unknown() -> None:
     dark = {"debian": a_reading(demand=Unknown(unknown="no answer"), workers=None)}
     world = outdated(a_sim_world(*idle(FIRST), queues=dark))
 
     assert reconcile(fleet_with(min=1), world).is_quiet
 
 
-def test_a_paused_pool_replaces_nothing() -> None:
+def test_paused_pool_replaces_no_worker() -> None:
     world = outdated(a_sim_world(*idle(FIRST)))
 
     assert reconcile(fleet_with(min=1, mode="pause"), world).is_quiet

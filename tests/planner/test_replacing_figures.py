@@ -30,7 +30,7 @@ def outdated(world: World, *names: str) -> World:
     return with_machines(world, *names, digest="yesterday")
 
 
-def test_a_spare_worker_that_boots_takes_the_place_of_an_outdated_one() -> None:
+def test_booting_spare_worker_replaces_outdated_one() -> None:
     fleet = fleet_with(spare=1, replace={"at_a_time": "100%"})
     world = outdated(a_sim_world(a_worker(), starting=(SECOND,)), FIRST)
 
@@ -40,7 +40,7 @@ def test_a_spare_worker_that_boots_takes_the_place_of_an_outdated_one() -> None:
     assert tells(sentence_of(plan, FIRST), "replacement")
 
 
-def test_a_machine_that_is_made_for_a_request_counts_as_coming() -> None:
+def test_machine_created_for_request_counts_as_replacement() -> None:
     fleet = fleet_with(min=1, replace={"at_a_time": "100%"})
     world = outdated(a_sim_world(a_worker(busy=True), requests=(a_request(),)), FIRST)
 
@@ -49,7 +49,7 @@ def test_a_machine_that_is_made_for_a_request_counts_as_coming() -> None:
     assert [(a.action, a.reason) for a in plan.actions] == [("create", Reason.REQUESTS_WAIT)]
 
 
-def test_each_spare_worker_gets_a_replacement_of_its_own() -> None:
+def test_each_outdated_spare_worker_gets_a_replacement() -> None:
     fleet = fleet_with(max=6, spare=3, replace={"at_a_time": "100%"})
     world = outdated(a_sim_world(*(a_worker(name=name) for name in (FIRST, SECOND, THIRD))))
 
@@ -60,7 +60,7 @@ def test_each_spare_worker_gets_a_replacement_of_its_own() -> None:
 
 @pytest.mark.parametrize("busy", [True, False])
 @pytest.mark.parametrize("workers", [{}, {"min": 1, "spare": 1}])
-def test_an_on_demand_worker_that_is_outdated_is_not_replaced(
+def test_outdated_on_demand_worker_gets_no_replacement(
     workers: dict[str, int], *, busy: bool
 ) -> None:
     pool = a_pool(provider="desk", provides=["rare"], replace={"at_a_time": "100%"}, **workers)
@@ -71,7 +71,7 @@ def test_an_on_demand_worker_that_is_outdated_is_not_replaced(
     assert [(a.action, a.reason) for a in plan.actions] == [("drain", Reason.OUTDATED)]
 
 
-def test_where_a_deletion_makes_room_an_outdated_worker_waits_for_it() -> None:
+def test_outdated_worker_waits_when_a_deletion_frees_capacity() -> None:
     fleet = fleet_with(max=2, min=2, replace={"at_a_time": "100%"})
     world = outdated(a_sim_world(a_worker(), a_worker(name=SECOND, draining=True)), FIRST)
 
@@ -83,14 +83,14 @@ def test_where_a_deletion_makes_room_an_outdated_worker_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize(("minutes", "is_due"), [(119, False), (120, True)])
-def test_a_machine_is_too_old_from_the_moment_of_max_age(minutes: int, *, is_due: bool) -> None:
+def test_machine_is_too_old_at_exactly_max_age(minutes: int, *, is_due: bool) -> None:
     fleet = fleet_with(retire={"max_age": "2h"}, replace={"at_a_time": "100%"})
     world = with_machines(a_sim_world(a_worker(busy=True)), FIRST, created_at=ago(minutes=minutes))
 
     assert bool(reconcile(fleet, world).actions) == is_due
 
 
-def test_a_worker_that_waits_to_be_replaced_keeps_no_other_from_going() -> None:
+def test_worker_awaiting_replacement_does_not_delay_other_drains() -> None:
     fleet = fleet_with(replace={"at_a_time": "0%"})
     workers = (a_worker(since=ago(minutes=1)), a_worker(name=SECOND, since=ago(hours=1)))
 

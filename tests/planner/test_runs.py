@@ -50,7 +50,7 @@ def test_run_is_not_matched_to_uncreated_machine(result: str) -> None:
     assert by_type([ran(3, 700)], attempts) == (found(700, kind="ccx33"),)
 
 
-def test_runs_of_each_package_stand_apart() -> None:
+def test_runs_are_separate_per_package() -> None:
     runs = [ran(3, 700), ran(2, 7, package="hello")]
 
     assert by_type(runs, [made("ccx33", 9)]) == (
@@ -59,7 +59,7 @@ def test_runs_of_each_package_stand_apart() -> None:
     )
 
 
-def test_of_very_many_runs_the_latest_count() -> None:
+def test_only_latest_of_many_runs_are_kept() -> None:
     runs = [FinishedRun("sbuild", "hello", "m-1", NOW, 1), *[ran(2, 5, package="hello")] * 1200]
 
     ((*_, taken),) = (each.seconds for each in by_type(runs, [made("ccx33", 9)]))

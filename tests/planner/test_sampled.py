@@ -50,7 +50,7 @@ def test_idle_worker_is_kept_when_queue_is_sampled() -> None:
     assert tells(sentence_of(plan, FIRST), "debian", "partly")
 
 
-def test_without_a_sample_the_same_worker_would_go() -> None:
+def test_idle_worker_is_drained_when_queue_is_complete() -> None:
     whole = sampled().altered(estimate=False, sample=None)
 
     plan = planned(a_sampled_world(LONG_IDLE, demand=whole))
@@ -58,7 +58,7 @@ def test_without_a_sample_the_same_worker_would_go() -> None:
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_a_machine_that_boots_is_not_dismissed_either() -> None:
+def test_booting_machine_is_kept_when_queue_is_sampled() -> None:
     world = a_sampled_world(starting=(FIRST,), demand=sampled())
 
     assert planned(world).is_quiet
@@ -76,7 +76,7 @@ def test_unwanted_worker_is_drained_when_queue_is_sampled() -> None:
     assert actions_of(plan) == [("drain", FIRST)]
 
 
-def test_a_drained_worker_is_deleted_although_the_queue_was_sampled() -> None:
+def test_drained_worker_is_deleted_when_queue_is_sampled() -> None:
     drained = a_worker(since=ago(days=1), draining=True)
 
     plan = planned(a_sampled_world(drained, demand=sampled()))
@@ -84,7 +84,7 @@ def test_a_drained_worker_is_deleted_although_the_queue_was_sampled() -> None:
     assert actions_of(plan) == [("delete", FIRST)]
 
 
-def test_the_plan_names_the_length_above_which_sql_is_needed() -> None:
+def test_plan_names_queue_length_that_requires_sql() -> None:
     plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()))
     shown = plan_to_text(plan, colour=False)
 
@@ -119,7 +119,7 @@ def test_sampled_queue_is_not_unread() -> None:
     assert plan.unread == ()
 
 
-def test_a_sample_that_is_too_old_is_unknown_and_no_estimate() -> None:
+def test_old_sample_is_unknown_without_estimate() -> None:
     stale = sampled().altered(read_at=ago(hours=1))
 
     plan = planned(a_sampled_world(demand=stale))
@@ -128,7 +128,7 @@ def test_a_sample_that_is_too_old_is_unknown_and_no_estimate() -> None:
     assert plan.estimates == ()
 
 
-def test_status_says_at_least_of_a_sampled_queue() -> None:
+def test_status_prints_at_least_for_sampled_queue() -> None:
     plan = planned(a_sampled_world(demand=sampled(a_request())))
     empty = planned(a_sampled_world(demand=sampled()))
 
@@ -160,7 +160,7 @@ def test_explanation_of_pool_is_unknown_when_queue_is_sampled() -> None:
     assert tells(explained.reasons[-1].because, "known request")
 
 
-def test_the_pages_say_that_a_queue_was_only_sampled() -> None:
+def test_pages_report_sampled_queue() -> None:
     plan = planned(a_sampled_world(demand=sampled()))
 
     page = site(Shown(plan))["index.html"]
@@ -170,7 +170,7 @@ def test_the_pages_say_that_a_queue_was_only_sampled() -> None:
     assert tells(page, "debian", "partly")
 
 
-def test_pools_that_serve_another_queue_shrink_as_ever() -> None:
+def test_pools_of_other_queues_shrink_when_one_is_sampled() -> None:
     demand = sampled()
     readings = {
         "debian": a_reading(workers=None),

@@ -39,7 +39,7 @@ def test_plan_creates_no_machine_before_its_base() -> None:
     assert tells(plan.pools[0].because, "1", "provider hetzner")
 
 
-def test_of_a_base_that_cannot_be_read_nothing_is_made() -> None:
+def test_no_machine_is_created_when_base_is_unreadable() -> None:
     world = a_waiting_world(bases={"hetzner": Unknown(unknown="the backend is down")})
 
     plan = planned(a_sharing_fleet(network=NETWORK), world)
@@ -48,7 +48,7 @@ def test_of_a_base_that_cannot_be_read_nothing_is_made() -> None:
     assert tells(plan.pools[0].because, "provider hetzner", "unknown")
 
 
-def test_a_new_machine_is_given_all_that_is_shared() -> None:
+def test_new_machine_gets_all_shared_resources() -> None:
     fleet = a_sharing_fleet(**SHARED)
 
     plan = planned(fleet, a_waiting_world(bases={"hetzner": a_base(fleet)}))
@@ -64,7 +64,7 @@ def test_a_new_machine_is_given_all_that_is_shared() -> None:
     }
 
 
-def test_another_network_is_another_digest() -> None:
+def test_digest_changes_with_network() -> None:
     fleet = a_sharing_fleet(network=NETWORK)
     base = a_base(fleet)
     other = a_base(fleet, ids={"network/debian-ci-hetzner-network": "9"})
@@ -75,7 +75,7 @@ def test_another_network_is_another_digest() -> None:
     assert one[0].labels["digest"] != two[0].labels["digest"]
 
 
-def test_a_part_that_machines_use_is_wanted_after_it_left_fleet_yaml() -> None:
+def test_used_base_part_is_kept_when_removed_from_fleet_yaml() -> None:
     base = a_base(a_sharing_fleet(**SHARED))
     inputs = some_inputs(name="debian-ci-builders-0001", settings={"network_ids": "1"})
     stack = a_stack(provider="hetzner", workers=(inputs,))

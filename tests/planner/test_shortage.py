@@ -42,7 +42,7 @@ def test_budget_of_two_hours_is_reported_once_with_the_tighter_one() -> None:
     assert tells(following, "builders", "0.50", "0.50 EUR", "next hour", "0.61")
 
 
-def test_a_budget_that_leaves_the_same_in_both_hours_blocks_once() -> None:
+def test_budget_with_equal_remainders_is_named_once() -> None:
     fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
 
     unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
@@ -74,7 +74,7 @@ def test_pool_filled_by_plan_and_full_pool_differ_in_reason() -> None:
     assert tells(made.because, "builders", "workers.max", "1")
 
 
-def test_two_limits_of_one_pool_are_both_said() -> None:
+def test_shortage_names_both_limits_of_a_pool() -> None:
     fleet = fleet_with(max=0, machine=MACHINE, budget={"per_hour": "0.50 EUR"})
 
     unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
@@ -134,13 +134,13 @@ def test_closed_option_is_reported_next_to_limit_of_open_one() -> None:
     ]
 
 
-def test_a_paused_pool_decides_itself() -> None:
+def test_shortage_names_mode_of_paused_pool() -> None:
     unserved = unserved_in(fleet_with(mode="pause"), a_sim_world(requests=WAITING))
 
     assert unserved.path == ("pools", "builders")
 
 
-def test_the_largest_of_pools_with_too_little_memory_is_nearest() -> None:
+def test_pool_with_most_memory_is_nearest_when_all_are_too_small() -> None:
     pools = {
         name: a_pool(provider="desk", machine={"type": name, "cores": 8, "memory": memory})
         for name, memory in (("arm", "16GiB"), ("big", "64GiB"), ("mid", "32GiB"))
@@ -152,7 +152,7 @@ def test_the_largest_of_pools_with_too_little_memory_is_nearest() -> None:
     assert all(word in because for word in ("big", "memory_gib>=100", "memory_gib=64"))
 
 
-def test_a_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
+def test_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
     fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
     spent = a_ledger(a_charge("0.40"))
 
@@ -168,14 +168,14 @@ def test_a_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
     assert (this.until, following.until) == (ago(minutes=-60), ago(minutes=-120))
 
 
-def test_a_full_pool_is_recorded_as_short_of_one_machine() -> None:
+def test_full_pool_is_recorded_as_short_of_one_machine() -> None:
     (blocked,) = unserved_in(fleet_with(max=0), a_sim_world(requests=WAITING)).blocked
 
     assert (blocked.left, blocked.needed) == (Decimal(0), Decimal(1))
     assert blocked.until is None
 
 
-def test_an_unknown_budget_is_recorded_without_figures() -> None:
+def test_unknown_budget_is_recorded_without_figures() -> None:
     fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
 
     blocked, *_ = unserved_in(
@@ -185,7 +185,7 @@ def test_an_unknown_budget_is_recorded_without_figures() -> None:
     assert blocked.left is None
 
 
-def test_a_shortage_of_stock_is_recorded_with_its_next_attempt() -> None:
+def test_shortage_of_stock_is_recorded_with_its_next_attempt() -> None:
     attempts = tuple(an_attempt(result="out-of-stock", at=ago(minutes=1)) for _ in "1")
 
     (blocked,) = unserved_in(
@@ -203,20 +203,20 @@ def lacks(fleet: Fleet, world: World, key: str) -> dict[str, Decimal]:
     return {".".join(map(str, each.path)): each.amount for each in first.missing}
 
 
-def test_a_shortfall_counts_the_requests_that_come_first() -> None:
+def test_shortfall_includes_earlier_requests() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 8)))
 
     assert lacks(fleet_with(max=3), world, "debian/7") == {"pools.builders.workers.max": 4}
 
 
-def test_a_shortfall_counts_machines_above_the_maximum() -> None:
+def test_shortfall_includes_machines_above_maximum() -> None:
     busy = [a_worker(name=f"debian-ci-builders-{n:04}", busy=True) for n in (1, 2, 3)]
     world = a_sim_world(*busy, requests=(a_request(),))
 
     assert lacks(fleet_with(max=1), world, "debian/101") == {"pools.builders.workers.max": 3}
 
 
-def test_a_shortfall_leaves_out_requests_that_other_limits_stop() -> None:
+def test_shortfall_omits_requests_stopped_by_other_limits() -> None:
     tags = {"big": {"limits": {"total": 0}}}
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", max=0, provides=["big"])}, tags=tags

@@ -32,7 +32,7 @@ def world_with(requests: Sequence[Request], hours: int) -> World:
     return a_world(time=time).altered(queues={"debian": a_reading().altered(demand=demand)})
 
 
-def test_it_is_signed_as_if_it_were_seen_for_the_first_time() -> None:
+def test_changed_demand_is_signed_like_first_demand() -> None:
     all_ = [waits(nth, requester=f"user{nth % 2}") for nth in range(6)]
     changed = all_[3].altered(priority=7)
     worlds = [

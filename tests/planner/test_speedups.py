@@ -49,7 +49,7 @@ def takes(fleet: Fleet, kind: MachineKind, world: World = BOTH, **request: objec
 # the fit
 
 
-def test_of_each_type_the_median_run_counts() -> None:
+def test_fit_uses_median_run_per_type() -> None:
     assert fit(BOTH) == {
         ("sbuild", "chromium"): (Fitted("norm", 20 * HOUR, 7), Fitted("mons", 3 * HOUR, 5))
     }
@@ -63,7 +63,7 @@ def test_of_each_type_the_median_run_counts() -> None:
         (some_runs("norm", *SEVEN), some_runs("mons", *FIVE, package="linux")),
     ],
 )
-def test_nothing_is_fitted_of_one_type_or_of_too_few_runs(runs: tuple[TaskRuns, ...]) -> None:
+def test_fit_is_empty_for_one_type_or_too_few_runs(runs: tuple[TaskRuns, ...]) -> None:
     assert fit(a_world(*runs)) == {}
 
 
@@ -84,7 +84,7 @@ def test_fit_recovers_speedup_of_machine(runs: list[int], factor: int) -> None:
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3))
-def test_less_than_half_of_the_runs_never_move_it_past_the_others(outliers: list[int]) -> None:
+def test_fit_stays_in_range_when_under_half_of_runs_are_outliers(outliers: list[int]) -> None:
     runs = (*SEVEN[:6], *outliers)
 
     ((first, *_),) = fit(a_world(some_runs("norm", *runs), some_runs("mons", *FIVE))).values()
@@ -95,7 +95,7 @@ def test_less_than_half_of_the_runs_never_move_it_past_the_others(outliers: list
 # how long
 
 
-def test_without_a_word_in_durations_history_says_it_of_each_type() -> None:
+def test_duration_of_each_type_is_from_history_by_default() -> None:
     fleet = two_sizes("5h")
 
     assert takes(fleet, SMALL, expected_seconds=11 * HOUR) == 20 * HOUR
@@ -124,7 +124,7 @@ def test_stated_duration_precedes_fit() -> None:
     assert takes(two_sizes(stated), BIG, expected_seconds=20 * HOUR) == 5 * HOUR
 
 
-def test_the_fit_counts_before_stated_speeds_and_cores() -> None:
+def test_fit_precedes_stated_speeds_and_cores() -> None:
     fleet = two_sizes(
         [{"takes": "24h", "machine": "norm"}], speeds={"norm": "100%", "mons": "200%"}
     )
@@ -188,5 +188,5 @@ def test_explanation_names_speed_or_cores_behind_a_duration() -> None:
     assert tells(speed, "speed", "600%", "100%")
 
 
-def test_a_world_with_runs_is_read_as_it_was_written() -> None:
+def test_world_with_runs_survives_json() -> None:
     assert World.model_validate_json(BOTH.model_dump_json()) == BOTH

@@ -50,7 +50,7 @@ def test_tested_version_becomes_current_when_promote_is_tested() -> None:
 
 
 @pytest.mark.parametrize(("hours", "becomes"), [(5.9, None), (6, "current")])
-def test_a_candidate_becomes_current_after_its_time(hours: float, becomes: str | None) -> None:
+def test_candidate_becomes_current_after_trial(hours: float, becomes: str | None) -> None:
     candidate = version(NEW, "candidate", since=ago(hours=hours))
 
     found = standing(CURRENT, candidate)
@@ -60,7 +60,7 @@ def test_a_candidate_becomes_current_after_its_time(hours: float, becomes: str |
     assert found.until == (None if becomes else candidate.since and NOW + timedelta(hours=0.1))
 
 
-def test_a_still_newer_version_waits_for_the_end_of_a_trial() -> None:
+def test_newer_version_waits_for_end_of_trial() -> None:
     found = steps(CURRENT, version(NEW, "candidate"), version(NEWEST, "tested"))
 
     assert found == (NEW, None, 0)
@@ -86,7 +86,7 @@ def test_unpublished_version_is_not_next() -> None:
     assert standing(CURRENT, version(NEW, "tested"), publish=[]) is None
 
 
-def test_a_pinned_version_wins() -> None:
+def test_pinned_version_precedes_current_one() -> None:
     assert standing(CURRENT, version(NEW, "tested"), version=OLD) is None
 
 
@@ -97,7 +97,7 @@ def test_a_pinned_version_wins() -> None:
         ({"by_rule": False}, {}, "before"),
     ],
 )
-def test_a_version_waits_for_a_person(
+def test_version_waits_for_manual_promotion(
     overrides: dict[str, object], recipe: dict[str, object], why: str
 ) -> None:
     found = standing(CURRENT, version(NEW, "tested", **overrides), **recipe)
@@ -108,7 +108,7 @@ def test_a_version_waits_for_a_person(
     assert found.waiting().command == f"fleet image promote trixie {NEW}"
 
 
-def test_a_candidate_that_a_person_made_waits_for_a_person() -> None:
+def test_manual_candidate_waits_for_manual_promotion() -> None:
     found = standing(CURRENT, version(NEW, "candidate", by_rule=False, share=5))
 
     assert found is not None
@@ -116,5 +116,5 @@ def test_a_candidate_that_a_person_made_waits_for_a_person() -> None:
     assert tells(found.why, "candidate", "by hand")
 
 
-def test_recordings_that_tell_no_times_move_nothing() -> None:
+def test_recorded_versions_without_times_are_not_promoted() -> None:
     assert standing(CURRENT, version(NEW, "tested", since=None)) is None

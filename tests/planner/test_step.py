@@ -45,7 +45,7 @@ def at_queue(world: World, *workers: Worker) -> World:
     )
 
 
-def test_a_worker_that_ended_its_work_has_one_more_use_since_then() -> None:
+def test_worker_has_one_more_use_after_its_work_ends() -> None:
     world = a_sim_world(a_worker(busy=True, work=WORK, uses=2))
 
     _, after = worker(stepped(one_pool(), world, minutes=30))
@@ -53,7 +53,7 @@ def test_a_worker_that_ended_its_work_has_one_more_use_since_then() -> None:
     assert (after.state, after.uses, after.since) == (WorkerState.IDLE, 3, ENDS)
 
 
-def test_every_request_that_a_worker_ended_is_a_use() -> None:
+def test_worker_has_one_use_per_ended_request() -> None:
     short = tuple(a_request(id=str(n), expected_seconds=60) for n in (1, 2, 3))
     world = a_sim_world(a_worker(busy=True, work=WORK, uses=0), requests=short)
 
@@ -62,7 +62,7 @@ def test_every_request_that_a_worker_ended_is_a_use() -> None:
     assert (after.running, after.uses, after.since) == (None, 3, ENDS + timedelta(minutes=2))
 
 
-def test_a_worker_that_runs_the_next_request_counts_the_one_before() -> None:
+def test_previous_request_counts_as_use_when_next_one_runs() -> None:
     long = a_request(id="1", expected_seconds=7200)
     world = a_sim_world(a_worker(busy=True, work=WORK, uses=0), requests=(long,))
 
@@ -71,7 +71,7 @@ def test_a_worker_that_runs_the_next_request_counts_the_one_before() -> None:
     assert (after.running, after.uses, after.since) == ("1", 1, ENDS)
 
 
-def test_a_machine_with_an_enrolled_worker_boots() -> None:
+def test_machine_with_an_enrolled_worker_boots() -> None:
     enrolled = a_worker(state=WorkerState.ENROLLED, since=None)
     world = at_queue(a_sim_world(enrolled), enrolled)
     ((name, machine),) = world.machines()
@@ -87,7 +87,7 @@ def test_a_machine_with_an_enrolled_worker_boots() -> None:
     assert [each.created_at for _, each in after.machines()] == [ago(minutes=1)]
 
 
-def test_a_created_machine_is_as_old_as_its_creation() -> None:
+def test_age_of_machine_starts_at_its_creation() -> None:
     world = a_sim_world(requests=(a_request(),))
     fleet = one_pool(boot={"expected": "2m"})
 
@@ -97,7 +97,7 @@ def test_a_created_machine_is_as_old_as_its_creation() -> None:
     assert [each.since for _, each in after.registered()] == [NOW + timedelta(minutes=2)]
 
 
-def test_a_created_worker_registers_where_it_has_its_token() -> None:
+def test_created_worker_registers_at_queue_of_its_token() -> None:
     queues = {name: QUEUE | {"scopes": [name]} for name in ("a", "b")}
     fleet = a_sim_fleet(queues=queues)
     empty = a_sim_world()

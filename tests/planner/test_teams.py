@@ -34,9 +34,7 @@ TEAMS = {
         ({}, None),
     ],
 )
-def test_the_team_is_that_of_the_first_key_that_names_one(
-    said: dict[str, object], team: str | None
-) -> None:
+def test_team_is_of_first_matching_key(said: dict[str, object], team: str | None) -> None:
     teams = Teams(a_fleet(teams=TEAMS), {"kde": ("cai",)})
     bare = a_request(scope=None)
 
@@ -44,7 +42,7 @@ def test_the_team_is_that_of_the_first_key_that_names_one(
     assert teams.of(Work.model_validate(said)) == team
 
 
-def test_a_workspace_of_one_scope_is_not_that_of_another() -> None:
+def test_workspace_matches_only_in_its_scope() -> None:
     teams = Teams(a_fleet(teams={"x": {"workspaces": ["debian/kernel"]}}), {})
 
     found = [

@@ -50,7 +50,7 @@ def test_deaf_worker_is_not_capacity() -> None:
     assert created(planned(a_debusine_fleet(), world)) == [SECOND]
 
 
-def test_a_worker_that_stays_deaf_is_replaced() -> None:
+def test_persistently_deaf_worker_is_replaced() -> None:
     deaf = ours(state=WorkerState.DEAF, since=ago(seconds=LONG))
 
     plan = planned(a_debusine_fleet(), a_debusine_world(deaf))
@@ -61,7 +61,7 @@ def test_a_worker_that_stays_deaf_is_replaced() -> None:
     assert not action.revokes
 
 
-def test_a_deaf_worker_that_drains_is_deleted_as_drained() -> None:
+def test_draining_deaf_worker_is_deleted_as_drained() -> None:
     deaf = ours(state=WorkerState.DEAF, draining=True, since=ago(seconds=1))
 
     assert state_of(a_debusine_fleet(), a_debusine_world(deaf)) is UnitState.DRAINING
@@ -105,7 +105,7 @@ def test_machine_with_expired_token_is_replaced() -> None:
     assert created(plan) == [SECOND]
 
 
-def test_a_machine_that_boots_for_nothing_is_deleted_with_its_token() -> None:
+def test_unneeded_booting_machine_is_deleted_and_token_revoked() -> None:
     awaited = ours(state=WorkerState.ENROLLED, token_expires=NOW + timedelta(hours=1))
 
     (action,) = planned(a_debusine_fleet(), a_debusine_world(awaited, age=60)).actions
@@ -118,7 +118,7 @@ def test_a_machine_that_boots_for_nothing_is_deleted_with_its_token() -> None:
     )
 
 
-def test_a_worker_that_connected_is_not_revoked_while_it_is_deaf() -> None:
+def test_token_of_deaf_connected_worker_is_kept() -> None:
     deaf = ours(state=WorkerState.DEAF, since=ago(seconds=1))
 
     assert planned(a_debusine_fleet(), a_debusine_world(deaf, age=60)).actions == ()
@@ -131,7 +131,7 @@ def test_machine_with_two_registrations_counts_once_as_busy() -> None:
     assert state_of(a_debusine_fleet(), world) is UnitState.BUSY
 
 
-def test_a_second_row_that_is_not_ours_neither_counts_nor_is_touched() -> None:
+def test_foreign_second_registration_is_ignored() -> None:
     stranger = a_worker(
         name=f"{FIRST}-2", machine=None, pool=None, static=True, state=WorkerState.DISABLED
     )
@@ -152,7 +152,7 @@ def test_worker_without_machine_is_released(state: WorkerState) -> None:
     assert not plan.is_quiet
 
 
-def test_the_request_of_a_worker_that_vanished_goes_back_to_its_queue() -> None:
+def test_request_of_vanished_worker_returns_to_queue() -> None:
     vanished = ours(state=WorkerState.DISCONNECTED, running="90")
 
     (release,) = reconcile(a_debusine_fleet(), a_debusine_world(vanished, machines=())).releases
@@ -175,7 +175,7 @@ def test_disabled_worker_with_request_is_released() -> None:
 
 
 @pytest.mark.parametrize("source", ["providers", "stacks", "stack"])
-def test_nothing_is_released_while_its_machine_may_be_unseen(source: str) -> None:
+def test_worker_is_not_released_while_its_machine_is_unseen(source: str) -> None:
     world = a_debusine_world(ours(busy=True), machines=())
     unseen: dict[str, dict[str, object]] = {
         "providers": {"providers": {"desk": Unknown(unknown="it does not answer")}},
@@ -189,13 +189,13 @@ def test_nothing_is_released_while_its_machine_may_be_unseen(source: str) -> Non
 
 
 @pytest.mark.parametrize("mode", ["observe", "pause"])
-def test_a_pool_that_is_only_looked_at_releases_nothing(mode: str) -> None:
+def test_observed_pool_releases_no_worker(mode: str) -> None:
     world = a_debusine_world(ours(busy=True), machines=())
 
     assert planned(a_debusine_fleet(mode=mode), world).releases == ()
 
 
-def test_without_a_way_to_tell_the_queue_nothing_is_released() -> None:
+def test_no_worker_is_released_without_registry() -> None:
     world = a_debusine_world(ours(busy=True), machines=())
 
     assert planned(a_debusine_fleet(admin=False), world).releases == ()
@@ -224,7 +224,7 @@ def test_vanished_static_worker_is_neither_capacity_nor_released() -> None:
     ],
     ids=["awaited", "over", "with a request", "not ours"],
 )
-def test_the_name_of_a_worker_is_taken_while_its_row_is_there(worker: Worker) -> None:
+def test_name_of_registered_worker_is_not_reused(worker: Worker) -> None:
     world = a_debusine_world(worker, machines=(), requests=(a_request(),))
 
     assert created(planned(a_debusine_fleet(), world)) == [SECOND]
@@ -258,7 +258,7 @@ def test_creation_is_refused_in_cloud_without_enrolling_queue() -> None:
     assert plan.actions == ()
 
 
-def test_a_drain_needs_no_machine_s_token() -> None:
+def test_drain_needs_no_token() -> None:
     idle = ours(state=WorkerState.IDLE, since=ago(hours=5))
 
     (action,) = planned(a_debusine_fleet(), a_debusine_world(idle, age=7 * 3600)).actions
@@ -266,7 +266,7 @@ def test_a_drain_needs_no_machine_s_token() -> None:
     assert isinstance(action, Drain)
 
 
-def test_a_queue_that_makes_machines_by_itself_too_is_reported() -> None:
+def test_queue_that_creates_machines_itself_is_reported() -> None:
     world = a_debusine_world(machines=(), rivals=("own-amd64",))
 
     plan = planned(a_debusine_fleet(), world)

@@ -23,37 +23,37 @@ def turns(waiting: list[tuple[int, str, int, datetime]], ended: list[Had]) -> li
     return [owners[number] for number in ids]
 
 
-def test_an_owner_alone_is_behind_none() -> None:
+def test_owner_alone_is_behind_none() -> None:
     assert places_behind([(1, "ada", 0, ago(minutes=60))], had(5, 10), STEP, NOW) == {}
 
 
 @pytest.mark.parametrize("waited", [5, 60, 600])
-def test_a_newcomer_is_first_when_an_owner_was_served_meanwhile(waited: int) -> None:
+def test_new_owner_is_first_when_other_owner_was_served(waited: int) -> None:
     waiting = [(number, "ada", 0, ago(minutes=waited)) for number in range(1, 19)]
     ended = had(*range(2, waited), 0)
 
     assert turns([*waiting, (19, "ben", 0, ago(minutes=1))], ended)[0] == "ben"
 
 
-def test_an_owner_is_first_when_it_was_not_served_for_long() -> None:
+def test_owner_is_first_when_it_was_not_served_for_long() -> None:
     waiting = [(1, "ada", 0, ago(minutes=60)), (2, "ben", 0, ago(minutes=1))]
 
     assert turns(waiting, had(70, 80, 90)) == ["ada", "ben"]
 
 
-def test_a_higher_priority_is_not_behind_for_background_work() -> None:
+def test_higher_priority_is_not_behind_for_background_work() -> None:
     waiting = [(1, "ada", 1, ago(minutes=3)), (2, "ben", 0, ago(minutes=2))]
 
     assert turns(waiting, had(1, 1, 1)) == ["ada", "ben"]
 
 
-def test_a_low_priority_is_not_behind_for_higher_ones_of_its_owner() -> None:
+def test_low_priority_is_not_behind_for_higher_ones_of_its_owner() -> None:
     waiting = [(1, "ada", -1, ago(minutes=60)), (2, "ben", -1, ago(minutes=1))]
 
     assert turns(waiting, had(*range(50), priority=0)) == ["ada", "ben"]
 
 
-def test_the_oldest_ticket_of_an_owner_stays_first() -> None:
+def test_oldest_ticket_of_an_owner_stays_first() -> None:
     waiting = [
         (1, "ada", 0, ago(minutes=60)),
         (2, "ada", 0, ago(minutes=0)),

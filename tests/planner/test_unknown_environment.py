@@ -157,7 +157,7 @@ def test_plan_makes_a_machine_when_any_architecture_is_allowed(
     assert plan["unserved"] == []
 
 
-def test_requests_of_gone_environments_stay_apart_from_plain_ones(
+def test_requests_of_deleted_environments_are_separate_from_others(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     waiting(trial, "99", None, 100)

@@ -90,7 +90,7 @@ def test_pool_unknown_to_all_sources_counts_as_its_max() -> None:
     assert [action.pool for action in plan.actions] == ["far"]
 
 
-def test_a_pool_that_never_had_a_stack_holds_nothing_unseen() -> None:
+def test_pool_without_stack_has_no_unseen_machines() -> None:
     world = a_dark_world(waiting=2)
 
     plan = planned(a_fleet_of_two(), world.altered(stacks={}))
@@ -98,7 +98,7 @@ def test_a_pool_that_never_had_a_stack_holds_nothing_unseen() -> None:
     assert [action.pool for action in plan.actions] == ["far", "far"]
 
 
-def test_unseen_machines_count_to_the_limits_of_the_tags_they_provide() -> None:
+def test_unseen_machines_count_to_limits_of_their_tags() -> None:
     pools = {
         "builders": a_pool(provider="desk", provides=["big"]),
         "far": a_pool(provider="shed", provides=["big"]),
@@ -129,7 +129,7 @@ def test_unreadable_pool_counts_its_max_to_tag_limits() -> None:
     assert len(signature.by_worker) + len(signature.by_create) == 1
 
 
-def test_an_unseen_worker_is_not_said_to_be_gone() -> None:
+def test_unseen_worker_is_not_reported_as_missing() -> None:
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=0, workers=(a_worker(name=FIRST),)))
 
     reasons = {verdict.worker: (verdict.verdict, verdict.reason) for verdict in plan.workers}

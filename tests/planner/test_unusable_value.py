@@ -245,7 +245,7 @@ def test_request_is_served_when_its_tag_gives_a_tag(
     assert gives is None or gives in found.ask.required
 
 
-def test_stored_tag_counts_when_a_rule_makes_none_of_it() -> None:
+def test_stored_tag_counts_when_rule_derives_none() -> None:
     fleet = a_fleet(derive=[OF_TAG])
     request = Request(id="1", task="t", required=("wants:" + "x" * 194,))
 

@@ -21,7 +21,7 @@ def test_pool_creating_its_min_says_only_min() -> None:
     assert because(fleet_with(min=2), a_sim_world()) == "workers.min is 2"
 
 
-def test_a_pool_names_the_limit_that_keeps_it_below_min() -> None:
+def test_pool_names_the_limit_that_keeps_it_below_min() -> None:
     assert tells(
         because(fleet_with(min=3, max_starting=1), a_sim_world()),
         "workers.min",
@@ -33,7 +33,7 @@ def test_a_pool_names_the_limit_that_keeps_it_below_min() -> None:
     )
 
 
-def test_a_pool_names_the_limit_that_keeps_it_below_spare() -> None:
+def test_pool_names_the_limit_that_keeps_it_below_spare() -> None:
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
     assert tells(
@@ -83,7 +83,7 @@ def test_spare_machine_is_withheld_by_budget_used_by_requests() -> None:
 
 @pytest.mark.parametrize("key", ["min", "spare"])
 @pytest.mark.parametrize("limit", ["per_day", "per_month"])
-def test_a_machine_that_stays_passes_no_budget_when_a_request_waits(key: str, limit: str) -> None:
+def test_permanent_machine_respects_budget_while_requests_wait(key: str, limit: str) -> None:
     machine = {"type": "ccx33", "price": "1 EUR/h"}
     fleet = fleet_with(machine=machine, budget={limit: "20 EUR"}, **{key: 1})
     world = a_sim_world(requests=(a_request(expected_seconds=600),), ledger=a_ledger())
@@ -96,7 +96,7 @@ def test_a_machine_that_stays_passes_no_budget_when_a_request_waits(key: str, li
     assert tells(plan.pools[0].because, f"workers.{key}")
 
 
-def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
+def test_reason_for_pool_without_creations_is_given_once() -> None:
     said = because(fleet_with(min=1, mode="pause"), a_sim_world())
 
     assert tells(said, "workers.min", "1", "mode", "pause")

@@ -32,7 +32,7 @@ def test_window_is_open_from_start_until_end_in_its_zone(moment: str, *, is_open
     assert parse_window(f"mon-fri 07:00-17:00 {BERLIN}", "UTC").is_open(at(moment)) is is_open
 
 
-def test_a_window_without_a_zone_is_in_the_zone_of_the_file() -> None:
+def test_window_without_zone_is_in_zone_of_file() -> None:
     window = parse_window("mon 07:00-08:00", BERLIN)
 
     assert window.is_open(at("2026-11-23T06:30"))
@@ -50,13 +50,11 @@ def test_a_window_without_a_zone_is_in_the_zone_of_the_file() -> None:
         ("2026-11-27T05:00", False),
     ],
 )
-def test_a_window_over_midnight_ends_on_the_day_after_its_own(
-    moment: str, *, is_open: bool
-) -> None:
+def test_window_over_midnight_ends_on_next_day(moment: str, *, is_open: bool) -> None:
     assert parse_window("fri 22:00-06:00", "UTC").is_open(at(moment)) is is_open
 
 
-def test_sunday_night_reaches_into_monday() -> None:
+def test_window_on_sunday_night_ends_on_monday() -> None:
     assert parse_window("sun 22:00-06:00", "UTC").is_open(at("2026-11-23T03:00"))
 
 
@@ -68,7 +66,7 @@ def test_sunday_night_reaches_into_monday() -> None:
         ("mon-sun 00:00-24:00", {0, 1, 2, 3, 4, 5, 6}),
     ],
 )
-def test_days_may_run_over_the_end_of_the_week(text: str, days: set[int]) -> None:
+def test_range_of_days_may_cross_end_of_week(text: str, days: set[int]) -> None:
     window = parse_window(text, "UTC")
 
     assert {
@@ -76,21 +74,21 @@ def test_days_may_run_over_the_end_of_the_week(text: str, days: set[int]) -> Non
     } == days
 
 
-def test_an_end_of_24_00_is_the_end_of_the_day() -> None:
+def test_window_may_end_at_24_00() -> None:
     window = parse_window("mon 20:00-24:00", "UTC")
 
     assert window.is_open(at("2026-11-23T23:59"))
     assert not window.is_open(at("2026-11-24T00:00"))
 
 
-def test_a_start_that_is_its_end_means_a_whole_day() -> None:
+def test_window_with_equal_start_and_end_is_a_whole_day() -> None:
     window = parse_window("mon 07:00-07:00", "UTC")
 
     assert window.is_open(at("2026-11-24T06:59"))
     assert not window.is_open(at("2026-11-24T07:00"))
 
 
-def test_the_hour_that_is_skipped_in_spring_does_not_come() -> None:
+def test_window_never_opens_in_skipped_hour_of_spring() -> None:
     window = parse_window(f"sun 02:00-03:00 {BERLIN}", "UTC")
     night = [at("2027-03-28T00:00") + timedelta(minutes=10 * n) for n in range(24)]
 
@@ -98,7 +96,7 @@ def test_the_hour_that_is_skipped_in_spring_does_not_come() -> None:
     assert window.next_opening(night[0]) == at("2027-04-04T00:00")
 
 
-def test_the_hour_that_is_repeated_in_autumn_comes_twice() -> None:
+def test_window_opens_twice_in_repeated_hour_of_autumn() -> None:
     window = parse_window(f"sun 02:00-03:00 {BERLIN}", "UTC")
     night = [at("2026-10-25T00:00") + timedelta(minutes=10 * n) for n in range(18)]
 
@@ -113,7 +111,7 @@ def test_closed_window_names_next_opening() -> None:
     assert tells(said, "replace.windows", "2026-11-24 07:00", BERLIN)
 
 
-def test_no_windows_are_never_closed() -> None:
+def test_replacement_is_always_allowed_without_windows() -> None:
     assert why_closed([], at("2026-11-23T12:00")) == ""
 
 
@@ -137,7 +135,7 @@ WINDOWS = st.builds(
 
 
 @given(WINDOWS, st.datetimes(datetime(2026, 1, 1), datetime(2028, 1, 1)))  # noqa: DTZ001 - made aware below
-def test_a_closed_window_opens_when_it_says(text: str, moment: datetime) -> None:
+def test_closed_window_opens_at_reported_time(text: str, moment: datetime) -> None:
     window = parse_window(text, "UTC")
     now = moment.replace(tzinfo=UTC)
 

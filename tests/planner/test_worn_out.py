@@ -27,7 +27,7 @@ def retiring(**retire: object) -> Fleet:
     return fleet_with(retire=retire)
 
 
-def test_a_machine_older_than_max_age_is_drained_when_idle() -> None:
+def test_machine_older_than_max_age_is_drained_when_idle() -> None:
     world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=7))
 
     plan = reconcile(retiring(max_age="7d"), world)
@@ -38,32 +38,32 @@ def test_a_machine_older_than_max_age_is_drained_when_idle() -> None:
     assert tells(sentence_of(plan, FIRST), "7d", "retire.max_age", "7d")
 
 
-def test_a_machine_younger_than_max_age_stays() -> None:
+def test_machine_younger_than_max_age_stays() -> None:
     world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=6, hours=23))
 
     assert reconcile(retiring(max_age="7d"), world).is_quiet
 
 
-def test_machines_that_are_too_old_together_go_one_at_a_time() -> None:
+def test_machines_of_equal_age_are_replaced_one_at_a_time() -> None:
     world = with_machines(a_sim_world(*idle(FIRST, SECOND, THIRD)), created_at=ago(days=8))
 
     assert drained(reconcile(retiring(max_age="7d"), world)) == [FIRST]
 
 
-def test_a_machine_that_is_too_old_waits_for_its_window() -> None:
+def test_too_old_machine_waits_for_its_window() -> None:
     fleet = fleet_with(retire={"max_age": "1m"}, replace={"windows": [MON_TO_FRI]})
 
     assert reconcile(fleet, a_sim_world(*idle(FIRST))).is_quiet
 
 
 @pytest.mark.parametrize(("uses", "action"), [(49, []), (50, [("drain", FIRST)]), (None, [])])
-def test_a_worker_goes_after_max_uses(uses: int | None, action: list[tuple[str, str]]) -> None:
+def test_worker_is_drained_after_max_uses(uses: int | None, action: list[tuple[str, str]]) -> None:
     plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=uses)))
 
     assert actions_of(plan) == action
 
 
-def test_a_worker_that_was_used_up_says_so() -> None:
+def test_worker_drained_after_max_uses_has_that_reason() -> None:
     plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=51)))
 
     assert reason_of(plan, FIRST) is Reason.MAX_USES
