@@ -1,4 +1,4 @@
-"""The embedded engine, which stores stacks in SQLite with one transaction per step.
+"""The embedded engine. It stores stacks in SQLite, with one transaction per step.
 
 Each step is recorded before it starts and after it ends. So the next run can finish the steps of a
 killed run without creating a machine twice or losing a machine.
@@ -68,7 +68,7 @@ _RESOURCES = sa.Table(
 
 
 class ResourceRow(Value):
-    """A recorded resource; the states `making` and `deleting` mean an unfinished step."""
+    """A recorded resource. The states `making` and `deleting` mean an unfinished step."""
 
     name: str
     type: str
@@ -88,7 +88,7 @@ class StackRows(Value):
 
 
 class Records:
-    """The tables of the embedded engine; reading never creates them."""
+    """The tables of the embedded engine. A read never creates the tables."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class Records:
         self._write_lock = threading.Lock()
 
     def read(self, name: str) -> StackRows | None:
-        """Return the recorded stack; None if it never existed."""
+        """Return the recorded stack; None if the stack never existed."""
         if not self.path.exists():
             return None
         with self._transaction() as connection:
@@ -118,7 +118,7 @@ class Records:
             return StackRows(**stack, rows=rows)
 
     def fill(self, stacks: Mapping[str, StackRows]) -> None:
-        """Record complete stacks atomically; existing stacks do not change."""
+        """Record complete stacks atomically. Stacks that are already recorded do not change."""
         new = {name: each for name, each in stacks.items() if self.read(name) is None}
         if not new:
             return
@@ -131,7 +131,7 @@ class Records:
                     connection.execute(sa.insert(_RESOURCES).values(_row_values(name, row)))
 
     def begin(self, ref: StackRef) -> None:
-        """Record a new stack and its owner."""
+        """Record a new stack, with its project and provider."""
         said = {"project": ref.project, "provider": ref.provider, "engine": "embedded"}
         with self._transaction() as connection:
             _METADATA.create_all(connection)
@@ -148,7 +148,7 @@ class Records:
             _increment_serial(connection, ref.name)
 
     def put(self, stack: str, row: ResourceRow) -> None:
-        """Record a resource, or a resource whose step is about to start (its state shows that)."""
+        """Record a resource; its state shows if a step on it is about to start."""
         with self._transaction() as connection:
             connection.execute(_select_resource(sa.delete(_RESOURCES), stack, row.name))
             connection.execute(sa.insert(_RESOURCES).values(_row_values(stack, row)))
@@ -192,20 +192,20 @@ def _increment_serial(connection: sa.Connection, stack: str) -> None:
 
 @runtime_checkable
 class LocalCloud(Protocol):
-    """A provider on this computer, which is called in this process."""
+    """A provider that this process calls directly, not through Pulumi."""
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         """Create a machine and return its id; raises CreationRefused if no machine was created."""
 
     def delete(self, machine_id: str) -> None:
-        """Delete a machine; do nothing if it does not exist."""
+        """Delete a machine. Do nothing if it does not exist."""
 
     def list(self, fleet: str) -> Listing | Unknown:
-        """Return the machines of a fleet."""
+        """Return the machines of a fleet; Unknown if the machines cannot be listed."""
 
 
 class _Change(NamedTuple):
-    """The change of one resource; `found` is the id of an existing machine, or None."""
+    """A change of one resource. `found` is the id of a machine that already exists, or None."""
 
     kind: Literal["create", "delete", "update", "replace", "keep", "forget"]
     name: str
@@ -217,7 +217,7 @@ class _Change(NamedTuple):
 
 
 class EmbeddedEngine:
-    """Applies stacks of local providers; evaluates the stacks of all other providers."""
+    """Engine that applies stacks of local providers, and only evaluates all other stacks."""
 
     name: Literal["embedded", "pulumi"] = "embedded"
 
@@ -228,7 +228,7 @@ class EmbeddedEngine:
         *,
         unreliable_listings: Collection[str] = (),
     ) -> None:
-        """`unreliable_listings` has the providers whose listing may omit an existing machine."""
+        """`unreliable_listings` has the names of providers whose listings may omit machines."""
         self._records = Records(database)
         self._providers = providers
         self._unreliable = unreliable_listings
@@ -263,7 +263,7 @@ class EmbeddedEngine:
         )
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name, without `same`."""
+        """Return the steps that `up` would do, sorted by name, without unchanged resources."""
         moves = self._plan_changes(ref, workers, self._read_checked(ref))
         return tuple(step for move in moves if (step := _convert_step(move)))
 
@@ -274,7 +274,7 @@ class EmbeddedEngine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes step by step; after a failed step, the other steps continue."""
+        """Apply the changes step by step. After a failed step, continue with the other steps."""
 
         def do(move: _Change) -> None:
             self._make_change(ref, move, user_data.get(move.name, ""))
@@ -318,11 +318,11 @@ class EmbeddedEngine:
     def prepare(
         self, ref: StackRef, workers: Sequence[WorkerInputs]
     ) -> AbstractContextManager[StackChange]:
-        """Prepare a change; it computes its steps again when it is made."""
+        """Prepare a change. The change computes its steps again when it is made."""
         return nullcontext(two_step_change(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove the record of a worker, but not its machine."""
+        """Remove the record of a worker, but keep its machine."""
         with self._hold_lock(ref):
             recorded = self._read_checked(ref)
             check_holds(ref, worker, recorded.rows if recorded else ())
@@ -364,7 +364,7 @@ class EmbeddedEngine:
     def _find_unfinished(
         self, ref: StackRef, project: Project, rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
-        """Map names to the existing machines of unfinished steps."""
+        """Map the names of unfinished steps to the machines of these steps that exist."""
         unfinished = {
             row.name: worker
             for row in rows.values()
@@ -386,7 +386,7 @@ class EmbeddedEngine:
     def _check_absent(
         self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> None:
-        """Raise StackFailed if a machine that is not listed may still exist."""
+        """Raise StackFailed if some unlisted machine may still exist."""
         if ref.provider not in self._unreliable:
             return
         ids = {each.name: rows[each.name].id or each.name for each in unlisted}
@@ -401,7 +401,7 @@ class EmbeddedEngine:
     def _find_unrecorded(
         self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
-        """Map names to the existing machines of wanted workers that have no record.
+        """Map names of wanted workers without a record to their machines that exist.
 
         If the provider cannot list its machines, the creation fails later.
         """
@@ -483,7 +483,7 @@ class EmbeddedEngine:
 
 
 def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
-    """Return whether a machine has the pool and digest of this worker."""
+    """Return whether a machine has the pool and the digest of this worker."""
     marks = (worker.labels.get("pool"), worker.labels.get("digest"))
     return (machine.pool, machine.digest) == marks
 

@@ -1,4 +1,4 @@
-"""Run an engine in several helper processes, since Pulumi runs one program per process.
+"""Run an engine in several helper processes, because Pulumi runs one program per process.
 
 The parent process imports no slow module. A helper has its own process group, which the terminal's
 Ctrl-C does not reach. Its input is sent through a pipe, so that no secret is in its arguments or
@@ -42,7 +42,7 @@ _START_POLL_SECONDS = 0.01
 
 
 class RunningPrograms:
-    """Counts the running programs, and can prevent further programs from starting."""
+    """Counter of the running programs, which can prevent further programs from starting."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -51,7 +51,7 @@ class RunningPrograms:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Run a program in the block; raises StackFailed after `stop`."""
+        """Count a program as running during the body; raises StackFailed after `stop`."""
         with self._changed:
             if self._is_stopped:
                 raise StackFailed("parent process exited; not starting more work")
@@ -64,7 +64,7 @@ class RunningPrograms:
                 self._changed.notify_all()
 
     def stop(self, cancel: Callable[[], None]) -> None:
-        """Prevent further programs, cancel running ones once, and wait until they have ended."""
+        """Prevent further programs, cancel the running programs, and wait until all have ended."""
         with self._changed:
             self._is_stopped = True
             # A program that is about to start would miss the signal.
@@ -87,7 +87,7 @@ running = RunningPrograms()
 
 
 class HelperCall(NamedTuple):
-    """An operation that a helper runs."""
+    """An operation for a helper process to run."""
 
     operation: Literal["preview", "up", "prepare"]
     ref: StackRef
@@ -96,7 +96,7 @@ class HelperCall(NamedTuple):
 
 
 class ChangeDecision(NamedTuple):
-    """Whether to make a prepared change, and the user data for it."""
+    """The decision whether to make a prepared change, with the user data for the change."""
 
     is_yes: bool
     user_data: Mapping[str, str]
@@ -104,7 +104,7 @@ class ChangeDecision(NamedTuple):
 
 @contextmanager
 def turn_released(turn: threading.Lock) -> Iterator[None]:
-    """Release the turn during the block; only the thread with the turn runs."""
+    """Release the lock during the body. Only the thread that holds the lock runs other code."""
     turn.release()
     try:
         yield
@@ -113,7 +113,7 @@ def turn_released(turn: threading.Lock) -> Iterator[None]:
 
 
 class Helper:
-    """A process that runs one operation at a time."""
+    """A helper process that runs one operation at a time."""
 
     def __init__(self, command: Sequence[str], setting: object) -> None:
         self._setting = setting
@@ -127,11 +127,11 @@ class Helper:
                 start_new_session=True,
             )
         self._has_work = False
-        """Whether the helper was sent an operation; it starts no work before the first one."""
+        """Whether the helper got its first operation. Before that, it starts no work."""
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the helper can run further operations."""
+        """Return whether the helper process runs, so that it can run further operations."""
         return self._process.poll() is None
 
     def do(
@@ -162,12 +162,12 @@ class Helper:
             ) from error
 
     def interrupt(self) -> None:
-        """Cancel the running operation gracefully; a second call cancels it immediately."""
+        """Cancel the running operation gracefully. A second call cancels it immediately."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGINT)
 
     def end(self) -> None:
-        """Stop the helper, and wait until it and its children have exited."""
+        """Stop the helper, and wait until the helper and its children have exited."""
         if self._connection.closed:
             return
         self._connection.close()
@@ -188,14 +188,14 @@ class Helper:
             never.wait(_END_POLL_SECONDS)
 
     def _reap(self) -> None:
-        """Reap the helper's orphans, which are our children if we are the init of a container."""
+        """Reap the helper's orphans. They are our children if we are the init of a container."""
         with suppress(ChildProcessError):
             while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
                 pass
 
 
 class Helpers:
-    """Helpers, which are started on demand and reused."""
+    """The helper processes, started on demand and reused."""
 
     def __init__(self, command: Sequence[str], setting: object) -> None:
         self._command = command
@@ -205,7 +205,7 @@ class Helpers:
 
     @contextmanager
     def one(self) -> Iterator[Helper]:
-        """Yield an unused helper; only one thread may call this at a time."""
+        """Yield a helper that is not in use. Only one thread at a time may call this."""
         helper = self._take_idle() or self._start()
         self._busy.append(helper)
         try:
@@ -216,12 +216,12 @@ class Helpers:
                 self._idle.append(helper)
 
     def start(self) -> None:
-        """Start a helper in advance; the first use of a helper reports a failure."""
+        """Start a helper in advance. The first use of a helper reports a failure."""
         with suppress(StackFailed):
             self._idle.append(self._start())
 
     def _take_idle(self) -> Helper | None:
-        """Return an idle helper, or None; drop helpers that have exited, which had no work."""
+        """Return an idle helper, or None. Drop idle helpers that have exited."""
         while self._idle:
             helper = self._idle.pop()
             if helper.is_alive:
@@ -236,7 +236,7 @@ class Helpers:
             raise StackFailed(f"the engine's process cannot be started: {error}") from error
 
     def interrupt(self) -> None:
-        """Cancel the operations of all helpers."""
+        """Cancel the operations of all busy helpers."""
         for helper in tuple(self._busy):
             helper.interrupt()
 
@@ -247,7 +247,7 @@ class Helpers:
 
 
 class _TurnTakingEngine:
-    """An engine for threads that take turns; reading the record needs no turn."""
+    """An engine for threads that take turns by a lock. Reading the record needs no turn."""
 
     def __init__(self, engine: Engine, turn: threading.Lock) -> None:
         self.name: Literal["embedded", "pulumi"] = engine.name
@@ -255,11 +255,11 @@ class _TurnTakingEngine:
         self._turn = turn
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the recorded stack; None if it never existed."""
+        """Return the recorded stack; None if it never existed, Unknown if it is unreadable."""
         return self._engine.read(ref)
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a worker from the record of its stack."""
+        """Remove a worker from the record of its stack, but keep its machine."""
         self._engine.forget(ref, worker)
 
     def _serialize_progress(self, progress: Progress) -> Progress:
@@ -271,14 +271,14 @@ class _TurnTakingEngine:
 
 
 class HelperEngine(_TurnTakingEngine):
-    """An engine whose operations run in helpers."""
+    """An engine whose operations run in helper processes."""
 
     def __init__(self, engine: Engine, helpers: Helpers, turn: threading.Lock) -> None:
         super().__init__(engine, turn)
         self._helpers = helpers
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name, without `same`."""
+        """Return the steps that `up` would do, sorted by name, without unchanged resources."""
         return self._do(HelperCall("preview", ref, tuple(workers), {}), _ignore_step)
 
     def up(
@@ -288,12 +288,12 @@ class HelperEngine(_TurnTakingEngine):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; after a failed creation, the other steps continue."""
+        """Apply the changes. After a failed step, continue with the other steps."""
         return self._do(HelperCall("up", ref, tuple(workers), dict(user_data)), progress)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Prepare a change in a helper, which runs no other operation until the block ends."""
+        """Prepare a change in a helper. The helper runs no other operation during the body."""
         with self._helpers.one() as helper:
             steps = self._ask(
                 helper, ref, HelperCall("prepare", ref, tuple(workers), {}), _ignore_step
@@ -326,7 +326,7 @@ class HelperEngine(_TurnTakingEngine):
 
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
-    """Run the operations that arrive through a pipe until it closes (main loop of a helper)."""
+    """Run the operations that arrive through a pipe until it closes: a helper's main loop."""
     is_busy = threading.Event()
     _exit_with_parent(is_busy)
     connection = Connection(descriptor)
@@ -366,11 +366,11 @@ def _run_call(
 
 
 def _ignore_step(_: StackStep) -> None:
-    """Ignore a step."""
+    """Do nothing with a step."""
 
 
 def _exit_with_parent(is_busy: threading.Event) -> None:
-    """Leave signals to the CLI, and cancel its operation when standard input closes.
+    """Ignore signals, which the CLI handles, and cancel operations when standard input closes.
 
     `is_busy` is set during an operation.
     """
@@ -400,7 +400,7 @@ def _describe_exit(code: int) -> str:
 def run_steps(
     provider: object, steps: Sequence[T], do: Callable[[T], None]
 ) -> Generator[tuple[T, FleetError | None]]:
-    """Run steps; yield each step when it ends, with its error or None.
+    """Run steps, and yield each step when it ends, with the step's error or None.
 
     If the caller is interrupted or closes this, running steps are cancelled and no other starts.
     """
@@ -431,10 +431,10 @@ def run_steps(
 
 
 class YieldingEngine(_TurnTakingEngine):
-    """An engine of hooks that releases the turn while a user's command runs."""
+    """An engine for providers of kind hooks. It releases the lock while a user's command runs."""
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name, without `same`."""
+        """Return the steps that `up` would do, sorted by name, without unchanged resources."""
         with turn_released(self._turn):
             return self._engine.preview(ref, workers)
 
@@ -445,18 +445,18 @@ class YieldingEngine(_TurnTakingEngine):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; after a failed creation, the other steps continue."""
+        """Apply the changes. After a failed step, continue with the other steps."""
         with turn_released(self._turn):
             return self._engine.up(ref, workers, self._serialize_progress(progress), user_data)
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Prepare a change; it computes its steps again when it is made."""
+        """Prepare a change. The change computes its steps again when it is made."""
         yield two_step_change(self, ref, workers)
 
 
 class YieldingCleaner:
-    """A cleaner of hooks that releases the turn while a user's command runs."""
+    """A cleaner for providers of kind hooks. It releases the lock while a user's command runs."""
 
     def __init__(self, cleaner: MachineCleaner, turn: threading.Lock) -> None:
         self._cleaner = cleaner
@@ -467,18 +467,18 @@ class YieldingCleaner:
         return self._cleaner.doubted()
 
     def clean(self, machine: Machine) -> Cleaned:
-        """Clean a machine that a ticket released; return the result."""
+        """Clean a machine that a ticket released, and return the result."""
         with turn_released(self._turn):
             return self._cleaner.clean(machine)
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return additional data about a machine for its ticket."""
+        """Return additional data about a machine, for the ticket that has the machine."""
         return self._cleaner.particulars(machine)
 
     def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Map ids of unlisted machines to whether they work."""
+        """Map the id of each unlisted machine to True if alive; undecided machines are omitted."""
         return self._cleaner.check_unlisted(machines)
 
     def forget(self, name: str) -> None:
-        """Remove the data about a deleted machine."""
+        """Remove the provider's data about a deleted machine."""
         self._cleaner.forget(name)

@@ -1,4 +1,4 @@
-"""Stack projects: their inputs, checks of ownership, and their programs.
+"""Stack projects: their programs and inputs, and checks of a stack's owner.
 
 The program of a stack is an independent file that is loaded by its path.
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProviderAccount:
-    """A provider's listing of machines, and its settings for each stack.
+    """The access to a provider for its stacks: the machine listing, settings and secrets.
 
     `config` is stored unencrypted in the stack's settings. Secrets must be in `environment`, or in
     `inputs` that the program declares as secret.
@@ -50,8 +50,7 @@ class ProviderAccount:
     environment: Callable[[], Mapping[str, str]] = dict
     inputs: Mapping[str, Any] = field(default_factory=dict)
     clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
-    """Deletes resources of one shared resource that its stack neither records nor can adopt.
-    Arguments: the fleet, the shared resource, and the names of the recorded resources."""
+    """Deletes unrecorded objects of a shared resource: (fleet, resource, names in its stack)."""
 
 
 def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
@@ -64,7 +63,7 @@ def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
 
 
 def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> None:
-    """Raise PlanRefused if the stack has machines at a provider that is not its pool's."""
+    """Raise PlanRefused if the stack has machines at a provider other than its pool's."""
     if holds_machines and recorded != ref.provider:
         raise PlanRefused(
             f"stack {ref.name} holds machines at provider {recorded!r}, but the pool now says "
@@ -73,7 +72,7 @@ def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> Non
 
 
 def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
-    """Raise PlanRefused if the stack does not contain the worker whose record is to be removed."""
+    """Raise PlanRefused if the stack does not contain this worker, whose record shall go."""
     if worker not in held:
         raise PlanRefused(
             f"stack {ref.name} does not hold {worker}, so there is nothing to forget"
@@ -81,7 +80,7 @@ def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
 
 
 def check_still_there(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
-    """Raise StackFailed if a machine that this run observed no longer exists."""
+    """Raise StackFailed if a machine that got no new user data no longer exists."""
     gone = {
         name: f"{name} is gone; without a token its worker would never register"
         for name, text in user_data.items()
@@ -98,7 +97,7 @@ _LISTING_PAUSE_SECONDS = 10
 
 
 class AbsenceCheck:
-    """Confirms that machines no longer exist; for confirmed machines, it does not pause again.
+    """Confirms that machines no longer exist. A confirmed machine needs no second pause.
 
     A provider with problems may omit a machine from a listing. If fleet counted it as deleted, the
     machine would run on unnoticed. So it must be missing from two listings with a pause between.
@@ -115,7 +114,7 @@ class AbsenceCheck:
         going: Sequence[WorkerInputs],
         ids: Mapping[str, str],
     ) -> tuple[str, ...]:
-        """Return the workers that are missing from a listing, and from another after a pause."""
+        """Return the workers missing from a listing, and from another listing after a pause."""
         gone = _missing_from_listing(provider, [each for each in going if each.name in ids], ids)
         if not self._confirmed.issuperset(_name_and_id(gone, ids)):
             self.pause(_LISTING_PAUSE_SECONDS)
@@ -152,22 +151,22 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Project:
-    """A stack project; `recorded` parses a worker from state without loading the program's SDK."""
+    """A stack project. `recorded` parses a worker from state, without the program's SDK."""
 
     name: str
     folder: Path
     recorded: Callable[[str, Inputs], dict[str, Any] | None]
     parts: Mapping[str, str]
-    """Resource type to the kind of a resource that machines share."""
+    """Map of a resource type to the kind of a resource that machines share."""
 
     @property
     def program(self) -> Callable[[Inputs], None]:
-        """Return the program; raises EngineAbsent if the provider's SDK is missing."""
+        """Return the stack's program; raises EngineAbsent if the provider's SDK is missing."""
         program: Callable[[Inputs], None] = _load(self.folder / "program.py").program
         return program
 
     def worker_of(self, kind: str, inputs: Inputs) -> WorkerInputs | None:
-        """Return the worker of a resource; None if the resource is no worker."""
+        """Return the worker that a resource declares; None if the resource is no worker."""
         try:
             found = self.recorded(kind, inputs)
             return None if found is None else WorkerInputs.model_validate(found)
@@ -179,7 +178,7 @@ class Project:
 
 @cache
 def load_project(name: str) -> Project:
-    """Load stacks/<name>, but not its program; raises FleetError if it does not exist."""
+    """Load stacks/<name> without its program; raises FleetError if it does not exist."""
     folder = shipped_folder("stacks") / name
     if not (folder / "recorded.py").is_file():
         known = ", ".join(sorted(each.parent.name for each in folder.parent.glob("*/recorded.py")))
@@ -189,7 +188,7 @@ def load_project(name: str) -> Project:
 
 
 def project_name(name: str) -> str:
-    """Return the name of stacks/<name> in Pulumi."""
+    """Return the project name that Pulumi uses for stacks/<name>."""
     settings = (load_project(name).folder / "Pulumi.yaml").read_text(encoding="utf-8")
     return str(yaml.safe_load(settings)["name"])
 
@@ -210,11 +209,11 @@ def _load(path: Path) -> ModuleType:
 SECRET = "[secret]"  # noqa: S105 - the text in place of a secret
 
 _EVALUATION_LOCK = threading.Lock()
-"""Serializes evaluations, since the SDK shuts down threads that all programs share."""
+"""Lock for evaluations, because the SDK shuts down threads that all programs share."""
 
 
 class Resource(Value):
-    """A resource as its program declares it; secrets are replaced."""
+    """A resource as its program declares it, with secrets replaced by a fixed text."""
 
     type: str
     name: str
@@ -224,7 +223,7 @@ class Resource(Value):
 
 
 def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[Resource, ...]:
-    """Return the declared resources, sorted; raises PlanRefused for invalid inputs.
+    """Run a program and return its resources, sorted; raises PlanRefused for invalid inputs.
 
     Raises EngineAbsent if Pulumi's SDK is missing.
     """
@@ -264,7 +263,7 @@ async def _run(program: Callable[[], None], monitor: "_InputMonitor") -> None:
     from pulumi.runtime.stack import run_pulumi_func
 
     class NoMocks(mocks.Mocks):
-        """Unused, since the monitor itself answers all calls."""
+        """Placeholder that is never used, because the monitor answers all calls."""
 
         def call(self, args: mocks.MockCallArgs) -> Any:  # noqa: ANN401 - the SDK's signature
             raise NotImplementedError(args.token)
@@ -283,7 +282,7 @@ async def _run(program: Callable[[], None], monitor: "_InputMonitor") -> None:
 
 
 class _InputMonitor:
-    """Answers the SDK's calls to an engine; the protocol defines the names of the methods."""
+    """Fake engine that answers the SDK's calls. The protocol defines the names of the methods."""
 
     def __init__(self, project: str, stack: str) -> None:
         self.project = project

@@ -51,7 +51,7 @@ from fleet.state.processes import find_tokens
 
 
 class _Stacks(ABC):
-    """Stacks of one backend; if fleet can read the backend, it reads them without the CLI."""
+    """Stacks of one Pulumi backend, read without the CLI if fleet can read the backend."""
 
     def __init__(self, backend: str, home: Path, passphrase: Callable[[], str] | None) -> None:
         self._objects = open_objects(backend)
@@ -59,7 +59,7 @@ class _Stacks(ABC):
 
     @abstractmethod
     def _account(self, ref: StackRef) -> ProviderAccount:
-        """Return the account of a stack's provider."""
+        """Return the access to the provider of a stack."""
 
     def _deployment(self, ref: StackRef) -> dict[str, Any] | None:
         if self._objects:
@@ -79,13 +79,13 @@ class _Stacks(ABC):
         return session
 
     def _repair(self, ref: StackRef) -> None:
-        """Remove the lock of a killed run, and restore a checkpoint that a full disk truncated."""
+        """Remove a killed run's lock, and restore a checkpoint that a full disk truncated."""
         break_dead_locks(self._objects, project_name(ref.project), ref.name)
         self._cli.restore(ref)
 
 
 class PulumiEngine(_Stacks):
-    """Applies stacks with the Pulumi CLI."""
+    """Engine that applies stacks with the Pulumi CLI."""
 
     name: Literal["embedded", "pulumi"] = "pulumi"
 
@@ -113,7 +113,7 @@ class PulumiEngine(_Stacks):
         return deployment.stack.altered(interrupted=deployment.stack.interrupted or bool(unsure))
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name, without `same`."""
+        """Return the steps that `up` would do, sorted by name, without unchanged resources."""
         self._check_inputs(ref, workers)
         recorded = self._read_recorded(ref)
         if recorded is None:
@@ -139,7 +139,7 @@ class PulumiEngine(_Stacks):
 
     @contextmanager
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Keep an update waiting after its preview, with its stack locked."""
+        """Start an update that waits after its preview, with its stack locked."""
         recorded = self._read_recorded(ref)
         if recorded is None or recorded.is_unfinished or self._needs_cleanup(ref):
             # Leftovers are cleaned up before an update, but not before a preview.
@@ -181,7 +181,7 @@ class PulumiEngine(_Stacks):
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; after a failed creation, the other steps continue."""
+        """Apply the changes. After a failed step, continue with the other steps."""
         self._check_inputs(ref, workers)
         recorded = self._read_recorded(ref)
         left = _Leftovers()
@@ -217,7 +217,7 @@ class PulumiEngine(_Stacks):
         return tuple(step for step in done if step.worker not in left.gone)
 
     def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a worker's resources from state and settings, without calling the provider."""
+        """Remove a worker from state and settings, without calling the provider."""
         recorded = self._read_recorded(ref)
         check_holds(ref, worker, recorded.stack.ids if recorded else ())
         if recorded and (recorded.pending or recorded.deleting):
@@ -248,7 +248,7 @@ class PulumiEngine(_Stacks):
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
     ) -> "_Leftovers":
-        """Find the existing machines whose ids are missing from the state."""
+        """Find the machines of a killed run: missing from the state, or only in the state."""
         wanted = {each.name: each for each in workers}
         # An interrupted deletion may have deleted its machine, so the listing decides.
         unsure = {each.name: each for each in recorded.deleting if each.name not in wanted}
@@ -286,7 +286,7 @@ class PulumiEngine(_Stacks):
     def _check_unknown_results(
         self, ref: StackRef, given: "_ProgramInputs", failure: StackFailed, events: Events
     ) -> tuple[StackStep, ...]:
-        """Check machines whose result is unknown; return finished steps, raise the failures.
+        """Check machines whose step has no known result; return done steps, or raise the failures.
 
         A machine that was created without a reply is missing from state. A machine that was
         deleted without a reply is still in the state.
@@ -354,7 +354,7 @@ class PulumiEngine(_Stacks):
             raise _add_retry_notice(error) from error
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
-        """Write the workers into the settings, so that a manual `pulumi up` declares the same."""
+        """Write the workers into the settings, so that a manual `pulumi up` declares them."""
         inputs = self._inputs(ref, _ProgramInputs(workers))
         texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
         project = project_name(ref.project)
@@ -377,7 +377,7 @@ class PulumiEngine(_Stacks):
 
 
 class _ProgramInputs(NamedTuple):
-    """The inputs of a program; the user data is secret."""
+    """The inputs of a stack program. The user data is secret."""
 
     workers: Sequence[WorkerInputs] = ()
     adopt: Mapping[str, str] = MappingProxyType({})
@@ -385,13 +385,13 @@ class _ProgramInputs(NamedTuple):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the texts to mask in messages: user data, and words in it that may be tokens."""
+        """Return texts that messages mask: user data, and words in it that may be tokens."""
         texts = self.user_data.values()
         return (*texts, *(word for text in texts for word in find_tokens(text)))
 
 
 class _Leftovers(NamedTuple):
-    """Machines missing from the state, wanted or not, and machines that only the state has."""
+    """Machines that the state lacks, wanted or not, and machines that only the state has."""
 
     adopted: Mapping[str, str] = MappingProxyType({})
     orphans: tuple[WorkerInputs, ...] = ()
@@ -415,7 +415,7 @@ def _ids(recorded: Deployment | None) -> Mapping[str, str]:
 
 
 def _empty_deployment(ref: StackRef) -> Deployment:
-    """Return an empty record of a missing stack whose machines may still exist."""
+    """Return an empty record for a missing stack whose machines may still exist."""
     stack = Stack(engine="pulumi", provider=ref.provider, serial=0)
     return Deployment(stack, pending=(), deleting=())
 
@@ -425,7 +425,7 @@ _PARTS = TypeAdapter(tuple[SharedResource, ...])
 
 
 class PulumiBase(_Stacks):
-    """Applies the base stack of one provider with the Pulumi CLI."""
+    """Applies the stack of a provider's shared resources, with the Pulumi CLI."""
 
     def __init__(
         self,
@@ -435,15 +435,15 @@ class PulumiBase(_Stacks):
         account: ProviderAccount,
         marked: ListMarked,
     ) -> None:
-        """`marked` lists the provider's existing resources that the base stack can adopt."""
+        """`marked` lists the existing resources of a fleet that the stack can adopt."""
         super().__init__(backend, home, passphrase)
         self._own = account
         self._marked = marked
         self._previewed_serial: int | None = None
-        """Serial of the state that the last preview read; None if no preview restricts `up`."""
+        """Serial of the state in the last preview; None if no preview restricts `up`."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
-        """Return the recorded base stack, without the CLI if fleet can read the backend."""
+        """Return the recorded shared resources, without the CLI if fleet can read the backend."""
         try:
             found = self._deployment(ref)
             if found is None:
@@ -454,7 +454,7 @@ class PulumiBase(_Stacks):
             return Unknown(unknown=str(error))
 
     def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
-        """Return the steps of `up`, sorted by name."""
+        """Return the steps that `up` would do, sorted by name."""
         found = self._deployment(ref)
         self._previewed_serial = serial_of(found or {})
         if found is None:
@@ -475,7 +475,7 @@ class PulumiBase(_Stacks):
     def up(
         self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
     ) -> tuple[StackStep, ...]:
-        """Apply the changes; after a failed resource, the others continue.
+        """Apply the changes. After a failed resource, continue with the others.
 
         Raises PlanRefused if the stack was changed since its preview.
         """
@@ -510,7 +510,7 @@ class PulumiBase(_Stacks):
         )
 
     def _find_adoptable(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
-        """Map keys to the ids of existing resources that are missing from the state."""
+        """Map keys of existing resources that the state lacks to ids at the provider."""
         wanted = {each.key for each in parts}
         recorded = _existing_names(self._deployment(ref) or {})
         adopted: dict[str, str] = {}
@@ -548,7 +548,7 @@ class PulumiBase(_Stacks):
 
 
 def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the recorded resources that exist."""
+    """Return the names of recorded resources that exist at the provider."""
     return frozenset(
         str(each["urn"]).rpartition("::")[2]
         for each in deployment.get("resources") or ()
@@ -557,12 +557,12 @@ def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _part_of_key(key: str) -> str:
-    """Return the key of a resource's parent: the network of a subnet, else the key itself."""
+    """Return the key of a resource's parent: the network for a subnet, else the same key."""
     return key.removesuffix("/subnet")
 
 
 def _resource_name(key: str) -> str:
-    """Return the name in the stack of the resource with this key."""
+    """Return the name, in the stack, of the resource with this key."""
     return key.partition("/")[2].replace("/", "-")
 
 

@@ -79,7 +79,7 @@ _ERROR_CODE = r"\s*\nError code: (\w+)\n(Status code: \d+)?"
 
 
 class Events:
-    """Collects the events of one operation, without the engine's internal resources.
+    """Collector of the events of one operation, without the engine's internal resources.
 
     Each URN counts separately, even if two resources have the same name. Without `progress`, the
     events are those of a preview, which also reports outputs but does no step.
@@ -96,14 +96,14 @@ class Events:
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
         self.is_complete = False
-        """Whether the engine has sent its summary, which is its last event."""
+        """Whether the engine has sent its last event, the summary."""
 
     def go_on(self, progress: Progress) -> None:
-        """Start collecting again, for the update after a preview."""
+        """Forget the events of the preview, and collect those of the update."""
         self._reset(progress)
 
     def __call__(self, event: "EngineEvent") -> None:
-        """Handle an event; the SDK calls this in its thread."""
+        """Handle an event. The SDK calls this in its own thread."""
         if (begun := event.resource_pre_event) and (step := _convert_step(begun.metadata)):
             self._planned[begun.metadata.urn] = step
         progress, ended = self._progress, event.res_outputs_event
@@ -124,7 +124,7 @@ class Events:
 
     @property
     def planned(self) -> tuple[StackStep, ...]:
-        """Return the started (or planned) steps, sorted by name."""
+        """Return the planned or started steps, sorted by name."""
         return _sort_steps(self._planned.values())
 
     @property
@@ -134,13 +134,13 @@ class Events:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Map each failed resource to all its error messages, as any may have the error code."""
+        """Map each failed resource to all its error messages. Any message may have the code."""
         done = {step.worker for step in self._done.values()}
         return {name: "; ".join(said) for name, said in self._failed.items() if name not in done}
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Return the error lines, without the engine's closing line."""
+        """Return the error lines, without the engine's closing line if there are others."""
         lines = tuple(line for line in self._errors if line not in _CLOSING_LINES)
         return lines or tuple(self._errors)
 
@@ -150,17 +150,17 @@ def _sort_steps(steps: Iterable[StackStep]) -> tuple[StackStep, ...]:
 
 
 def whole(text: str, secrets: Collection[str] = ()) -> str:
-    """Return an error as one line, without secrets."""
+    """Return an error message as one line, with secrets masked."""
     return re.sub(r"^error: ", "", " ".join(_without_noise(text, secrets).split()))
 
 
 def _without_noise(text: str, secrets: Collection[str]) -> str:
-    """Return an error without secrets and without details for plugin developers."""
+    """Return an error with masked secrets and without details for plugin developers."""
     return re.sub(_ERROR_CODE, r" (\1)", re.sub(_PLUGIN_NOISE, "", mask(text, secrets)))
 
 
 def shorten(text: str, secrets: Collection[str] = ()) -> str:
-    """Return the most informative line of an error, without secrets and class names."""
+    """Return the most informative line of an error, with secrets masked, without class names."""
     text = _without_noise(text, secrets)
     # The SDK's exceptions have lines with `code: 1`, `stdout: …` and `stderr: …`.
     stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
@@ -185,7 +185,7 @@ Program = Callable[[], None]
 
 
 class UpdateGate(AbstractContextManager["UpdateGate"]):
-    """An update that waits for approval after its preview; leaving the block cancels it."""
+    """An update that waits for approval after its preview. Leaving the context cancels it."""
 
     def __init__(self, ref: StackRef, preview: Program) -> None:
         self._ref = ref
@@ -198,7 +198,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
         self._running: Future[None] | None = None
 
     def passes(self, *, is_preview: bool) -> bool:
-        """Return whether the engine may run the program; for an update, wait for the decision."""
+        """Return whether a run of the program may start. An update waits for the decision."""
         if is_preview:
             return True
         self._is_waiting.set()
@@ -206,7 +206,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
         return self._update is not None
 
     def program(self) -> None:
-        """Declare the resources of the preview or of the update."""
+        """Run the program of the preview or, after the approval, of the update."""
         if self._update is not None:
             self._update()
             return
@@ -217,7 +217,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
             raise
 
     def start(self, up: Callable[[], None]) -> None:
-        """Run `up` until its preview ends; raises its errors.
+        """Run `up` in a thread until its preview ends; raises its errors.
 
         An error of the program itself is raised as PlanRefused with its message.
         """
@@ -232,7 +232,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
             self._raise_end(self._running)
 
     def let_through(self, update: Program) -> None:
-        """Run the update; raises its errors, or the error that stopped it while it waited."""
+        """Approve the update and wait for it; raises its errors, or an earlier error of `up`."""
         if self._running and self._running.done():
             self._raise_end(self._running)
         self._update = update
@@ -250,7 +250,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
         error: BaseException | None,
         traceback: "TracebackType | None",
     ) -> None:
-        """Cancel the update if it was not approved, and wait until it has ended."""
+        """Cancel the update if it was not approved, and wait for its end."""
         self._is_decided.set()
         self._thread.shutdown()
 
@@ -259,7 +259,7 @@ _MAX_LOGS = 20
 
 
 def _without_attribute_files(backend: str) -> str:
-    """Return the URL of a backend with which the CLI writes no attribute files.
+    """Return the URL of a backend so that the CLI writes no attribute files to a folder.
 
     The CLI does not write these files atomically; see `remove_empty_attribute_files`. The
     parameter is defined by gocloud.dev/blob/fileblob.
@@ -270,17 +270,17 @@ def _without_attribute_files(backend: str) -> str:
 
 
 class Home:
-    """The engine's folder: `work/<project>`, `plugins`, and the home of the CLI."""
+    """The folder of the engine, with `work/<project>`, `plugins`, and the home of the CLI."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
     def work(self, project: str) -> Path:
-        """Return the permanent folder of a project, which has each stack's encryption salt."""
+        """Return the permanent folder of a project. It has the encryption salt of each stack."""
         return self.folder / "work" / project
 
     def prepare(self, project: str, state: Path | None) -> None:
-        """Create the folders, and the plugin of the simulated cloud."""
+        """Create the folders, and a launcher of the simulated cloud's plugin."""
         plugins = self.folder / "plugins"
         # The interpreter that runs fleet has fleet's modules.
         launcher = f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.clouds.sim.plugin "$@"\n'
@@ -291,7 +291,7 @@ class Home:
             replace_file(plugins / "pulumi-resource-sim", launcher.encode(), mode=0o700)
 
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
-        """Return the CLI's environment; secrets are never in its arguments."""
+        """Return the CLI's environment. Secrets are in it, and never in arguments."""
         return {
             "PULUMI_BACKEND_URL": _without_attribute_files(backend),
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
@@ -300,7 +300,7 @@ class Home:
         }
 
     def _search_path(self) -> Iterator[str]:
-        """Yield the CLI's search path, in which it uses the first plugin that it finds."""
+        """Yield the parts of the CLI's search path. The CLI uses the first plugin in it."""
         if named := os.environ.get("FLEET_PULUMI_PLUGINS"):
             yield named
         yield str(self.folder / "plugins")
@@ -322,7 +322,7 @@ class Home:
         return link.parent.parent
 
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
-        """Write keys into a stack's settings file; keep its encryption."""
+        """Write keys into a stack's settings file, and keep the encryption settings in it."""
         path = self.work(project) / f"Pulumi.{stack}.yaml"
         with touching(path, StoreFailed):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -331,7 +331,7 @@ class Home:
             replace_file(path, yaml.safe_dump(settings, sort_keys=True).encode(), mode=0o600)
 
     def prune_logs(self) -> None:
-        """Keep the latest encrypted logs of the CLI, which never deletes its logs."""
+        """Delete all but the latest logs of the CLI, which never deletes logs itself."""
         logs = sorted((self.folder / "cli" / "logs").glob("*.log"), key=_modification_time)
         for path in logs[:-_MAX_LOGS]:
             path.unlink(missing_ok=True)
@@ -349,13 +349,13 @@ _LOOP_POLL_SECONDS = 0.02
 
 
 class Session(NamedTuple):
-    """An open stack and its program."""
+    """An open stack, with a program to run."""
 
     ref: StackRef
     stack: "Stack"
     home: Home
     secrets: list[str]
-    """Texts to mask in messages; may be extended before the next message."""
+    """Texts that messages mask. Texts may be added before the next message."""
     loops: list[asyncio.AbstractEventLoop]
 
     def run(self, act: Callable[[], object], events: Events | None = None) -> None:
@@ -369,7 +369,7 @@ class Session(NamedTuple):
 
 
 class Cli:
-    """Opens stacks of one backend."""
+    """Creates, opens and repairs stacks of one backend with the Pulumi CLI."""
 
     def __init__(self, backend: str, home: Home, passphrase: Callable[[], str] | None) -> None:
         self._backend = backend
@@ -377,7 +377,7 @@ class Cli:
         self._passphrase = passphrase
 
     def make(self, ref: StackRef, account: ProviderAccount) -> None:
-        """Create a stack."""
+        """Create a stack; raises StackFailed or Locked."""
         workspace = self._workspace(ref, account, None)
         try:
             _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
@@ -395,7 +395,7 @@ class Cli:
         secrets: Collection[str] = (),
         gate: UpdateGate | None = None,
     ) -> Session:
-        """Return an existing stack with a program to run.
+        """Open an existing stack with a program to run.
 
         `secrets` are secrets of the program, which messages mask. With a `gate`, `up` has a
         preview and waits after it.
@@ -425,7 +425,7 @@ class Cli:
         return dict(exported.get("deployment") or {})
 
     def forget_pending(self, ref: StackRef, account: ProviderAccount) -> None:
-        """Remove the unfinished operations from the state.
+        """Remove unfinished operations from the state.
 
         `refresh` would also remove machines that their provider does not list at that moment, and
         the next `up` would create them again.
@@ -433,12 +433,12 @@ class Cli:
         self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
 
     def forget_init_errors(self, ref: StackRef, account: ProviderAccount) -> None:
-        """Remove errors after a creation, because of which the engine would update machines."""
+        """Remove errors after creations, because of which the engine would update machines."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 
     def forget_worker(self, ref: StackRef, account: ProviderAccount, worker: str) -> None:
-        """Remove a worker's resources from the state, so that no step is repeated for them."""
+        """Remove a worker's resources from the state, so that no step on them is repeated."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
 
@@ -448,7 +448,7 @@ class Cli:
             kept.keep(load_project(ref.project), wanted)
 
     def is_cut(self, ref: StackRef) -> bool:
-        """Return whether a full disk truncated the checkpoint, so that its copy must be read."""
+        """Return whether a full disk truncated the checkpoint, so that its copy must be used."""
         kept = self._checkpoint_copy(ref)
         return bool(kept and kept.is_cut())
 
@@ -464,7 +464,7 @@ class Cli:
     def _rewrite(
         self, ref: StackRef, account: ProviderAccount, change: Callable[[dict[str, Any]], object]
     ) -> None:
-        """Export, change and import a stack's state; skip the import if `change` returns False."""
+        """Export, change and import a stack's state. If `change` returns False, do not import."""
         exported = json.loads(self._stack_command(ref, account, "export"))
         if not change(exported["deployment"]):
             return
@@ -477,7 +477,7 @@ class Cli:
             path.unlink(missing_ok=True)
 
     def secrets(self, account: ProviderAccount) -> tuple[str, ...]:
-        """Return all secrets that a message might contain."""
+        """Return all secrets of the engine and the provider, which messages mask."""
         passphrase = self._passphrase() if self._passphrase else ""
         return (passphrase, *account.environment().values())
 

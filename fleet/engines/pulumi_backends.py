@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 
 VERSION = "3.255.0"
-"""Release of the SDK in pyproject.toml; the CLI may be newer, within the same major release."""
+"""Release of the SDK in pyproject.toml. The CLI may be newer, with the same major version."""
 
 _VERSION_TIMEOUT_SECONDS = 20
 GET_CLI = "install it from pulumi.com, or name it in FLEET_PULUMI"
 _DAY_SECONDS = 24 * 60 * 60
 _VERSION_VARIABLES = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
-"""Environment variables for `pulumi version`; other variables may be secret."""
+"""Environment variables that `pulumi version` gets. Others may be secret."""
 _CLI_VARIABLES = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
 def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return a CLI of a supported release; raises EngineAbsent with advice."""
+    """Return a CLI of a supported release; raises EngineAbsent with advice otherwise."""
     problems = []
     for path in _candidates(environment):
         problem = why_unfit(path, environment)
@@ -60,7 +60,7 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def known_cli() -> Path:
-    """Return the CLI that the environment selects; it is searched only once."""
+    """Return the CLI that the environment selects. The search runs once per environment."""
     return _known_cli(
         tuple((name, os.environ[name]) for name in _CLI_VARIABLES if name in os.environ)
     )
@@ -72,7 +72,7 @@ def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
 
 
 def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return why this program cannot be used; None if it can be used."""
+    """Return the reason why a program is no usable CLI; None if it is usable."""
     try:
         return _check_once_a_day(path, cache_folder(environment) / "pulumi-fits.json")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -80,7 +80,7 @@ def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | 
 
 
 def _check_once_a_day(path: Path, notes: Path) -> str | None:
-    """Return why a program cannot be used, or None; a supported one is checked once a day.
+    """Return the reason why a program is no usable CLI, or None. Cache None for one day.
 
     Starting the program is slow. It may be a launcher whose target is replaced, so it is checked
     daily. An unsupported program is checked each time, since the user may have replaced it.
@@ -102,7 +102,7 @@ def _check_once_a_day(path: Path, notes: Path) -> str | None:
 
 
 def _check_version(path: Path) -> str | None:
-    """Read the release of a program; return why it cannot be used, or None."""
+    """Run `version` of a program; return the reason why it is unusable, or None."""
     answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
         [path, "version"],
         capture_output=True,
@@ -126,7 +126,7 @@ def _check_version(path: Path) -> str | None:
 
 
 def _read_cache(notes: Path) -> tuple[object, list[str]]:
-    """Return the cached day and the programs supported on that day; empty if unreadable."""
+    """Return the cached day and the usable programs of that day; empty if unreadable."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         noted = json.loads(notes.read_text(encoding="utf-8"))
         return noted["day"], [str(key) for key in noted["fit"]]
@@ -144,22 +144,22 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 class Objects(Protocol):
-    """The objects of one backend, by key; all methods raise StoreFailed if it is unreachable."""
+    """The objects of one backend, by key. All methods raise StoreFailed if it is unreachable."""
 
     address: str
     """Location of the backend, without credentials."""
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of an object; None if it does not exist."""
+        """Return the content of an object; None if the object does not exist."""
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys with this prefix, sorted."""
+        """Return the keys that start with this prefix, sorted."""
 
     def create(self, key: str, content: bytes) -> None:
         """Create an object; raises StoreFailed if it exists."""
 
     def remove(self, key: str) -> None:
-        """Remove an object; do nothing if it does not exist."""
+        """Remove an object. Do nothing if it does not exist."""
 
 
 def file_root(backend: str) -> Path | None:
@@ -171,17 +171,17 @@ def file_root(backend: str) -> Path | None:
 
 
 def shown_address(backend: str) -> str:
-    """Return the URL of a backend without password and parameters, which may be secret."""
+    """Return a backend's URL without password and parameters, which may be secret."""
     parts = urlsplit(backend)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 _ATTRIBUTES_SUFFIX = ".attrs"
-"""Suffix of the attribute file that the CLI writes for each of its files."""
+"""Suffix of the attribute file that the CLI writes next to each of its files."""
 
 
 def remove_empty_attribute_files(root: Path, project: str) -> None:
-    """Remove the empty attribute files of a killed CLI, which no CLI can read.
+    """Remove the empty attribute files that a killed CLI left and that no CLI can read.
 
     With such a file, each command fails with "failed to load checkpoint: EOF"; without it,
     commands work. A user's `pulumi` command still writes such files; see `Home.environment`.
@@ -199,21 +199,21 @@ def remove_empty_attribute_files(root: Path, project: str) -> None:
 
 
 class FileObjects:
-    """A folder with one file per key."""
+    """The objects of a file backend: a folder with one file per key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.address = f"file://{folder}"
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist."""
+        """Return the content of a file; None if the file does not exist."""
         path = self._folder / key
         with touching(path, StoreFailed), suppress(FileNotFoundError, NotADirectoryError):
             return path.read_bytes()
         return None
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys of files with this path prefix."""
+        """Return the keys of the files with this path prefix, sorted."""
         folder = self._folder / prefix.rpartition("/")[0]
         found = (
             path
@@ -224,7 +224,7 @@ class FileObjects:
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
     def create(self, key: str, content: bytes) -> None:
-        """Create a file atomically; raises StoreFailed if it exists."""
+        """Create a file atomically; raises StoreFailed if the file exists."""
         path = self._folder / key
         new = path.with_name(f".{path.name}.new")
         with touching(path, StoreFailed):
@@ -244,7 +244,7 @@ class FileObjects:
 
 
 def open_objects(backend: str) -> Objects | None:
-    """Open the objects of a backend at the first use; None if only the CLI can read them."""
+    """Return the objects of a backend; None if only the CLI can read the backend."""
     root = file_root(backend)
     if root:
         return FileObjects(root.parent)
@@ -259,7 +259,7 @@ _DEFAULT_TABLE = "pulumi_state"
 
 
 class PostgresObjects:
-    """The rows of one table of a PostgreSQL backend."""
+    """The objects of a PostgreSQL backend: one row per key, in one table."""
 
     def __init__(self, backend: str) -> None:
         parts = urlsplit(backend)
@@ -272,19 +272,19 @@ class PostgresObjects:
         self._url = parts._replace(query="").geturl()
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a row; None if it does not exist."""
+        """Return the content of a row; None if the row does not exist."""
         rows = self._execute("SELECT data::text FROM {} WHERE key = %s", self._before + key)
         return base64.b64decode(json.loads(rows[0][0])["data"]) if rows else None
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys with this prefix, sorted."""
+        """Return the keys that start with this prefix, sorted."""
         rows = self._execute(
             "SELECT key FROM {} WHERE starts_with(key, %s)", self._before + prefix
         )
         return tuple(sorted(str(row[0]).removeprefix(self._before) for row in rows))
 
     def create(self, key: str, content: bytes) -> None:
-        """Insert a row; first create the table if it does not exist."""
+        """Insert a row. Create the table first if it does not exist."""
         data = json.dumps({"data": base64.b64encode(content).decode()})
         self._execute(
             "CREATE TABLE IF NOT EXISTS {} (key text PRIMARY KEY, data json NOT NULL,"
@@ -293,7 +293,7 @@ class PostgresObjects:
         self._execute("INSERT INTO {} (key, data) VALUES (%s, %s)", self._before + key, data)
 
     def remove(self, key: str) -> None:
-        """Delete a row; do nothing if it does not exist."""
+        """Delete a row. Do nothing if it does not exist."""
         self._execute("DELETE FROM {} WHERE key = %s", self._before + key)
 
     def _execute(self, statement: str, *values: str) -> Sequence[tuple[Any, ...]]:
@@ -325,7 +325,7 @@ class PostgresObjects:
             raise StoreFailed(f"{self.address} does not answer: {reason}") from error
 
     def _dsn(self) -> str:
-        """Return the address for libpq; parameters unknown to libpq become server settings.
+        """Return the address for libpq. Parameters unknown to libpq become server settings.
 
         The CLI's driver accepts both kinds of parameters in the URL.
         """
@@ -346,7 +346,7 @@ _MAX_ATTEMPTS = 3
 
 
 class S3Objects(S3Prefix):
-    """A bucket, or a prefix in a bucket."""
+    """The objects of an S3 backend: a bucket, or a prefix in a bucket."""
 
     def __init__(self, backend: str) -> None:
         super().__init__(
@@ -358,12 +358,12 @@ class S3Objects(S3Prefix):
         )
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of an object; None if it does not exist."""
+        """Return the content of an object; None if the object does not exist."""
         found = self.get(key)
         with self.asked():
             return None if found is None else bytes(found.read())
 
     def create(self, key: str, content: bytes) -> None:
-        """Create an object; raises StoreFailed if it exists."""
+        """Create an object; raises StoreFailed if the object exists."""
         with self.asked():
             self.client.put_object(Body=content, IfNoneMatch="*", **self.at(key))

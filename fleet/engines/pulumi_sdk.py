@@ -31,25 +31,25 @@ _GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", 400 * 2**20),
     ("grpc.server_max_unrequested_time_in_server", 1800),
 )
-"""The values of the SDK, since the reply to a run may be large and slow."""
+"""Limits as in the SDK, because the reply to a run may be large and slow."""
 
 
 class ProgramGate(Protocol):
-    """Decides whether a run of the program may start."""
+    """The decision whether a run of the stack's program may start."""
 
     def passes(self, *, is_preview: bool) -> bool:
-        """Wait for the decision; return whether the run may start."""
+        """Wait for the decision, and return whether the run may start."""
 
 
 class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no types
-    """Forwards calls to the SDK's server of a program; a run needs the permission of the gate."""
+    """Proxy of the SDK's server for a program. The gate decides whether a run may start."""
 
     def __init__(self, channel: grpc.Channel, gate: ProgramGate) -> None:
         self._channel = channel
         self._gate = gate
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        """Return the handler of a call, whose messages are bytes."""
+        """Return the handler of a call. Its messages are bytes."""
         method, pass_on = details.method, self._channel.unary_unary(details.method)
 
         def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -71,7 +71,7 @@ class _GatedServer(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships n
 
 @contextmanager
 def _run_gated(args: Sequence[str], gate: ProgramGate) -> Iterator[list[str]]:
-    """Insert the gate between CLI and program; keep the preview, which the SDK would skip."""
+    """Insert the gate between CLI and program. Keep the preview, which the SDK would skip."""
     client = next(word for word in args if word.startswith(_CLIENT_OPTION))
     server = grpc.server(ThreadPoolExecutor(4), options=_GRPC_OPTIONS)
     with grpc.insecure_channel(
@@ -122,7 +122,7 @@ class Command(automation.PulumiCommand):
         on_output: automation.OnOutput | None = None,
         on_error: automation.OnOutput | None = None,
     ) -> automation.CommandResult:
-        """Run a command of the CLI; raises Overdue if it was stopped."""
+        """Run a command of the CLI; raises Overdue if the CLI was stopped at its time limit."""
         if args[:2] == ["stack", "history"]:
             # The SDK reads the history after each update; fleet needs only its result.
             return automation.CommandResult(json.dumps([_HISTORY_ENTRY]), "", 0)
@@ -165,10 +165,10 @@ class Command(automation.PulumiCommand):
 
 
 class Workspace(automation.LocalWorkspace):
-    """A folder that several runs may use at the same time."""
+    """A workspace folder that several runs may use concurrently."""
 
     def select_stack(self, stack_name: str) -> None:
-        """Do nothing, since only users who omit `--stack` need a selection."""
+        """Do nothing, because fleet names the stack in every command."""
 
     def create_stack(self, stack_name: str) -> None:
         """Create a stack without selecting it."""
@@ -178,10 +178,10 @@ class Workspace(automation.LocalWorkspace):
         self._run_pulumi_cmd_sync(words)
 
     def stack_outputs(self, stack_name: str) -> automation.OutputMap:  # noqa: ARG002 - the SDK's own argument
-        """Return no outputs, since fleet reads results from the state."""
+        """Return no outputs, because fleet reads results from the state."""
         return {}
 
     def save_project_settings(self, settings: automation.ProjectSettings) -> None:
-        """Replace the project's file atomically, if its content differs."""
+        """Replace the project's file atomically, if its content would change."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=True)
         replace_file(Path(self.work_dir) / "Pulumi.yaml", text.encode(), mode=0o600)

@@ -47,7 +47,7 @@ def _unzstd(raw: bytes) -> bytes:
 PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {".gz": gzip.decompress, "": bytes, ".zst": _unzstd}
 )
-"""Suffix to decompression function, in the order in which the CLI prefers the suffixes."""
+"""Map of suffix to decompression function, in the order in which the CLI prefers suffixes."""
 
 
 class NotACheckpoint(StoreFailed):
@@ -55,7 +55,7 @@ class NotACheckpoint(StoreFailed):
 
 
 class Deployment(NamedTuple):
-    """A recorded deployment, with the workers of unfinished creations and deletions.
+    """A recorded deployment of a stack, with the workers of unfinished steps.
 
     `unready` are existing machines with an error after their creation.
     """
@@ -67,12 +67,12 @@ class Deployment(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether an earlier run left unfinished steps or errors after a creation."""
+        """Return whether an earlier run left unfinished steps or errors after creations."""
         return self.stack.interrupted or bool(self.deleting or self.unready)
 
 
 def stack_key(project: str, stack: str) -> str:
-    """Return the key of a stack's checkpoint; a compressed checkpoint has a further suffix."""
+    """Return the key of a stack's checkpoint. Compression adds a suffix."""
     return f"{STACKS}{project}/{stack}.json"
 
 
@@ -120,7 +120,7 @@ def resources_of(deployment: Mapping[str, Any]) -> tuple[list[Any], Mapping[str,
 
 
 def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Project) -> Deployment:
-    """Return the stack of a deployment; raises EngineMismatch if another engine owns it."""
+    """Parse the deployment of a stack; raises EngineMismatch if another engine owns it."""
     resources, outputs = resources_of(deployment)
     operations = deployment.get("pending_operations") or ()
     begun = {
@@ -162,7 +162,7 @@ def mark_deleting(deployment: dict[str, Any], wanted: Collection[str], project: 
 
 
 def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
-    """Remove errors after the creation of workers; return whether there were any errors."""
+    """Remove errors after the creation of workers. Return whether there were any errors."""
     unready = [
         each
         for each in deployment.get("resources") or []
@@ -174,7 +174,7 @@ def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
 
 
 def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bool:
-    """Remove a worker's resources from a deployment; return whether it had any resources."""
+    """Remove a worker's resources from a deployment. Return whether there were any."""
     resources = deployment.get("resources") or []
     gone = {
         each["urn"]
@@ -209,7 +209,7 @@ def _name(resource: Mapping[str, Any]) -> str:
 
 
 def serial_of(deployment: Mapping[str, Any]) -> int:
-    """Return the time of the last write in microseconds, since Pulumi has no serial; else 0."""
+    """Return the last write's time in microseconds, since Pulumi has no serial; 0 if unknown."""
     written = _parse_time(str((deployment.get("manifest") or {}).get("time", "")))
     return int(written.timestamp() * 1_000_000) if written else 0
 
@@ -223,27 +223,27 @@ def _parse_time(text: str) -> datetime | None:
 
 _LOCKS_PREFIX = ".pulumi/locks/organization/"
 _DRAFT_SUFFIX = ".tmp"
-"""Suffix of a lock file while the CLI writes it."""
+"""Suffix of a lock file that the CLI is still writing."""
 _OWNER_NAME_PART = "pulumi"
 """Part of the name of every program that takes such a lock."""
 _CLOCK_TOLERANCE_SECONDS = 5.0
 _EXITING_FLAG = 0x4
-"""The kernel's flag PF_EXITING."""
+"""The flag PF_EXITING of the Linux kernel."""
 _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
 class Lock(NamedTuple):
-    """A lock on a stack, and its owner."""
+    """A lock on a stack, with its owner."""
 
     key: str
     owner: str
     since: str
     alive: bool | None
-    """Whether the owner runs; None if on another host, or if another Pulumi has its process id."""
+    """Whether the owner runs; None on another host, or if another Pulumi has its process id."""
 
 
 def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
-    """Return the locks on a stack, and the drafts of locks that a killed CLI left.
+    """Return the locks on a stack, including drafts of locks that a killed CLI left.
 
     The CLI treats such a draft as a lock.
     """
@@ -279,7 +279,7 @@ def drop_locks(objects: Objects, locks: Iterable[Lock]) -> None:
 
 
 def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
-    """Remove the locks of killed runs, as `pulumi cancel` does; raises Locked if one may live."""
+    """Remove the locks of dead runs, as `pulumi cancel` does; raises Locked if one may live."""
     if objects is None:
         return
     locks = find_locks(objects, project, stack)
@@ -293,7 +293,7 @@ def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
 
 
 def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None:
-    """Return whether the owner of a lock still runs; None if unknown."""
+    """Return whether the owner of a lock still runs; None if unknown, as on another host."""
     pid = lock.get("pid")
     if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -319,7 +319,7 @@ def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None
 
 
 def _is_hidden(pid: int) -> bool:
-    """Return whether a process exists that `hidepid` hides in /proc."""
+    """Return whether a process exists but the mount option `hidepid` hides it in /proc."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -330,7 +330,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _has_container_process(pid: int, proc: Path) -> bool:
-    """Return whether a container on this host may have written this process id into a lock."""
+    """Return whether a process in a container here may have this id, so may own a lock."""
     for path in proc.glob("[0-9]*/status"):
         with suppress(OSError):
             if has_inner_id(pid, path.read_text(encoding="utf-8", errors="replace")):
@@ -339,7 +339,7 @@ def _has_container_process(pid: int, proc: Path) -> bool:
 
 
 def has_inner_id(pid: int, status: str) -> bool:
-    """Return whether a process has this id inside a container on this host.
+    """Return whether a process has this id inside a container.
 
     See proc(5) for `status`: `NSpid` has the id in each namespace, innermost last.
     """
@@ -363,7 +363,7 @@ def is_over(stat: Sequence[str], status: str) -> bool:
 
 
 class CheckpointCopy:
-    """The copy of the checkpoint of one stack, in the folder of a backend."""
+    """The copy of one stack's checkpoint, in the folder of a file backend."""
 
     def __init__(self, folder: Path, name: str, stack: str) -> None:
         self._objects = FileObjects(folder)
@@ -373,7 +373,7 @@ class CheckpointCopy:
         self._copy = folder / (self._key + KEPT)
 
     def keep(self, project: Project, wanted: Collection[str] | None) -> None:
-        """Copy the checkpoint; the change deletes workers not in `wanted` (None: no worker).
+        """Copy the checkpoint before a change, which deletes workers not in `wanted` (None: none).
 
         Raises StoreFailed if there is no space for the copy; the stack is then unchanged.
         """
@@ -391,7 +391,7 @@ class CheckpointCopy:
             replace_file(self._copy, json.dumps(file).encode(), mode=self._mode())
 
     def is_cut(self) -> bool:
-        """Return whether the checkpoint is truncated."""
+        """Return whether the checkpoint is truncated or malformed."""
         try:
             find_checkpoint(self._objects, self._key)
         except NotACheckpoint:
@@ -411,7 +411,7 @@ class CheckpointCopy:
             self._drop_others()
 
     def drop_cut(self) -> None:
-        """Remove the truncated checkpoint of a stack that could not be created."""
+        """Remove the truncated checkpoint of a stack whose creation failed."""
         if self.is_cut():
             self._objects.remove(self._key)
             self._drop_others()
