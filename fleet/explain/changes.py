@@ -117,7 +117,7 @@ class PoolChange(Value):
 
 
 class ActionsChange(Value):
-    """The number of equal actions, for a kind whose number differs between the two plans."""
+    """Equal planned actions whose number differs between the two plans, with both numbers."""
 
     pool: str
     action: Literal["create", "drain", "delete"]
@@ -167,7 +167,7 @@ class GuardChange(Value):
 
 
 class Rest(Value):
-    """The steady-state cost of a fleet, without pending replacements and waiting requests."""
+    """The cost of a fleet in its steady state: no pending replacements, no waiting requests."""
 
     hour: Rate = Field(description="Money per hour.")
     month: Rate = Field(description="Money per month, of at most 730 billed hours.")
@@ -258,7 +258,7 @@ class ComparedPlan(Plan):
 
 
 def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
-    """Map the old name of each renamed pool to its new name."""
+    """Map the old name of each renamed pool to the new name."""
     return {
         old: new
         for old, new in heirs_of(head).items()
@@ -267,7 +267,7 @@ def find_renames(base: Fleet, head: Fleet) -> dict[str, str]:
 
 
 def rename_pools(base: Fleet, renames: Mapping[str, str]) -> Fleet:
-    """Return the fleet with pools renamed from old to new names, so that machines are found."""
+    """Return a copy of the fleet in which pools have their new names (old name to new name)."""
     pools = {
         renames.get(name, name): pool.model_copy(update={"previously": name})
         if name in renames
@@ -310,7 +310,7 @@ def find_verdict(
     head: tuple[Fleet, Plan],
     builds: MovedBuilds,
 ) -> Verdict:
-    """Return the figures of a change. `base` and `head` are (fleet, plan) before and after it."""
+    """Return the effect of a change in figures. `base`, `head`: (fleet, plan) before and after."""
     counts = Counter[str]()
     for each in change.actions:
         counts["withheld" if each.withheld else each.action] += each.after - each.before
@@ -483,7 +483,7 @@ def _group_by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
 
 
 def _find_unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
-    """Return the surplus of the longer list, preferring actions on workers only it names."""
+    """Return the surplus actions in `more`, if possible those on workers that `fewer` lacks."""
     names = {action.worker for action in fewer}
     others = [action for action in more if action.worker not in names]
     return others[len(fewer) - len(more) :]
@@ -520,7 +520,7 @@ def _outdated_machines(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
-    """Yield requests that gain or lose a worker; equal requests count as interchangeable."""
+    """Yield the requests that gain or lose a worker. Equal requests are interchangeable."""
     before, after = _served_requests(base), _served_requests(head)
     known = {key for signature in base.signatures for key in signature.requests}
     unserved = {key: (each.because, each.path) for each in head.unserved for key in each.requests}

@@ -33,25 +33,25 @@ from fleet.tagrules.names import names_of, package_of
 MOST_COMPARED = 200
 """Maximum number of builds in a comparison. A report shows fewer builds."""
 _MAX_PLACES = 20
-"""Maximum number of places per build. The places of 400 pools would fill a megabyte."""
+"""Maximum number of machine options per build; those of 400 pools would fill a megabyte."""
 
 
 class Placement(NamedTuple):
-    """The places (pool, machine type, market) of equal builds, and the cost of the builds."""
+    """The machine options (pool, type, market) that equal builds would use, and the cost."""
 
     counts: Counter[Way | None]
-    """Place to number of builds; key None counts builds that no place finishes in time."""
+    """Machine option to number of builds; key None counts builds that no option ends in time."""
     cost: Decimal | None
-    """Total cost of the builds that have a place; None if unknown."""
+    """Total cost of the builds that have a machine option; None if unknown."""
     fits: frozenset[tuple[Way, Decimal | None]]
-    """(Place, cost of one build) for each place that finishes the builds in time."""
+    """(Machine option, cost of one build) for each option that ends the builds in time."""
     is_planned: bool
     """True if the plan creates a machine for any of the builds."""
     seconds: int | None
-    """Duration of the longest build that has a place; None if unknown."""
+    """Duration of the longest build that has a machine option; None if unknown."""
 
     def moves_to(self, other: "Placement") -> bool:
-        """Return whether builds would run at another place or cost, not only earlier or later."""
+        """Return whether builds would run on another machine or at another cost."""
         if (self.counts, self.cost) == (other.counts, other.cost):
             return False
         both_planned = self.is_planned and other.is_planned
@@ -59,24 +59,24 @@ class Placement(NamedTuple):
 
     @property
     def unplaced(self) -> int:
-        """Return the number of builds that no place finishes in time."""
+        """Return the number of builds that no machine option finishes in time."""
         return self.counts[None]
 
 
 class BuildCosts:
-    """Calculator of the places and costs of builds according to one plan."""
+    """Calculator of the machine options and costs of builds according to a plan."""
 
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         self._finder = OptionFinder(fleet, world)
         self._planned = ways_of_requests(plan)
 
     def options_for(self, queue: str, request: Request) -> Options:
-        """Return the places of a build; those where the plan creates its machine are marked."""
+        """Return the machine options of a build; options that the plan creates are marked."""
         options = self._finder.options_for(queue, request)
         return mark_chosen(options, self._planned.get(f"{queue}/{request.id}", ()))
 
     def placement_of(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Placement:
-        """Return the place of a build, or of a later build that requires also the tags `also`."""
+        """Return the machine options of a build, or of later builds that also require `also`."""
         options = self._finder.options_for(queue, request, also=also)
         places = {way_to(each): each for each in options if not each.asks}
         planned = self._planned.get(f"{queue}/{request.id}", Counter())
@@ -100,7 +100,7 @@ class BuildCosts:
 
 
 def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
-    """Map each request to the number of new machines per place; a group of requests is summed."""
+    """Map each request or group of requests to the number of new machines per machine option."""
     found: defaultdict[str, Counter[Way]] = defaultdict(Counter)
     for action in plan.actions:
         if isinstance(action, Create):
@@ -110,13 +110,13 @@ def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
 
 
 def _default_place(options: Options) -> Way | None:
-    """Return the cheapest place, or the first if no cost is known; None if no place is in time."""
+    """Return the cheapest machine option, else the first in time; None if no option is in time."""
     place = cheapest(options) or next(filter(is_possible, options), None)
     return None if place is None else way_to(place)
 
 
 class ComparedBuild(Value):
-    """Waiting builds with equal name, task and cost, with their places before and after."""
+    """Waiting builds with equal name, task and cost, and their machines before and after."""
 
     name: str = Field(description="Name that the allow-list matches; else the package or the id.")
     task: str = ""
@@ -130,7 +130,7 @@ class ComparedBuild(Value):
 
 
 class BuildsCost(Value):
-    """The total cost of builds at the places where the builds run."""
+    """The total cost of builds on the machines that would run the builds."""
 
     cost: Bill | None = Field(Decimal(0), description="Cost of placed builds; None: unknown.")
     unplaced: int = Field(0, description="Number of builds without a place in time.")
@@ -149,7 +149,7 @@ class BuildsCost(Value):
 
 
 class MovedBuilds(Value):
-    """The waiting builds that a change moves to other places."""
+    """The waiting builds that a change moves to other machine types or pools."""
 
     count: int = 0
     before: BuildsCost = Field(BuildsCost(), description="Without the change.")
@@ -157,7 +157,7 @@ class MovedBuilds(Value):
 
 
 class BuildComparison(NamedTuple):
-    """The waiting builds, with their places and costs without and with a change."""
+    """The waiting builds, with their machines and costs without and with a change."""
 
     moved: MovedBuilds
     builds: tuple[ComparedBuild, ...]
@@ -184,7 +184,7 @@ class _BuildKey(NamedTuple):
 
 
 def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildComparison:
-    """Compare the places and costs of all waiting builds without and with a change."""
+    """Compare the machines and costs of all waiting builds without and with a change."""
     count, before, after = 0, BuildsCost(), BuildsCost()
     found: defaultdict[_BuildKey, list[Request]] = defaultdict(list)
     for queue, demand in world.demands():
@@ -225,5 +225,5 @@ def _compare_build(
 
 
 def _is_timed(build: ComparedBuild) -> bool:
-    """Return whether the duration of a build is known for at least one place."""
+    """Return whether the duration of a build is known on at least one machine option."""
     return any(place.seconds is not None for place in (*build.before, *build.after))

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 
 class Gain(Value):
-    """A package that no allow-list rule matches, and the effect of a powerful machine on it."""
+    """A package without allow-list rule, and the time that a powerful machine would save it."""
 
     name: str = Field(description="Name of its builds, with `*` for the parts that differ.")
     task: str = ""
@@ -93,7 +93,7 @@ class Gains(Value):
 
 
 def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
-    """Return gains and unused rules; Unknown if no observation exists. The oldest is first."""
+    """Return gains and unused rules; Unknown without observations. `worlds`: oldest first."""
     seen = _MomentCounter()
     jobs = [
         job for job in KnownHistory().events(seen.watch(worlds)) if isinstance(job, PastRequest)
@@ -127,7 +127,7 @@ def find_gains(fleet: Fleet, worlds: Iterable[World]) -> Gains | Unknown:
 
 @dataclass
 class _MomentCounter:
-    """Counter of the recorded observations, and collector of the names of their builds."""
+    """Counter of the recorded observations, and collector of the build names in them."""
 
     first: Moment | None = None
     last: World | None = None
@@ -193,7 +193,7 @@ _PackageKey = tuple[str, str, object]
 
 
 class _GainSearch:
-    """Collector of the durations and costs of builds on current and on powerful machines."""
+    """Collector of the durations and costs of builds on ordinary and on powerful machines."""
 
     def __init__(self, fleet: Fleet, world: World, span: timedelta) -> None:
         self._fleet = fleet
@@ -267,7 +267,7 @@ class _GainSearch:
 
 
 def _rank(gain: Gain) -> tuple[float, int, str, str, str]:
-    """Return a sort key: gains without additional cost first, then by most time per cost."""
+    """Return a sort key: gains without additional cost first, then most time saved per cost."""
     per_money = float("inf") if gain.gain_per_money is None else gain.gain_per_money
     return (-per_money, -gain.gained * gain.builds, gain.name, gain.task, gain.pool)
 

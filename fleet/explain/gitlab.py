@@ -48,7 +48,7 @@ def _variables(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
 
 
 def _declared_variables(fleet: Fleet) -> dict[str, str]:
-    """Map each environment variable that fleet.yaml names to the path of the key that names it."""
+    """Map each environment variable in fleet.yaml to the path of the key that names it."""
     found: dict[str, str] = {}
     for path, secret in secrets_in(fleet):
         match secret:

@@ -74,7 +74,7 @@ def _sum(figures: Sequence[int | None]) -> int | None:
 
 
 STATES = ("busy", "idle", "starting", "other")
-"""The machine states that past figures count."""
+"""The machine states that the figures of past runs count."""
 
 
 class Slot(NamedTuple):
@@ -94,7 +94,7 @@ class Slot(NamedTuple):
 
 
 class SlotGrid(NamedTuple):
-    """Time slots of equal length, and the maximum validity of a sample."""
+    """Consecutive time slots of equal length, and the maximum validity of a sample."""
 
     start: datetime
     length: timedelta
@@ -173,7 +173,7 @@ def _slot(
 
 @dataclass(frozen=True)
 class Trend:
-    """The figures of a pool or fleet in the last days, in fine and in coarse slots."""
+    """The recent figures of a pool or fleet, averaged over fine and over coarse time slots."""
 
     span: SlotGrid
     fine: tuple[Slot, ...]
@@ -193,7 +193,7 @@ class FleetHistory:
 
 
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetHistory:
-    """Return the last `DAYS` days before a plan; `samples` are sorted by time."""
+    """Return the figures of the last `DAYS` days before a plan; `samples` are sorted by time."""
     begin = plan.time - timedelta(days=DAYS)
     if samples:
         begin = max(begin, samples[0].at)

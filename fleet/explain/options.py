@@ -32,11 +32,11 @@ from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Vocabulary
 
 Options = tuple[PlaceFacts, ...]
-"""The places of a build: first those that fit now, then those that need an allow-list rule."""
+"""The machine options of a build: those that fit now, then those that need a new rule."""
 
 
 class OptionFinder:
-    """Finder of the places of builds. Equal builds share the calculation."""
+    """Finder of the machine options (pool, type, market) of builds, cached for equal builds."""
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet = fleet
@@ -49,9 +49,9 @@ class OptionFinder:
         self._known: dict[object, Options] = {}
 
     def options_for(self, queue: str, request: Request, *, also: Iterable[str] = ()) -> Options:
-        """Return the places of a build, sorted by pool name, then in fleet.yaml order.
+        """Return the machine options of a build, sorted by pool, then in fleet.yaml order.
 
-        With `also`, return the places of a later build for which rules add these tags.
+        With `also`, return the options of a later build for which rules add these tags.
         """
         told = context = self._contexts.get(queue, NOTHING)
         if tags := [tag for tag in also if self._is_rule_tag(tag)]:
@@ -82,7 +82,7 @@ class OptionFinder:
     def _places_by_rule(
         self, queue: str, request: Request, context: QueueContext, expected: Expected
     ) -> Options:
-        """Return the places that a build could use only with an additional allow-list rule."""
+        """Return the machine options of a build that need an additional allow-list rule."""
         names = names_of(request)
         if not names or expected[0] is None:
             return ()
@@ -118,7 +118,7 @@ class OptionFinder:
                 yield place.altered(asks=tags, rule=rule)
 
     def _places(self, name: str, expected: Expected) -> Iterator[PlaceFacts]:
-        """Yield a place for each machine type and market of a pool."""
+        """Yield a machine option for each machine type and market of a pool."""
         fleet, world, (_, timing) = self._fleet, self._world, expected
         pool = self._pools[name]
         start = boot_of(pool).ready_at(world.time)
@@ -171,18 +171,18 @@ class OptionFinder:
 
 
 def cheapest(options: Options) -> PlaceFacts | None:
-    """Return the cheapest place that finishes in time; None if no place has a known cost."""
+    """Return the cheapest machine option that ends in time; None if no option has a known cost."""
     known = [each for each in options if each.cost is not None and is_possible(each)]
     return min(known, key=lambda each: (each.cost, each.pool, each.type), default=None)
 
 
 def is_possible(place: PlaceFacts) -> bool:
-    """Return whether a place needs no additional rule and finishes the build in time."""
+    """Return whether a machine option needs no additional rule and ends the build in time."""
     return not place.asks and not place.is_late
 
 
 def way_to(place: PlaceFacts) -> Way:
-    """Return the pool, machine type and market of a place."""
+    """Return the pool, machine type and market of a machine option."""
     return Way(place.pool, place.type, place.market)
 
 
@@ -192,7 +192,7 @@ def way_of(create: Create) -> Way:
 
 
 def mark_chosen(options: Options, ways: Collection[Way]) -> Options:
-    """Return the places, with a mark on those where a plan creates a machine."""
+    """Return the machine options, with a mark on those that a plan creates."""
     if not ways:
         return options
     return tuple(

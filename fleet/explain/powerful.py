@@ -33,7 +33,7 @@ class PowerfulBuild(NamedTuple):
     expected: Decimal | None
     """The expected total cost of the build; None if unknown."""
     elsewhere: PlaceFacts | None
-    """Cheapest new machine without allow-list tags; None if late or of unknown duration."""
+    """Cheapest machine for it without allow-list tags; None if late or of unknown duration."""
 
 
 def powerful_builds(
@@ -93,7 +93,7 @@ class _PlaceSearch:
         self._finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
 
     def elsewhere(self, verdict: WorkerVerdict, worker: Worker) -> PlaceFacts | None:
-        """Return the cheapest place in another pool for a build without the allow-list's tags."""
+        """Return the cheapest machine option in another pool, without the allow-list's tags."""
         request = request_of(worker)
         if request is None:
             return None

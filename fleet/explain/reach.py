@@ -84,7 +84,7 @@ class _Build:
 def find_reach(
     edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
 ) -> tuple[RuleReach, ...]:
-    """Return the matches of each added or changed rule, in the order of fleet.yaml.
+    """Return the builds that each added or changed rule matches, in the order of fleet.yaml.
 
     `worlds` has the oldest observation first. The last observation is that of both plans.
     """
@@ -177,7 +177,7 @@ class _RecordedBuilds:
 
 
 class _Cost(NamedTuple):
-    """The cost of the builds that a rule matches; None if unknown."""
+    """The cost of the builds that a rule matches; a figure is None if unknown."""
 
     total: Decimal | None = None
     before: Decimal | None = None
@@ -187,7 +187,7 @@ class _Cost(NamedTuple):
 
 
 def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
-    """Return the total cost of builds and an empty text, or None and the reason."""
+    """Return (total cost, "") of builds, or (None, reason) if the cost is unknown."""
     placed = tuple(placed)
     if unplaced := sum(each.unplaced for each in placed):
         return None, f"no place fits {unplaced} of its builds and ends them in time"
@@ -199,7 +199,7 @@ def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
 
 
 def _builds(worlds: Sequence[World]) -> Iterator[_Build]:
-    """Yield each build of these observations once, with its latest state."""
+    """Yield each build in these observations once, with its latest state."""
     found: dict[tuple[str, str], _Build] = {}
     first: set[tuple[str, str]] = set()
     for number, world in enumerate(worlds):

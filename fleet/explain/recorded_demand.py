@@ -36,7 +36,7 @@ _TRIED_FOR_NOTHING = ("out-of-stock", "quota")
 
 @dataclass(slots=True, eq=False)
 class PastRequest:
-    """A past request, and the duration of its work."""
+    """A recorded request, with its arrival, its worker and the duration of its work."""
 
     key: str
     """Queue and id of the request, as `queue/id`."""
@@ -79,7 +79,7 @@ class BootDuration(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A refusal because of stock or quota; `is_over` if creations succeed again."""
+    """A creation refused for lack of stock or quota; `is_over` if creations succeed again."""
 
     at: datetime
     pool: str
@@ -89,7 +89,7 @@ class Refused(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Total lifetime of spot machines since the last observation, and lost busy machines."""
+    """Lifetime of all spot machines since the last observation, and number of lost busy ones."""
 
     at: datetime
     seconds: int
@@ -100,7 +100,7 @@ Event = PastRequest | Facts | BootDuration | Refused | Lost
 
 
 class KnownHistory:
-    """Collector of the events of a history while the observations are read."""
+    """Collector of events from recorded observations, with a buffer of unfinished events."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, Event]] = []
@@ -108,7 +108,7 @@ class KnownHistory:
         self._alive: dict[str, PastRequest] = {}
         self._groups = Groups(self._alive)
         self.worlds = 0
-        """Number of observations read."""
+        """Number of observations read so far."""
         self.latest: datetime | None = None
         """Time of the latest observation."""
         self._facts: World | None = None
@@ -402,7 +402,7 @@ def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
 def _find_unseen_run(
     request: Request, new_runs: Counter[tuple[str, str, str, int]]
 ) -> tuple[str, str, str, int] | None:
-    """Return a new run of the same task and package that matches no other job; None without."""
+    """Return an unmatched new run of the same task and package; None if there is no such run."""
     about = (request.task, request.package or "")
     fitting = (run for run, left in new_runs.items() if left > 0 and run[:2] == about)
     return min(fitting, default=None)

@@ -17,7 +17,7 @@ _Hidden = dict[_Likeness, list[tuple[str, Request]]]
 
 
 class Groups:
-    """The waiting requests in the groups of each queue, with an identity for each request."""
+    """The waiting requests in groups of equal requests, with an identity for each request."""
 
     def __init__(self, alive: Collection[str]) -> None:
         """Start empty; `alive` is a live view of the keys of waiting and running requests."""
@@ -38,7 +38,7 @@ class Groups:
         return self._keys.get(named, named)
 
     def waiting(self, world: World) -> Iterator[tuple[str, str, Request]]:
-        """Yield the key, queue and request of each waiting request."""
+        """Yield (key, queue, request) for each waiting request of an observation."""
         for queue, demand in world.demands():
             known, self._hidden[queue] = self._hidden[queue], {}
             alike: defaultdict[_Likeness, list[Request]] = defaultdict(list)

@@ -47,11 +47,11 @@ FIRST_READ = "resolve the unknown first: no machine is created there until it is
 _ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
 _UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
-"""Reasons that an image has no published version."""
+"""Decision codes that mean that an image has no published version."""
 MOST_REPLANS = 100
-"""Maximum number of plans for the searches of all groups. Groups are searched in service order."""
+"""Maximum number of trial plans for the searches of all groups, which run in service order."""
 FEWEST_PLANS = 1
-"""Minimum number of plans per group while the limit permits. Most edits need one plan."""
+"""Minimum number of trial plans per group, while plans are left. Most edits need one plan."""
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
@@ -59,7 +59,7 @@ SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
 class Case(PlannedRun):
-    """The explained run, with values that several explanations use."""
+    """The run of `fleet apply` to explain, with cached values that several explanations use."""
 
     def assumed_start(self, key: str) -> datetime | None:
         """Return a start by assumed durations; None unless only durations are unknown."""
@@ -158,7 +158,7 @@ _IDS: tuple[Callable[[str, str], bool], ...] = (
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Explain one request. The search for helpful edits uses the plans left in `replans`."""
+    """Explain a request; `replans` limits the trial plans of the search for helpful edits."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
@@ -275,7 +275,7 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
 
 
 def _workers_that_fit(case: Case, signature: Signature) -> str:
-    """Return a phrase that counts the workers that fit a request but do not serve it, by state."""
+    """Return a phrase with the number, by state, of workers that fit a request."""
     asked = asked_by(case.fleet, signature)
     states: Counter[str] = Counter()
     for (queues, offer, _), found in case.classes.items():
@@ -287,7 +287,7 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 
 def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return the earliest expected start of a request, also after a wait; None if unknown."""
+    """Return the earliest expected start of a request, even after a wait; None if unknown."""
     starts = [case.forecast.start_of(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
@@ -326,7 +326,7 @@ def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: 
 
 
 def _missing_entries(case: Case, signature: Signature, key: str) -> Iterator[str]:
-    """Yield a step per missing look-up entry because of which a request's tags are unknown."""
+    """Yield a step per missing look-up entry, without which a request's tags are unknown."""
     found = case.find(key)
     for path in find_missing_entries(case.fleet, signature, *found) if found else ():
         yield f"set {yaml_key(path)}: {path[2]} is unknown without it"
@@ -413,7 +413,7 @@ def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[E
 
 
 def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
-    """Return the unknown facts because of which suitable pools create no machines."""
+    """Return the unknown facts that stop suitable pools from creating machines."""
     pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
     found = (
         because
@@ -543,7 +543,7 @@ def explain_every(
 
 
 def _share(left: int, searches: int) -> int:
-    """Return the number of plans for the next of `searches` searches, of `left` plans."""
+    """Return the number of trial plans for the next of `searches` searches, at most `left`."""
     return min(left, max(FEWEST_PLANS, left // searches))
 
 
@@ -586,7 +586,7 @@ def _explain_group(
 
 
 def without_search(answer: Explanation) -> Explanation:
-    """Return the explanation; if its search was cut off, with the command that searches."""
+    """Return the explanation; if no trial plan was left for a search, add the search command."""
     if ENDED not in answer.next_steps:
         return answer
     steps = [step for step in answer.next_steps if step != ENDED]
@@ -595,7 +595,7 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Explain a request like the request of `first`, which has the same tags and outcome."""
+    """Explain a request like that of `first`, which has the same tags and outcome."""
     start = case.forecast.start_of(key)
     return first.altered(
         name=key,

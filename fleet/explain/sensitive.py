@@ -32,7 +32,7 @@ Kind = Literal[
     "access-widened",
     "image-pinned",
 ]
-"""Kinds of sensitive edits, in the order of a list of edits: the most serious kind is first."""
+"""Kinds of sensitive edits, the most serious kind first."""
 _ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -177,7 +177,7 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
 
 
 def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
-    """Yield the edit if it is sensitive by the entry of its key, or of a section with the key."""
+    """Yield the edit if the table lists its key, or a section with its key, as sensitive."""
     path, before, after = edited
     for length in range(len(path), 0, -1):
         looser = _TABLE.get(_pattern(path[:length]))
@@ -225,7 +225,7 @@ def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> Sens
 
 
 def _loosened_tag(edits: Edits, name: str, plan: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the restrictions that a tag loses; all entries of `tags` that match it count."""
+    """Yield the restrictions that a tag loses, by all entries of `tags` that match the tag."""
     base, head = Vocabulary(edits.base), Vocabulary(edits.head)
     pools = tuple(
         pool.pool
@@ -275,7 +275,7 @@ def _has_secret(fleet: Fleet, section: Path) -> bool:
 
 
 def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdit]:
-    """Yield rules that match additional builds; without recorded builds, all rules that may."""
+    """Yield rules that match additional builds, or may match some if no build is recorded."""
     for each in reach:
         if each.added or each.is_wider or not each.of:
             path, before, after = (*each.path, "match"), each.before, each.match
@@ -306,7 +306,7 @@ def _rule(edits: Edits, reach: RuleReach) -> Edited:
 
 
 def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:
-    """Yield the pools that the change removes or drains and that have or may have machines."""
+    """Yield the pools, with (possible) machines, that the change removes or drains."""
     for verdict in base.pools:
         path: Path = ("pools", verdict.pool)
         before, after = (fleet.pools.get(verdict.pool) for fleet in (edits.base, edits.head))

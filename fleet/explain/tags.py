@@ -145,7 +145,7 @@ class Subject:
 
 
 class ExplainedTag(Value):
-    """A tag, if it counts for the request, and every rule that adds or forbids the tag."""
+    """A tag of a request, its effect, and every rule that adds or forbids the tag."""
 
     tag: str
     verdict: Literal["counts", "refused", "not-stored"]

@@ -26,7 +26,7 @@ _MAX_NAME_LENGTH = 200
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the number of the histogram bucket of a wait; buckets grow by 10%."""
+    """Return the number of the histogram bucket for a wait; each is 10% longer than the last."""
     return int(log(max(0.0, seconds) + 1) / _STEP)
 
 
@@ -147,7 +147,7 @@ def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
 def _peaks(
     fleet: Fleet, world: World, plan: Plan, given: set[str]
 ) -> Iterator[tuple[TallyKind, str]]:
-    """Yield ("powerful", package) per build of known memory peak; also "needless" if it is low."""
+    """Yield ("powerful", package) per build of known memory peak; if low, also "needless"."""
     types = {each.worker: (each.pool, each.type) for each in plan.workers}
     for queue, reading in world.queues.items():
         peaks = {(h.task, h.package): h for h in _history(reading)}

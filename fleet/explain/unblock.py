@@ -65,11 +65,11 @@ ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
 rule, have the request require a tag, declare a provided tag, permit a tag to all users, remove a
 key."""
 MOST_VALUES = 3
-"""Maximum values suggested per look-up key. Below `MOST_SHOWN`, so that other edits are shown."""
+"""Maximum number of values suggested per look-up key, so that other edits are shown, too."""
 FEW_PLANS = 2
-"""With at most this many plans left, edits are checked before waits, which need fewer plans."""
+"""If at most this many trial plans are left, edits are tried before waits."""
 MAX_MOMENTS = 3
-"""Maximum number of times at which a constraint expires that are checked by a plan."""
+"""Maximum number of expiry times of constraints for which a plan is tried."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 MOST_RUNS = 12
 MOST_EDITS = 4
@@ -140,10 +140,10 @@ def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
 
 @dataclass
 class _Frontier:
-    """Priority queue of sets of edits to try; the set with the fewest edits is first."""
+    """Priority queue of the sets of edits to try. The set with the fewest edits is first."""
 
     is_few: bool
-    """True if few plans are left. Sets of edits that only permit are then tried first."""
+    """True if few trial plans are left. Edits that only grant permissions are then first."""
     heap: list[tuple[bool, int, int, int, tuple[Edit, ...]]] = field(default_factory=list)
     seen: set[_Key] = field(default_factory=set)
 
@@ -166,7 +166,7 @@ class _EditSearch:
     key: str
     replans: Replans
     patient: bool = False
-    """True: a machine withheld by a throttle suffices, because a later run creates it."""
+    """True if a machine that a throttle withholds suffices, since a later run creates it."""
 
     def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
         """Return the smallest sets of edits that serve the request, each checked by a plan.
@@ -202,7 +202,7 @@ class _EditSearch:
         return found
 
     def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
-        """Add every set of edits that consists of these edits and one additional move."""
+        """Add each union of these edits and a further set that removes another constraint."""
         after = PlannedRun(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
@@ -211,7 +211,7 @@ class _EditSearch:
                 frontier.add(each)
 
     def _minimize(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], bool]:
-        """Drop needless edits and steps; return False if plans ran out before all were tried."""
+        """Drop needless edits and steps; return False if trial plans ran out before the end."""
         is_proven = True
         for edit in edits if len(edits) > 1 else ():
             fewer = tuple(each for each in edits if each.path != edit.path)
@@ -255,7 +255,7 @@ class _EditSearch:
         return self.key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
 
     def _serves(self, edits: tuple[Edit, ...]) -> bool | None:
-        """Return whether edits make fleet serve the request; None if no plan is left."""
+        """Return whether the request is served with these edits; None if no trial plan is left."""
         plan = self._plan(edits)
         return None if plan is None else self._is_reached(plan)
 
@@ -264,7 +264,7 @@ class _EditSearch:
 
 
 def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """Return the union of edits and a move; if both raise a figure, the amounts are added.
+    """Return the union of two sets of edits; raises of the same figure are added up.
 
     Empty if both set the same key and its value is not a figure.
     """
@@ -286,7 +286,7 @@ def _edits_key(edits: tuple[Edit, ...]) -> _Key:
 
 
 def _user_edit_count(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return the number of edits (two tags in one list count twice), and of edited keys."""
+    """Return the numbers of edits (two tags in one list count twice) and of edited keys."""
     return _count(edits), len(edits)
 
 
@@ -342,7 +342,7 @@ def _format_harms(harms: tuple[str, ...]) -> str:
 
 
 def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
-    """Yield sets of edits that each remove one constraint because of which a request waits.
+    """Yield sets of edits, each of which removes a constraint that makes a request wait.
 
     `few`: the number of plans left, if small. Limits are then raised until they serve all requests
     of the same rank, at one additional place, since the smallest set is tried first.
@@ -365,7 +365,7 @@ def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tupl
 
 
 def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
-    """Yield sets of edits: per machine option the limits to raise, then one per other key."""
+    """Yield, per machine option, the limits to raise; then an edit per other blocking key."""
     fleet, plan = run.fleet, run.plan
     unserved = run.unserved.get(key)
     if unserved is None:
@@ -393,7 +393,7 @@ def _keep_machines(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
-    """Yield the paths of keys because of which a request waits, except limits."""
+    """Yield the paths of the keys, except limits, that make a request wait."""
     paths = [each.path for each in unserved.blocked if each.code != "limit"]
     paths += [] if unserved.blocked else [unserved.path]
     pools = {each.pool for each in unserved.blocked}
@@ -403,7 +403,7 @@ def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
 
 
 def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
-    """Yield edits that loosen a key because of which a request waits."""
+    """Yield edits that loosen a key that makes a request wait."""
     for figure in figures_at(fleet, path):
         if figure[-1] == "of_last":
             continue  # a larger `of_last` counts more boots but permits no boot
@@ -423,7 +423,7 @@ _CREATE = ("guards", "throttle", "create")
 
 
 def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
-    """Return the amount by which a guard's figure must rise; 1 if the guard reports none."""
+    """Return the amount by which a guard's figure must rise, at least 1."""
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
     needed = [old + 1]
@@ -500,7 +500,7 @@ def find_missing_entries(
 def _lookup_edits(
     run: PlannedRun, signature: Signature, missing: Mapping[tuple[str, ...], DeriveRule]
 ) -> Iterator[Edit]:
-    """Yield values for missing look-up keys that add a tag that some pool provides."""
+    """Yield edits that add missing look-up entries and thus a tag that some pool provides."""
     provided = {
         tag
         for name, pool in (run.fleet.pools if missing else {}).items()
@@ -538,7 +538,7 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 def _fitting_edits(
     run: PlannedRun, signature: Signature, ruled: Request | None
 ) -> Iterator[tuple[Edit, ...]]:
-    """Yield sets of edits that make a pool fit; the pool that needs fewest edits is first.
+    """Yield sets of edits that make a pool fit, starting with the pool that needs fewest edits.
 
     `ruled`: the request to which allow-list rules may still add tags; None if stored.
     """
@@ -627,7 +627,7 @@ def _open_tags(
 
 
 def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
-    """Yield the edit that adds an allow-list rule with these tags for builds of this name."""
+    """Yield an edit that adds an allow-list rule with these tags for builds of this name."""
     for name in names_of(request)[:1]:
         text = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
         new = rule_for(request, tags)
@@ -681,7 +681,7 @@ def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
 
 
 def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
-    """Yield waits after which a plan serves the request; a wait for runs excludes others."""
+    """Yield waits after which a plan serves the request: for runs, or else for work or time."""
     if _is_eased_by_runs(run, key):
         wait = wait_for_runs(run, key, replans)
         if wait is not None:
@@ -720,7 +720,7 @@ def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
 
 
 def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait for the first run that serves a request, if all machines boot; or None."""
+    """Return the wait for the first run that serves a request if all machines boot, or None."""
     while run.number < MOST_RUNS:
         if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
             return None
@@ -735,7 +735,7 @@ def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent |
 
 
 def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait for workers whose work ends before the request's start; None without."""
+    """Return the wait for workers to end their work, if the request is then served, or None."""
     found = run.forecast
     if key in found.untimed:
         found = run.assumed
@@ -756,7 +756,7 @@ def _all_exist(run: PlannedRun, workers: Iterable[str]) -> bool:
 
 
 def _for_workers(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent:
-    """Return the wait for the busy workers that first serve this and earlier requests."""
+    """Return the wait for the busy workers that will first serve this and earlier requests."""
     own = found.workers[key]
     names: dict[str, None] = {}
     for other, worker in found.workers.items():
@@ -840,7 +840,7 @@ def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]
 
 
 def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | None:
-    """Return the expected world after a wait; None if no plan is left."""
+    """Return the expected world after a wait; None if no trial plan is left."""
     later: PlannedRun | None = run
     for _ in range(wait.runs):
         later = replans.run_after(later) if later else None

@@ -10,7 +10,7 @@ from fleet.tagrules.sources import Enforcer
 
 
 class ExplainedReason(Value):
-    """A reason, the key of fleet.yaml that decides it, its enforcer and the person to ask."""
+    """A reason, with the deciding key of fleet.yaml, its enforcer and the person to ask."""
 
     because: str
     path: Path = ()
@@ -72,7 +72,7 @@ class Explanation(Value):
     expected: Moment | None = None
     """The expected start of a request; None if unknown."""
     assumed: Moment | None = None
-    """The start if work of unknown duration takes an hour; None unless only that is unknown."""
+    """The start if unknown durations are an hour; None unless only durations are unknown."""
     never: bool = False
     """True if no worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()

@@ -53,7 +53,7 @@ class Edit:
     count: int = 1
     """Number of edits that a user would count: two tags in one list are two edits."""
     rank: int = 0
-    """Order among sets with the same number of edits; the lowest is first."""
+    """Sort key among sets of equally many edits; the lowest is first."""
     text: str = ""
     """The edit as a phrase; empty if path and values are enough."""
     least: object = None
@@ -151,7 +151,7 @@ def value_at(fleet: Fleet, path: Path) -> Any:  # noqa: ANN401 - any part of fle
 
 
 def figures_at(fleet: Fleet, path: Path) -> list[Path]:
-    """Return the path itself if its value is a figure, or else the paths of figures in it."""
+    """Return the path itself if its value is a figure, or the paths of figures directly below."""
     value = value_at(fleet, path)
     if isinstance(value, ConfigSection):
         below = [(*path, name) for name in type(value).model_fields]
@@ -160,7 +160,7 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 
 
 def _pattern_at(fleet: Fleet, path: Path) -> str:
-    """Return the regular expression for a value at a path, such as that of a percentage; or ""."""
+    """Return the regular expression for a value at a path, such as a percentage; else ""."""
     section = value_at(fleet, path[:-1])
     if isinstance(section, ConfigSection):
         field = type(section).model_fields[str(path[-1])]
@@ -227,7 +227,7 @@ REQUEST = ("request",)
 """The path of an edit that adds tags to the request itself, not to fleet.yaml."""
 
 MOST_PLANS = 10
-"""Maximum number of plans for one request, over all suggestions and combinations."""
+"""Maximum number of trial plans for one request, over all suggestions and combinations."""
 MOST_SHOWN = 4
 _WORK = 300
 """Maximum work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10 or
@@ -242,7 +242,7 @@ def is_served(plan: Plan, key: str) -> bool:
 
 
 def served_by(signature: Signature) -> tuple[str, ...]:
-    """Return the requests of a signature that have an existing or new worker."""
+    """Return the requests of a group that have an existing or new worker."""
     return (*signature.by_worker, *signature.by_create)
 
 
@@ -312,7 +312,7 @@ class PlannedRun:
 
     @cached_property
     def signatures(self) -> dict[str, Signature]:
-        """Map each waiting request to its signature (queue, tags and priority)."""
+        """Map each waiting request to its group of requests that fleet.yaml treats equally."""
         return {key: each for each in self.plan.signatures for key in each.requests}
 
     def find(self, key: str) -> tuple[Request, Demand] | None:
@@ -331,30 +331,30 @@ class PlannedRun:
 
 
 def count_plans(plan: Plan) -> int:
-    """Return the maximum number of plans for the explanation of one request."""
+    """Return the maximum number of trial plans for the explanation of one request."""
     pairs = sum(len(unserved.blocked) for unserved in plan.unserved)
     waiting = sum(signature.count for signature in plan.signatures)
     return max(1, min(MOST_PLANS, _WORK // (1 + pairs + waiting // _REQUESTS_EACH)))
 
 
 class Replans:
-    """Planner of edited fleets and later worlds, with a limit on the number of plans.
+    """Planner of edited fleets and later worlds, with a limit on the number of trial plans.
 
     A plan with a cache key (`of`) is made once and shared by all requests.
     """
 
     def __init__(self, most: int = MOST_PLANS) -> None:
         self.left = most
-        """Number of plans that may still be made."""
+        """Number of trial plans that may still be made."""
         self.most_shown = MOST_SHOWN
         self._known: dict[Hashable, Plan] = {}
         self._runs: dict[Hashable, PlannedRun] = {}
         self.is_spent = False
-        """True if a search stopped because no plan was left."""
+        """True if a search stopped because no trial plan was left."""
 
     @contextmanager
     def share(self, most: int, *, most_shown: int = MOST_SHOWN) -> Iterator["Replans"]:
-        """Yield a part of the remaining plans; all parts use the same cache of plans."""
+        """Yield a planner with a part of the remaining trial plans and the same cache."""
         shared = copy(self)
         given = shared.left = max(0, min(self.left, most))
         shared.most_shown, shared.is_spent = most_shown, False
