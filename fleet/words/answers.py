@@ -117,7 +117,7 @@ def explain_stopped(more: int, waiting: int, reason: str) -> str:
 
 
 def explain_blind(more: int, reason: str) -> str:
-    """State the unknown fact because of which a pool creates no additional machine."""
+    """State the unknown fact that prevents the creation of an additional machine in a pool."""
     return f"not {more}: {reason}"
 
 
@@ -160,7 +160,7 @@ def explain_boot(up: datetime, failed: datetime) -> str:
 
 
 def explain_idle_end(key: str, stated: str, over: datetime, *, past: bool) -> str:
-    """State when an idle worker reaches the limit `key` of its idle time."""
+    """State when an idle worker reaches `key`, its limit of idle time."""
     tense = "was" if past else "is"
     return f"{key} ({stated}) {tense} reached at {write_time(over)}; then deleted unless needed"
 

@@ -92,13 +92,13 @@ def bill(amount: Decimal | None) -> str:
 
 
 def place(each: PlaceFacts) -> str:
-    """Return the machine type, the market (unless on-demand) and the pool of a place as text."""
+    """Format a machine option: machine type, market (unless on-demand) and pool."""
     market = "" if each.market == "on-demand" else f" ({each.market})"
     return f"{each.type}{market} of pool {each.pool}"
 
 
 def place_note(each: PlaceFacts) -> str:
-    """Return why a build may not use a place, such as a missed deadline; empty if it may."""
+    """Return why a build may not use a machine option, such as a deadline; empty if it may."""
     notes = []
     if each.is_late:
         whose = "its own deadline" if each.own_deadline else "the deadline"
@@ -109,7 +109,7 @@ def place_note(each: PlaceFacts) -> str:
 
 
 def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
-    """Yield an instruction per pool that a build may use once the allow-list has a rule for it."""
+    """Yield the allow-list rule to add, per pool that a build may use only with a new rule."""
     asking = {each.pool: each for each in places if each.asks and not each.is_late}
     for pool, each in asking.items():
         later = " for later builds (the queue stored the tags of this one)"
@@ -178,7 +178,7 @@ def duration(length: timedelta) -> str:
 
 
 def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | None]) -> str:
-    """Format the time span in which requests are expected to start, or are assumed to start."""
+    """Format the time span of the expected starts of requests, or else of the assumed starts."""
     known = sorted(filter(None, expected)) or sorted(filter(None, assumed))
     if not known:
         return UNKNOWN
@@ -346,7 +346,7 @@ def used(approval: ApprovalVerdict) -> str:
 
 
 def digests(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the shortened value of each digest of a plan."""
+    """Yield (name, shortened value) for each digest of a plan."""
     for name in ("plan", "config", "world"):
         if digest := getattr(plan.digests, name):
             yield name, short(digest)

@@ -24,7 +24,7 @@ def explain_observe_mode(pool: str, count: int) -> str:
 
 
 def explain_freeze(freeze: str, count: int) -> str:
-    """Name the freeze because of which actions are withheld, and count the actions."""
+    """State the freeze that withholds actions, and the number of these actions."""
     return f"{freeze}: {count_are(count, 'action')} withheld"
 
 

@@ -89,14 +89,14 @@ def explain_pin_unpublished(pin: str, provider: str) -> str:
 
 
 def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "") -> str:
-    """State the recorded versions; `promote`: the image whose ids fleet.yaml has."""
+    """State that a pinned version is not in the store, and the versions that are."""
     names = ", ".join(sorted(known)) or "none"
     command = f"; to record the ids of fleet.yaml as this version: `fleet image promote {promote}`"
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
 def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
-    """State why a pinned version is stopped, its last boot, and the key to edit."""
+    """State why machines no longer boot a pinned version, its last boot, and the key to edit."""
     return (
         f"{pin}, which {stop}; {last}; a pinned version has no replacement: edit "
         f"images.{image}.version in fleet.yaml"
@@ -104,7 +104,7 @@ def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
 
 
 def explain_stopped(image: str, stop: str, last: str) -> str:
-    """State why no machine boots an image, and the last boot of the image."""
+    """State why machines no longer boot an image, and when a machine last booted it."""
     return f"image {image} {stop}; {last}"
 
 
@@ -114,7 +114,7 @@ def describe_fall_back(version: ImageVersion) -> str:
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
-    """State why no machine boots a candidate version, and the last boot of the version."""
+    """State why machines no longer boot a candidate, and when a machine last booted it."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} {stop}; {last}; no machine is created with it"
 
@@ -173,7 +173,7 @@ def explain_came_up(age: timedelta, boots: int, failed: int) -> str:
 
 
 def explain_newer(providers: Iterable[str], current: str | None) -> str:
-    """State the providers of a new version, and the current version (None: no version)."""
+    """State where a new version is published, and the current version; None without a version."""
     than = f"is newer than {current}" if current else "no version is current"
     return f"tested, published at {', '.join(sorted(providers))}, and {than}"
 
@@ -229,7 +229,7 @@ def explain_price(currency: str) -> str:
 
 
 def explain_mode(mode: str) -> str:
-    """State the mode because of which a pool creates no machines."""
+    """State the mode in which a pool creates no machines."""
     return f"mode is {mode}"
 
 

@@ -67,7 +67,7 @@ def describe_served(action: Action) -> str:
 
 
 def describe_unnamed(action: Action) -> str:
-    """Name the requests that a new machine serves; empty if its reason names all of them."""
+    """Name the requests that a new machine serves; empty if the action's reason names them."""
     served = describe_served(action)
     serves = action.serves if isinstance(action, Create) else ()
     return "" if set(serves) <= {*action.because.split()} else served
@@ -184,7 +184,7 @@ def explain_unread_orders(reason: str) -> str:
 
 
 def explain_unread(record: str, reason: str) -> str:
-    """Explain why records are unknown."""
+    """State which records are unknown, and why."""
     return f"{record} are unknown: {reason}"
 
 
