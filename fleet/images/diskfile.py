@@ -174,7 +174,7 @@ def _write_boot_files(plan: DiskSpec, tree: Path) -> None:
 
 
 def newest_kernel(root: Path) -> tuple[Path, Path]:
-    """Return the most recently written kernel of a root, and its initrd; raises FleetError."""
+    """Return the most recently written kernel in a root folder, and its initrd."""
     kernels = sorted((root / "boot").glob("vmlinu[xz]-*"), key=lambda path: path.stat().st_mtime)
     if not kernels:
         raise FleetError("the root has no kernel in /boot, so no machine can boot it")

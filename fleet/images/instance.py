@@ -85,7 +85,7 @@ class InstanceBuilder:
     """Function that opens the files of a machine, in order to check them."""
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
-        """Bake a version and return its manifest and snapshot. Its folder contains no disk."""
+        """Bake a version; return its manifest and snapshot. The build folder gets no disk."""
         if lacking := why_not():
             raise BuildFailed(lacking)
         recipe = order.recipe
@@ -159,7 +159,7 @@ class _InstanceBuild:
             ) from error
 
     def _jobs(self, ssh: Ssh, worker: str) -> Iterator[Test]:
-        """Yield the test with the image's jobs; raises BuildFailed if a job failed."""
+        """Yield the test with the results of the jobs; raises BuildFailed if a job failed."""
         draft, recipe = self.draft, self.draft.order.recipe
         if not isinstance(recipe, ImageRecipe):
             return

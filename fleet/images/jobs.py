@@ -61,7 +61,7 @@ class WorkerTestResult:
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
-    """Return the names of a recipe's jobs, each after the jobs whose results it uses."""
+    """Return the names of a recipe's test jobs, each after the jobs whose results it uses."""
     executors, tasks = executors_of(recipe.enable_backends), set(recipe.enable_tasks)
     wanted = [f"task:{each}" for each in ("mmdebstrap", "simplesystemimagebuild") if each in tasks]
     wanted += [f"executor:{each}" for each in executors]
@@ -80,7 +80,7 @@ def why_not(recipe: ImageRecipe) -> str:
 
 
 def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image in a copy of its root on this computer; return the test."""
+    """Run the test jobs of an image on this computer, in a copy of its root file system."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
     log.write_bytes(b"")
@@ -101,7 +101,7 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
 
 
 def prove_on(machine: "RootShell", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
-    """Run the jobs of an image on the rented machine before the snapshot; return the test."""
+    """Run the test jobs of an image on the rented machine before its snapshot is taken."""
     able = {*machine.run(ABLE).split()}
     top = machine.run(COPY_ROOT).strip()
     try:
@@ -150,7 +150,7 @@ class _Site(NamedTuple):
 
 
 def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) -> Test:
-    """Run the jobs of a recipe that the site can run; return a test with all results."""
+    """Run the test jobs of a recipe that the site can run; return a test with all results."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
     tried = {each: why for each in wanted if (why := _explain_unproven(each, recipe, site))}
@@ -226,7 +226,7 @@ _NEEDS_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task
 
 
 def _explain_unproven(job: str, recipe: ImageRecipe, site: _Site) -> str:
-    """Return the reason why the site cannot run a job; empty if it can."""
+    """Return the reason why the site cannot run a test job; empty if it can."""
     if job in ("executor:qemu", "executor:incus-vm"):
         if "kvm" not in site.able:
             return f"{site.name} has no KVM that works"
@@ -259,7 +259,7 @@ def _has_kvm() -> bool:
 
 @contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Lock and create a folder for a copy of a root; delete the folders of killed runs first."""
+    """Lock and create a folder for a copied root file system; delete those of killed runs."""
     with held(folder / ".jobs.lock"):
         for left in folder.glob(f"{_COPY_PREFIX}*"):
             shutil.rmtree(left)
@@ -304,7 +304,7 @@ echo "$top"
 def _run_all_networks(
     machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in a root, those with incus in a separate network; yield the messages."""
+    """Run jobs in a root file system, those with incus in a separate network; yield messages."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
     for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
@@ -377,7 +377,7 @@ def _run_in_root(
     jobs: Sequence[str],
     script: str,
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in the root as the worker's user; `script` prepares the root for them.
+    """Run jobs in the root file system as the worker's user; `script` prepares it for them.
 
     Jobs with incus run in a new network, other jobs in the machine's network.
     """

@@ -46,7 +46,7 @@ _DPKG_SYSTEMS = ("debian", "ubuntu")
 
 
 def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
-    """Parse the output of these scripts; return the packages, sorted by name."""
+    """Parse the output of LIST_PACKAGES or LIST_INSTALLED; return packages sorted by name."""
     rows = (line.rstrip("\n").split("\t") for line in lines)
     names = ("name", "version", "architecture", "source", "source_version", "origin", "sha256")
     found = (Package.model_validate(dict(zip(names, row, strict=True))) for row in rows)

@@ -26,7 +26,7 @@ class Pipeline:
         self._at = place
 
     def uploads(self) -> tuple[Upload, ...]:
-        """Return the uploads that have the mark of this fleet."""
+        """Return the uploads that are marked as uploads of this fleet."""
         return tuple(sorted(self._at.find(), key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
@@ -40,7 +40,7 @@ class Pipeline:
         return Publication(id=found.id, at=found.since, verified=True, rental=rental)
 
     def delete(self, upload_id: str) -> None:
-        """Delete an upload, if it exists; raises PublicationRefused without this fleet's mark."""
+        """Delete an upload, if it exists; raises PublicationRefused if another fleet owns it."""
         owner = self._at.owner(upload_id)
         if owner is None:
             return

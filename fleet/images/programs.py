@@ -1,7 +1,7 @@
 """Run the programs that a build needs, and report their errors.
 
 A lock file contains a random word, which all holders of the lock read. With this word, a run
-recognizes objects that a dead run left.
+recognizes objects that a killed run left.
 """
 
 import fcntl

@@ -66,7 +66,7 @@ class BaseInputs:
 
 
 def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
-    """Create a root with mmdebstrap. It is bit-identical for the same state of the archive."""
+    """Create a root file system with mmdebstrap, bit-identical for equal archive states."""
     epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
     lines = "".join(f"{line}\n" for line in base.archive.lines)
     run(*_mmdebstrap_command(base, tar), log=log, env=epoch, stdin=lines.encode())
@@ -74,7 +74,7 @@ def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
 
 @contextmanager
 def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple[Path, bool]]:
-    """Yield the archive of that name, and whether it existed; create a missing archive.
+    """Yield the archive with this name, and whether it existed; create a missing archive.
 
     A lock makes concurrent users of the same archive wait, and prevents its removal.
     """
@@ -96,7 +96,7 @@ def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple
 
 
 def unpack(tar: Path, root: Path, log: Path) -> None:
-    """Unpack a root without its devices. The kernel creates devices at boot."""
+    """Unpack a root file system without its devices. The kernel creates devices at boot."""
     root.mkdir()
     run(
         *("tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
@@ -106,7 +106,7 @@ def unpack(tar: Path, root: Path, log: Path) -> None:
 
 
 def pack(root: Path, tar: Path, log: Path) -> None:
-    """Pack a root into a tar archive, sorted by name, so that the archive is reproducible."""
+    """Pack a root file system into a tar archive, sorted by name to be reproducible."""
     run(
         *("tar", "--create", "--sort=name", "--numeric-owner", "--xattrs", "--xattrs-include=*"),
         *("--exclude=./var/cache/apt/archives/*.deb", "--directory", root, "--file", tar, "."),
@@ -167,7 +167,7 @@ rm -rf var/log/btmp var/log/wtmp var/log/lastlog
 
 @contextmanager
 def furnished(root: Path, log: Path) -> Iterator[None]:
-    """Prepare a root for running programs in it: mount devices and /proc, configure DNS."""
+    """Prepare a root file system for running programs: mount devices and /proc, set up DNS."""
     mounts = (
         ("tmpfs", "tmpfs", root / "dev"),
         ("tmpfs", "tmpfs", root / "run"),
@@ -192,13 +192,13 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
 
 
 def clean(root: Path, log: Path) -> None:
-    """Remove traces of the builder from a root, and files that differ in every build."""
+    """Remove traces of the builder from a root file system, and files that differ per build."""
     run("sh", "-euc", f'cd "$1"\n{FORGET}{_FORGET_BUILD}', "sh", root, log=log)
     _link_resolver(root)
 
 
 def installed(root: Path, log: Path) -> tuple[Package, ...]:
-    """Return the packages of a root. The root must still have apt's lists, for the origins."""
+    """Return the packages of a root file system. Its apt lists must exist, for the origins."""
     return read_packages(run("chroot", root, "sh", "-c", LIST_PACKAGES, log=log).splitlines())
 
 

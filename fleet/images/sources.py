@@ -1,4 +1,4 @@
-"""Read the APT sources of a root, and the current state of their archive.
+"""Read the APT sources of a root file system, and the current state of their archive.
 
 The state is the digest of the archive's signed Release files. While the state is unchanged, apt
 installs the same packages.

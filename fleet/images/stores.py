@@ -43,7 +43,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def reach(self) -> None:
-        """Raise an error if the store does not exist, so that its contents are unknown."""
+        """Raise an error if the store does not exist or its contents are unknown."""
 
     @abstractmethod
     def keys(self, prefix: str) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Shelf(ABC):
 
 
 class _Mark(Value):
-    """The mark of a version's folder: owner, checksum of the disk, and state."""
+    """Content of the mark in a version's folder: owner, checksum of the disk, and state."""
 
     fleet: str
     image: str
@@ -94,7 +94,7 @@ class StorePublisher:
         self._now = now
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
-        """Yield the upload of every folder with this fleet's mark, except for copied folders."""
+        """Yield the upload in each folder marked as this fleet's, except for copied folders."""
         below = "/".join((*version, "")) if version else ""
         keys = [key for key in self._shelf.keys(below) if key.endswith(f"/{MARK}")]
         for key in keys:
@@ -127,7 +127,7 @@ class StorePublisher:
         return self._describe_upload(wanted.altered(state="whole")), None
 
     def owner(self, upload_id: str) -> str | None:
-        """Return the fleet in the mark of an upload; None without a mark or in another store."""
+        """Return the fleet that owns an upload; None if it is unmarked or in another store."""
         before = self._folder_key(upload_id)
         if not before:
             return None
