@@ -36,7 +36,7 @@ class ImageDisk:
     content: str
     """Checksum of the disk; digest of the manifest for a snapshot without a local disk."""
     holder: str
-    """Word in the lock file of the build; an object with this word was left by a dead run."""
+    """Random word in the build's lock file, which identifies remains of killed runs."""
     raw: Callable[[], AbstractContextManager[str]]
-    """Function whose context manager converts the disk to raw format and yields its path."""
+    """Context manager that converts the disk to raw format and yields the path."""
     tell: Tell

@@ -31,7 +31,7 @@ class CheckResult(Value):
 
 
 class Machinery(Value):
-    """Counts of a server's workers and work requests for one architecture; None: not reported."""
+    """Counts of workers and work requests of one architecture; a count is None if unreported."""
 
     registered: int | None = None
     connected: int | None = None

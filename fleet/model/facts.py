@@ -66,7 +66,7 @@ class BaseChange(Value):
 
     @property
     def outdating(self) -> str:
-        """Return a phrase that counts machines without the new resources; empty if there are 0."""
+        """Return a phrase with the number of machines without the new resources; empty for 0."""
         if not self.outdates:
             return ""
         which = "1 machine" if self.outdates == 1 else f"{self.outdates:,} machines"
@@ -372,7 +372,7 @@ class Work(Value):
 
 
 class Ended(Value):
-    """Finished work of a worker, and the end of the work."""
+    """Finished work of a worker, and the time when it ended."""
 
     work: Work
     at: Moment
@@ -542,7 +542,7 @@ class FoundMachine(Value):
 
 
 class Stack(Value):
-    """A pool's stack as the engine recorded it, which is the second source on its machines."""
+    """A pool's stack as the engine recorded it. It is the second source on the pool's machines."""
 
     engine: Literal["embedded", "pulumi"]
     provider: str = Field(description="Name of the provider in fleet.yaml at its creation.")

@@ -43,7 +43,7 @@ class RunObservation(NamedTuple):
     world: str
     """The world in JSON."""
     keep: timedelta
-    """Maximum age of stored samples. No sample is stored if it is zero."""
+    """Maximum age of stored samples; zero if no sample is to be stored."""
 
 
 class LastRun(NamedTuple):

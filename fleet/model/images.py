@@ -108,7 +108,7 @@ def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bo
 
 
 def is_open(tag: str, unproven: Iterable[str]) -> bool:
-    """Return whether a tag counts as declared in the recipe, because no job for it could run."""
+    """Return whether the recipe alone decides if workers have a tag, as its job could not run."""
     names = {*unproven}
     if WHOLE_WORKER in names:
         return is_judged(tag)
@@ -273,7 +273,7 @@ class Version(Value):
 
 
 LEFT_AFTER = timedelta(hours=6)
-"""Age after which an unfinished upload, or its machine, must be from a dead run.
+"""Age after which an unfinished upload, or its machine, must be from a killed run.
 
 No run takes that long: the image pipeline stops its jobs earlier.
 """
@@ -290,7 +290,7 @@ class Upload(Value):
     since: datetime = Field(description="Start of the upload.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
-        """Return whether a dead run left this upload unfinished; `but_for` is in progress now."""
+        """Return whether a killed run left this upload unfinished; `but_for` is being uploaded."""
         is_own = (self.image, self.version) == but_for
         return not self.whole and self.since < before and not is_own
 

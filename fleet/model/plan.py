@@ -374,7 +374,7 @@ class Resume(Value):
 
 
 class Replaced(Value):
-    """The number of machines of a pool that are replaced after the promotion of a version."""
+    """The number of machines of a pool that are replaced after a version is promoted."""
 
     pool: str
     machines: int

@@ -18,7 +18,7 @@ from fleet.schema.units import write_duration
 SANDBOX = "sandbox:"
 """Prefix of the tag that reserves a machine for the tickets of one sandbox."""
 ALONE = " ticket "
-"""Prefix of the sandbox of a ticket without one; names of sandboxes never start with a blank."""
+"""Prefix of the sandbox of a ticket without a sandbox. No real sandbox starts with a blank."""
 
 
 class TicketState(StrEnum):
@@ -127,7 +127,7 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A machine assigned to a ticket, and the connection data for the ticket's client."""
+    """The assignment of a machine to a ticket, with the connection data for the client."""
 
     ticket: int
     machine: str

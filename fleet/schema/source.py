@@ -19,7 +19,7 @@ from fleet.schema.units import NAME_PATTERN, follows
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 CHANGES = "--set"
-"""Name of the file in findings about values of `--set` on the command line."""
+"""File name that findings show for values of `--set` on the command line."""
 
 
 class Document:

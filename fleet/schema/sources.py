@@ -350,7 +350,7 @@ class LocalProvider(ProviderSection):
 
 
 class HookTimeouts(ConfigSection):
-    """Time limits of commands. fleet then kills the command and its child processes."""
+    """Time limits of commands. At the limit, fleet kills the command and its child processes."""
 
     new: Seconds = Field(1800, description="Time to create a machine.")
     delete: Seconds = Field(
