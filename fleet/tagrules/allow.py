@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from fleet.model.facts import Request
 
 PATTERN_MEMORY = 256 << 10
-"""Maximum size of a compiled pattern in bytes; a larger pattern is refused."""
+"""Maximum bytes of a compiled pattern. A larger pattern is refused."""
 _SET_MEMORY = 64 << 20
 _CACHED = 8192
 
 
 @dataclass(frozen=True)
 class RuleMatch:
-    """A rule of the allow-list that matches, its index in `powerful`, and the matched name."""
+    """A rule of the allow-list that matches a name, with the rule's index in `powerful`."""
 
     index: int
     rule: PowerfulRule
@@ -38,7 +38,7 @@ class RuleMatch:
 
 
 class Pattern:
-    """A compiled pattern."""
+    """A compiled RE2 pattern."""
 
     def __init__(self, compiled: Any) -> None:  # noqa: ANN401 - RE2 has no types
         self._compiled = compiled
@@ -48,13 +48,13 @@ class Pattern:
         return self._compiled.fullmatch(_encode(name)) is not None
 
     def takes_beginning(self, name: str) -> str:
-        """Return the start of a name that the pattern matches; empty if it matches no start."""
+        """Return the start of a name that the pattern matches; empty if there is no match."""
         found = self._compiled.match(_encode(name))
         return "" if found is None else str(found.group(), "utf-8", "replace")
 
 
 class BadPattern(Exception):
-    """A text is not a valid RE2 pattern; has RE2's message and the invalid part."""
+    """A text is not a valid RE2 pattern. The error has RE2's message and the invalid part."""
 
     def __init__(self, reason: str, part: str) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class BadPattern(Exception):
 
 @lru_cache(maxsize=_CACHED)
 def compile_pattern(text: str) -> Pattern:
-    """Return the compiled pattern, cached; raises BadPattern."""
+    """Return the compiled pattern from a cache; raises BadPattern if the text is invalid."""
     import re2
 
     try:
@@ -86,14 +86,14 @@ def is_valid(rule: PowerfulRule) -> bool:
 
 
 def matches_name(rule: PowerfulRule, name: str) -> bool:
-    """Return whether a rule, even if it is expired, matches a name; raises BadPattern."""
+    """Return whether a rule, even an expired one, matches a name; raises BadPattern."""
     pattern = compile_pattern(rule.match)
     plain = without_directory(name) if rule.dirs else name
     return pattern.takes(name) or (plain != name and pattern.takes(plain))
 
 
 def is_for_task(rule: PowerfulRule, task: str | None) -> bool:
-    """Return whether a rule applies to requests of a task; for None, True."""
+    """Return whether a rule applies to requests of a task; True if the task is None."""
     return task is None or rule.task in (None, task)
 
 
@@ -105,7 +105,7 @@ def is_expired(rule: PowerfulRule, today: date) -> bool:
 def rules_for_name(
     fleet: Fleet, name: str, today: date, task: str | None = None
 ) -> tuple[RuleMatch, ...]:
-    """Return all rules that apply to a name today; AllowList returns the same, but faster."""
+    """Return all rules that apply to a name today. AllowList is faster for many names."""
     return tuple(
         RuleMatch(index, rule, name)
         for index, rule in enumerate(fleet.powerful)
@@ -117,7 +117,7 @@ def rules_for_name(
 
 
 class PatternSet:
-    """Valid patterns that are matched at the same time, by one automaton.
+    """Valid patterns that one automaton matches together.
 
     If the automaton needs too much memory, each pattern is matched alone; the result is equal.
     """
@@ -127,7 +127,7 @@ class PatternSet:
         self._together = _compile_set(patterns)
 
     def takers(self, name: str) -> list[int]:
-        """Return the indices of the patterns that match a name, sorted."""
+        """Return the sorted indices of the patterns that match a name."""
         found = self._together.Match(_encode(name)) if self._together else None
         if found and len(self._patterns) in found:
             return sorted(found)[:-1]
@@ -136,7 +136,7 @@ class PatternSet:
 
 
 class AllowList:
-    """The rules that are not expired on a day, compiled once for many names."""
+    """The rules that are active on a day, compiled once to match many names."""
 
     def __init__(self, fleet: Fleet, today: date) -> None:
         self._rules = [
@@ -157,7 +157,7 @@ class AllowList:
         return tuple(RuleMatch(*self._rules[place], name) for place in self._places(name, task))
 
     def count_names(self, tasks: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
-        """Return a map of index in `powerful` to the names that the rule applies to.
+        """Map the index of each rule in `powerful` to the names that the rule applies to.
 
         `tasks` maps each name to the tasks of its requests.
         """
@@ -218,11 +218,11 @@ _SPECIAL = frozenset("\\.[]()*+?{}|^$")
 
 
 class NotFinite(Exception):
-    """A pattern does not match a short list of words."""
+    """A pattern matches more than a short list of words."""
 
 
 def split_top(pattern: str, separator: str) -> list[str]:
-    """Split a pattern at each separator that is not in a group or class."""
+    """Split a pattern at each separator outside of groups and character classes."""
     parts = [""]
     depth = 0
     for piece in pieces(pattern):
@@ -235,7 +235,7 @@ def split_top(pattern: str, separator: str) -> list[str]:
 
 
 def pieces(pattern: str) -> Iterator[str]:
-    """Yield the pieces of a pattern: escapes, classes, and single characters."""
+    """Yield the pieces of a pattern: escapes, character classes, and single characters."""
     at = 0
     while at < len(pattern):
         end = end_of_piece(pattern, at)
@@ -244,7 +244,7 @@ def pieces(pattern: str) -> Iterator[str]:
 
 
 def end_of_piece(pattern: str, at: int) -> int:
-    """Return the index after the piece that starts at this index."""
+    """Return the index after the piece that starts at the index `at`."""
     if pattern[at] == "\\":
         return min(len(pattern), at + 2)
     if pattern[at] != "[":
@@ -257,7 +257,7 @@ def end_of_piece(pattern: str, at: int) -> int:
 
 
 def with_brace(pattern: str, brace: str) -> str:
-    """Return a pattern with another `{` in `{,9}`, which is text in RE2 but 0 to 9 in Python."""
+    """Replace each `{` in `{,9}`, which RE2 reads as text and Python as a repetition."""
     found, at = "", 0
     for piece in pieces(pattern):
         found += brace if _UP_TO.match(pattern, at) and piece == "{" else piece
@@ -266,19 +266,19 @@ def with_brace(pattern: str, brace: str) -> str:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the alternatives of a pattern, without a group around the whole pattern."""
+    """Return the alternatives of a pattern. Ignore a group around the whole pattern."""
     if pattern.startswith("(?:") and _group_close(pattern) == len(pattern) - 1:
         return alternatives(pattern[3:-1])
     return split_top(pattern, "|")
 
 
 def words(pattern: str) -> list[str]:
-    """Return the words that a pattern matches, sorted; raises NotFinite if it matches others."""
+    """Return the words that a pattern matches, sorted; raises NotFinite for other patterns."""
     return sorted(set(_words(pattern, 0)))
 
 
 def never_takes(pattern: str, characters: str) -> bool:
-    """Return whether a pattern certainly matches no text that has one of these characters."""
+    """Return whether a pattern certainly matches no text with any of these characters."""
     for piece in pieces(pattern):
         if piece == "." or piece.startswith("[^") or "[:" in piece or piece.isspace():
             return False
@@ -299,7 +299,7 @@ def _is_in_class(piece: str, characters: str) -> bool:
 
 
 def _group_close(pattern: str) -> int:
-    """Return the index of the `)` that closes the group at the start; -1 if it is not closed."""
+    """Return the index of the `)` that closes the group at the start; -1 if none does."""
     depth = at = 0
     for piece in pieces(pattern):
         depth += (piece == "(") - (piece == ")")
@@ -336,7 +336,7 @@ def _words_of_atom(atom: str, depth: int) -> list[str]:
 
 
 def _atoms(pattern: str) -> Iterator[str]:
-    """Yield each character, class or group of a pattern, with the `?` that follows it."""
+    """Yield each character, class or group of a pattern, together with a `?` after it."""
     atom, depth = "", 0
     for piece in pieces(pattern):
         if depth == 0 and piece == "?" and atom:
@@ -359,7 +359,7 @@ Kind = Literal["word", "any", "part", "other"]
 _QUANTIFIED = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??")
 _ANYTHING = "\ue000"
 _NO_SLASH = "\ue001"
-"""Sample text for wildcards: `any` and `part`. No name or pattern contains these characters."""
+"""Sample characters for the wildcards `any` and `part`. No name or pattern contains them."""
 _MOST_CHOICES = 6
 _STRANGE = re.compile("[\ue000\ue001]")
 _FLAG = re.compile(r"\(\?[a-zA-Z-]+\)")
@@ -367,7 +367,7 @@ _PUNCTUATION = re.compile(r"[!-.:-@\[-`{-~]")
 
 
 class Piece(NamedTuple):
-    """A piece of a pattern: its position, and its text if it is a word.
+    """A piece of a pattern, with its position. A word also has its text.
 
     `any` is `.*` or `.+`, `part` is `[^/]*` or `[^/]+`, `other` is any other piece. `least` is 1
     if the piece matches no empty text.
@@ -381,7 +381,7 @@ class Piece(NamedTuple):
 
 
 def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
-    """Split a valid pattern into pieces; None if it cannot be split."""
+    """Split a valid pattern into pieces; None if the pattern cannot be split."""
     if _STRANGE.search(pattern) or r"\Q" in pattern:
         return None
     pieces = tuple(_pieces(pattern))
@@ -389,17 +389,17 @@ def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
 
 
 def is_word(pieces: Sequence[Piece]) -> bool:
-    """Return whether a pattern matches only one text."""
+    """Return whether a pattern consists of words, so that it matches only one text."""
     return all(piece.kind == "word" for piece in pieces)
 
 
 def word_of(pieces: Sequence[Piece]) -> str:
-    """Return the text that a pattern without wildcards matches."""
+    """Return the only text that a pattern without wildcards matches."""
     return "".join(piece.text for piece in pieces)
 
 
 def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
-    """Return whether `wide` certainly matches all texts that `narrow` matches."""
+    """Return whether `wide` certainly matches every text that `narrow` matches."""
     simple, samples = simplified(wide), samples_of(narrow)
     if simple is None or not samples:
         return False
@@ -408,7 +408,7 @@ def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
 
 
 def simplified(wide: Sequence[Piece] | None) -> str | None:
-    """Return a pattern to match with texts of `samples_of`; None if it has `other` pieces."""
+    """Return a pattern that matches texts of `samples_of`; None if it has `other` pieces."""
     if wide is None or any(piece.kind == "other" for piece in wide):
         return None
     return "(?s)" + "".join(map(_sample_pattern, wide))
@@ -429,7 +429,7 @@ def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
 
 
 def segments(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Split pieces at slashes."""
+    """Split the pieces of a pattern into one list per part of the name, at slashes."""
     found: list[list[Piece]] = [[]]
     for piece in pieces:
         if piece.kind == "word" and piece.text == "/":
@@ -447,7 +447,7 @@ def _samples(piece: Piece) -> tuple[str, ...]:
 
 
 def _changes_others(piece: Piece) -> bool:
-    """Return whether a piece affects other pieces, for example an alternative or a flag (?i)."""
+    """Return whether a piece affects other pieces, such as an alternative or a flag (?i)."""
     return piece.kind == "other" and (piece.text == "|" or bool(_FLAG.match(piece.text)))
 
 
@@ -484,7 +484,7 @@ def _is_anchor(pattern: str, at: int) -> bool:
 
 
 def _repeat_piece(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
-    """Return a piece with its quantifier; `.*?` equals `.*`, as patterns match whole names."""
+    """Return a piece with its quantifier. `.*?` equals `.*`, since patterns match whole names."""
     start, end = place
     sign = quantifier.removesuffix("?")
     if written in (".", "[^/]") and sign in ("*", "+"):

@@ -18,22 +18,22 @@ ENVIRONMENTS = "environments"
 
 @dataclass(frozen=True, eq=False)
 class QueueContext:
-    """Facts from one reading of a queue that are not in its requests."""
+    """Facts from one reading of a queue that its requests do not contain."""
 
     stored: bool = False
-    """The queue stored tags when requests became pending; the stored tags take precedence."""
+    """Whether the queue stored tags when requests became pending. Stored tags take precedence."""
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     history: "Mapping[tuple[str, str], tuple[TaskHistory, ...]]" = field(default_factory=dict)
-    """Task and package to the resources that earlier runs used."""
+    """Map of (task, package) to the resources that earlier runs used."""
     any_environment: bool = False
-    """A request whose environment is in no look-up table may run on any architecture."""
+    """Whether requests with an environment in no look-up table may run on any architecture."""
 
 
 NOTHING = QueueContext()
 
 
 def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueContext:
-    """Return the facts that apply to the requests of a reading."""
+    """Return the facts of a reading that apply to all of its requests."""
     history: defaultdict[tuple[str, str], list[TaskHistory]] = defaultdict(list)
     for each in demand.history:
         history[each.task, each.package].append(each)
@@ -42,7 +42,7 @@ def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueCo
 
 
 def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
-    """Return the facts that apply to the requests of a reading, cached for the same objects."""
+    """Return the facts of a reading, cached for the same reading and fleet."""
     rests_on = (demand.stored, demand.environments, demand.history)
     declared = fleet.queues.get(queue)
     is_any = isinstance(declared, DebusineQueue | WorldQueue) and declared.any_environment
@@ -55,7 +55,7 @@ def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
 
 
 def find_differing_records(fleet: Fleet, context: QueueContext) -> Iterator[str]:
-    """Yield each difference between the environments in fleet.yaml and those of the queue."""
+    """Yield a sentence per difference between environments in fleet.yaml and in the queue."""
     if not any(rule.lookup == ENVIRONMENTS for rule in fleet.derive):
         return
     own = fleet.lookups.get(ENVIRONMENTS, {})

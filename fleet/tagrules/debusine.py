@@ -24,7 +24,7 @@ TYPE_PREFIX = "worker:type:"
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """The columns of a worker in Debusine's database that decide which work it gets."""
+    """The columns of a worker in Debusine's database that decide which work the worker gets."""
 
     worker_type: str
     static_metadata: Mapping[str, Any]
@@ -32,7 +32,7 @@ class WorkerRow:
 
     @property
     def provides(self) -> frozenset[str]:
-        """Return the tags that the worker provides by Debusine's rules."""
+        """Return the tags that the worker provides, by Debusine's rules."""
         reported = tags_in(self.dynamic_metadata, "provided_tags")
         written = tags_in(self.static_metadata, "provided_tags")
         return frozenset(
@@ -43,33 +43,33 @@ class WorkerRow:
 
     @property
     def requires(self) -> frozenset[str]:
-        """Return the tags that a request must have so that it can run on the worker."""
+        """Return the tags that a request must provide so that the worker may run the request."""
         return frozenset(tags_in(self.static_metadata, "required_tags"))
 
 
 def tags_in(metadata: object, key: str) -> list[str]:
-    """Return the tags under one key of a worker's metadata; users may have edited the metadata."""
+    """Return the tags under a key of a worker's metadata. Skip malformed values of users."""
     found = metadata.get(key) if isinstance(metadata, Mapping) else None
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 
 RUNGS: tuple[Decimal, ...] = (Decimal(0), *(Decimal(2**power) for power in range(41)))
-"""Steps of the ladder: 0 and the powers of two up to the highest number in a tag."""
+"""Steps of the ladder: 0, and the powers of two up to the highest number in a tag."""
 
 
 def ladder(name: str, number: Decimal, rungs: Iterable[Decimal] = RUNGS) -> tuple[str, ...]:
-    """Return the class tags of a worker that has this number, the lowest first."""
+    """Return the class tags of a worker with this number, one per reached step, lowest first."""
     return tuple(_tag(name, rung) for rung in sorted(set(rungs)) if rung <= number)
 
 
 def rung_of_minimum(name: str, minimum: Decimal, rungs: Iterable[Decimal] = RUNGS) -> str | None:
-    """Return the class tag for a minimum; None if the minimum is above the highest step."""
+    """Return the class tag for a minimum, rounded up to a step; None above the highest step."""
     above = [rung for rung in rungs if rung >= minimum]
     return _tag(name, min(above)) if above else None
 
 
 def rungs_for(minimums: Iterable[Numbers]) -> tuple[Decimal, ...]:
-    """Return the usual steps and these minimums, so that no minimum is rounded."""
+    """Return the usual steps together with these minimums, so that no minimum is rounded."""
     asked = {number for numbers in minimums for _, number in numbers}
     return tuple(sorted({*RUNGS, *asked}))
 
@@ -79,13 +79,13 @@ def _tag(name: str, rung: Decimal) -> str:
 
 
 def rungs_of(fleet: Fleet) -> tuple[Decimal, ...]:
-    """Return the steps for a fleet, which include the minimums that fleet.yaml requires."""
+    """Return the steps for a fleet. They include all minimums that fleet.yaml requires."""
     asked = [rule.ask for rule in fleet.powerful] + [[rule.ask] for rule in fleet.derive]
     return rungs_for(ask_of_tags(fleet, tags).minimums for tags in asked)
 
 
 def static_tags(fleet: Fleet, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the tags that the workers of a pool provide and require, by Debusine's keys."""
+    """Map Debusine's metadata keys to the tags that a pool's workers provide and require."""
     pool = fleet.pools[name]
     offer = offer_of_pool(fleet, name, ())
     classes = sorted(tag for tag in offer.provides if tag.startswith(CLASS))

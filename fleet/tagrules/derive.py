@@ -31,7 +31,7 @@ _PERCENT = 100
 
 
 def number_of(template: str) -> str | None:
-    """Return the name of the number whose minimum a template requires; None for a plain tag."""
+    """Return the name of the number in a template such as `N>={value}`; None for others."""
     match = _MINIMUM.fullmatch(template)
     return match["name"] if match else None
 
@@ -63,26 +63,26 @@ _PLACEHOLDER = re.compile(r"\{value(?:\.([^{}]+))?\}")
 _TAG = re.compile(TAG_PATTERN)
 _MAX_TAG_LENGTH = 200
 _MAX_KEY = 1000
-"""Maximum length of a key in `lookups` in characters (`Text`)."""
+"""Maximum characters of a key in `lookups` (`Text`)."""
 _MAX_SHOWN = 60
-"""Maximum length of a value in a sentence in characters."""
+"""Maximum characters of a value in a sentence."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A tag that a rule of `derive` adds to a request, and the reason."""
+    """A tag that a rule of `derive` adds to a request, with the reason."""
 
     tag: str
     index: int
     because: str
     value: str = ""
-    """Value in the request that causes the tag; empty if all requests get the tag."""
+    """Value in the request that the tag comes from; empty if the tag needs no value."""
 
 
 def derive(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> tuple[Derived, ...]:
-    """Return the tags that rules add to a request with the tags `tags`, in the order of rules."""
+    """Return the tags that rules add to a request that has these `tags`, in order of rules."""
     given = frozenset(tags)
     numbered = list(enumerate(fleet.derive))
     plain = [(index, rule) for index, rule in numbered if rule.history is None]
@@ -112,7 +112,7 @@ def derive(
 
 
 class _Input(NamedTuple):
-    """The data that a rule of `derive` reads."""
+    """The data that a rule of `derive` can read."""
 
     fleet: Fleet
     request: "Request"
@@ -122,15 +122,15 @@ class _Input(NamedTuple):
 
 @dataclass(frozen=True)
 class UnknownTag:
-    """A tag that a rule of `derive` should add, but that is unknown for a value."""
+    """A tag that a rule of `derive` should add, but that a value of the request leaves unknown."""
 
     index: int
     """Index of the rule in `derive`."""
     because: str
     value: str
-    """The value for which the tag is unknown."""
+    """The value that leaves the tag unknown."""
     entry: tuple[str, ...] = ()
-    """Path of the missing key in fleet.yaml that would define the tag: look-up, row and part."""
+    """Path of the missing key in `lookups` that would define the tag; empty if none can."""
 
 
 _ARCHITECTURE = "{value.architecture}"
@@ -149,7 +149,7 @@ def is_about_environments(rule: DeriveRule) -> bool:
 def find_unknown_tags(
     fleet: Fleet, request: "Request", tags: Iterable[str], context: QueueContext = NOTHING
 ) -> Iterator[UnknownTag]:
-    """Yield an UnknownTag for each rule that has a value in the request, but no tag for it.
+    """Yield an UnknownTag for each rule that has a value in the request, but no tag for the value.
 
     `tags` are the tags of the request, including derived ones. Either the environment is in no
     look-up table or has no architecture there, or the value cannot be part of a tag.
@@ -182,7 +182,7 @@ def _unknown_environments(
 
 
 def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ...]:
-    """Return the path of the missing key in fleet.yaml; empty if no key can define the tag."""
+    """Return the path of the missing key in `lookups`; empty if no key can define the tag."""
     parts, written = parts_of(rule.ask), _write(value)
     if rule.lookup is None or not parts or not 1 <= len(written) <= _MAX_KEY:
         return ()
@@ -195,7 +195,7 @@ def _missing_entry(to: _Input, rule: DeriveRule, value: object) -> tuple[str, ..
 def _unusable_values(
     to: _Input, rule: DeriveRule, values: Sequence[object]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the reason why a value cannot be part of the rule's tag, and the value."""
+    """Yield reason and value for each value that cannot be part of the rule's tag."""
     needed = f"a text or number, in a tag of at most {_MAX_TAG_LENGTH} characters"
     if _is_number(to.fleet, rule):
         needed = "a number from 0 to 999999999999"
@@ -209,7 +209,7 @@ def _unusable_values(
 
 
 def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
-    """Return the reason why the tag of an environment is unknown; empty if it is known."""
+    """Return the reason why an environment's tag is unknown; empty if the tag is known."""
     records = list(_lookup_records(to, rule, value))
     table = f"lookups.{rule.lookup} lacks it" if rule.lookup else "the rule has no `lookup`"
     if rule.lookup == ENVIRONMENTS:
@@ -227,7 +227,7 @@ def _explain_unknown(to: _Input, rule: DeriveRule, value: object) -> str:
 
 
 def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
-    """Return the indices of rules that form a cycle; empty if there is no cycle."""
+    """Return the indices of rules that depend on each other in a cycle; empty without a cycle."""
     consumers = _Consumers(enumerate(rules))
     done: set[int] = set()
     for start in range(len(rules)):
@@ -248,7 +248,7 @@ def find_cycle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
 
 
 class _Consumers:
-    """Finds the rules that depend on a tag."""
+    """Index of the rules that depend on a tag."""
 
     def __init__(self, rules: Iterable[tuple[int, DeriveRule]]) -> None:
         self._by_tag: dict[str, list[int]] = {}
@@ -260,12 +260,12 @@ class _Consumers:
         self._longest = max(map(len, self._by_tag), default=0)
 
     def by_tags(self, tags: Iterable[str]) -> list[int]:
-        """Return the indices of the rules that depend on one of these tags."""
+        """Return the sorted indices of the rules that depend on one of these tags."""
         patterns = {pattern for tag in tags for pattern in (tag, *self._prefixes(tag))}
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def by_rule(self, rule: DeriveRule) -> list[int]:
-        """Return the indices of the rules that may depend on a tag of this rule."""
+        """Return the sorted indices of the rules that may depend on a tag of this rule."""
         before, found, _ = rule.ask.partition("{")
         if not found:
             return self.by_tags([rule.ask])
@@ -275,27 +275,27 @@ class _Consumers:
         return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
 
     def _prefixes(self, tag: str) -> Iterator[str]:
-        """Yield the patterns with `*` that match a tag and are no longer than the longest one."""
+        """Yield the patterns with `*` that match a tag, up to the longest pattern's length."""
         return (f"{tag[:length]}*" for length in range(min(len(tag), self._longest) + 1))
 
 
 def placeholders(template: str) -> tuple[str, ...]:
-    """Return the placeholders in a template, with invalid ones."""
+    """Return all placeholders in a template, valid or not."""
     return tuple(match.group() for match in re.finditer(r"\{[^{}]*\}|[{}]", template))
 
 
 def parts_of(template: str) -> tuple[str, ...]:
-    """Return the parts of a look-up's row that a template needs, for example `architecture`."""
+    """Return the columns of a look-up's row that a template needs, such as `architecture`."""
     return tuple(match[1] for match in _PLACEHOLDER.finditer(template) if match[1])
 
 
 def is_placeholder(text: str) -> bool:
-    """Return whether a placeholder has a valid form."""
+    """Return whether a text is a valid placeholder."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def _applies(to: _Input, rule: DeriveRule) -> bool:
-    """Return whether a rule applies to this request's task and kind of build."""
+    """Return whether a rule applies to the task and the kind of build of this request."""
     if rule.task is not None and rule.task != to.request.task:
         return False
     return rule.source_build is None or rule.source_build == is_source_build(to.request)
@@ -311,7 +311,7 @@ def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
 
 
 def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
-    """Yield a value for `{value}`, its origin as text, and the value in the request."""
+    """Yield triples: substitute for `{value}`, its source in words, and the request's value."""
     if rule.history is not None:
         found = needed_by_history(rule, to.request, to.context, to.known)
         if found is not None:
@@ -330,7 +330,7 @@ def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
 
 
 def _match_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each tag that matches a pattern, and the part of the tag that matches `*`."""
+    """Yield each tag that matches a pattern, with the part of the tag in place of `*`."""
     prefix = pattern.removesuffix("*")
     for tag in sorted(known):
         if tag == pattern or (pattern.endswith("*") and tag.startswith(prefix)):
@@ -338,7 +338,7 @@ def _match_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[str, str]]
 
 
 def at_path(data: object, path: str) -> object:
-    """Return the value at a dotted path; None if it is missing."""
+    """Return the value at a dotted path in nested data; None if it is missing."""
     for step in path.split("."):
         if isinstance(data, dict):
             data = data.get(step)
@@ -359,7 +359,7 @@ def _members(value: object) -> Iterator[object]:
 
 
 def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[object]:
-    """Yield the rows of a value in the look-up tables; without rows, its look-up string as a row.
+    """Yield a value's rows in the look-up tables; without rows, the value's own look-up string.
 
     The tables of file and queue may both have a row; if the rows differ, both give tags.
     """
@@ -379,7 +379,7 @@ def _lookup_records(to: _Input, rule: DeriveRule, value: object) -> Iterator[obj
 
 
 def _row_names(value: object) -> set[str]:
-    """Return the possible names of a value's row in a look-up table."""
+    """Return the names under which a look-up table may have the row of a value."""
     return {str(value), _write(value)} if isinstance(value, str | int | float) else set()
 
 
@@ -397,7 +397,7 @@ _UNUSABLE = ""
 
 
 def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
-    """Return the tag of a rule for a value, or _UNUSABLE; None without a value for its `{…}`."""
+    """Return a rule's tag for a value; _UNUSABLE if invalid, None if a part is missing."""
     parts = []
     for match in _PLACEHOLDER.finditer(rule.ask):
         if match[1] and not isinstance(value, dict | list):
@@ -419,7 +419,7 @@ def _tag_of(fleet: Fleet, rule: DeriveRule, value: object) -> str | None:
 
 
 def is_tag(text: str) -> bool:
-    """Return whether a text is a valid tag in fleet.yaml; tags of a queue may be longer."""
+    """Return whether a text is a valid tag in fleet.yaml. A queue may have longer tags."""
     return len(text) <= _MAX_TAG_LENGTH and _TAG.match(text) is not None
 
 
@@ -430,7 +430,7 @@ def _is_number(fleet: Fleet, rule: DeriveRule) -> bool:
 
 
 def value_for(rule: DeriveRule, tag: str) -> str:
-    """Return the value for which a rule adds this tag; empty if the tag does not fit the rule."""
+    """Return the value for which a rule adds this tag; empty if the rule cannot add the tag."""
     if len(placeholders(rule.ask)) != 1:
         return ""
     before, _, rest = rule.ask.partition("{")
@@ -449,7 +449,7 @@ def _write(value: object) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a value of task data as JSON, cut to a maximum length."""
+    """Return a value of task data as text, cut to a maximum length."""
     text = value if isinstance(value, str) and value.strip() == value != "" else repr(value)
     if isinstance(value, bool | dict | list):
         text = json.dumps(value, default=str)

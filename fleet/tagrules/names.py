@@ -1,4 +1,4 @@
-"""The names of requests, with which the patterns of the allow-list are compared.
+"""The names of requests, which the patterns of the allow-list match.
 
 Copr: `owner/project[:directory]/chroot/package`; Debusine: `scope/workspace/architecture/source`.
 A request has no name if a part contains a slash, because it could pass for another request.
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fleet.model.facts import Request, World
 
 SOURCE_ARCHITECTURE = "source"
-"""Architecture in the name of a Debusine request that only builds a source package."""
+"""Architecture in the name of a Debusine request that builds only a source package."""
 ANY_ARCHITECTURE = "any"
 """Architecture in the name of a Debusine request that can run on any worker."""
 PARTS = 4
-"""Number of parts in each name."""
+"""Number of parts in each name, separated by slashes."""
 
 _BUILD_ARCH = "worker:build-arch:"
 _SOURCE_PACKAGE = "task:source-package:"
@@ -28,10 +28,10 @@ _ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
 
 
 class RecordedNames(NamedTuple):
-    """The names in a recorded world; incomplete if a queue was not read, or only in part."""
+    """Names in a recorded observation. They are incomplete if a queue was not read completely."""
 
     tasks: Mapping[str, Collection[str]]
-    """Name to the tasks of its requests, sorted by name."""
+    """Map of name to the tasks of its requests, sorted by name."""
     complete: bool = True
 
     @property
@@ -63,7 +63,7 @@ def is_source_build(request: "Request") -> bool:
 
 
 def without_directory(name: str) -> str:
-    """Return a name without the directory of its project: a/b:pr:7/c/d becomes a/b/c/d.
+    """Return a name without its project's directory: a/b:pr:7/c/d becomes a/b/c/d.
 
     The directory is the text from the first colon in the second part up to the next slash.
     """
@@ -73,7 +73,7 @@ def without_directory(name: str) -> str:
 
 
 def recorded_names(world: "World") -> RecordedNames:
-    """Return the names of all waiting requests in a world."""
+    """Return the names of all waiting requests in an observation."""
     from fleet.model.facts import Demand
 
     demands = [reading.demand for reading in world.queues.values()]
@@ -89,7 +89,7 @@ def recorded_names(world: "World") -> RecordedNames:
 
 
 def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return a map of name to the tasks of its requests, sorted by name."""
+    """Map each name to the tasks of its requests, sorted by name."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for name, task in named:
         found[name].add(task)

@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 class Offer(NamedTuple):
-    """The tags and numbers that a pool's workers provide, and the tags that they require."""
+    """The tags and numbers that workers provide, and the tags that they require of requests."""
 
     provides: frozenset[str]
     requires: frozenset[str] = frozenset()
     exclusive: frozenset[str] = frozenset()
     on_demand: frozenset[str] = frozenset()
     numbers: Numbers = ()
-    """Name of each number to the worker's value, sorted by name."""
+    """Pairs of a number's name and the worker's value, sorted by name."""
 
 
 class Ask(NamedTuple):
-    """The tags and minimums that a request requires, and the tags that it provides."""
+    """The tags and minimums that a request requires of workers, and the tags that it provides."""
 
     required: frozenset[str]
     provided: frozenset[str] = frozenset()
     minimums: Numbers = ()
-    """Name of each number to the required minimum, sorted by name."""
+    """Pairs of a number's name and the required minimum, sorted by name."""
 
 
 class Mismatch(NamedTuple):
-    """The reasons why a worker may not run a request; all empty if the worker may."""
+    """The reasons why a worker may not run a request. All are empty if the worker may run it."""
 
     missing: tuple[str, ...] = ()
     not_brought: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Mismatch(NamedTuple):
     too_small: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is a reason."""
+        """Return whether there is any reason."""
         return bool(self.missing or self.not_brought or self.not_asked or self.too_small)
 
 
@@ -69,7 +69,7 @@ def satisfies(ask: Ask, offer: Offer) -> bool:
 
 
 def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
-    """Return the tags and numbers that prevent the worker from running the request, sorted."""
+    """Return the sorted tags and numbers that prevent the worker from running the request."""
     return Mismatch(
         missing=tuple(sorted(ask.required - offer.provides)),
         not_brought=tuple(sorted(offer.requires - ask.provided)),
@@ -79,7 +79,7 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
 
 
 def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
-    """Return the tags that a request must also require, so that a new worker may serve it.
+    """Return the additional tags to require so that a new worker may serve a request.
 
     None: the offer does not fit, even with further required tags.
     """
@@ -93,13 +93,13 @@ def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
 
 
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
-    """Return the ask of a request with these required tags (also minimums) and provided tags."""
+    """Return the ask of a request with these required tags, minimums and provided tags."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)
     return Ask(required=plain, provided=frozenset(provided), minimums=minimums)
 
 
 def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
-    """Return the offer of a pool's workers, which is known before a worker has ever booted.
+    """Return the offer of a pool's workers, which is known before any worker has booted.
 
     It combines the tags that the image's test proved (before the test, `provides` of the image),
     the sizes of the machine type, and `provides` of the pool.
@@ -122,7 +122,7 @@ def _weigh_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> 
 def offer_of_worker(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker"
 ) -> Offer:
-    """Return the offer of a worker by the tags that it reported."""
+    """Return the offer of a worker, from the tags that the worker reported."""
     provided = worker_sources(pool_sources(fleet, name, images), worker.provides)
     return _offer(fleet, weigh(fleet, name, provided), worker.requires)
 
@@ -130,7 +130,7 @@ def offer_of_worker(
 def find_doubts(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker | None" = None
 ) -> tuple[Doubt, ...]:
-    """Return the tags of a pool, or of one of its workers, that have no effect, with reasons."""
+    """Return the tags of a pool or a worker that have no effect, with the reasons."""
     known = tuple(images)
     if worker is None:
         return _weigh_pool(fleet, name, known).doubts
@@ -139,7 +139,7 @@ def find_doubts(
 
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
-    """Return the offer of a worker with these tags, without checks."""
+    """Return the offer of a worker with these tags. The tags are not checked."""
     tags, numbers = read_numbers(provides, Vocabulary(fleet).numeric)
     return _offer(fleet, Weighed(tags, numbers, ()), requires)
 
@@ -159,7 +159,7 @@ _NO_SHORTFALL = Decimal(0)
 
 
 class Nearness:
-    """Counts the mismatches between a request and each offer; tags are bits of an integer."""
+    """Counter of mismatches between a request and each offer. Tags are bits of an integer."""
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self.offers = offers
@@ -171,7 +171,7 @@ class Nearness:
         ]
 
     def count_mismatches(self, ask: Ask) -> Iterator[tuple[int, Decimal, str]]:
-        """Yield each offer's number of mismatches, sum of relative shortfalls, and key."""
+        """Yield each offer's number of mismatches, its sum of relative shortfalls, and its key."""
         unknown = sum(tag not in self._bits for tag in ask.required)
         required, provided = self._mask(ask.required), self._mask(ask.provided)
         for key, provides, requires, exclusive in self._masks:
@@ -191,7 +191,7 @@ class Nearness:
 
 
 def _relative_shortfall(minimums: Numbers, numbers: Numbers) -> Decimal:
-    """Return the sum of the relative differences between minimums and lower numbers."""
+    """Return the sum of relative differences between minimums and too small numbers."""
     have = dict(numbers)
     short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
     return sum(
@@ -205,7 +205,7 @@ _DIGITS = bytes(byte == ord("1") for byte in range(256))
 
 
 class Matcher:
-    """Finds all offers that fit a request."""
+    """Index that finds all offers that fit a request."""
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self._keys = tuple(sorted(offers))
@@ -232,7 +232,7 @@ class Matcher:
         self._by_bits: dict[int, tuple[str, ...]] = {}
 
     def fitting(self, ask: Ask) -> tuple[str, ...]:
-        """Return the keys of the offers that fit this ask, sorted."""
+        """Return the sorted keys of the offers that fit this ask."""
         bits = self._providing_all(ask.required)
         if bits and self._requiring:
             # Offers require few tags of a request, and almost never the tag of its package.
@@ -242,7 +242,7 @@ class Matcher:
         return self._keys_of(bits)
 
     def _providing_all(self, required: frozenset[str]) -> int:
-        """Return the offers, as bits, with all required tags and without other exclusive tags."""
+        """Return a bit set of the offers with all required tags and no other exclusive tag."""
         known = self._by_required.get(required)
         if known is None:
             known = self._everyone
@@ -287,7 +287,7 @@ class Matcher:
 
 
 class _Ranked:
-    """One number of all offers, sorted by value."""
+    """The values of one number in all offers, sorted."""
 
     def __init__(self, numbers: list[Decimal]) -> None:
         together: defaultdict[Decimal, int] = defaultdict(int)
@@ -302,11 +302,11 @@ class _Ranked:
         self._bits = [*reversed(bits), 0]
 
     def at_least(self, least: Decimal) -> int:
-        """Return the offers, as bits, whose number is at least this value."""
+        """Return a bit set of the offers whose number is at least this value."""
         return self._bits[bisect_left(self._levels, least)]
 
 
 def match(asks: Iterable[Ask], offers: Mapping[str, Offer]) -> dict[Ask, tuple[str, ...]]:
-    """Return a map of each different ask to the keys of the offers that fit, sorted."""
+    """Map each different ask to the sorted keys of the offers that fit."""
     matcher = Matcher(offers)
     return {ask: matcher.fitting(ask) for ask in dict.fromkeys(asks)}

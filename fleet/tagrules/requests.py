@@ -1,4 +1,4 @@
-"""The tags that a request requires, with the source of each, and the refused tags.
+"""The tags that a request requires, with the source of each tag, and the refused tags.
 
 Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag that
 its source may not require has no effect and becomes a `TagRefusal`. If the queue stored tags with
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from fleet.model.facts import Request, Unknown
 
 Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
-"""Group to its users; Unknown if the groups could not be read."""
+"""Map of group to its users; Unknown if the groups could not be read."""
 Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
 
 _MAX_CACHED = 10_000
-"""Maximum number of different requests whose results a later Judge of the fleet can use."""
+"""Maximum number of requests whose cached results later judges of the fleet can use."""
 _WORDS: Mapping[Source, str] = {
     "user": "user",
     "task": "task",
@@ -40,39 +40,39 @@ _WORDS: Mapping[Source, str] = {
     "system": "system",
     "rule": "rules",
 }
-"""Source of a tag to its word in `asked_by`."""
+"""Map of a tag's source to the word for this source in `asked_by`."""
 
 
 @dataclass(frozen=True)
 class TagOrigin:
-    """A tag that has effect, and its source; `path` is the key of fleet.yaml, if any."""
+    """A required tag that has effect, and its source. `path` is the key in fleet.yaml, if any."""
 
     tag: str
     source: Source
     because: str
     path: Path = ()
     value: str = ""
-    """The value in the request from which the tag was derived."""
+    """The value in the request that the tag was derived from; empty for other tags."""
 
 
 @dataclass(frozen=True)
 class TagRefusal:
-    """A tag without effect: its source, and the key of fleet.yaml that forbids it."""
+    """A required tag without effect, with its source and the key of fleet.yaml that forbids it."""
 
     tag: str
     who: str
     because: str
     path: Path
     is_sure: bool = True
-    """False: the tag may be permitted, but groups could not be read."""
+    """False if the tag may be permitted but groups could not be read."""
     is_unknown: bool = False
-    """The tag itself is unknown, because a value of the request defines no tag."""
+    """Whether the tag itself is unknown, because a value of the request defines no tag."""
     value: str = ""
-    """The value that defines no tag; empty if the tag is known."""
+    """The value of the request that defines no tag; empty if the tag is known."""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return the data from which the text `because` is made."""
+        """Return the fields that determine the text `because`."""
         return self.tag, self.who, self.path, self.is_sure, self.value
 
 
@@ -84,11 +84,11 @@ class AddedTag:
     because: str
     path: Path
     value: str = ""
-    """The value in the request from which the tag was derived."""
+    """The value in the request that the tag was derived from; empty for other tags."""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return the data from which the text `because` is made."""
+        """Return the fields that determine the text `because`."""
         return self.tag, self.path, self.value
 
 
@@ -101,21 +101,21 @@ class TagRequirements:
     refused: tuple[TagRefusal, ...] = ()
     differences: tuple[AddedTag, ...] = ()
     held: bool = False
-    """No machine may serve the request, because a tag it must have is forbidden or unknown."""
+    """Whether no machine may serve the request, as a necessary tag is forbidden or unknown."""
 
 
 @dataclass
 class Judge:
-    """Finds the requirements of requests; equal requests are processed only once."""
+    """Evaluator of the tags that requests require. It evaluates equal requests only once."""
 
     fleet: Fleet
     memberships: Memberships
     today: date
     with_provided: bool = True
-    """Whether a worker requires tags that requests provide."""
+    """Whether some worker requires tags that requests provide."""
 
     def __post_init__(self) -> None:
-        """Compile the rules, which do not depend on a request."""
+        """Compile the rules once for all requests."""
         # The day decides which rules match, and each key contains the rules.
         about = ("askings", self.with_provided)
         self._known: WeakKeyDictionary[QueueContext, dict[object, TagRequirements]]
@@ -129,7 +129,7 @@ class Judge:
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
     def ask_of(self, request: "Request", context: QueueContext) -> TagRequirements:
-        """Return the requirements of a request, with their sources."""
+        """Return the tags that a request requires, with their sources."""
         bare = self._judge(request, self._rules_for(request), context)
         return _replace_provided(bare, self._provided_by(request))
 
@@ -156,7 +156,7 @@ class Judge:
         return request.provided if self.with_provided else ()
 
     def _cached_askings(self, context: QueueContext) -> dict[object, TagRequirements]:
-        """Return the cached results of earlier judges in this context; empty if too many."""
+        """Return cached results of earlier judges for this context; empty if too many."""
         known = self._known.get(context)
         if known is None or len(known) >= _MAX_CACHED:
             known = self._known[context] = {}
@@ -166,7 +166,7 @@ class Judge:
         return self._allowed.rules_for(request) if self._allowed else ()
 
     def _key(self, request: "Request", rules: "Sequence[RuleMatch]") -> object:
-        """Return the fields of a request that this fleet.yaml uses, without its provided tags."""
+        """Return the fields of a request that fleet.yaml uses, except the provided tags."""
         key: list[object] = [request.required, tuple([rule.index for rule in rules])]
         if self._permissions and request.asked:
             key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
@@ -218,7 +218,7 @@ class Judge:
     def _refuse_unknown(
         self, request: "Request", tags: Collection[str], context: QueueContext
     ) -> Iterator[TagRefusal]:
-        """Yield the tags that the request may need, but that its values do not define."""
+        """Yield refusals for tags that the request may need but that its values leave unknown."""
         for each in find_unknown_tags(self.fleet, request, tags, context):
             path: Path = ("derive", each.index)
             rule = self.fleet.derive[each.index]
@@ -232,7 +232,7 @@ class Judge:
         return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> TagRefusal | None:
-        """Return the refusal of a tag; None if the tag has effect, or if its source is unknown."""
+        """Return the refusal of a tag; None if it is permitted or if its source is unknown."""
         allowed, path = self._vocabulary.asked_by(origin.tag)
         if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
             return None
@@ -263,7 +263,7 @@ class Judge:
 
 
 def _replace_provided(bare: TagRequirements, provided: tuple[str, ...]) -> TagRequirements:
-    """Return these requirements with other provided tags."""
+    """Replace the provided tags in requirements."""
     if not provided:
         return bare
     return replace(bare, ask=bare.ask._replace(provided=frozenset(provided)))

@@ -46,12 +46,12 @@ CLASS = "worker:class:"
 """Prefix of tags that only an administrator of Debusine can provide."""
 BUILD_ARCH = "worker:build-arch:"
 EXTERNAL_WORKER = "worker:type:external"
-"""Type of all workers on machines of pools."""
+"""Tag for the type of all workers on machines of pools."""
 INTERNAL_WORKER = "worker:type:celery"
-"""Type of the workers inside the Debusine server, for server tasks."""
+"""Tag for the type of workers inside the Debusine server, which run server tasks."""
 
 _NATIVE: Mapping[str, tuple[str, ...]] = MappingProxyType({"amd64": ("amd64", "i386")})
-"""Architecture of a machine to the Debian architectures that it runs without emulation.
+"""Map of a machine's architecture to the Debian architectures that it runs natively.
 
 Source: `system:architectures` as real workers of Debusine 0.16.2 report it on such machines.
 """
@@ -67,7 +67,7 @@ _PLACES = Decimal("0.000001")
 
 
 def native_architectures(types: Iterable[MachineType]) -> tuple[str, ...]:
-    """Return the architectures that all of these types run without emulation, in order."""
+    """Return the architectures that all of these machine types run natively, in order."""
     natives = [_native(each) for each in types]
     return tuple(a for a in natives[0] if all(a in each for each in natives)) if natives else ()
 
@@ -79,12 +79,12 @@ def _native(machine: MachineType) -> tuple[str, ...]:
 
 
 def names_of(types: Iterable[MachineType]) -> str:
-    """Return the names of machine types as text."""
+    """Return the names of machine types, as text with `or`."""
     return " or ".join(each.name for each in types)
 
 
 def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
-    """Return numeric tag to the minimum of the pool's machine types, for known figures."""
+    """Map numeric tags to the minimums over a pool's machine types, for known figures."""
     types = find_types(fleet, pool)
     if not types:
         return {}
@@ -100,7 +100,7 @@ def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
 
 
 def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Return the tags of all size classes that a machine with these figures reaches, sorted."""
+    """Return the sorted tags of all size classes that a machine with these figures reaches."""
     return tuple(
         sorted(CLASS + name for name, size in fleet.sizes.items() if _reaches(size, figures))
     )
@@ -150,7 +150,7 @@ def _natural_key(version: str) -> tuple[tuple[int, str], ...]:
 
 
 class Provided(NamedTuple):
-    """A tag that workers provide, its source, and the key of fleet.yaml."""
+    """A tag that workers provide, with its source and the key of fleet.yaml."""
 
     tag: str
     source: ProvidedBy
@@ -158,7 +158,7 @@ class Provided(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A provided tag that has no effect, and the reason."""
+    """A provided tag that has no effect, with the reason."""
 
     kind: Literal["contradiction", "not-permitted"]
     tag: str
@@ -167,7 +167,7 @@ class Doubt(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """The tags and numbers with effect, and the doubts about the others."""
+    """The provided tags and numbers that have effect, and the doubts about the others."""
 
     tags: frozenset[str]
     numbers: Numbers
@@ -177,7 +177,7 @@ class Weighed(NamedTuple):
 def pool_sources(
     fleet: Fleet, name: str, images: Iterable["ImageVersion"]
 ) -> tuple[Provided, ...]:
-    """Return all tags that the workers of a pool provide, with their sources."""
+    """Return all tags that the workers of a pool provide, with the source of each tag."""
     known = tuple(images)
     return remembered(fleet, ("sources", name), known, lambda: _pool_sources(fleet, name, known))
 
@@ -197,7 +197,7 @@ def _pool_sources(
 
 
 def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[Provided, ...]:
-    """Return the tags that a worker reports, each also with its pool's source, and the numbers.
+    """Return the tags that a worker reports, also with the pool's sources, and the numbers.
 
     The queue assigns work by the reported tags, so another plain tag of the pool has no effect.
     Numbers come from the machine.
@@ -208,7 +208,7 @@ def worker_sources(pool: Iterable[Provided], provides: Iterable[str]) -> tuple[P
 
 
 def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
-    """Return which of the provided tags have effect, and doubts about the others."""
+    """Return the provided tags that have effect, and doubts about the other tags."""
     vocabulary = Vocabulary(fleet)
     pool = fleet.pools[name]
     types: tuple[MachineType, ...] = ()
@@ -230,7 +230,7 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
 
 
 def claimed_tags(image: Image | None, version: "ImageVersion") -> tuple[str, ...]:
-    """Return the tags that have effect only because the recipe lists them.
+    """Return the tags of an image that have effect only because its recipe lists them.
 
     If test jobs ran, these are the tags that no job can test.
     """
@@ -292,7 +292,7 @@ def _not_permitted(vocabulary: Vocabulary, each: Provided) -> Doubt | None:
 def _contradiction(
     fleet: Fleet, each: Provided, types: tuple[MachineType, ...], classes: tuple[str, ...]
 ) -> Doubt | None:
-    """Return a doubt if the machine contradicts the tag, else None."""
+    """Return a doubt if the machine contradicts the tag; None otherwise."""
     if not types:
         return None
     because, name = "", names_of(types)
@@ -315,7 +315,7 @@ def _contradiction(
 def _weigh_numbers(
     vocabulary: Vocabulary, counted: Iterable[Provided]
 ) -> tuple[frozenset[str], Numbers, tuple[Doubt, ...]]:
-    """Return the plain tags, one value for each number, and a doubt for each number that differs.
+    """Return the plain tags, one value per number, and a doubt per number with differing values.
 
     If the values of a number agree, the nominal one of the machine is used, else the lowest.
     """
@@ -354,7 +354,7 @@ _STRENGTH: tuple[Enforcer, ...] = ("report", "capacity", "scheduler")
 
 
 class Enforcement(NamedTuple):
-    """The part of the system that enforces one rule of a tag at one queue."""
+    """The enforcement of one rule about a tag at one queue: the enforcing part, and why."""
 
     tag: str
     claim: Claim
@@ -363,11 +363,11 @@ class Enforcement(NamedTuple):
     because: str
     path: Path
     recorded: bool = False
-    """The queue is a recording, which assigns no work."""
+    """Whether the queue is a recording, which assigns no work."""
 
 
 def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
-    """Return the enforcer of each tag, permission, exclusivity and limit, per queue, sorted."""
+    """Return the enforcement of each tag, permission, exclusivity and limit at each queue."""
     providing = pools_providing(fleet)
     found = (
         each
@@ -379,7 +379,7 @@ def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
 
 
 def known_tags(fleet: Fleet) -> tuple[str, ...]:
-    """Return all tags that fleet.yaml declares, provides or requires, sorted."""
+    """Return the sorted tags that fleet.yaml declares, provides or requires."""
     provided = (tag for pool in fleet.pools.values() for tag in pool.provides)
     asked = (tag for rule in fleet.powerful for tag in rule.ask)
     plain = (tag for tag in (*provided, *asked) if "=" not in tag)
@@ -387,7 +387,7 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
 
 
 def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
-    """Return a map of known tag (`*`: any ending) to the pools that provide it by fleet.yaml."""
+    """Map each known tag (a final `*` is a wildcard) to the pools that provide it."""
     known = known_tags(fleet)
     provided = {
         name: _Provided(each.tag for each in pool_sources(fleet, name, ()))
@@ -407,7 +407,7 @@ class _Provided:
         self._names = frozenset(map(tag_name, self._sorted))
 
     def has_any_of(self, name: str) -> bool:
-        """Return whether one of the tags matches a name under `tags`."""
+        """Return whether the pool provides a tag of this name. A final `*` is a wildcard."""
         if name in self._names or not name.endswith("*"):
             return name in self._names
         begin = name.removesuffix("*")
@@ -421,7 +421,7 @@ def is_workspace_tag(tag: str) -> bool:
 
 
 def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
-    """Return the weakest enforcer; None if there is no enforcer."""
+    """Return the weakest enforcer; None if there are no enforcers."""
     return min(enforcers, key=_STRENGTH.index, default=None)
 
 
@@ -447,7 +447,7 @@ def _tag_claims(
 
 
 def limits_of(rule: TagRule) -> dict[str, int]:
-    """Return a map of counted unit, for example user, to the limit."""
+    """Map each limited unit, such as `per user` or `total`, to its limit."""
     named = {f"per {key}": value for key, value in rule.limits.per.model_dump().items()}
     return {k: v for k, v in {**named, "total": rule.limits.total}.items() if v is not None}
 
@@ -494,7 +494,7 @@ def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
 
 
 def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforcer, str]:
-    """Return the enforcer of `asked_by` of a tag at the workers that provide it, and why."""
+    """Return the enforcer of a tag's `asked_by` at the workers that provide the tag, and why."""
     admitted = _provided_only_by(rule.asked_by or ())
     keys = [admitted & set(pool.requires) if isinstance(pool, Pool) else set() for pool in pools]
     if all(keys):
@@ -504,7 +504,7 @@ def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforc
 
 
 def _provided_only_by(askers: Sequence[Asker]) -> set[str]:
-    """Return tags that only requests of these scopes and groups provide; empty for other words."""
+    """Return tags that only requests of these scopes and groups have; empty for other askers."""
     named = [asker for asker in askers if isinstance(asker, Askers) and not asker.users]
     if len(named) < len(askers):
         return set()

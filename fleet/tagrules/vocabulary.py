@@ -1,4 +1,4 @@
-"""The rules for tags in fleet.yaml; each key comes from the best rule that sets it.
+"""The rules for tags in fleet.yaml. The most specific rule that sets a key decides the key.
 
 A name under `tags` that ends in `*` is a rule for all tags with that prefix. An exact name takes
 precedence over a prefix, and a longer prefix over a shorter one. If the best rule does not set a
@@ -32,7 +32,7 @@ _NAMED = re.compile(r"(?P<name>[^\s<>=]+)(>=|=)", re.ASCII)
 
 
 def tag_name(tag: str) -> str:
-    """Return the name in `name>=64` or `name=128`; return a plain tag unchanged."""
+    """Return the name in `name>=64` or `name=128`. Return a plain tag unchanged."""
     match = _NAMED.match(tag) if "=" in tag else None  # almost all tags are plain
     return match["name"] if match else tag
 
@@ -48,13 +48,13 @@ def read_numbers(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[s
 
 
 def unmet(minimums: Numbers, numbers: Numbers) -> tuple[str, ...]:
-    """Return the minimums that the numbers do not reach, as tags, sorted."""
+    """Return the sorted minimums, as tags, that the numbers do not reach."""
     have = dict(numbers)
     return tuple(f"{name}>={least:f}" for name, least in minimums if have.get(name, -1) < least)
 
 
 def write_minimums(minimums: Numbers) -> tuple[str, ...]:
-    """Return minimums in the form of tags."""
+    """Return minimums as tags, such as `memory_gib>=64`."""
     return tuple(f"{name}>={least:f}" for name, least in minimums)
 
 
@@ -75,7 +75,7 @@ Key = Literal["kind", "on_demand", "exclusive", "asked_by", "provided_by"]
 
 
 _MAX_CACHED = 10_000
-"""Maximum number of tags that are cached for later vocabularies of the same fleet."""
+"""Maximum tags to cache for later vocabularies of the same fleet."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Vocabulary:
 
     @cached_property
     def numeric(self) -> frozenset[str]:
-        """Return the names of the tags of kind number."""
+        """Return the names of all tags of kind number."""
         return frozenset(name for name, rule in self.fleet.tags.items() if rule.kind == "number")
 
     def names_of(self, tag: str) -> tuple[str, ...]:
-        """Return the names under `tags` that apply to a tag, the best rule first."""
+        """Return the names under `tags` that apply to a tag, the most specific name first."""
         found = self._get_cache.get(tag)
         if found is None:
             found = self._get_cache[tag] = self._find_names(tag)
@@ -112,16 +112,16 @@ class Vocabulary:
 
     @cached_property
     def _longest(self) -> int:
-        """Return the length of the longest name under `tags`."""
+        """Return the length of the longest name under `tags`; 0 without names."""
         return max(map(len, self.fleet.tags), default=0)
 
     def is_on_demand(self, tag: str) -> bool:
-        """Return whether pools create machines for this tag only while a request requires it."""
+        """Return whether machines with this tag are created only for requests that require it."""
         rule, _ = self._deciding_rule(tag, "on_demand")
         return rule is not None and rule.on_demand
 
     def on_demand_at(self, tag: str) -> Path:
-        """Return the path of the key that decides whether a tag is on demand."""
+        """Return the path of the key that decides whether a tag is on demand; empty by default."""
         return self._deciding_rule(tag, "on_demand")[1]
 
     def is_exclusive(self, tag: str) -> bool:
@@ -148,7 +148,7 @@ class Vocabulary:
 
 
 class Mention(NamedTuple):
-    """A tag in fleet.yaml, and its role: required, provided, or required of requests."""
+    """A tag in fleet.yaml with its role: required of workers, provided, required of requests."""
 
     tag: str
     role: Literal["asked", "provided", "required"]
@@ -156,7 +156,7 @@ class Mention(NamedTuple):
 
 
 def mentions(fleet: Fleet) -> Iterator[Mention]:
-    """Yield all tags in fleet.yaml, except templates under `derive`."""
+    """Yield all tags in fleet.yaml with their roles, except templates under `derive`."""
     for number, rule in enumerate(fleet.powerful):
         for place, tag in enumerate(rule.ask):
             yield Mention(tag, "asked", ("powerful", number, "ask", place))
