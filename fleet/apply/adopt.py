@@ -70,7 +70,7 @@ class Adopted(Value):
 
 
 class Adoption(Value):
-    """The machines to adopt into a pool, and the names of machines it adopted earlier."""
+    """The machines to adopt into a pool, and the machines that the pool adopted earlier."""
 
     fleet: str
     pool: str
@@ -81,7 +81,7 @@ class Adoption(Value):
 
 @dataclass
 class _AdoptionState:
-    """State of a decision on machines to adopt, checked one after the other."""
+    """Machines and obstacles found so far, while machines are checked for adoption."""
 
     fleet: Fleet
     world: World
@@ -179,7 +179,7 @@ def _consider(case: _AdoptionState, found: FoundMachine) -> None:
 
 
 def _obstacles(case: _AdoptionState, found: FoundMachine) -> Iterator[str]:
-    """Yield the obstacles to the adoption of a machine that no option overrides."""
+    """Yield the obstacles, for one machine, that no option of the command overrides."""
     machine, owner = found.machine, found.labels.get("fleet")
     if owner not in (None, case.fleet.fleet):
         yield f"its label says fleet {owner}"

@@ -86,7 +86,7 @@ class _Enroller:
 
 
 class _Engine:
-    """An engine that notes each update before it starts, as its last preview described it."""
+    """An engine that notes each update, as its last preview described it, before the start."""
 
     def __init__(
         self, engine: Engine, planned: dict[str, tuple[StackStep, ...]], note: Note

@@ -159,7 +159,7 @@ class _Tally:
         tell(describe_retry(trouble))
 
     def back_off(self, every: int) -> int:
-        """Return the additional seconds before the next run, which grow with each defect."""
+        """Return the additional seconds before the next run. Consecutive defects increase them."""
         return every * min((1 << self.defects) - 1, _MAX_BACK_OFF_INTERVALS)
 
     def __str__(self) -> str:

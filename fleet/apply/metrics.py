@@ -40,7 +40,7 @@ def last_run(store: Store) -> LastRun | None:
 
 
 class LiveMetrics:
-    """Thread-safe metrics of the last run; before the first run, only those that need no run."""
+    """Thread-safe metrics of the last run; before the first run, metrics that need no run."""
 
     def __init__(
         self, store: Store, fleet: Callable[[], Fleet], wrong_tokens: Callable[[], int]
@@ -56,7 +56,7 @@ class LiveMetrics:
         self._last = decision
 
     def read(self) -> str:
-        """Return the metrics; if the store is unreadable, only those that need no store."""
+        """Return the metrics; if the store is unreadable, only metrics that need no store."""
         with self._lock:
             if self._last is not None:
                 return metrics_of(self._last, self._store, self._wrong_tokens())

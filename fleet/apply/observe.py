@@ -326,7 +326,7 @@ class _StackReader:
     def _read_named_stack(
         self, ref: StackRef, name: str, record: StackRecord | None
     ) -> Stack | Unknown | None:
-        """Return the stack with this name; set its `name` if the pool implies another one."""
+        """Return the stack with this name; set its `name` if the pool implies another name."""
         stack = self._read(ref.altered(name=name), record)
         if not isinstance(stack, Stack) or name == stack_name(self.fleet, ref.pool):
             return stack
@@ -402,7 +402,7 @@ def read_bases(
 
 
 def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return the reference to a provider's base stack. No stack of a pool has this name."""
+    """Return the reference to a provider's shared stack. No stack of a pool has its name."""
     return StackRef(
         project=fleet.providers[provider].kind,
         name=f"{fleet.fleet}.{provider}",
@@ -433,7 +433,7 @@ def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
 
 
 def _delete_seconds(store: "Store") -> int | None:
-    """Return the duration, in seconds, of the longest recent run with deletions; None if none."""
+    """Return the seconds of the longest recent run with deletions; None without such a run."""
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
         for run in read_or_default((), lambda: store.last_runs(_MAX_JOURNAL_RUNS, ended=True))
@@ -591,7 +591,7 @@ class Concurrently:
         seconds: float = OBSERVATION_SECONDS,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """Call `meanwhile` repeatedly while sources are read."""
+        """Set the deadline in seconds. `meanwhile` is called repeatedly while sources are read."""
         self._meanwhile = meanwhile
         self._seconds = seconds
         self._until = time.monotonic() + seconds

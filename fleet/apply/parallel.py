@@ -229,7 +229,7 @@ class Background:
 
     @contextmanager
     def locked(self, lock: AbstractContextManager[str | None]) -> Iterator[str | None]:
-        """Hold the turn and the fleet's lock; yield the previous owner, or None if not killed."""
+        """Hold the turn and the fleet's lock; yield a killed previous owner, or None."""
         with self.turn:
             died = None if self._is_locked else self._lock.enter_context(lock)
             self._is_running = self._is_locked = True

@@ -142,7 +142,7 @@ def apply_pool(run: PoolRun) -> StackOutcome:
 def apply_with_gone(run: PoolRun) -> StackOutcome:
     """Remove records of missing machines, then carry out the pool's other actions.
 
-    The engine deletes no missing machine: if the listing was wrong, its work continues.
+    The engine deletes no missing machine: if the listing was wrong, the machine's work continues.
     """
     actions = [a for a in run.plan.actions if a.pool == run.ref.pool and is_gone(a)]
     if not actions or run.blind:
@@ -325,7 +325,7 @@ def _list_desired_workers(
 def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
     """Return the machines that an earlier apply deleted, so that only records remain.
 
-    While this run observes, a machine may disappear whose deletion was accepted.
+    A machine whose deletion was accepted may disappear while this run observes.
     """
     listed = {
         m.name
@@ -453,7 +453,7 @@ class Enrolling:
         return pool.swap if isinstance(pool, Pool) else 0
 
     def _swap_at_cloud(self, action: Create) -> int:
-        """Return the swap of a cloud server; 0 for commands, which get it as a variable."""
+        """Return the swap of a cloud server; 0 for user commands: they get it as a variable."""
         pool = self.fleet.pools.get(action.pool)
         at_cloud = isinstance(pool, Pool) and is_at_cloud(self.fleet, pool)
         return self._swap(action) if at_cloud else 0
@@ -627,7 +627,7 @@ def stagger(actions: Sequence[Action]) -> dict[str, int]:
 
 
 def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Release workers as planned; return the released ones. The next run retries failures."""
+    """Release workers as planned; return the released workers. The next run retries failures."""
     return tuple(
         each.worker
         for each in plan.releases
@@ -652,7 +652,7 @@ def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
 
 
 def resume_all(world: World, plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Resume workers as planned, unless held; return the resumed ones. The next run retries."""
+    """Resume planned workers that are not held; return them. The next run retries failures."""
     if not plan.resumes:
         return ()
     orders = sources.store.orders(world.time)

@@ -210,7 +210,7 @@ class _ApplyRun:
             raise
 
     def _asking(self) -> Callable[[], SourceReader]:
-        """Return the reader of sources. While it waits, tickets get machines seen idle before."""
+        """Return a factory of readers. Meanwhile, tickets get machines that were idle before."""
         background, signals = self.options.pace.background, self.options.signals
         if background is None or background.seen is None:
             return self.sources.asking
@@ -352,7 +352,7 @@ def extend_expiries(fleet: Fleet, world: World, sources: Sources, tell: Tell) ->
 
 
 def competing_provisioners(world: World, plan: Plan) -> tuple[str, ...]:
-    """Return a sentence per queue that creates machines itself, which forbids actions."""
+    """Return why actions are forbidden: a sentence per queue that creates machines itself."""
     approved = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
     made = [each for each in plan.actions if isinstance(each, Create)]
     touched = {queue for each in made if each.worker not in approved for queue in each.queues}

@@ -100,7 +100,7 @@ class HandOut(Protocol):
         since: Mapping[str, datetime | None],
         records: MachineRecords,
     ) -> Iterable[tuple[str, QueueReading]]:
-        """Yield (name, reading) of each ticket queue, with machines older than its store.
+        """Yield (name, reading) per ticket queue, adding machines older than the queue's store.
 
         These machines are added as busy, because the store cannot know their tickets. `since` maps
         a queue to the creation time of its store.
@@ -108,12 +108,15 @@ class HandOut(Protocol):
 
 
 class Promoter(Protocol):
-    """Changer of the states of image versions, as a plan says."""
+    """Promotion of image versions, as a plan says."""
 
     def promote_all(
         self, plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
     ) -> tuple[str, ...]:
-        """Promote versions, return the promoted ones; the next run retries. `note`: journal."""
+        """Promote image versions as planned; return the promoted versions.
+
+        The next run retries failures. `note` writes the journal.
+        """
 
 
 class SimulationReport(NamedTuple):
@@ -122,7 +125,7 @@ class SimulationReport(NamedTuple):
     model: type[Any]
     to_document: Callable[[Any], Iterable[Block]]
     to_markdown: Callable[[Any], str]
-    """Renders it for the text below a plan, as one line and a folded part."""
+    """Renders a simulation for the text below a plan: one line and a folded part."""
 
 
 class ServedPages(Protocol):

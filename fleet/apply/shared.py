@@ -130,7 +130,7 @@ def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[SharedResource]) 
 def _check(
     world: World, name: str, steps: Sequence[StackStep], parts: Sequence[SharedResource]
 ) -> None:
-    """Raise PlanRefused for deletions of used resources, or resources of another creator."""
+    """Raise PlanRefused if used or foreign resources would be deleted or replaced."""
     base, used = world.bases.get(name), in_use(world, name)
     ids = base.ids if isinstance(base, Base) else {}
     taking = [step for step in steps if step.operation in {"replace", "delete"}]

@@ -161,7 +161,7 @@ class Stacks:
         return {name: rows for name, rows in found.items() if rows is not None}
 
     def checkpoints(self, stacks: Iterable[Name]) -> dict[str, dict[str, Any]]:
-        """Map key to decompressed Pulumi checkpoint, for those of these stacks that exist."""
+        """Map key to decompressed Pulumi checkpoint, for these stacks if they exist."""
         return self.read(stack_key(project, name) for project, name in stacks)
 
     def read(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:

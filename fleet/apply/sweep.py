@@ -191,7 +191,7 @@ def _plan_deletions(
 
 
 def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
-    """Yield the options of a pool, which permit no creation, only for their prices."""
+    """Yield the options of a pool for their prices. Each option is closed to creations."""
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
@@ -200,7 +200,7 @@ def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
 
 
 def _finish_deletions(pool_plan: PoolPlan) -> None:
-    """Add the unfinished deletions of a stack to its deletions. The engine does them anyway."""
+    """Add a stack's unfinished deletions to its deletions, because the engine does both."""
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         for unit in pool_plan.inventory.having(UnitState.UNDELETED):
             if unit.name not in pool_plan.leaving:

@@ -229,7 +229,7 @@ def _build_refusal(
 def _withhold_all(
     blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]
 ) -> GuardDecision:
-    """Return a decision that withholds the actions `own` of a pool, and counts them."""
+    """Return a decision that withholds the actions `own` of a pool, with their number."""
     result = blank.altered(
         pool=verdict.pool, count=len(own), of=verdict.machines, withheld=len(own)
     )

@@ -432,7 +432,7 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
 def _search(
     model: Model, assignment: Assignment, columns: Array, first: Relaxed | None = None
 ) -> Assignment:
-    """Return a cheaper assignment with equally many served requests per rank, or the given one."""
+    """Return a cheaper assignment with equal served requests per rank, or the given assignment."""
     program, costs = model.program, model.program.costs + model.program.penalties
     for each in _PASSES:
         if len(program.block) > each.max_columns:

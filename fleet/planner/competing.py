@@ -182,7 +182,7 @@ def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iter
 def _warn_of_stored_tags(
     fleet: Fleet, world: World, demand: Iterable[Signed]
 ) -> Iterator[Warning_]:
-    """Warn about tags that requests cannot waive (`otherwise`), as their queue stored them."""
+    """Warn about `otherwise` of tags that a queue stored: its requests cannot waive these tags."""
     vocabulary = Vocabulary(fleet)
     waiting: Counter[tuple[str, str]] = Counter()
     for signed in demand:

@@ -391,7 +391,7 @@ class _Eligibility:
         self._kept: dict[frozenset[str], list[frozenset[str]]] = {}
 
     def to_serve(self, kind: _SignatureKey) -> "_Choices":
-        """Return the supplies that fit a signature, and the pools that may create a machine."""
+        """Return the workers that fit a signature, and the pools that may create a machine."""
         asks = self._possible_asks(kind) if not kind.shape.held else ()
         each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
         if each not in self._known:
@@ -409,7 +409,7 @@ class _Eligibility:
         return choices._replace(without=tuple(without))
 
     def _possible_asks(self, kind: _SignatureKey) -> list[Ask]:
-        """Return an ask per set of waivable tags that a supply provides, fewest tags first."""
+        """Return the requirements per set of waivable tags that workers offer, fewest first."""
         ask, dropped = kind.shape.ask, kind.dropped
         if dropped not in self._kept:
             found = {
@@ -421,13 +421,13 @@ class _Eligibility:
         return [ask._replace(required=least | tags) for tags in self._kept[dropped]]
 
     def _is_reserved(self, key: str, asked: frozenset[str]) -> bool:
-        """Return True if a supply is on demand, but only for tags that are not requested."""
+        """Return True if workers are on demand, but only for tags that are not requested."""
         on_demand = self._supplies[key].offer.on_demand
         return bool(on_demand) and not on_demand & asked
 
 
 class _Choices(NamedTuple):
-    """Supplies that fit, pools that may create a fitting machine, and supplies to use last.
+    """Workers that fit, pools that may create a fitting machine, and workers to use last.
 
     `without` has (supply, tag) pairs for missing tags that the request waives.
     """

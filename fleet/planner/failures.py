@@ -278,7 +278,7 @@ def find_lost(memory: BootAttempts, inventory: PoolInventory) -> frozenset[str]:
 
 
 class Failing(NamedTuple):
-    """The failures that close an option, and the retry time."""
+    """The failures that forbid to buy a machine type for now, and the retry time."""
 
     reason: str = ""
     """The reason in words; empty if the option is open."""
@@ -288,7 +288,7 @@ class Failing(NamedTuple):
 def find_failing(
     memory: BootAttempts, pool: str, kind: str, market: Market, provider: str
 ) -> Failing:
-    """Return the failures that currently close an option; an empty Failing if it is open."""
+    """Return the failures that currently forbid a machine type and market; empty if allowed."""
     if not memory.has_failures:
         return Failing()
     account = memory.by_account.get((provider, market), ())

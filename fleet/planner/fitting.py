@@ -153,7 +153,7 @@ class FitDecider:
 
     @cached_property
     def offers(self) -> dict[str, Offer]:
-        """Map each pool to the offer (tags and queues) of its next machine."""
+        """Map each pool to the tags that its next machine offers and requires."""
         images = images_by_pool(self._fleet, self._world)
         return {name: offer_of_pool(self._fleet, name, images[name]) for name in sorted(images)}
 

@@ -154,7 +154,7 @@ class _Waiving(NamedTuple):
     def of(
         cls, request: Ordered, now: datetime, lines: Sequence[_Line], waits: _Waits
     ) -> "_Waiving":
-        """Return a request that fits `lines` of workers now, and more lines after each wait."""
+        """Return a request that fits the workers in `lines` now, and more after each wait."""
         since = request.since
         waited = 0 if since is None else int((now - since).total_seconds())
         known = waits if since is not None else ()
@@ -329,7 +329,7 @@ def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] 
 def _fitting_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Mapping[Class, _Line]
 ) -> list[list[_Line]]:
-    """Return, for each signature of the plan in order, the lines of workers that fit it."""
+    """Return the groups of equal workers that fit, per signature in the plan's order."""
     names = {str(number): alike for number, alike in enumerate(lines)}
     matchers = {
         queue: Matcher({name: offer for name, (at, offer, _) in names.items() if queue in at})
@@ -349,7 +349,7 @@ def _fitting_lines(
 def _waived_lines(
     fleet: Fleet, world: World, plan: Plan, lines: Sequence[tuple[Class, _Line]]
 ) -> dict[int, list[tuple[int, list[_Line]]]]:
-    """Map signature number to (seconds of waiting, lines that fit only after this wait)."""
+    """Map signature number to (seconds of waiting, groups of workers that fit only then)."""
     drops = Drops(fleet, world.time)
     stored = {queue for queue, demand in world.demands() if demand.stored}
     found: defaultdict[int, list[tuple[int, list[_Line]]]] = defaultdict(list)

@@ -115,7 +115,7 @@ class Block:
 
     rank: Rank
     requests: list[Waiting]
-    """In the order of service."""
+    """The requests in service order."""
     fits: Mapping[str, Fit]
     places: Mapping[str, int]
     """Open place to its column within the block, sorted by name."""

@@ -246,7 +246,7 @@ class ImageChoice:
     """Image id to image name and version; only known ids."""
 
     def share_of(self, workers: int) -> int:
-        """Return how many of `workers` boot the candidate: its share, but at least one."""
+        """Return how many of `workers` boot the candidate: at least 1; 0 without a candidate."""
         return max(1, workers * self.share // 100) if self.candidate else 0
 
     def name_of(self, booted: str) -> str:

@@ -446,7 +446,7 @@ class PoolInventory:
 
     @property
     def known(self) -> tuple[Unit, ...]:
-        """Return all units, including those that no longer exist."""
+        """Return all units, including units that no longer exist."""
         return (*self.units, *(unit for unit, _ in self.gone))
 
     def having(self, *states: UnitState) -> tuple[Unit, ...]:
@@ -621,7 +621,7 @@ def _apply_orders(
 
 
 def _is_same_machine(departure: Departure, unit: Unit) -> bool:
-    """Return True if a departure belongs to this machine, not to an older namesake."""
+    """Return True if a recorded drain or deletion is of this machine, not of a namesake."""
     created = unit.machine.created_at if unit.machine else None
     return created is None or created <= departure.at
 

@@ -216,7 +216,7 @@ def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
 def _split_by_sandbox(
     requests: list[Ordered], in_sandbox: frozenset[str]
 ) -> Iterator[tuple[bool, list[Ordered]]]:
-    """Yield (False, requests without a sandbox) and (True, the others), except empty lists."""
+    """Yield (False, requests without sandbox), (True, requests in a sandbox); omit empty lists."""
     if not in_sandbox:
         yield False, requests
         return

@@ -231,7 +231,7 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
 def charges_until_now(
     fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
 ) -> tuple[Charge, ...]:
-    """Return the charges of this hour, day and month, including those not yet recorded.
+    """Return the charges of this hour, day and month, with the time since the last charge.
 
     Pools have their current names. The result is empty if the ledger is unknown.
     """

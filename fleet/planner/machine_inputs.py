@@ -248,7 +248,7 @@ def digest_of(fleet: Fleet, option: Option, image: str) -> str:
 
 
 def why_closed(options: Iterable[Option]) -> Closure | None:
-    """Return why all options of a pool are closed; None if an option is open."""
+    """Return why no option of a pool can create a machine; None if an option can."""
     found = [option.closed for option in options]
     closures = [each for each in found if each is not None]
     if not closures or len(closures) < len(found):

@@ -88,7 +88,7 @@ Because = tuple[Reason, str]
 
 
 class Proposal(NamedTuple):
-    """A step for one machine, such as its deletion, that a rule of life proposes."""
+    """A step for one machine, such as its deletion, that a lifecycle rule proposes."""
 
     step: Literal["delete", "drain", "replace", "keep"]
     unit: Unit
@@ -180,7 +180,7 @@ class PoolPlan:
     _candidate_creations: int = 0
     """Number of new machines that boot the candidate image version."""
     _templates: dict[tuple[str, Market, bool], Create] = field(default_factory=dict)
-    """(Type, market, whether the machine exists) to a creation that further creations copy."""
+    """(Type, market, True if the machine exists) to a creation that further creations copy."""
 
     @property
     def name(self) -> str:

@@ -95,7 +95,7 @@ class Shortfalls:
 
 
 class _Filling:
-    """A component whose requests are assigned as in the plan, then the others greedily by rank."""
+    """Assignment of a component: first as in the plan, then more requests greedily by rank."""
 
     def __init__(self, component: Component, place_of: Mapping[str, str]) -> None:
         self._rows = component.rows

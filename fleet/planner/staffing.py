@@ -87,7 +87,7 @@ def find_supplies(
 
 
 def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
-    """Return the workers that can take a request, including busy ones with `target_wait`.
+    """Return the workers that can take a request; with `target_wait`, also busy workers.
 
     Workers that cannot be observed now may start work soon. They are included, so that no
     replacement is created for them.

@@ -26,7 +26,7 @@ SHARED = Request.model_fields.keys() & Work.model_fields.keys()
 def create_machine(
     inputs: WorkerInputs, pool: str, machine_id: str, at: datetime, *, address: str | None = None
 ) -> Machine:
-    """Return a newly created machine, which still boots."""
+    """Return a newly created, still booting machine."""
     return Machine.model_construct(
         name=inputs.name,
         id=machine_id,

@@ -283,7 +283,7 @@ def _rank_overtaken(
     owners: Mapping[str, str],
     group_of: Mapping[str, RequestGroup],
 ) -> Iterator[tuple[str, Rank]]:
-    """Yield (ticket, rank) for the first tickets by turn at a limit that passed them over."""
+    """Yield (ticket, rank) for the first tickets by turn at a limit, if others overtook any."""
     in_turn_here = sorted({*waiting, *served}, key=turns.__getitem__)
     due, others = in_turn_here[: len(served)], in_turn_here[len(served) :]
     passed = {owners[key] for key in due if key in waiting}
@@ -312,7 +312,7 @@ def keep_for_turns(
     overtaking: Overtaking,
     service: Service,
 ) -> frozenset[str]:
-    """Return the idle machines to keep for later tickets while machines for earlier ones boot.
+    """Return idle machines to keep for later tickets while machines for earlier tickets boot.
 
     If assigned now, later tickets would use the limit that the earlier tickets need. After the
     expected boot time no machine is kept: the pool or a guard may refuse to create the machines.

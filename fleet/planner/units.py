@@ -82,7 +82,7 @@ def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
 def registries_of(
     world: World, queues: list[str], provider: str, listing: Listing
 ) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by queue or provider, and an error message per unreadable one."""
+    """Return workers by queue or provider, and an error message per unreadable registry."""
     if listing.workers is not None:
         return {provider: listing.workers}, ()
     return queue_registries(world, queues)
@@ -367,7 +367,7 @@ def units_of(
 
 
 def _conflict_state(*, listed: bool, wanted: bool, recorded: bool) -> UnitState | None:
-    """Return the state of a machine that provider and stack disagree on; None if they agree."""
+    """Return the state of a machine if provider and stack disagree; None if they agree."""
     match listed, wanted, recorded:
         case True, True, True:
             return None

@@ -90,7 +90,7 @@ class BrokenMachine(LifeRule):
     """Rule that replaces machines whose provider or port reports a failure."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to drain and replace broken machines, and to delete disconnected ones."""
+        """Propose to drain and replace broken machines, or to delete disconnected machines."""
         for unit in pool_plan.inventory.units:
             if not unit.has_failed or unit.name in pool_plan.leaving:
                 continue
@@ -202,7 +202,7 @@ _TABLES = "labels", "settings"
 
 
 def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
-    """Return the reason why the pool's option for these inputs is closed; empty if open."""
+    """Return why the pool cannot create a machine with these inputs; empty if it can."""
     way = inputs.type, market_of(inputs)
     ways = (option for option in pool_plan.options if (option.type, option.market) == way)
     return next((each.closed.reason if each.closed else "" for each in ways), "")

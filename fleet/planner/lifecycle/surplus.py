@@ -131,9 +131,10 @@ class UnneededBoot(LifeRule):
     """Rule that deletes booting machines whose request was withdrawn or is served elsewhere."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete booting machines beyond need, `min` and `spare`, youngest first.
+        """Propose to delete booting machines that neither requests nor `min` or `spare` need.
 
-        Machines due for replacement do not count, because a booting machine may replace them.
+        Youngest first. Machines due for replacement do not count, because a booting machine may
+        replace them.
         """
         if pool_plan.pool is None or not pool_plan.can_scale_down:
             return

@@ -68,7 +68,7 @@ def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
 
 
 def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
-    """Create at most `number` machines within all limits; return the number of created ones."""
+    """Create at most `number` machines within all limits; return the number of new machines."""
     for made in range(max(0, number)):
         stop = make_one(pool_plan, why)
         if stop:
