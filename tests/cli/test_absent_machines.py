@@ -41,7 +41,7 @@ def without_room(trial: Trial) -> None:
     trial.write(YAML.format(more=QUICK, most=0))
 
 
-def test_plan_tells_of_a_timeout_when_new_hung(hung: Trial) -> None:
+def test_plan_reports_timeout_when_command_new_hung(hung: Trial) -> None:
     found = action(hung)
 
     assert (found["action"], found["worker"], found["reason"]) == ("create", FIRST, "interrupted")
@@ -49,7 +49,7 @@ def test_plan_tells_of_a_timeout_when_new_hung(hung: Trial) -> None:
     assert "earlier apply" not in found["because"]
 
 
-def test_plan_tells_of_a_listed_machine_when_its_new_hung(hung: Trial) -> None:
+def test_plan_reports_listed_machine_when_its_command_new_hung(hung: Trial) -> None:
     (hung.folder / "machines").mkdir(exist_ok=True)
     found = action(hung)
     machine = {"name": FIRST, "labels": found["inputs"]["labels"], "type": "own"}
@@ -62,7 +62,7 @@ def test_plan_tells_of_a_listed_machine_when_its_new_hung(hung: Trial) -> None:
 
 
 @pytest.mark.parametrize("printed", ["two words", "{", "a\\tb"])
-def test_plan_tells_of_a_failure_when_new_printed_no_id(printed: str, project: Path) -> None:
+def test_plan_reports_failure_when_command_new_printed_no_id(printed: str, project: Path) -> None:
     trial = a_rack(project, f"cat > /dev/null; printf '{printed}'; echo ' x'", other="")
     trial.do("apply")
 
@@ -73,7 +73,7 @@ def test_plan_tells_of_a_failure_when_new_printed_no_id(printed: str, project: P
     assert "earlier apply" not in found["because"]
 
 
-def test_plan_tells_of_a_failure_when_delete_failed(project: Path) -> None:
+def test_plan_reports_failure_when_command_delete_failed(project: Path) -> None:
     trial = a_rack(project, ". ./new.sh", other="", delete="echo boom >&2; exit 1")
     trial.do("apply")
     trial.do("apply")
@@ -87,7 +87,7 @@ def test_plan_tells_of_a_failure_when_delete_failed(project: Path) -> None:
     assert "1 time in a row" in " ".join(trial.told("plan").split())
 
 
-def test_apply_cleans_up_when_a_hung_new_is_not_needed(hung: Trial) -> None:
+def test_apply_cleans_up_after_unneeded_hanging_command_new(hung: Trial) -> None:
     without_room(hung)
     found = action(hung)
 
@@ -100,7 +100,7 @@ def test_apply_cleans_up_when_a_hung_new_is_not_needed(hung: Trial) -> None:
     assert tells(hung.told("log"), "clean-up", FIRST)
 
 
-def test_apply_counts_cleaned_up_machines_apart_from_deletions(hung: Trial) -> None:
+def test_apply_counts_cleaned_up_machines_separately(hung: Trial) -> None:
     without_room(hung)
 
     code, said = hung.do("apply")

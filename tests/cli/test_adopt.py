@@ -57,7 +57,7 @@ def test_adopted_machine_is_unchanged_by_next_apply(racked: Trial) -> None:
     assert racked.machines() == [NAME]
 
 
-def test_adoption_is_in_the_journal(racked: Trial) -> None:
+def test_adoption_is_in_journal(racked: Trial) -> None:
     racked.do(*ARGS)
 
     assert "adopted builder-01" in racked.do("state", "show")[1]
@@ -104,7 +104,7 @@ def test_adopt_is_refused_without_changes_when_impossible(
     assert touched(racked) == before
 
 
-def test_without_a_store_nothing_is_adopted(project_trial: Trial) -> None:
+def test_no_machine_is_adopted_without_store(project_trial: Trial) -> None:
     code, said = project_trial.do(*ARGS)
 
     assert code == 4

@@ -38,7 +38,7 @@ def test_first_apply_creates_machines_for_waiting_requests(
     assert tells(pools[3], "    + ", "1", "trial-builders-0001")
 
 
-def test_the_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
+def test_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", big=["2"])
     trial.apply()
     machines = trial.machines()
@@ -65,9 +65,7 @@ def test_apply_extends_expiry_of_machines_without_input_changes(
     assert trial.made()[0].expires is not None
 
 
-def test_apply_with_json_prints_the_outcome_and_nothing_else(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_apply_with_json_prints_only_outcome(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     applied = run_fleet("apply", "--json")
@@ -96,7 +94,7 @@ def test_idle_worker_is_drained_then_deleted_by_next_apply(
     assert trial.machines() == []
 
 
-def test_a_worker_that_is_idle_since_a_moment_stays(trial: Trial) -> None:
+def test_briefly_idle_worker_is_kept(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.wait_for()
@@ -105,7 +103,7 @@ def test_a_worker_that_is_idle_since_a_moment_stays(trial: Trial) -> None:
     assert trial.settles()
 
 
-def test_a_busy_worker_is_never_deleted(trial: Trial) -> None:
+def test_busy_worker_is_never_deleted(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.wait_for()
@@ -118,7 +116,7 @@ def test_a_busy_worker_is_never_deleted(trial: Trial) -> None:
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_worker_that_took_work_after_its_drain_is_not_deleted(trial: Trial) -> None:
+def test_drained_worker_is_kept_when_it_got_work_meanwhile(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.wait_for()
@@ -134,9 +132,7 @@ def test_a_worker_that_took_work_after_its_drain_is_not_deleted(trial: Trial) ->
 # edits of fleet.yaml
 
 
-def test_a_pool_that_is_removed_is_kept_where_the_guard_refuses(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_removed_pool_is_kept_when_guard_refuses(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(big=["1"])
     trial.apply()
     trial.age(minutes=1)
@@ -184,7 +180,7 @@ def test_lower_max_drains_idle_workers_and_keeps_busy_ones(trial: Trial) -> None
     assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
 
 
-def test_a_pool_in_mode_observe_is_shown_and_not_touched(trial: Trial) -> None:
+def test_pool_in_mode_observe_is_shown_and_unchanged(trial: Trial) -> None:
     trial.wait_for("1")
     observed = BUILDERS.replace("{provider", "{mode: observe, provider")
     trial.write(fleet_yaml(pools={"builders": observed}))
@@ -195,7 +191,7 @@ def test_a_pool_in_mode_observe_is_shown_and_not_touched(trial: Trial) -> None:
     assert trial.machines() == []
 
 
-def test_a_pool_in_mode_drain_makes_nothing_and_lets_go(trial: Trial) -> None:
+def test_pool_in_mode_drain_only_deletes_machines(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.age(minutes=1)
@@ -210,7 +206,7 @@ def test_a_pool_in_mode_drain_makes_nothing_and_lets_go(trial: Trial) -> None:
     assert trial.machines() == []
 
 
-def test_a_pool_in_mode_pause_stays_as_it_is(trial: Trial) -> None:
+def test_pool_in_mode_pause_is_unchanged(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.age(hours=1)
@@ -223,7 +219,7 @@ def test_a_pool_in_mode_pause_stays_as_it_is(trial: Trial) -> None:
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_pool_does_not_move_to_another_provider(trial: Trial, run_fleet: RunFleet) -> None:
+def test_pool_cannot_move_to_another_provider(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
     moved = fleet_yaml(pools={"builders": BUILDERS.replace("desk", "attic")}).replace(
@@ -238,7 +234,7 @@ def test_a_pool_does_not_move_to_another_provider(trial: Trial, run_fleet: RunFl
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
+def test_stack_is_refused_to_engine_that_does_not_own_it(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1")
@@ -343,7 +339,7 @@ def test_apply_into_a_pipe_does_not_ask(trial: Trial) -> None:
     assert (process.returncode, len(trial.machines())) == (0, 1)
 
 
-def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial, warm: Warm) -> None:
+def test_apply_prints_each_step_as_a_line_in_ci(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
     _, shown = watched(trial, warm, CI="true")

@@ -60,7 +60,7 @@ def nothing() -> None:
     """Nothing happens."""
 
 
-def test_a_loop_goes_on_when_its_output_is_on_a_full_disk(trial: Trial) -> None:
+def test_loop_continues_when_its_output_is_on_full_disk(trial: Trial) -> None:
     trial.wait_for("1")
     args = build_parser().parse_args(["apply", "--every", "60s"])
     said = io.StringIO()
@@ -106,7 +106,7 @@ def test_until_quiet_creates_and_deletes_machines_then_stops(trial: Trial) -> No
 
 
 @pytest.mark.slow
-def test_a_run_in_which_nothing_changes_is_a_line(trial: Trial) -> None:
+def test_loop_prints_a_line_for_run_without_changes(trial: Trial) -> None:
     trial.write(fleet_yaml(desk="boot: 30s"))
     trial.wait_for("1")
 
@@ -116,7 +116,7 @@ def test_a_run_in_which_nothing_changes_is_a_line(trial: Trial) -> None:
     assert tells(said.splitlines()[-2], "1", "request", "1", "worker")
 
 
-def test_with_json_each_run_is_a_line(trial: Trial) -> None:
+def test_loop_prints_a_line_per_run_with_json(trial: Trial) -> None:
     trial.wait_for("1")
 
     _, said = kept(trial, "--json", between=(nothing,))
@@ -132,7 +132,7 @@ def test_with_json_each_run_is_a_line(trial: Trial) -> None:
     assert "2 runs" in rest[-1]
 
 
-def test_each_run_leaves_a_heartbeat(trial: Trial) -> None:
+def test_each_run_of_loop_stores_a_heartbeat(trial: Trial) -> None:
     kept(trial, between=(nothing, nothing))
 
     runs = json.loads(trial.do("state", "show", "--json")[1])["runs"]
@@ -141,7 +141,7 @@ def test_each_run_leaves_a_heartbeat(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("options", [("--for", "14m"), ("--until-quiet",)])
-def test_an_end_without_a_loop_is_wrong_usage(trial: Trial, options: tuple[str, ...]) -> None:
+def test_until_option_is_wrong_usage_without_every(trial: Trial, options: tuple[str, ...]) -> None:
     code, said = trial.do("apply", *options)
 
     assert code == 2
@@ -161,7 +161,7 @@ def test_apply_every_is_wrong_usage_when_not_a_duration(
 # what somebody writes while it runs
 
 
-def test_an_edit_of_an_included_file_is_taken_up_by_the_next_run(trial: Trial) -> None:
+def test_next_run_reads_edit_of_included_file(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, more="include: [fleet.d/*.yaml]\n"))
     included = trial.folder / "fleet.d/more.yaml"
     included.parent.mkdir()
@@ -205,7 +205,7 @@ def test_loop_does_not_become_quiet_while_file_is_invalid(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_another_fleets_name_is_not_taken_up(trial: Trial) -> None:
+def test_loop_ignores_edit_with_name_of_another_fleet(trial: Trial) -> None:
     _, said = kept(
         trial,
         between=(
@@ -219,7 +219,7 @@ def test_another_fleets_name_is_not_taken_up(trial: Trial) -> None:
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_an_invalid_file_at_the_start_ends_it(trial: Trial) -> None:
+def test_loop_ends_when_file_is_invalid_at_start(trial: Trial) -> None:
     trial.write("fleet: 7\n")
 
     code, said = trial.do("apply", "--every", "60s")
@@ -228,7 +228,7 @@ def test_an_invalid_file_at_the_start_ends_it(trial: Trial) -> None:
     assert tells(said, "fleet.yaml", "invalid", "1 error")
 
 
-def test_state_that_a_ci_job_would_lose_is_refused_at_the_start(
+def test_loop_refuses_state_that_a_ci_job_would_lose(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI_PROJECT_DIR", str(trial.folder))
@@ -327,7 +327,7 @@ def struck(trial: Trial, signals: Signals, *, times: int) -> tuple[int, str]:
     return code, said.getvalue()
 
 
-def test_a_run_that_finds_the_lock_taken_is_left_out(trial: Trial) -> None:
+def test_loop_skips_run_when_lock_is_held(trial: Trial) -> None:
     with trial.locked():
         code, said = kept(trial, "--for", "60s", between=())
 
@@ -336,7 +336,7 @@ def test_a_run_that_finds_the_lock_taken_is_left_out(trial: Trial) -> None:
     assert kept(trial, "--for", "60s", between=())[0] == 0
 
 
-def test_after_a_kill_the_next_loop_goes_on(trial: Trial, warm: Warm) -> None:
+def test_next_loop_continues_after_kill(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
     with looping(trial, warm) as process:
         hear(process, "+ created 1: trial-builders-0001")

@@ -20,7 +20,7 @@ def saved(trial: Trial) -> Path:
 # a saved plan
 
 
-def test_a_saved_plan_is_applied_while_it_is_the_plan_of_now(trial: Trial) -> None:
+def test_saved_plan_is_applied_when_equal_to_current_plan(trial: Trial) -> None:
     trial.wait_for("1")
     saved(trial)
 
@@ -56,7 +56,7 @@ def test_saved_plan_is_refused_with_drift_when_actions_differ(trial: Trial) -> N
     assert trial.machines() == []
 
 
-def test_a_saved_plan_is_refused_where_it_was_applied_already(trial: Trial) -> None:
+def test_saved_plan_is_refused_when_already_applied(trial: Trial) -> None:
     trial.wait_for("1")
     saved(trial)
     trial.do("apply", "p.json")
@@ -69,7 +69,7 @@ def test_a_saved_plan_is_refused_where_it_was_applied_already(trial: Trial) -> N
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_saved_plan_is_refused_where_the_config_says_something_else(trial: Trial) -> None:
+def test_saved_plan_is_refused_when_config_differs(trial: Trial) -> None:
     trial.wait_for("1")
     saved(trial)
     trial.write(fleet_yaml(more="cadence: 2m\n"))
@@ -82,7 +82,7 @@ def test_a_saved_plan_is_refused_where_the_config_says_something_else(trial: Tri
     assert difference.startswith("fleet.yaml")
 
 
-def test_a_saved_plan_of_another_fleet_is_refused(trial: Trial) -> None:
+def test_saved_plan_of_another_fleet_is_refused(trial: Trial) -> None:
     saved(trial)
     trial.write(fleet_yaml().replace("fleet: trial", "fleet: other"))
     (trial.folder / ".fleet/store.db").unlink()
@@ -103,7 +103,7 @@ def test_a_saved_plan_of_another_fleet_is_refused(trial: Trial) -> None:
         (lambda _: "{}", 1, ("p.json", "saved plan", "$.fleet")),
     ],
 )
-def test_a_saved_plan_that_was_spoilt_changes_nothing(
+def test_damaged_saved_plan_changes_nothing(
     trial: Trial, spoil: Callable[[str], str], code: int, told: tuple[str, ...]
 ) -> None:
     trial.wait_for("1")
@@ -117,14 +117,14 @@ def test_a_saved_plan_that_was_spoilt_changes_nothing(
     assert trial.machines() == []
 
 
-def test_a_saved_plan_that_is_not_there_is_said(trial: Trial) -> None:
+def test_missing_saved_plan_is_reported(trial: Trial) -> None:
     code, said = trial.do("apply", "nowhere.json")
 
     assert (code, said.count("\n")) == (1, 1)
     assert said.startswith("fleet: error: nowhere.json: ")
 
 
-def test_a_saved_plan_is_not_applied_again_and_again(trial: Trial) -> None:
+def test_saved_plan_with_every_is_wrong_usage(trial: Trial) -> None:
     saved(trial)
 
     code, said = trial.do("apply", "p.json", "--every", "60s")
@@ -136,7 +136,7 @@ def test_a_saved_plan_is_not_applied_again_and_again(trial: Trial) -> None:
 # some pools only
 
 
-def test_only_the_pools_named_are_changed(trial: Trial) -> None:
+def test_apply_changes_only_named_pools(trial: Trial) -> None:
     trial.wait_for("1", big=["2"])
 
     code, said = trial.do("apply", "--pool", "big")
@@ -145,7 +145,7 @@ def test_only_the_pools_named_are_changed(trial: Trial) -> None:
     assert trial.machines() == ["trial-big-0001"]
 
 
-def test_several_pools_may_be_named(trial: Trial) -> None:
+def test_apply_accepts_several_pools(trial: Trial) -> None:
     trial.wait_for("1", big=["2"])
 
     code, said = trial.do("apply", "--pool", "big", "--pool", "builders")
@@ -167,14 +167,14 @@ def test_apply_pool_accepts_a_removed_pool(trial: Trial) -> None:
     assert "~ drained 1: trial-big-0001" in said
 
 
-def test_an_unknown_pool_is_refused_with_the_known_ones(trial: Trial) -> None:
+def test_unknown_pool_is_refused_with_known_pools(trial: Trial) -> None:
     code, said = trial.do("apply", "--pool", "bgi")
 
     assert code == 2
     assert tells(said, "--pool bgi", "'big'", "fleet trial", "big", "builders")
 
 
-def test_guards_count_the_pools_that_were_not_named_too(trial: Trial) -> None:
+def test_guards_also_count_unnamed_pools(trial: Trial) -> None:
     trial.write(fleet_yaml(more="guards: {throttle: {create: {count: 1}}}\n"))
     trial.wait_for("1", big=["2"])
 
@@ -185,7 +185,7 @@ def test_guards_count_the_pools_that_were_not_named_too(trial: Trial) -> None:
     assert trial.machines() == []
 
 
-def test_a_saved_plan_is_held_to_the_pools_named_only(trial: Trial) -> None:
+def test_saved_plan_is_compared_only_for_named_pools(trial: Trial) -> None:
     trial.wait_for("1")
     saved(trial)
     trial.wait_for("1", big=["2"])

@@ -7,7 +7,7 @@ from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
 
-def test_the_command_that_a_refusal_prints_lets_it_pass(idle: Trial) -> None:
+def test_approval_command_printed_by_refusal_permits_change(idle: Trial) -> None:
     idle.write(fleet_yaml(pools={}))
     refused = idle.told("apply", code=4)
     command = next(line.strip() for line in refused.splitlines() if "fleet approve" in line)
@@ -19,7 +19,7 @@ def test_the_command_that_a_refusal_prints_lets_it_pass(idle: Trial) -> None:
     assert idle.machines() == []
 
 
-def test_an_approval_lets_no_more_pass_than_its_number(idle: Trial) -> None:
+def test_approval_permits_at_most_its_count(idle: Trial) -> None:
     idle.write(fleet_yaml(pools={}))
     idle.told("approve", "delete", "--pool", "builders", "--count", "1", *WHY)
 
@@ -30,7 +30,7 @@ def test_an_approval_lets_no_more_pass_than_its_number(idle: Trial) -> None:
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "10001", "many"])
-def test_a_wrong_number_is_wrong_usage(run_fleet: RunFleet, count: str) -> None:
+def test_approval_with_invalid_count_is_wrong_usage(run_fleet: RunFleet, count: str) -> None:
     ran = run_fleet("approve", "delete", "--pool", "builders", f"--count={count}", *WHY)
 
     assert ran.returncode == 2

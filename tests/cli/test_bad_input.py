@@ -89,7 +89,7 @@ def test_validate_reports_a_directory(run_fleet: RunFleet, project: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_huge_file_is_not_read_whole(run_fleet: RunFleet, project: Path) -> None:
+def test_huge_file_is_not_read_completely(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_bytes(b"fleet: x\n")
     of_little = _used_by_validate(project)
     with (project / "fleet.yaml").open("ab") as stream:
@@ -154,7 +154,7 @@ def test_validate_of_20000_errors_is_fast(run_fleet: RunFleet, project: Path) ->
         ("mkdir dir.yaml", ("fleet.yaml:1:11", "error[invalid-include]", "no file")),
     ],
 )
-def test_an_included_special_is_a_finding(
+def test_included_special_file_is_a_finding(
     run_fleet: RunFleet, project: Path, special: str, said: tuple[str, ...]
 ) -> None:
     (project / "fleet.yaml").write_text("include: ['[!f]*.yaml']\nfleet: x\n", encoding="utf-8")
@@ -163,7 +163,7 @@ def test_an_included_special_is_a_finding(
     assert tells(first_line(run_fleet("validate")), *said)
 
 
-def test_a_fleet_yaml_that_leads_out_of_its_folder_is_not_read(
+def test_fleet_yaml_linked_out_of_its_folder_is_not_read(
     run_fleet: RunFleet, project: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("canary: 1\n", encoding="utf-8")
@@ -175,9 +175,7 @@ def test_a_fleet_yaml_that_leads_out_of_its_folder_is_not_read(
     assert "canary" not in ran.stdout + ran.stderr
 
 
-def test_a_fleet_yaml_that_is_a_link_within_its_folder_is_read(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_fleet_yaml_linked_within_its_folder_is_read(run_fleet: RunFleet, project: Path) -> None:
     (project / "..data").mkdir()
     (project / "..data" / "fleet.yaml").write_text("fleet: x\n", encoding="utf-8")
     (project / "fleet.yaml").symlink_to("..data/fleet.yaml")
@@ -186,7 +184,7 @@ def test_a_fleet_yaml_that_is_a_link_within_its_folder_is_read(
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "\\0", "fleet.yaml/below"])
-def test_a_path_that_cannot_be_looked_at_silences_nothing(
+def test_inaccessible_path_suppresses_no_finding(
     run_fleet: RunFleet, project: Path, path: str
 ) -> None:
     text = f'fleet: x\npols: {{}}\nqueues: {{q: {{kind: world, path: "{path}"}}}}\n'
@@ -208,7 +206,7 @@ def test_unencodable_output_is_escaped(fork_fleet: RunFleet, project: Path) -> N
     assert json.loads(ran.stdout)["findings"]
 
 
-def test_pages_are_not_written_where_a_link_leads(trial: Trial, run_fleet: RunFleet) -> None:
+def test_pages_are_not_written_through_a_link(trial: Trial, run_fleet: RunFleet) -> None:
     elsewhere = trial.folder / "elsewhere" / "status"
     elsewhere.mkdir(parents=True)
     (elsewhere / "kept").write_text("", encoding="utf-8")
@@ -221,13 +219,11 @@ def test_pages_are_not_written_where_a_link_leads(trial: Trial, run_fleet: RunFl
     assert [each.name for each in elsewhere.iterdir()] == ["kept"]
 
 
-def test_a_fleet_yaml_may_come_by_standard_input(fork_fleet: RunFleet) -> None:
+def test_fleet_yaml_is_read_from_standard_input(fork_fleet: RunFleet) -> None:
     assert fork_fleet("validate", "-f", "/dev/stdin", stdin="fleet: x\n").returncode == 0
 
 
-def test_a_store_and_its_stacks_are_their_owner_s_alone(
-    project: Path, run_fleet: RunFleet
-) -> None:
+def test_store_and_stacks_are_readable_only_by_owner(project: Path, run_fleet: RunFleet) -> None:
     Trial(project).wait_for("1")
     assert run_fleet("state", "init").returncode == 0
     assert run_fleet("apply").returncode == 0
@@ -252,7 +248,7 @@ images: {i: {suite: trixie, architecture: amd64}}
     "special",
     ["ln -s p.json p.json", "mkfifo p.json", "truncate --size 300M p.json", "mkdir p.json"],
 )
-def test_a_special_in_place_of_a_simulated_cloud_is_unknown(
+def test_simulated_cloud_is_unknown_when_its_file_is_special(
     run_fleet: RunFleet, project: Path, special: str
 ) -> None:
     (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
@@ -266,7 +262,7 @@ def test_a_special_in_place_of_a_simulated_cloud_is_unknown(
 
 
 @pytest.mark.parametrize("special", ["mkfifo p.json", "truncate --size 600M p.json"])
-def test_a_state_is_not_imported_from_a_special(
+def test_state_import_refuses_special_file(
     run_fleet: RunFleet, project: Path, special: str
 ) -> None:
     (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
@@ -278,7 +274,7 @@ def test_a_state_is_not_imported_from_a_special(
     assert ran.stderr.startswith("fleet: error: p.json")
 
 
-def test_no_report_is_written_to_a_link_in_a_circle(run_fleet: RunFleet, project: Path) -> None:
+def test_report_is_not_written_to_circular_link(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
     (project / "q.json").symlink_to("q.json")
 
@@ -304,9 +300,7 @@ def test_invisible_character_is_escaped(
     assert f"{ord(hidden):x}" in ran.stdout
 
 
-def test_a_report_goes_through_a_pipe_that_a_person_names(
-    fork_fleet: RunFleet, project: Path
-) -> None:
+def test_report_is_written_to_named_pipe(fork_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text("fleet: x\n", encoding="utf-8")
 
     ran = fork_fleet("validate", "--gitlab-code-quality", "/dev/stdout")

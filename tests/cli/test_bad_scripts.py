@@ -139,7 +139,7 @@ def test_background_child_of_new_command_does_not_block_apply(shop: Shop) -> Non
 
 
 @pytest.mark.slow
-def test_a_new_that_hangs_takes_its_children_with_it(shop: Shop) -> None:
+def test_child_processes_of_hanging_command_new_are_killed(shop: Shop) -> None:
     shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; wait")
 
     code, _ = shop.trial.do("apply")
@@ -150,7 +150,7 @@ def test_a_new_that_hangs_takes_its_children_with_it(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_that_is_replaced_while_it_runs_ends_as_it_began(shop: Shop) -> None:
+def test_running_script_is_unaffected_by_its_replacement(shop: Shop) -> None:
     shop.put("better", SCRIPTS["new"])
     shop.put("new", f"mv better new; {SCRIPTS['new']}")
 
@@ -172,7 +172,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", slow_but(["fails"], LISTS))
-def test_where_list_is_bad_nothing_is_made_or_deleted(name: str, shop: Shop) -> None:
+def test_no_machine_is_created_or_deleted_when_list_is_invalid(name: str, shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     before = shop.up()
     shop.put("list", LISTS[name].text)
@@ -187,7 +187,7 @@ def test_where_list_is_bad_nothing_is_made_or_deleted(name: str, shop: Shop) -> 
 
 
 @pytest.mark.parametrize("text", ["", pytest.param("not executable", marks=pytest.mark.slow)])
-def test_a_livecheck_that_cannot_be_run_fails_no_machine(text: str, shop: Shop) -> None:
+def test_machine_does_not_fail_when_livecheck_cannot_run(text: str, shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     shop.put("livecheck", text)
 
@@ -198,7 +198,7 @@ def test_a_livecheck_that_cannot_be_run_fails_no_machine(text: str, shop: Shop) 
 
 
 @pytest.mark.slow
-def test_a_pool_that_is_taken_out_keeps_the_machine_of_an_open_ticket(shop: Shop) -> None:
+def test_removed_pool_keeps_machine_of_open_ticket(shop: Shop) -> None:
     assert shop.trial.do("apply")[0] == 0
     _, opened = shop.trial.do("ticket", "open", "--tag", "one", "--user", "ada")
     number = opened.split()[0]

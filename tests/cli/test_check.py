@@ -118,7 +118,7 @@ def test_check_has_no_finding_when_policies_pass(policed: Path, run_fleet: RunFl
     assert tells(ran.stdout, "1 file", "1 test", "1 passed")
 
 
-def test_a_fleet_without_policies_says_so(policed: Path, run_fleet: RunFleet) -> None:
+def test_check_reports_missing_policies(policed: Path, run_fleet: RunFleet) -> None:
     shutil.rmtree(policed / "policies")
 
     ran = run_fleet("check", "--world", "world.json")
@@ -128,9 +128,7 @@ def test_a_fleet_without_policies_says_so(policed: Path, run_fleet: RunFleet) ->
 
 
 @pytest.mark.slow
-def test_policies_of_another_folder_are_run_in_their_place(
-    policed: Path, run_fleet: RunFleet
-) -> None:
+def test_policies_of_named_folder_replace_default_ones(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "approved").mkdir()
     (policed / "approved/none.py").write_text("def test_no():\n    assert False, 'no'\n")
 
@@ -141,9 +139,7 @@ def test_policies_of_another_folder_are_run_in_their_place(
 
 
 @pytest.mark.slow
-def test_the_difference_from_the_target_branch_is_there_for_policies(
-    policed: Path, run_fleet: RunFleet
-) -> None:
+def test_policies_get_difference_from_target_branch(policed: Path, run_fleet: RunFleet) -> None:
     shutil.copytree(policed, policed.parent / "base", dirs_exist_ok=True)
     (policed / "base").symlink_to(policed.parent / "base")
     (policed / "fleet.yaml").write_text(FLEET.replace("min: 1", "min: 3"), encoding="utf-8")
@@ -181,7 +177,7 @@ def test_check_reports_unreadable_base(policed: Path, run_fleet: RunFleet) -> No
     ],
     ids=["of another fleet", "cut short", "of a newer format"],
 )
-def test_an_observation_that_is_none_is_named(
+def test_check_names_file_that_is_not_an_observation(
     policed: Path, run_fleet: RunFleet, world: str, code: int
 ) -> None:
     (policed / "world.json").write_text(world, encoding="utf-8")
@@ -193,9 +189,7 @@ def test_an_observation_that_is_none_is_named(
 
 
 @pytest.mark.slow
-def test_a_report_for_gitlab_has_the_place_of_each_finding(
-    policed: Path, run_fleet: RunFleet
-) -> None:
+def test_gitlab_report_has_position_of_each_finding(policed: Path, run_fleet: RunFleet) -> None:
     ran = run_fleet("check", "--world", "world.json", "--gitlab-code-quality", "quality.json")
 
     issues = json.loads((policed / "quality.json").read_text())
@@ -225,7 +219,7 @@ def test_junit_has_a_case_for_each_test(policed: Path, run_fleet: RunFleet) -> N
 
 
 @pytest.mark.slow
-def test_a_policy_that_one_test_changes_is_whole_for_the_next(
+def test_change_of_plan_by_one_policy_does_not_affect_the_next(
     policed: Path, run_fleet: RunFleet
 ) -> None:
     (policed / "policies/own.py").write_text(
@@ -245,9 +239,7 @@ def test_a_policy_that_one_test_changes_is_whole_for_the_next(
 
 
 @pytest.mark.slow
-def test_policies_share_files_that_begin_with_an_underscore(
-    policed: Path, run_fleet: RunFleet
-) -> None:
+def test_policies_import_files_with_leading_underscore(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "policies/_shared.py").write_text("MOST = 5\n")
     (policed / "policies/conftest.py").write_text(
         "import pytest\n@pytest.fixture\ndef own(fleet):\n    return fleet.fleet\n"
@@ -436,7 +428,7 @@ def test_check_names_the_extra_when_pytest_is_missing(
 
 
 @pytest.mark.slow
-def test_check_takes_no_pytest_settings_of_others(policed: Path, run_fleet: RunFleet) -> None:
+def test_check_ignores_pytest_settings_of_folder(policed: Path, run_fleet: RunFleet) -> None:
     (policed / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     (policed / "policies/pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     (policed / "pytest.py").write_text("raise SystemExit('not this one')\n")
@@ -473,7 +465,7 @@ def test_check_keeps_each_result_when_names_are_long(policed: Path, run_fleet: R
     assert lines == [3, 5, 13, 14, 17]
 
 
-def test_messages_of_policies_are_printable() -> None:
+def test_messages_of_policies_are_escaped() -> None:
     hostile = "\x1b[2J\u202e\n::error::"
     failure = Failure(message=hostile)
     test = PolicyTest(file="policies/x.py", name=hostile, outcome="failed", failures=(failure,))

@@ -10,7 +10,7 @@ from tests.rigs.trial import Trial
 
 @pytest.mark.parametrize("year", [1, 1969, 2200, 2201, 9999])
 @pytest.mark.parametrize("command", [("plan",), ("validate",), ("status",), ("apply",)])
-def test_a_clock_beyond_its_range_gives_one_line(
+def test_clock_out_of_range_gives_one_line_error(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, year: int, command: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(program, "utc_now", lambda: datetime(year, 6, 1, tzinfo=UTC))

@@ -36,14 +36,14 @@ def workers_listed(machines: LocalMachines) -> object:
     return listing.workers
 
 
-def test_with_a_queue_that_registers_workers_none_register_here(tmp_path: Path) -> None:
+def test_workers_register_only_at_a_queue_with_registry(tmp_path: Path) -> None:
     machines = machines_of(a_local_fleet(), tmp_path)
 
     assert workers_listed(machines) is None
     assert not isinstance(machines, Registry)
 
 
-def test_without_one_they_register_here(tmp_path: Path) -> None:
+def test_workers_register_at_provider_without_queue_registry(tmp_path: Path) -> None:
     machines = machines_of(a_local_fleet(queues=WORLD), tmp_path)
 
     assert workers_listed(machines) == ()
@@ -58,7 +58,7 @@ def test_machines_path_is_next_to_fleet_yaml_by_default(tmp_path: Path) -> None:
     assert named.path == tmp_path / "there"
 
 
-def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path) -> None:
+def test_embedded_engine_stores_machines_in_state_folder(tmp_path: Path) -> None:
     fleet = a_local_fleet(state={"backend": "s3://bucket"})
     storage = find_storage(fleet, str(tmp_path / "fleet.yaml"))
 
@@ -69,7 +69,7 @@ def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path
     assert storage.uses_folder
 
 
-def test_no_secret_of_our_environment_reaches_a_process(
+def test_process_gets_no_secret_of_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEET_PASSPHRASE", "of the test")
@@ -93,7 +93,7 @@ def test_no_secret_of_our_environment_reaches_a_process(
         ({}, False),
     ],
 )
-def test_a_new_machine_has_an_expiry_and_the_commit_of_ci(
+def test_new_machine_has_expiry_and_commit_of_ci(
     environment: dict[str, str],
     commit: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:

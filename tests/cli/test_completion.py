@@ -46,7 +46,7 @@ def test_completion_offers_every_verb(run_fleet: RunFleet, bash: str, tmp_path: 
     assert verbs <= set(asked.stdout.split())
 
 
-def test_completion_for_a_shell_it_does_not_know_is_wrong_usage(run_fleet: RunFleet) -> None:
+def test_completion_for_unknown_shell_is_wrong_usage(run_fleet: RunFleet) -> None:
     refused = run_fleet("completion", "cmd.exe")
 
     assert refused.returncode == 2

@@ -44,7 +44,7 @@ ORDER_DAMAGES = {
 
 
 @pytest.mark.parametrize("how", ORDER_DAMAGES)
-def test_a_freeze_holds_when_its_row_is_damaged(waiting: Trial, how: str) -> None:
+def test_freeze_stays_active_when_its_row_is_damaged(waiting: Trial, how: str) -> None:
     assert actions(waiting) == {"create"}
     waiting.told("freeze", "--for", "1h", "--reason", "x")
     damage(waiting, ORDER_DAMAGES[how])
@@ -54,7 +54,7 @@ def test_a_freeze_holds_when_its_row_is_damaged(waiting: Trial, how: str) -> Non
     assert waiting.machines() == []
 
 
-def test_a_freeze_stays_when_another_order_is_placed_after_damage(waiting: Trial) -> None:
+def test_freeze_stays_when_another_order_is_placed_after_damage(waiting: Trial) -> None:
     waiting.told("freeze", "--for", "1h", "--reason", "x")
     damage(waiting, ORDER_DAMAGES["year"])
 
@@ -63,7 +63,7 @@ def test_a_freeze_stays_when_another_order_is_placed_after_damage(waiting: Trial
     assert actions(waiting) == set()
 
 
-def test_an_order_that_is_over_stops_nothing_when_it_is_unreadable(waiting: Trial) -> None:
+def test_expired_unreadable_order_stops_no_action(waiting: Trial) -> None:
     waiting.told("freeze", "--for", "1h", "--reason", "x")
     waiting.end_orders()
     damage(waiting, ORDER_DAMAGES["order"])
@@ -88,7 +88,7 @@ def test_no_machine_is_created_when_an_attempt_is_unreadable(waiting: Trial, col
     assert "fleet_attempts" in told
 
 
-def test_no_machine_is_deleted_when_a_departure_is_unreadable(idle: Trial) -> None:
+def test_no_machine_is_deleted_when_drain_record_is_unreadable(idle: Trial) -> None:
     idle.age(minutes=30)
     idle.apply()
     assert actions(idle) == {"delete"}
@@ -102,7 +102,7 @@ def test_no_machine_is_deleted_when_a_departure_is_unreadable(idle: Trial) -> No
     assert re.search("fleet_about .* Departure", " ".join(told.split()))
 
 
-def test_a_released_machine_is_kept_when_a_departure_is_unreadable(idle: Trial) -> None:
+def test_released_machine_is_kept_when_drain_record_is_unreadable(idle: Trial) -> None:
     idle.told("hold", ONE, "--for", "1h", "--reason", "x")
     idle.apply()
     idle.age(minutes=30)

@@ -18,7 +18,7 @@ def write(project: Path, read: str = "") -> None:
     (project / "fleet.yaml").write_text(CONFIG.format(read=read), encoding="utf-8")
 
 
-def test_the_sql_needs_no_fleet_yaml_and_names_every_column(run_fleet: RunFleet) -> None:
+def test_sql_names_every_column_without_fleet_yaml(run_fleet: RunFleet) -> None:
     done = run_fleet("debusine", "grants", "--role", "reader")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -30,7 +30,7 @@ def test_the_sql_needs_no_fleet_yaml_and_names_every_column(run_fleet: RunFleet)
     assert all(line.startswith("GRANT SELECT (") for line in lines[2:])
 
 
-def test_the_same_as_json(run_fleet: RunFleet) -> None:
+def test_json_has_same_content_as_text(run_fleet: RunFleet) -> None:
     told = json.loads(run_fleet("debusine", "grants", "--admin", "--json").stdout)
 
     assert told["role"] == "fleet_rw"
@@ -38,7 +38,7 @@ def test_the_same_as_json(run_fleet: RunFleet) -> None:
     assert 'GRANT DELETE ON db_token TO "fleet_rw";' in told["sql"]
 
 
-def test_without_a_role_in_fleet_yaml_there_is_nothing_to_check(
+def test_grants_check_is_empty_without_role_in_fleet_yaml(
     run_fleet: RunFleet, project: Path
 ) -> None:
     write(project)
@@ -62,7 +62,7 @@ def test_grants_check_hides_password_when_database_is_down(
     assert "s3cret" not in done.stderr
 
 
-def test_a_queue_that_is_not_there_is_wrong_usage(run_fleet: RunFleet, project: Path) -> None:
+def test_unknown_queue_is_wrong_usage(run_fleet: RunFleet, project: Path) -> None:
     write(project)
 
     done = run_fleet("debusine", "grants", "--check", "--queue", "kali")

@@ -102,7 +102,7 @@ def test_each_request_is_unknown_when_no_row_is_readable(
     ],
     ids=str,
 )
-def test_queue_is_unknown_when_a_row_contradicts_the_question(
+def test_queue_is_unknown_when_a_row_does_not_match_the_query(
     odd: dict[str, object], project: Path, run_fleet: RunFleet
 ) -> None:
     plan = planned(project, run_fleet, row(id=1), row(id=2) | odd, row(id=3))
@@ -136,7 +136,7 @@ def test_explain_names_an_unreadable_request(project: Path, run_fleet: RunFleet)
     assert "canary" not in ended.stderr
 
 
-def test_machine_stays_when_the_work_that_it_waits_for_is_unreadable(
+def test_machine_is_kept_when_its_request_is_unreadable(
     project: Path, run_fleet: RunFleet
 ) -> None:
     golden = Path(__file__).parent.parent / "plans" / "a-sampled-queue-lets-no-worker-go"

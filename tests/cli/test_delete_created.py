@@ -31,7 +31,7 @@ def begin_grown(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_shown_first(grown: Trial) -> None:
+def test_deletion_of_created_machines_is_only_shown_without_apply(grown: Trial) -> None:
     before = grown.files()
 
     shown = json.loads(grown.told("machine", "delete", "--since", "30m", "--json"))
@@ -59,7 +59,7 @@ def test_delete_since_keeps_machine_that_was_busy_once(grown: Trial) -> None:
     assert tells(kept["because"], "1 request")
 
 
-def test_one_run_is_undone_by_its_beginning(trial: Trial) -> None:
+def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM}))
     for waiting in (("1",), ("1", "2")):
         trial.wait_for(*waiting)

@@ -49,7 +49,7 @@ def test_delete_expired_lists_machines_without_changes(dead: Trial, run_fleet: R
     assert dead.files() == before
 
 
-def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial) -> None:
+def test_delete_expired_drains_first_and_deletes_in_next_run(dead: Trial) -> None:
     first, said = dead.do("machine", "delete", "--expired", "--apply")
     machines = dead.machines()
     second, then = dead.do("machine", "delete", "--expired", "--apply")
@@ -61,7 +61,7 @@ def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial) -> None:
     assert dead.machines() == dead.recorded() == []
 
 
-def test_a_busy_worker_is_not_swept_until_its_work_ends(dead: Trial) -> None:
+def test_delete_expired_keeps_busy_worker_until_its_work_ends(dead: Trial) -> None:
     dead.cloud.assign(FIRST, "1")
 
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_delete_expired_works_without_a_store(dead: Trial) -> None:
     assert dead.machines() == []
 
 
-def test_without_a_store_it_says_that_nothing_is_locked(dead: Trial) -> None:
+def test_delete_expired_reports_missing_lock_without_store(dead: Trial) -> None:
     (dead.folder / ".fleet/store.db").unlink()
 
     _, said = dead.do("machine", "delete", "--expired", "--apply")
@@ -91,7 +91,7 @@ def test_without_a_store_it_says_that_nothing_is_locked(dead: Trial) -> None:
     assert "provider's list" in said
 
 
-def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
+def test_delete_expired_with_json_prints_plan_or_outcome(dead: Trial) -> None:
     shown = json.loads(dead.do("machine", "delete", "--expired", "--json")[1])
     _, said = dead.do("machine", "delete", "--expired", "--apply", "--json")
 
@@ -114,7 +114,7 @@ def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
 )
 @pytest.mark.parametrize("guards", [(), ("guard-keeps",)], ids=str)
 @pytest.mark.usefixtures("dead")
-def test_sweep_says_that_it_ignores_demand_when_a_guard_withholds(
+def test_delete_expired_reports_ignored_demand_when_guard_withholds(
     command: tuple[str, ...], code: str, guards: tuple[str, ...], run_fleet: RunFleet
 ) -> None:
     if guards:
@@ -143,7 +143,7 @@ def test_delete_expired_plans_no_shared_resources(dead: Trial, run_fleet: RunFle
     assert [each["action"] for each in shown["actions"]] == ["drain"]
 
 
-def test_an_apply_extends_the_expiry_and_nothing_is_swept(dead: Trial) -> None:
+def test_delete_expired_keeps_machines_after_apply(dead: Trial) -> None:
     dead.wait_for("1")
     dead.apply()
 
@@ -162,7 +162,7 @@ def test_delete_expired_is_in_journal_but_not_a_heartbeat(dead: Trial) -> None:
     assert len(dead.world()["runs"]) == 2
 
 
-def test_sweep_is_refused_while_lock_is_held(dead: Trial) -> None:
+def test_delete_expired_is_refused_while_lock_is_held(dead: Trial) -> None:
     with dead.locked():
         code, said = dead.do("machine", "delete", "--expired", "--apply")
 

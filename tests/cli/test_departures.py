@@ -30,7 +30,7 @@ def lower_max(trial: Trial) -> None:
     declare(trial, "providers:", "guards: {refuse: {delete: {share: 100%}}}\nproviders:")
 
 
-def test_a_machine_above_max_is_deleted_as_above_max(idle: Trial) -> None:
+def test_machine_above_max_is_deleted_as_above_max(idle: Trial) -> None:
     lower_max(idle)
     assert planned(idle) == {ONE: ("drain", "above-max")}
     idle.apply()
@@ -46,21 +46,21 @@ def without_departures(trial: Trial) -> dict[str, tuple[str, str]]:
     return {each["worker"]: (each["action"], each["reason"]) for each in plan["actions"]}
 
 
-def test_a_drained_machine_is_above_max_when_no_record_is_there(idle: Trial) -> None:
+def test_drained_machine_is_above_max_without_drain_record(idle: Trial) -> None:
     lower_max(idle)
     idle.apply()
 
     assert without_departures(idle) == {ONE: ("delete", "above-max")}
 
 
-def test_a_drained_machine_is_idle_when_no_record_is_there(idle: Trial) -> None:
+def test_drained_machine_is_idle_without_drain_record(idle: Trial) -> None:
     idle.age(minutes=30)
     idle.apply()
 
     assert without_departures(idle)[ONE] == ("delete", "idle-too-long")
 
 
-def test_one_of_two_drained_is_above_max_when_no_record_is_there(idle: Trial) -> None:
+def test_one_of_two_drained_is_above_max_without_drain_record(idle: Trial) -> None:
     idle.age(minutes=30)
     idle.apply()
     lower_max(idle)
@@ -79,9 +79,7 @@ def test_one_of_two_drained_is_above_max_when_no_record_is_there(idle: Trial) ->
     ],
     ids=["mode", "machine", "age", "min"],
 )
-def test_an_idle_departure_keeps_its_reason_when_config_changes(
-    idle: Trial, old: str, new: str
-) -> None:
+def test_idle_drain_keeps_its_reason_when_config_changes(idle: Trial, old: str, new: str) -> None:
     idle.age(minutes=30)
     idle.apply()
 
@@ -91,7 +89,7 @@ def test_an_idle_departure_keeps_its_reason_when_config_changes(
     assert [reasons[ONE], reasons[TWO]] == [("delete", "idle-too-long")] * 2
 
 
-def test_a_removed_pool_keeps_the_reason_of_an_idle_departure(idle: Trial) -> None:
+def test_removed_pool_keeps_reason_of_idle_drain(idle: Trial) -> None:
     idle.age(minutes=30)
     idle.apply()
 
@@ -100,7 +98,7 @@ def test_a_removed_pool_keeps_the_reason_of_an_idle_departure(idle: Trial) -> No
     assert planned(idle)[ONE] == ("delete", "idle-too-long")
 
 
-def test_an_outdated_departure_keeps_its_reason_when_reverted(idle: Trial) -> None:
+def test_outdated_drain_keeps_its_reason_when_config_is_reverted(idle: Trial) -> None:
     declare(idle, "machine: ccx33", "machine: ccx43")
     first = planned(idle)
     idle.apply()
@@ -112,13 +110,13 @@ def test_an_outdated_departure_keeps_its_reason_when_reverted(idle: Trial) -> No
     assert {planned(idle)[each] for each in gone} == {("delete", "outdated")}
 
 
-def test_a_requested_departure_keeps_its_reason_in_an_apply(idle: Trial) -> None:
+def test_requested_drain_keeps_its_reason_in_apply(idle: Trial) -> None:
     idle.told("machine", "delete", ONE, "--apply")
 
     assert planned(idle) == {ONE: ("delete", "requested")}
 
 
-def test_a_disabled_worker_keeps_the_reason_of_its_drain(idle: Trial) -> None:
+def test_disabled_worker_keeps_the_reason_of_its_drain(idle: Trial) -> None:
     lower_max(idle)
     idle.apply()
 
@@ -130,7 +128,7 @@ def test_a_disabled_worker_keeps_the_reason_of_its_drain(idle: Trial) -> None:
     assert idle.machines() == [TWO]
 
 
-def test_an_interrupted_deletion_keeps_the_reason_of_its_drain(idle: Trial) -> None:
+def test_interrupted_deletion_keeps_the_reason_of_its_drain(idle: Trial) -> None:
     lower_max(idle)
     idle.apply()
     idle.cloud.disable(ONE)
@@ -148,13 +146,13 @@ def test_an_interrupted_deletion_keeps_the_reason_of_its_drain(idle: Trial) -> N
     assert actions == {ONE: "above-max"}
 
 
-def test_a_disabled_worker_without_a_record_is_disabled(idle: Trial) -> None:
+def test_disabled_worker_without_a_record_is_disabled(idle: Trial) -> None:
     idle.cloud.disable(ONE)
 
     assert planned(idle) == {ONE: ("delete", "disabled")}
 
 
-def test_a_drain_without_a_record_keeps_the_reason_of_today(idle: Trial) -> None:
+def test_drain_without_record_has_current_reason(idle: Trial) -> None:
     idle.cloud.drain(ONE)
 
     assert planned(idle) == {ONE: ("delete", "idle-too-long")}
@@ -162,7 +160,7 @@ def test_a_drain_without_a_record_keeps_the_reason_of_today(idle: Trial) -> None
     assert planned(idle)[ONE] == ("delete", "pool-draining")
 
 
-def test_a_record_is_forgotten_when_its_machine_is_gone(idle: Trial) -> None:
+def test_drain_record_is_deleted_with_its_machine(idle: Trial) -> None:
     lower_max(idle)
     for _ in range(3):
         idle.apply()
@@ -171,7 +169,7 @@ def test_a_record_is_forgotten_when_its_machine_is_gone(idle: Trial) -> None:
     assert "departures" not in idle.told("observe")
 
 
-def test_a_new_machine_of_the_name_has_no_old_reason(idle: Trial) -> None:
+def test_new_machine_with_reused_name_has_no_old_reason(idle: Trial) -> None:
     lower_max(idle)
     idle.apply()
     declare(idle, "workers: {max: 1}", "workers: {max: 4}")

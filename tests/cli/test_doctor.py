@@ -74,7 +74,7 @@ def test_doctor_exits_1_with_grant_command_when_demand_is_unreadable(
 
 
 @pytest.mark.usefixtures("looking")
-def test_as_json_it_says_the_same(run_fleet: RunFleet) -> None:
+def test_doctor_has_same_findings_as_json(run_fleet: RunFleet) -> None:
     said = run_fleet("doctor", "--json", env={"TOKEN": TOKEN})
 
     diagnosis = json.loads(said.stdout)
@@ -85,7 +85,7 @@ def test_as_json_it_says_the_same(run_fleet: RunFleet) -> None:
     assert [wait["waiting"] for wait in diagnosis["waits"]] == [0, 24, 2, 0, 0, 1]
 
 
-def test_nothing_is_written_and_no_token_is_shown(
+def test_doctor_writes_no_file_and_prints_no_token(
     looking: Path, run_fleet: RunFleet, server: Replay
 ) -> None:
     before = {path: path.read_bytes() for path in looking.rglob("*") if path.is_file()}
@@ -111,7 +111,7 @@ def test_doctor_advises_export_when_token_is_unset(run_fleet: RunFleet) -> None:
     assert "      fix: export TOKEN=…\n" in said.stdout
 
 
-def test_a_fleet_of_simulated_machines_is_well(trial: Trial, run_fleet: RunFleet) -> None:
+def test_doctor_finds_no_problem_in_simulated_fleet(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -195,9 +195,7 @@ def test_doctor_suggests_apply_until_first_apply(run_fleet: RunFleet, trial: Tri
     assert "fleet apply" not in [do for do, _ in steps_of(run_fleet)]
 
 
-def test_without_pulumi_the_next_step_is_one_that_its_cloud_allows(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_doctor_suggests_possible_step_without_pulumi(run_fleet: RunFleet, project: Path) -> None:
     run_fleet("init", "--queue", "tickets", "--cloud", "hcloud")
     nowhere = {"PATH": "/nowhere", "FLEET_PULUMI": "", "XDG_CACHE_HOME": str(project / "cache")}
 
@@ -208,7 +206,7 @@ def test_without_pulumi_the_next_step_is_one_that_its_cloud_allows(
     assert tells(found["fix"], "pulumi.com", "FLEET_PULUMI")
 
 
-def test_an_image_that_is_not_published_is_a_step(run_fleet: RunFleet) -> None:
+def test_doctor_suggests_publication_of_unpublished_image(run_fleet: RunFleet) -> None:
     run_fleet("init", "--queue", "debusine", "--cloud", "hcloud")
     with SimulatedHetzner() as api:
         cloud = {"HCLOUD_ENDPOINT": api.endpoint, "HCLOUD_TOKEN": api.token}
@@ -218,7 +216,7 @@ def test_an_image_that_is_not_published_is_a_step(run_fleet: RunFleet) -> None:
     assert tells(step["do"], "build", "publish", "docs/how-to/bake-an-image.md")
 
 
-def test_spending_that_is_unknown_is_wrong_where_a_budget_needs_it(
+def test_doctor_reports_unknown_spending_when_a_budget_needs_it(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1")

@@ -41,7 +41,7 @@ def results(said: Completed) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("folder")
-def test_variables_that_are_protected_scoped_and_masked_are_in_order(run_fleet: RunFleet) -> None:
+def test_doctor_accepts_protected_scoped_masked_variables(run_fleet: RunFleet) -> None:
     variables = [*map(a_variable, NAMES), a_variable("HCLOUD_TOKEN", scope="fleet")]
     settings = {
         "ci_config_path": "fleet.gitlab-ci.yml@debian/ci",
@@ -86,7 +86,7 @@ def test_doctor_reports_exposed_ci_variables_of_fleet_only(
 
 
 @pytest.mark.usefixtures("folder")
-def test_settings_that_weaken_it_are_said(run_fleet: RunFleet) -> None:
+def test_doctor_reports_weak_gitlab_settings(run_fleet: RunFleet) -> None:
     open_to_all = {"protect_merge_request_pipelines": True}
     with FakeGitlab(protected=["release/*"], settings=open_to_all) as gitlab:
         said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
@@ -100,7 +100,7 @@ def test_settings_that_weaken_it_are_said(run_fleet: RunFleet) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_an_older_gitlab_does_not_tell_all_of_it(run_fleet: RunFleet) -> None:
+def test_doctor_reports_settings_that_older_gitlab_omits(run_fleet: RunFleet) -> None:
     with FakeGitlab(protected=["m*n"]) as gitlab:
         said = run_fleet("doctor", "--json", env=gitlab.doctors_environment)
 
@@ -150,7 +150,7 @@ def test_doctor_mentions_gitlab_when_repository_has_jobs(
         (Answer(200, b'[{"key": "A", "value": "%s"}]' % VALUE.encode()), "unexpected answer"),
     ],
 )
-def test_a_gitlab_that_does_not_tell_is_wrong_and_not_in_order(
+def test_doctor_reports_error_when_gitlab_is_unreadable(
     run_fleet: RunFleet, answer: Answer, words: str
 ) -> None:
     with FakeGitlab(answers=[answer]) as gitlab:

@@ -119,9 +119,7 @@ def test_wrong_usage_shows_usage_and_reason(
 
 
 @pytest.mark.parametrize("args", [[], ["xyzzy"]])
-def test_without_a_command_the_first_line_leads_to_the_help(
-    run_fleet: RunFleet, args: list[str]
-) -> None:
+def test_first_line_names_help_without_command(run_fleet: RunFleet, args: list[str]) -> None:
     first = run_fleet(*args).stderr.splitlines()[0]
 
     assert first.startswith("usage: fleet [-h] [--version] COMMAND")
@@ -149,7 +147,7 @@ def test_unrecognized_argument_shows_usage_of_its_command(
     )
 
 
-def test_the_page_and_the_help_name_the_same_exit_codes() -> None:
+def test_page_and_help_list_equal_exit_codes() -> None:
     in_help = re.findall(r"^  (\d+) ", EXIT_CODES, re.MULTILINE)
     on_page = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -159,7 +157,7 @@ def test_the_page_and_the_help_name_the_same_exit_codes() -> None:
 @pytest.mark.parametrize(
     "command", [("plan",), ("status",), ("tags", "explain", "a/b/c/d"), ("explain", "pool", "big")]
 )
-def test_a_world_that_another_fleet_recorded_is_refused(
+def test_recorded_world_of_another_fleet_is_refused(
     trial: Trial, run_fleet: RunFleet, command: tuple[str, ...]
 ) -> None:
     theirs = {"fleet": "theirs", "time": "2026-11-21T08:00:00Z"}

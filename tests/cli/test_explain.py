@@ -144,9 +144,7 @@ def test_explain_estimates_start_from_assumed_durations(trial: Trial, run_fleet:
     assert "expected start: unknown" not in run_fleet("explain", "request", "--all").stdout
 
 
-def test_a_machine_that_a_full_pool_cannot_have_is_not_promised(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_explain_promises_no_machine_in_full_pool(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*TEN)
 
     waits = json.loads(run_fleet("explain", "request", "9", "--json").stdout)["places"]
@@ -158,9 +156,7 @@ def test_a_machine_that_a_full_pool_cannot_have_is_not_promised(
 
 
 @pytest.mark.slow
-def test_the_status_pages_suggest_the_same_as_the_command(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_status_pages_and_explain_suggest_same_change(trial: Trial, run_fleet: RunFleet) -> None:
     one = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 1}}"
     trial.write(fleet_yaml(pools=dict.fromkeys(("a", "b", "c", "d"), one)))
     trial.wait_for("1", "2", "3", "4", "5")
@@ -174,7 +170,7 @@ def test_the_status_pages_suggest_the_same_as_the_command(
     assert [sentence for sentence in sentences if sentence not in page] == []
 
 
-def test_everything_that_waits_is_explained_in_groups(trial: Trial, run_fleet: RunFleet) -> None:
+def test_explain_all_groups_waiting_requests(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*TEN)
 
     explained = run_fleet("explain", "request", "--all")
@@ -185,7 +181,7 @@ def test_everything_that_waits_is_explained_in_groups(trial: Trial, run_fleet: R
     assert ": work/9, work/10\n" in explained.stdout
 
 
-def test_everything_as_json_is_one_object_per_request(trial: Trial, run_fleet: RunFleet) -> None:
+def test_explain_all_as_json_has_one_object_per_request(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*TEN)
 
     explained = run_fleet("explain", "request", "--all", "--json")
@@ -199,7 +195,7 @@ def test_everything_as_json_is_one_object_per_request(trial: Trial, run_fleet: R
 
 
 @pytest.mark.parametrize("words", [("request",), ("pool", "--all"), ("request", "1", "--all")])
-def test_a_question_without_a_name_or_with_too_many_is_refused(
+def test_explain_is_refused_without_name_or_with_several(
     trial: Trial, run_fleet: RunFleet, words: tuple[str, ...]
 ) -> None:
     trial.wait_for()
@@ -211,7 +207,7 @@ def test_a_question_without_a_name_or_with_too_many_is_refused(
 
 
 @pytest.mark.usefixtures("trial")
-def test_without_a_kind_the_error_says_which_there_are(run_fleet: RunFleet) -> None:
+def test_explain_without_kind_lists_kinds(run_fleet: RunFleet) -> None:
     refused = run_fleet("explain")
 
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -238,7 +234,7 @@ def test_explain_pool_shows_machines_and_waiting_requests(
     assert tells(explained.stdout, "pool builders", "2 machines", "max 4", "2 waiting")
 
 
-def test_a_worker_is_explained_by_its_verdict(trial: Trial, run_fleet: RunFleet) -> None:
+def test_worker_is_explained_by_its_decision(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.age(minutes=1)
@@ -251,7 +247,7 @@ def test_a_worker_is_explained_by_its_verdict(trial: Trial, run_fleet: RunFleet)
     assert "runs request 1" in explained.stdout
 
 
-def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
+def test_explanation_has_same_content_as_json(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     explained = run_fleet("explain", "pool", "builders", "--json")
@@ -261,7 +257,7 @@ def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet
 
 
 @pytest.mark.parametrize("name", ["gcc-15", "debian/builds/any/gcc-15"])
-def test_a_request_is_found_by_its_package(trial: Trial, run_fleet: RunFleet, name: str) -> None:
+def test_request_is_found_by_its_package(trial: Trial, run_fleet: RunFleet, name: str) -> None:
     builds(trial, n1="linux", n2="gcc-15")
 
     explained = run_fleet("explain", "request", name)
@@ -280,15 +276,13 @@ def test_each_request_of_a_package_is_described_briefly(trial: Trial, run_fleet:
     assert explained.stdout.count("`fleet explain request work/") == 8
 
 
-def test_an_id_comes_before_a_package_of_that_name(trial: Trial, run_fleet: RunFleet) -> None:
+def test_request_id_precedes_package_of_equal_name(trial: Trial, run_fleet: RunFleet) -> None:
     builds(trial, n1="2", n2="linux")
 
     assert run_fleet("explain", "request", "2").stdout.startswith("request work/2 ")
 
 
-def test_the_list_of_requests_has_the_package_where_one_is_known(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_list_of_requests_has_known_packages(trial: Trial, run_fleet: RunFleet) -> None:
     builds(trial, n1="linux", n2="gcc-15")
 
     run_fleet("status", "--site", "site")
@@ -305,7 +299,7 @@ def test_the_list_of_requests_has_the_package_where_one_is_known(
     ("kind", "known"),
     [("request", "work/1, work/2"), ("pool", "big, builders"), ("worker", "trial-builders-0001")],
 )
-def test_an_unknown_name_is_answered_with_the_known_ones(
+def test_unknown_name_is_refused_with_known_names(
     trial: Trial, run_fleet: RunFleet, kind: str, known: str
 ) -> None:
     trial.wait_for("1")
@@ -337,7 +331,7 @@ def test_explain_suggests_observe_when_recording_lacks_machines(
     assert tells(unknown.stderr, "99", "work/1")
 
 
-def test_a_queue_that_a_recording_lacks_is_not_empty(trial: Trial, run_fleet: RunFleet) -> None:
+def test_queue_missing_in_recording_is_unknown(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     seen = trial.folder / "world.json"
     seen.write_text(json.dumps(json.loads(seen.read_text()) | {"queues": {}}))
@@ -363,7 +357,7 @@ def test_explain_names_unread_queue_when_request_is_unknown(
 
 
 @pytest.mark.usefixtures("trial")
-def test_where_there_is_none_of_its_kind_that_is_said(run_fleet: RunFleet) -> None:
+def test_explain_reports_when_no_object_of_kind_exists(run_fleet: RunFleet) -> None:
     failed = run_fleet("explain", "worker", "nope")
 
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
@@ -395,9 +389,7 @@ def test_explain_suggests_nearest_name_of_pool_or_worker(
     assert meant in failed.stderr
 
 
-def test_a_hostile_name_of_a_machine_cannot_write_to_the_terminal(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_control_characters_in_machine_name_are_escaped(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
     cloud = trial.folder / ".fleet/sim-desk.json"

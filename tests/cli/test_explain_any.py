@@ -56,7 +56,7 @@ def allowed(trial: Trial) -> Trial:
         ("libreoffice", "rule"),
     ],
 )
-def test_a_name_of_any_kind_is_explained(run_fleet: RunFleet, name: str, kind: str) -> None:
+def test_name_of_any_kind_is_explained(run_fleet: RunFleet, name: str, kind: str) -> None:
     explained = run_fleet("explain", name, "--json")
 
     if not kind:
@@ -67,7 +67,7 @@ def test_a_name_of_any_kind_is_explained(run_fleet: RunFleet, name: str, kind: s
     assert [each["kind"] for each in found] == [kind]
 
 
-def test_a_worker_is_explained_by_its_name_alone(trial: Trial, run_fleet: RunFleet) -> None:
+def test_worker_is_explained_by_its_name_alone(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -90,7 +90,7 @@ def test_every_match_of_a_name_is_described_briefly(run_fleet: RunFleet) -> None
 
 @pytest.mark.usefixtures("allowed")
 @pytest.mark.parametrize("kind", ["pool", "tag"])
-def test_a_kind_selects_one_of_several_matches(run_fleet: RunFleet, kind: str) -> None:
+def test_kind_selects_one_of_several_matches(run_fleet: RunFleet, kind: str) -> None:
     explained = run_fleet("explain", kind, "big", "--json")
 
     assert json.loads(explained.stdout)["kind"] == kind
@@ -111,7 +111,7 @@ def test_waiting_is_first_and_a_limit_of_the_team_is_last(run_fleet: RunFleet) -
 
 
 @pytest.mark.usefixtures("trial")
-def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(run_fleet: RunFleet) -> None:
+def test_misspelt_name_is_refused_with_similar_name(run_fleet: RunFleet) -> None:
     failed = run_fleet("explain", "bilders")
 
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
@@ -119,7 +119,7 @@ def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(run_fleet: RunF
 
 
 @pytest.mark.usefixtures("trial")
-def test_a_name_after_no_kind_is_refused_with_the_kinds(run_fleet: RunFleet) -> None:
+def test_name_with_unknown_kind_is_refused_with_kinds(run_fleet: RunFleet) -> None:
     refused = run_fleet("explain", "pol", "builders")
 
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -81,7 +81,7 @@ def unused(found: dict[str, Any]) -> list[int]:
     return [each["path"][1] for each in found["unused"]]
 
 
-def test_packages_come_by_time_gained_for_the_money(run_fleet: RunFleet, project: Path) -> None:
+def test_packages_are_sorted_by_time_gained_per_cost(run_fleet: RunFleet, project: Path) -> None:
     found = explain(run_fleet, project, *PAST)
 
     assert packages(found) == ["chromium", "gcc-15"]
@@ -94,7 +94,7 @@ def test_packages_come_by_time_gained_for_the_money(run_fleet: RunFleet, project
     assert (found["builds"], found["allowed"]) == (7, 1)
 
 
-def test_rule_of_a_package_gives_it_the_machine(run_fleet: RunFleet, project: Path) -> None:
+def test_proposed_rule_gives_package_the_machine(run_fleet: RunFleet, project: Path) -> None:
     written = explain(run_fleet, project, *PAST)["packages"][0]["rule"]
 
     rule = yaml.safe_load(written)
@@ -103,7 +103,7 @@ def test_rule_of_a_package_gives_it_the_machine(run_fleet: RunFleet, project: Pa
     assert packages(found) == ["llvm", "gcc-15"]
 
 
-def test_figures_are_those_of_explain_request(run_fleet: RunFleet, project: Path) -> None:
+def test_figures_equal_those_of_explain_request(run_fleet: RunFleet, project: Path) -> None:
     first = explain(run_fleet, project, *PAST)["packages"][0]
 
     (project / "last.json").write_text(PAST[-1].model_dump_json(), encoding="utf-8")
@@ -116,7 +116,7 @@ def test_figures_are_those_of_explain_request(run_fleet: RunFleet, project: Path
         assert abs(Decimal(ours) - Decimal(theirs)) <= Decimal("0.0001")
 
 
-def test_rules_that_no_build_used_are_named(run_fleet: RunFleet, project: Path) -> None:
+def test_unused_rules_are_listed(run_fleet: RunFleet, project: Path) -> None:
     found = explain(run_fleet, project, *PAST)
 
     assert unused(found) == [1, 2]
@@ -151,7 +151,7 @@ def test_build_that_was_only_seen_running_uses_its_rule(
     assert unused(found) == [2]
 
 
-def test_short_history_says_nothing_of_a_month_or_of_90_days(
+def test_short_history_gives_no_figures_for_a_month_or_90_days(
     run_fleet: RunFleet, project: Path
 ) -> None:
     found = explain(run_fleet, project, moment(0.5, *FIRST), moment(0, *FIRST))
@@ -192,7 +192,7 @@ def test_part_of_a_history_can_be_chosen(run_fleet: RunFleet, project: Path) -> 
     assert explain(run_fleet, project, *PAST, since=since)["moments"] == 2
 
 
-def test_answer_in_text_has_packages_and_rules(run_fleet: RunFleet, project: Path) -> None:
+def test_text_output_has_packages_and_rules(run_fleet: RunFleet, project: Path) -> None:
     explain(run_fleet, project, *PAST)
 
     said = run_fleet("explain", "powerful", "--history", "history.zst").stdout
@@ -211,7 +211,7 @@ def test_answer_in_text_has_packages_and_rules(run_fleet: RunFleet, project: Pat
         ("pool", "--history", "h"),
     ],
 )
-def test_wrong_usage_is_refused(
+def test_invalid_arguments_are_refused(
     run_fleet: RunFleet, project: Path, arguments: tuple[str, ...]
 ) -> None:
     explain(run_fleet, project, *PAST)

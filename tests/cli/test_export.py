@@ -17,7 +17,7 @@ def written(project: Path, *rules: str) -> None:
     (project / "fleet.yaml").write_text(text, encoding="utf-8")
 
 
-def test_the_option_of_copr_is_printed_or_written(run_fleet: RunFleet, project: Path) -> None:
+def test_export_copr_prints_or_writes_the_option(run_fleet: RunFleet, project: Path) -> None:
     written(project)
 
     printed = run_fleet("export", "copr")
@@ -29,7 +29,9 @@ def test_the_option_of_copr_is_printed_or_written(run_fleet: RunFleet, project: 
     assert r'r"praiskup/ping/fedora-.*-.*/chromium\Z"' in printed.stdout
 
 
-def test_nothing_is_written_where_it_would_not_be_true(run_fleet: RunFleet, project: Path) -> None:
+def test_export_writes_nothing_when_a_rule_is_inexpressible(
+    run_fleet: RunFleet, project: Path
+) -> None:
     written(project, '  - {match: "a/b/[[:alpha:]]+/c", ask: [extra_powerful]}\n')
 
     refused = run_fleet("export", "copr", "--out", "tags.conf")
@@ -49,7 +51,9 @@ def test_export_debusine_warns_of_inexpressible_rules(run_fleet: RunFleet, proje
     assert "warning[not-exported] " in exported.stderr
 
 
-def test_every_task_that_is_named_gets_its_entries(run_fleet: RunFleet, project: Path) -> None:
+def test_export_debusine_has_entries_for_every_named_task(
+    run_fleet: RunFleet, project: Path
+) -> None:
     written(project, '  - {match: "debian/.*/.*/gcc", ask: ["worker:class:big"]}\n')
 
     exported = run_fleet("export", "debusine", "--task", "sbuild", "--task", "autopkgtest")
@@ -59,7 +63,7 @@ def test_every_task_that_is_named_gets_its_entries(run_fleet: RunFleet, project:
 
 
 @pytest.mark.parametrize("target", ["copr", "debusine"])
-def test_an_invalid_file_is_not_exported(run_fleet: RunFleet, project: Path, target: str) -> None:
+def test_invalid_file_is_not_exported(run_fleet: RunFleet, project: Path, target: str) -> None:
     (project / "fleet.yaml").write_text("fleet: demo\npols: {}\n", encoding="utf-8")
 
     refused = run_fleet("export", target)

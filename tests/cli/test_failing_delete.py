@@ -65,7 +65,7 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
 
 
 @pytest.mark.slow
-def test_a_delete_that_fails_is_tried_ever_later_and_needs_attention(slow: Slow) -> None:
+def test_failing_delete_is_retried_with_growing_delay(slow: Slow) -> None:
     at_once = [slow.later(minutes) for minutes in (5, 1)]
     later = [slow.later(minutes) for minutes in (1, 8, 1, 19, 1, 40, 60, 59, 1)]
 

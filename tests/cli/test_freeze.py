@@ -9,7 +9,7 @@ from tests.rigs.trial import Trial, fleet_yaml
 WHY = ("--for", "2h", "--reason", "disk full")
 
 
-def test_a_freeze_of_creates_makes_no_machine_until_it_is_lifted(trial: Trial) -> None:
+def test_freeze_of_creates_stops_creation_until_its_end(trial: Trial) -> None:
     trial.told("freeze", "--creates", *WHY)
     trial.wait_for("1")
     trial.apply()
@@ -46,7 +46,7 @@ def test_freeze_of_deletes_keeps_idle_machines(idle: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_freeze_ends_by_itself(idle: Trial) -> None:
+def test_freeze_ends_after_its_duration(idle: Trial) -> None:
     idle.told("freeze", *WHY)
     idle.age(hours=2)
     assert "orders" in idle.plan()
@@ -74,7 +74,7 @@ def test_freeze_of_unknown_pool_names_known_pools(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("wrong", [("--for", "0s"), ("--for", "31d"), ("--reason", " ")])
-def test_a_freeze_without_end_or_reason_is_wrong_usage(
+def test_freeze_without_end_or_reason_is_wrong_usage(
     run_fleet: RunFleet, wrong: tuple[str, str]
 ) -> None:
     given = dict(zip(WHY[::2], WHY[1::2], strict=True)) | {wrong[0]: wrong[1]}
@@ -95,5 +95,5 @@ def test_a_freeze_without_end_or_reason_is_wrong_usage(
         ("approve", "delete", "--pool", "builders", "--count", "1", *WHY),
     ],
 )
-def test_without_a_store_nothing_is_ordered(project_trial: Trial, words: tuple[str, ...]) -> None:
+def test_freeze_is_refused_without_store(project_trial: Trial, words: tuple[str, ...]) -> None:
     assert "fleet state init" in project_trial.told(*words, code=4)

@@ -4,7 +4,7 @@ from tests.cli.test_freeze import WHY
 from tests.rigs.trial import Trial
 
 
-def test_a_freeze_of_a_pool_outlives_the_end_of_those_of_all(trial: Trial) -> None:
+def test_freeze_of_pool_stays_when_freeze_of_fleet_is_ended(trial: Trial) -> None:
     trial.told("freeze", *WHY)
     trial.told("freeze", "--creates", *WHY)
     trial.told("freeze", "--pool", "builders", *WHY)

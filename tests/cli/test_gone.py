@@ -119,7 +119,7 @@ def run_after_a_second(clock: time_machine.Traveller, trial: Trial, count: int =
         clock.shift(1.1)
 
 
-def test_a_ticket_fails_when_enough_lists_lack_its_machine(
+def test_ticket_fails_when_several_lists_omit_its_machine(
     clock: time_machine.Traveller, serving: tuple[Trial, str]
 ) -> None:
     trial, number = serving
@@ -138,7 +138,7 @@ def test_a_ticket_fails_when_enough_lists_lack_its_machine(
     assert state_of(trial, later) == "ready"
 
 
-def test_a_machine_stays_when_its_lists_were_too_close(
+def test_machine_is_kept_when_lists_were_too_close_in_time(
     clock: time_machine.Traveller, serving: tuple[Trial, str]
 ) -> None:
     trial, number = serving
@@ -161,7 +161,7 @@ def test_only_runs_count_when_a_machine_is_not_listed(serving: tuple[Trial, str]
     assert state_of(trial, number) == "ready"
 
 
-def test_an_unknown_list_does_not_count_when_a_machine_is_away(
+def test_unknown_list_does_not_count_as_missing_machine(
     clock: time_machine.Traveller, own: Trial
 ) -> None:
     number = serve_one(own, own_commands("gone: {lists: 3, after: 1s}"))
@@ -193,7 +193,7 @@ def test_counting_starts_again_when_a_machine_was_listed(
     assert [each["lists"] for each in absences(own)] == [3]
 
 
-def test_a_busy_machine_is_not_deleted_when_its_lists_were_wrong(
+def test_busy_machine_is_not_deleted_when_its_lists_were_wrong(
     clock: time_machine.Traveller, own: Trial
 ) -> None:
     number = serve_one(own, own_commands("gone: {lists: 2, after: 1s}"))
@@ -207,7 +207,7 @@ def test_a_busy_machine_is_not_deleted_when_its_lists_were_wrong(
     assert not (own.folder / "deleted").exists()
 
 
-def test_a_failing_livecheck_counts_when_a_machine_is_not_listed(
+def test_failing_livecheck_counts_when_a_machine_is_not_listed(
     clock: time_machine.Traveller, own: Trial
 ) -> None:
     number = serve_one(own, own_commands("livecheck livecheck_every: 1s, livecheck_failures: 2"))
@@ -221,7 +221,7 @@ def test_a_failing_livecheck_counts_when_a_machine_is_not_listed(
     assert own.recorded() == []
 
 
-def test_a_machine_stays_when_its_livecheck_succeeds(
+def test_unlisted_machine_is_kept_when_livecheck_succeeds(
     clock: time_machine.Traveller, own: Trial
 ) -> None:
     keys = "livecheck livecheck_every: 1s, gone: {lists: 2, after: 1s}"
@@ -248,9 +248,7 @@ def test_vanished_machine_is_replaced_when_its_ticket_is_closed(
     assert trial.machines() == trial.recorded() == ["trial-own-0002"]
 
 
-def test_an_idle_machine_is_replaced_when_it_is_gone(
-    clock: time_machine.Traveller, project: Path
-) -> None:
+def test_missing_idle_machine_is_replaced(clock: time_machine.Traveller, project: Path) -> None:
     trial = Trial(project)
     pool = POOL.replace("max: 1", "max: 1, min: 1")
     trial.write(ticket_fleet(pool))
@@ -265,7 +263,7 @@ def test_an_idle_machine_is_replaced_when_it_is_gone(
     assert trial.machines() == trial.recorded() == ["trial-own-0002"]
 
 
-def test_a_machine_of_another_queue_is_replaced_when_it_is_gone(
+def test_missing_machine_of_another_queue_is_replaced(
     clock: time_machine.Traveller, project: Path
 ) -> None:
     trial = Trial(project)
@@ -280,7 +278,7 @@ def test_a_machine_of_another_queue_is_replaced_when_it_is_gone(
     assert trial.machines() == trial.recorded() == ["trial-own-0002"]
 
 
-def test_a_held_machine_stays_when_it_is_not_listed(
+def test_unlisted_held_machine_is_kept(
     clock: time_machine.Traveller, serving: tuple[Trial, str]
 ) -> None:
     trial, number = serving
@@ -310,7 +308,7 @@ def test_guard_refuses_when_many_machines_vanish_together(
     assert (refused["guard"], refused["count"]) == ("delete", 11)
 
 
-def test_a_moment_of_the_future_starts_again_when_a_clock_was_ahead(
+def test_absence_count_restarts_when_clock_was_ahead(
     clock: time_machine.Traveller,
     serving: tuple[Trial, str],
 ) -> None:

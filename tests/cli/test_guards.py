@@ -56,7 +56,7 @@ def test_plan_shows_refusal_and_approval_to_paste(big: Trial, run_fleet: RunFlee
     )
 
 
-def test_the_line_to_paste_lets_it_pass(big: Trial, run_fleet: RunFleet) -> None:
+def test_approval_line_of_plan_permits_change(big: Trial, run_fleet: RunFleet) -> None:
     without_big(big)
     (line,) = big.plan()["guards"][0]["approve"]
     without_big(big, f"approvals:\n  {line}\n")
@@ -68,9 +68,7 @@ def test_the_line_to_paste_lets_it_pass(big: Trial, run_fleet: RunFleet) -> None
     assert tells(passed.stdout, "delete, pool big: ", "0 of 3", "3")
 
 
-def test_an_approved_pool_goes_and_its_approval_is_used_up(
-    big: Trial, run_fleet: RunFleet
-) -> None:
+def test_approved_deletion_of_pool_uses_up_its_approval(big: Trial, run_fleet: RunFleet) -> None:
     without_big(big, approvals(3))
 
     big.apply()
@@ -82,9 +80,7 @@ def test_an_approved_pool_goes_and_its_approval_is_used_up(
     assert "warning[inert-approval]" in after.stdout
 
 
-def test_a_removed_pool_that_mostly_works_does_not_drain_away(
-    big: Trial, run_fleet: RunFleet
-) -> None:
+def test_busy_removed_pool_is_not_drained_step_by_step(big: Trial, run_fleet: RunFleet) -> None:
     for number in (1, 2):
         big.cloud.assign(f"trial-big-{number:04}", str(number))
     without_big(big)
@@ -96,7 +92,7 @@ def test_a_removed_pool_that_mostly_works_does_not_drain_away(
     assert [worker["drained"] for worker in big.outcome().values()] == [[], []]
 
 
-def test_dearer_machines_that_config_asks_for_are_refused(
+def test_more_expensive_machines_of_new_config_are_refused(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     warm = BUILDERS.replace("max: 4", "max: 4, min: 4")
@@ -122,7 +118,7 @@ def test_approval_of_cost_guard_permits_its_count_of_machines(trial: Trial) -> N
     assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
 
 
-def test_throttled_creations_come_run_by_run_until_all_are_there(trial: Trial) -> None:
+def test_throttled_creations_are_spread_over_runs(trial: Trial) -> None:
     slow = "guards: {throttle: {create: {count: 1}}}\n"
     trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=slow))
     trial.wait_for("1", "2", "3")
@@ -135,7 +131,7 @@ def test_throttled_creations_come_run_by_run_until_all_are_there(trial: Trial) -
     assert grown == [1, 2, 3]
 
 
-def test_throttled_drains_come_run_by_run(trial: Trial, run_fleet: RunFleet) -> None:
+def test_throttled_drains_are_spread_over_runs(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", "2")
     trial.apply()
     trial.wait_for()

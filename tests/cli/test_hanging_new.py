@@ -21,7 +21,7 @@ def actions(trial: Trial) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_another_pool_serves_when_new_hangs(project: Path) -> None:
+def test_another_pool_serves_when_command_new_hangs(project: Path) -> None:
     trial = a_rack(project, HANGS, more=QUICK)
 
     codes = [trial.do("apply")[0] for _ in range(5)]
@@ -32,7 +32,7 @@ def test_another_pool_serves_when_new_hangs(project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_is_recorded_when_it_appears_after_its_new_hung(project: Path) -> None:
+def test_late_machine_of_hanging_command_new_is_recorded(project: Path) -> None:
     trial = a_rack(project, f"(. ./new.sh); {HANGS}", more=QUICK)
 
     codes = [trial.do("apply")[0] for _ in range(2)]
@@ -43,7 +43,7 @@ def test_a_machine_is_recorded_when_it_appears_after_its_new_hung(project: Path)
 
 
 @pytest.mark.slow
-def test_a_machine_is_kept_when_it_appears_after_its_pool_closed(project: Path) -> None:
+def test_machine_is_kept_when_it_appears_after_its_pool_closed(project: Path) -> None:
     trial = a_rack(project, HANGS, more=QUICK)
     for _ in range(5):
         trial.do("apply")
@@ -58,7 +58,7 @@ def test_a_machine_is_kept_when_it_appears_after_its_pool_closed(project: Path) 
 
 
 @pytest.mark.parametrize("new", [HANGS, FAILS])
-def test_a_waiting_ticket_tells_of_the_first_attempt_that_failed(new: str, project: Path) -> None:
+def test_waiting_ticket_shows_first_failed_attempt(new: str, project: Path) -> None:
     trial = a_rack(project, new, more=QUICK)
     trial.do("apply")
 
@@ -81,7 +81,7 @@ def test_a_waiting_ticket_tells_of_the_first_attempt_that_failed(new: str, proje
         assert "which exists" not in said
 
 
-def test_a_waiting_ticket_tells_how_many_attempts_failed(project: Path) -> None:
+def test_waiting_ticket_shows_number_of_failed_attempts(project: Path) -> None:
     trial = a_rack(project, FAILS, other="")
 
     for count in range(1, 6):
@@ -90,7 +90,7 @@ def test_a_waiting_ticket_tells_how_many_attempts_failed(project: Path) -> None:
         assert str(min(count, 4)) in json.loads(said)["because"], said
 
 
-def test_a_served_ticket_tells_of_no_attempt(project: Path) -> None:
+def test_served_ticket_shows_no_attempt(project: Path) -> None:
     new = "test -e broken && { cat > /dev/null; exit 1; }; . ./new.sh"
     trial = a_rack(project, new)
     (project / "broken").touch()

@@ -21,7 +21,7 @@ def test_help_lists_each_command_once_below_its_heading(run_fleet: RunFleet) -> 
     assert [word for word in words if word in VERBS] == [*VERBS]
 
 
-def test_help_of_a_command_is_that_of_its_option(run_fleet: RunFleet) -> None:
+def test_help_command_equals_help_option(run_fleet: RunFleet) -> None:
     asked = run_fleet("help", "plan")
 
     assert (asked.returncode, asked.stdout) == (0, run_fleet("plan", "--help").stdout)
@@ -47,7 +47,7 @@ def test_help_prints_a_page_by_any_end_of_its_path(
 
 
 @pytest.mark.parametrize("topic", ["idle-too-long", "docs/reference/reasons.md#idle-too-long"])
-def test_help_of_a_reason_is_its_section_alone(run_fleet: RunFleet, topic: str) -> None:
+def test_help_of_reason_prints_only_its_section(run_fleet: RunFleet, topic: str) -> None:
     printed = run_fleet("help", topic)
 
     headings = [line for line in printed.stdout.splitlines() if line.startswith("#")]

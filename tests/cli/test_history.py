@@ -109,7 +109,7 @@ def test_status_pages_plot_samples(trial: Trial) -> None:
     assert tells(files[BUILDERS], "<desc", "requests", "between 2 and 2")
 
 
-def test_the_page_of_money_agrees_with_the_ledger(trial: Trial) -> None:
+def test_money_page_equals_ledger(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.age(hours=30)
@@ -125,7 +125,7 @@ def test_the_page_of_money_agrees_with_the_ledger(trial: Trial) -> None:
     assert page.count(f'<td data-label="This month" class="number">{month}</td>') >= 3
 
 
-def test_pages_of_a_recorded_world_have_no_history_and_say_so(trial: Trial) -> None:
+def test_pages_of_recorded_world_report_missing_history(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.do("observe", "--out", "seen.json")
@@ -137,7 +137,7 @@ def test_pages_of_a_recorded_world_have_no_history_and_say_so(trial: Trial) -> N
     assert ">builders</a>" in files[IMAGES]
 
 
-def test_pages_of_a_store_that_kept_no_history_are_gaps(trial: Trial) -> None:
+def test_pages_have_gaps_when_store_kept_no_history(trial: Trial) -> None:
     trial.apply()
     with trial.store().begin() as connection:
         connection.execute(sa.text("delete from fleet_samples"))
@@ -147,7 +147,7 @@ def test_pages_of_a_store_that_kept_no_history_are_gaps(trial: Trial) -> None:
     assert files[BUILDERS].count('height="100" fill="url(#fill-gap)"') >= 3
 
 
-def test_a_damaged_history_is_unknown_and_the_other_pages_are_there(trial: Trial) -> None:
+def test_damaged_history_is_unknown_on_its_page_only(trial: Trial) -> None:
     trial.apply()
     with trial.store().begin() as connection:
         connection.execute(sa.text("update fleet_samples set sample = '{'"))

@@ -11,7 +11,7 @@ from tests.cli.test_ticket import open_ticket, ticket_yaml
 from tests.rigs.trial import Trial, fleet_yaml
 
 
-def test_a_held_machine_is_drained_and_stays_at_its_cost(idle: Trial) -> None:
+def test_held_machine_is_drained_and_kept_with_its_cost(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.age(hours=1)
     for _ in range(3):
@@ -23,7 +23,7 @@ def test_a_held_machine_is_drained_and_stays_at_its_cost(idle: Trial) -> None:
     assert float(verdict["cost"]) > 0
 
 
-def test_a_freeze_of_everything_still_lets_a_hold_take_work_away(idle: Trial) -> None:
+def test_hold_drains_machine_despite_freeze(idle: Trial) -> None:
     idle.told("freeze", *WHY)
     idle.told("hold", ONE, *WHY)
 
@@ -33,7 +33,7 @@ def test_a_freeze_of_everything_still_lets_a_hold_take_work_away(idle: Trial) ->
     assert states == {ONE: "draining", TWO: "idle"}
 
 
-def test_a_held_machine_serves_nothing_that_waits(idle: Trial) -> None:
+def test_held_machine_serves_no_waiting_request(idle: Trial) -> None:
     for machine in (ONE, TWO):
         idle.told("hold", machine, *WHY)
     idle.wait_for("3", "4")
@@ -43,7 +43,7 @@ def test_a_held_machine_serves_nothing_that_waits(idle: Trial) -> None:
     assert len(idle.machines()) == 4
 
 
-def test_a_held_machine_gets_no_ticket(trial: Trial) -> None:
+def test_held_machine_gets_no_ticket(trial: Trial) -> None:
     trial.write(ticket_yaml())
     open_ticket(trial)
     trial.apply()
@@ -90,7 +90,7 @@ def test_bulk_delete_keeps_held_machine(idle: Trial, words: tuple[str, ...]) -> 
     assert "disk full" in held["because"]
 
 
-def test_a_held_machine_outlives_its_pool(idle: Trial) -> None:
+def test_held_machine_of_removed_pool_is_kept(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.write(fleet_yaml(pools={}))
 
@@ -140,7 +140,7 @@ def test_failed_boot_is_held_with_its_console(failed: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_failed_machine_that_is_released_is_deleted(failed: Trial) -> None:
+def test_released_failed_machine_is_deleted(failed: Trial) -> None:
     failed.apply()
 
     failed.told("hold", ONE, "--end")

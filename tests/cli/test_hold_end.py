@@ -29,7 +29,7 @@ def reasons(trial: Trial, action: str) -> dict[str, str]:
     return {each["worker"]: each["reason"] for each in actions if each["action"] == action}
 
 
-def test_a_released_machine_is_given_back(idle: Trial) -> None:
+def test_released_machine_gets_work_again(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.apply()
     assert draining(idle) == [ONE]
@@ -43,7 +43,7 @@ def test_a_released_machine_is_given_back(idle: Trial) -> None:
 
 
 @pytest.mark.parametrize("ends_before", [False, True])
-def test_a_busy_machine_is_given_back_when_released(idle: Trial, *, ends_before: bool) -> None:
+def test_released_busy_machine_gets_work_again(idle: Trial, *, ends_before: bool) -> None:
     idle.cloud.assign(ONE, "7")
     idle.told("hold", ONE, *WHY)
     idle.apply()
@@ -59,7 +59,7 @@ def test_a_busy_machine_is_given_back_when_released(idle: Trial, *, ends_before:
     assert idle.machines() == [ONE, TWO]
 
 
-def test_a_machine_is_given_back_when_its_hold_expires(idle: Trial) -> None:
+def test_machine_gets_work_again_when_its_hold_expires(idle: Trial) -> None:
     idle.told("hold", ONE, "--for", "5m", "--reason", "looked at")
     idle.apply()
 
@@ -85,7 +85,7 @@ def test_idle_time_restarts_when_long_hold_ends(idle: Trial) -> None:
         assert reasons(idle, "drain") == {ONE: "idle-too-long"}
 
 
-def test_a_machine_drained_before_its_hold_goes_when_released(idle: Trial) -> None:
+def test_machine_drained_before_hold_is_deleted_when_released(idle: Trial) -> None:
     idle.told("machine", "delete", ONE, "--apply")
     idle.told("hold", ONE, *WHY)
     idle.apply()
@@ -95,7 +95,7 @@ def test_a_machine_drained_before_its_hold_goes_when_released(idle: Trial) -> No
     assert reasons(idle, "delete") == {ONE: "requested"}
 
 
-def test_a_released_machine_goes_when_its_pool_drains(idle: Trial) -> None:
+def test_released_machine_of_draining_pool_is_deleted(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.apply()
     written = (idle.folder / "fleet.yaml").read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def test_a_released_machine_goes_when_its_pool_drains(idle: Trial) -> None:
     assert reasons(idle, "delete") == {ONE: "pool-draining"}
 
 
-def test_a_paused_pool_gives_back_when_it_goes_on(idle: Trial) -> None:
+def test_released_machine_of_paused_pool_gets_work_after_pause(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.apply()
     written = (idle.folder / "fleet.yaml").read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def test_a_paused_pool_gives_back_when_it_goes_on(idle: Trial) -> None:
     assert idle.machines() == [ONE, TWO]
 
 
-def test_a_machine_held_again_is_kept_when_released_before(idle: Trial) -> None:
+def test_machine_is_kept_when_held_again_after_release(idle: Trial) -> None:
     idle.told("hold", ONE, *WHY)
     idle.apply()
     idle.told("hold", ONE, "--end")
@@ -134,7 +134,7 @@ def test_a_machine_held_again_is_kept_when_released_before(idle: Trial) -> None:
     assert idle.plan()["actions"] == []
 
 
-def test_a_drain_without_a_record_goes_when_released(idle: Trial) -> None:
+def test_machine_drained_without_record_is_deleted_when_released(idle: Trial) -> None:
     # As an older fleet left it: why it was drained is not recorded.
     idle.told("hold", ONE, *WHY)
     idle.cloud.drain(ONE)

@@ -29,7 +29,7 @@ def baked(trial: Trial) -> Trial:
     return trial
 
 
-def test_images_are_listed_with_their_versions_the_newest_first(baked: Trial) -> None:
+def test_images_are_listed_with_newest_version_first(baked: Trial) -> None:
     code, said = baked.do("image", "list")
 
     assert code == 0
@@ -43,7 +43,7 @@ def test_images_are_listed_with_their_versions_the_newest_first(baked: Trial) ->
     ]
 
 
-def test_images_as_json_hold_the_same(baked: Trial) -> None:
+def test_image_list_has_same_content_as_json(baked: Trial) -> None:
     _, said = baked.do("image", "list", "--json")
 
     buster, golden, trixie = json.loads(said)["images"]
@@ -56,18 +56,18 @@ def test_images_as_json_hold_the_same(baked: Trial) -> None:
     assert [each["version"] for each in trixie["versions"]] == [NEW, OLD]
 
 
-def test_all_that_is_remembered_of_an_image_is_shown(baked: Trial, golden: Golden) -> None:
+def test_image_show_prints_all_recorded_fields(baked: Trial, golden: Golden) -> None:
     golden.compare(ROOT / "tests/report/golden/image.txt", baked.told("image", "show", "trixie"))
 
 
-def test_one_version_is_shown_alone(baked: Trial) -> None:
+def test_image_show_prints_one_version(baked: Trial) -> None:
     _, said = baked.do("image", "show", "trixie", OLD, "--json")
 
     (version,) = json.loads(said)["versions"]
     assert (version["version"], version["state"]) == (OLD, "failed")
 
 
-def test_an_image_without_versions_says_so(baked: Trial) -> None:
+def test_image_list_reports_image_without_versions(baked: Trial) -> None:
     code, said = baked.do("image", "show", "golden")
 
     assert (code, said.count("\n")) == (0, 2)
@@ -100,7 +100,7 @@ def test_image_list_marks_pinned_version(baked: Trial) -> None:
     assert f"{NEW}  candidate 20%, pinned  " in said
 
 
-def test_a_missing_store_is_not_a_fleet_without_versions(project_trial: Trial) -> None:
+def test_image_list_fails_without_store(project_trial: Trial) -> None:
     code, said = project_trial.do("image", "list")
 
     assert code == 4

@@ -11,14 +11,14 @@ from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.trial import Trial, fleet_yaml
 
 
-def test_an_image_that_fleet_yaml_lacks_is_answered_with_those_it_has(trial: Trial) -> None:
+def test_unknown_image_is_refused_with_known_images(trial: Trial) -> None:
     code, said = trial.do("image", "build", "trixy")
 
     assert code == 1
     assert tells(said, "fleet: error: ", "trixy", "trixie")
 
 
-def test_an_image_that_was_baked_elsewhere_is_not_built(trial: Trial) -> None:
+def test_existing_image_is_not_built(trial: Trial) -> None:
     trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
 
     code, said = trial.do("image", "build", "golden")
@@ -29,7 +29,7 @@ def test_an_image_that_was_baked_elsewhere_is_not_built(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x/debian", "http://user:secret@deb.example.org/debian"])
-def test_a_mirror_is_a_url_without_a_password(trial: Trial, url: str) -> None:
+def test_mirror_with_password_is_refused(trial: Trial, url: str) -> None:
     code, said = trial.do("image", "build", "trixie", "--mirror", url)
 
     assert code == 2
@@ -37,7 +37,7 @@ def test_a_mirror_is_a_url_without_a_password(trial: Trial, url: str) -> None:
     assert "secret" not in said
 
 
-def test_a_build_needs_a_store_to_be_remembered_in(trial: Trial) -> None:
+def test_image_build_is_refused_without_store(trial: Trial) -> None:
     (trial.folder / ".fleet/store.db").unlink()
 
     code, said = trial.do("image", "build", "trixie")
@@ -75,14 +75,14 @@ def test_build_result_names_next_command(tests: tuple[images.Test, ...], end: li
     assert said[4:] == end
 
 
-def test_images_are_baked_on_machines_of_hetzner_only(trial: Trial) -> None:
+def test_image_build_on_machine_is_refused_except_at_hetzner(trial: Trial) -> None:
     code, said = trial.do("image", "build", "trixie", "--at", "desk")
 
     assert code == 1
     assert tells(said, "fleet: error: ", "hcloud", "desk (sim)")
 
 
-def test_a_place_to_build_at_may_be_a_queue(trial: Trial) -> None:
+def test_image_build_accepts_a_queue_as_place(trial: Trial) -> None:
     assert trial.do("image", "build", "trixie", "--at", "work") == (
         1,
         "fleet: error: no Debusine queue work; known: none\n",

@@ -61,7 +61,7 @@ def answer(request: Received) -> Answer:
     return Answer(200, lzma.compress(LIST)) if is_list else Answer(404, b"")
 
 
-def test_an_image_that_was_never_built_is_due_and_it_is_said_how(trial: Trial) -> None:
+def test_unbuilt_image_is_due_with_command(trial: Trial) -> None:
     code, said = trial.do("image", "due")
 
     assert code == 0
@@ -73,7 +73,7 @@ def test_an_image_that_was_never_built_is_due_and_it_is_said_how(trial: Trial) -
     ]
 
 
-def test_a_newer_worker_in_the_suite_makes_it_due(trial: Trial) -> None:
+def test_image_is_due_when_suite_has_newer_worker(trial: Trial) -> None:
     with Loopback(answer) as mirror:
         build(trial.folder / ".fleet/images", f"{mirror.url}/debian")
         remember(trial)
@@ -87,7 +87,7 @@ def test_a_newer_worker_in_the_suite_makes_it_due(trial: Trial) -> None:
     assert tells(cause["because"], "trixie", "debusine-worker 0.16.3-1", "0.16.2-1")
 
 
-def test_a_mirror_that_does_not_answer_makes_nothing_due(trial: Trial) -> None:
+def test_image_is_not_due_when_mirror_is_unreachable(trial: Trial) -> None:
     build(trial.folder / ".fleet/images", "http://127.0.0.1:9/debian")
     remember(trial)
 
@@ -98,7 +98,7 @@ def test_a_mirror_that_does_not_answer_makes_nothing_due(trial: Trial) -> None:
     assert tells(image["unknown"], "http://127.0.0.1:9/debian")
 
 
-def test_a_build_that_is_elsewhere_is_said_and_not_due(trial: Trial) -> None:
+def test_image_built_elsewhere_is_reported_and_not_due(trial: Trial) -> None:
     remember(trial)
 
     code, said = trial.do("image", "due", "--json")
@@ -131,7 +131,7 @@ def test_pipeline_jobs_have_keys_of_job_file_except_script(trial: Trial) -> None
 
 
 @pytest.mark.parametrize("text", ["[image]", "image: [", "[" * 2000, "image: !env NAME"])
-def test_a_file_without_keys_of_a_job_is_an_error(trial: Trial, text: str) -> None:
+def test_job_file_without_job_keys_is_refused(trial: Trial, text: str) -> None:
     (trial.folder / "job.yml").write_text(text)
 
     code, said = trial.do(*PIPELINE, "--gitlab-job", "job.yml")
@@ -141,7 +141,7 @@ def test_a_file_without_keys_of_a_job_is_an_error(trial: Trial, text: str) -> No
     assert not (trial.folder / "images.yml").exists()
 
 
-def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:
+def test_image_due_reports_fleet_without_recipes(trial: Trial) -> None:
     recipe = "{suite: trixie, architecture: amd64}"
     text = (trial.folder / "fleet.yaml").read_text().replace(recipe, "{existing: {desk: g1}}")
     trial.write(text)
@@ -152,7 +152,7 @@ def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:
     assert tells(said, "fleet.yaml", "no image")
 
 
-def test_newer_packages_are_found_from_the_published_manifest(
+def test_newer_packages_are_found_with_published_manifest(
     trial: Trial,
 ) -> None:
     with Loopback(answer) as mirror:
@@ -167,7 +167,7 @@ def test_newer_packages_are_found_from_the_published_manifest(
     assert [cause["reason"] for cause in image["causes"]] == ["newer-worker"]
 
 
-def test_a_version_that_waits_for_a_person_is_said_with_the_command(trial: Trial) -> None:
+def test_version_that_waits_for_promotion_has_command(trial: Trial) -> None:
     path = trial.folder / "fleet.yaml"
     text = path.read_text(encoding="utf-8")
     recipe = "{suite: trixie, architecture: amd64"

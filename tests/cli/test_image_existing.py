@@ -55,7 +55,7 @@ def test_promote_remembers_ids_under_the_pinned_version(elsewhere: Trial) -> Non
     assert elsewhere.versions() == {PIN: "current"}
 
 
-def test_a_pin_boots_the_remembered_ids_when_fleet_yaml_has_newer(elsewhere: Trial) -> None:
+def test_pin_boots_stored_ids_when_fleet_yaml_has_newer_ids(elsewhere: Trial) -> None:
     elsewhere.do("image", "promote", "trixie")
     declare(elsewhere, "golden-2", NEXT)
     elsewhere.do("image", "promote", "trixie", NEXT)
@@ -67,7 +67,7 @@ def test_a_pin_boots_the_remembered_ids_when_fleet_yaml_has_newer(elsewhere: Tri
     assert [machine.inputs.image for machine in elsewhere.made()] == ["golden-1"]
 
 
-def test_an_unknown_pin_names_the_command_when_others_are_known(elsewhere: Trial) -> None:
+def test_unknown_pin_names_command_when_other_versions_exist(elsewhere: Trial) -> None:
     elsewhere.do("image", "promote", "trixie")
     declare(elsewhere, "golden-2", NEXT)
     elsewhere.wait_for("1")
@@ -92,7 +92,7 @@ def test_promote_is_refused_when_pin_and_ids_disagree(
     assert f"trixie {PIN}" in said
 
 
-def test_another_version_than_the_pin_is_not_promoted(elsewhere: Trial) -> None:
+def test_promote_is_refused_for_version_other_than_pin(elsewhere: Trial) -> None:
     code, said = elsewhere.do("image", "promote", "trixie", NEXT)
 
     assert (code, elsewhere.versions()) == (4, {})
@@ -132,7 +132,7 @@ def test_rollback_names_the_command_when_the_pool_has_hooks(trial: Trial) -> Non
     assert "images.racks" not in said
 
 
-def test_rollback_names_a_retired_version_when_one_is_left(trial: Trial) -> None:
+def test_rollback_names_retired_version_when_one_exists(trial: Trial) -> None:
     for image in ("golden-1", "golden-2"):
         declare(trial, image)
         trial.do("image", "promote", "trixie")
@@ -145,7 +145,7 @@ def test_rollback_names_a_retired_version_when_one_is_left(trial: Trial) -> None
     assert f"`fleet image promote trixie {retired}`" in said
 
 
-def test_rollback_of_a_recipe_names_a_build_when_none_is_left(trial: Trial) -> None:
+def test_rollback_of_recipe_suggests_build_without_earlier_version(trial: Trial) -> None:
     _, said = trial.do("image", "rollback", "trixie")
 
     assert "`fleet image build trixie`" in said
@@ -171,7 +171,7 @@ def surfaces(trial: Trial) -> dict[str, str]:
         ([], "no boot of this image"),
     ],
 )
-def test_the_breaker_names_image_and_last_boot_on_each_surface(
+def test_boot_guard_names_image_and_last_boot_in_each_output(
     trial: Trial, earlier: list[tuple[str, str]], last: str
 ) -> None:
     declare(trial, "golden-2")
@@ -183,7 +183,7 @@ def test_the_breaker_names_image_and_last_boot_on_each_surface(
         assert "images.trixie.existing.desk" in said, where
 
 
-def test_the_breaker_takes_the_boot_of_another_pool_with_the_image(trial: Trial) -> None:
+def test_boot_guard_counts_boots_of_all_pools_of_image(trial: Trial) -> None:
     declare(trial, "golden-2")
     boots(trial, *[("golden-2", "failed")] * 4)
     boots(trial, ("golden-1", "registered"), pool="big")
@@ -192,7 +192,7 @@ def test_the_breaker_takes_the_boot_of_another_pool_with_the_image(trial: Trial)
         assert "last booted: trixie golden-1" in said, where
 
 
-def test_the_breaker_names_the_version_to_promote(trial: Trial) -> None:
+def test_boot_guard_names_version_to_promote(trial: Trial) -> None:
     for image in ("golden-1", "golden-2"):
         declare(trial, image)
         trial.do("image", "promote", "trixie")
@@ -205,7 +205,7 @@ def test_the_breaker_names_the_version_to_promote(trial: Trial) -> None:
         assert f"`fleet image promote trixie {old}`" in said, where
 
 
-def test_the_breaker_is_in_the_json_of_the_list(trial: Trial) -> None:
+def test_boot_guard_is_in_json_of_image_list(trial: Trial) -> None:
     declare(trial, "golden-2")
     boots(trial, *[("golden-2", "failed")] * 4)
 

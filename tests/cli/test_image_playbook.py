@@ -81,7 +81,7 @@ def bakery(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bakery]:
         yield Bakery(trial, rig)
 
 
-def test_a_playbook_is_run_and_tested_on_a_machine_of_its_base(bakery: Bakery) -> None:
+def test_playbook_runs_and_is_tested_on_machine_of_its_base(bakery: Bakery) -> None:
     code, said = bakery.do("build", "mock")
 
     assert (code, "it is tested" in said) == (0, True)
@@ -93,7 +93,7 @@ def test_a_playbook_is_run_and_tested_on_a_machine_of_its_base(bakery: Bakery) -
     assert bakery.rig.hetzner.left() == []
 
 
-def test_the_manifest_names_system_packages_machine_and_playbook(bakery: Bakery) -> None:
+def test_manifest_has_system_packages_machine_and_playbook(bakery: Bakery) -> None:
     bakery.do("build", "mock")
 
     folder, manifest = find_build(bakery.images, "mock", bakery.version())
@@ -110,7 +110,7 @@ def test_the_manifest_names_system_packages_machine_and_playbook(bakery: Bakery)
     assert purls[1] == "pkg:rpm/fedora/mock@6.4-1.fc43?arch=noarch&distro=fedora-43"
 
 
-def test_a_version_is_published_promoted_and_taken_back(bakery: Bakery) -> None:
+def test_playbook_version_is_published_promoted_and_rolled_back(bakery: Bakery) -> None:
     for _ in range(2):
         assert bakery.do("build", "mock")[0] == 0
         assert bakery.do("publish", "mock")[0] == 0
@@ -125,7 +125,7 @@ def test_a_version_is_published_promoted_and_taken_back(bakery: Bakery) -> None:
     assert version.rental.seconds >= 1
 
 
-def test_nothing_is_left_and_no_snapshot_taken_when_the_test_fails(bakery: Bakery) -> None:
+def test_no_machine_and_snapshot_remain_when_test_fails(bakery: Bakery) -> None:
     bakery.rig.fails_at = f"set -e\n{TEST}"
     bakery.rig.failure = "mock: command not found"
 
@@ -138,7 +138,7 @@ def test_nothing_is_left_and_no_snapshot_taken_when_the_test_fails(bakery: Baker
     assert not any(each.path.endswith("/create_image") for each in bakery.rig.api.requests)
 
 
-def test_nothing_is_left_when_the_playbook_fails(bakery: Bakery) -> None:
+def test_no_machine_remains_when_playbook_fails(bakery: Bakery) -> None:
     def fail() -> None:
         raise RoleFailed("failed at task “Install mock”")
 
@@ -159,7 +159,7 @@ def test_next_build_deletes_server_left_by_failed_one(bakery: Bakery) -> None:
     assert bakery.rig.hetzner.left() == []
 
 
-def test_a_missing_playbook_is_named_before_a_machine_is_rented(bakery: Bakery) -> None:
+def test_missing_playbook_is_named_before_a_machine_is_rented(bakery: Bakery) -> None:
     (bakery.trial.folder / "mock-builder/playbook.yml").unlink()
 
     code, said = bakery.do("build", "mock")
@@ -169,7 +169,7 @@ def test_a_missing_playbook_is_named_before_a_machine_is_rented(bakery: Bakery) 
     assert "mock-builder/playbook.yml" in said
 
 
-def test_an_unknown_base_is_named_with_those_that_are_sold(bakery: Bakery) -> None:
+def test_unknown_base_is_refused_with_known_bases(bakery: Bakery) -> None:
     bakery.trial.write(FLEET.replace("fedora-43", "fedora-99"))
 
     code, said = bakery.do("build", "mock")
@@ -180,7 +180,7 @@ def test_an_unknown_base_is_named_with_those_that_are_sold(bakery: Bakery) -> No
 
 
 @pytest.mark.parametrize("number", ["310557663", "99"])
-def test_an_id_of_no_such_image_is_refused(bakery: Bakery, number: str) -> None:
+def test_unknown_image_id_is_refused_as_base(bakery: Bakery, number: str) -> None:
     bakery.trial.write(FLEET.replace("fedora-43", f'"{number}"'))
 
     code, said = bakery.do("build", "mock")
@@ -189,7 +189,7 @@ def test_an_id_of_no_such_image_is_refused(bakery: Bakery, number: str) -> None:
     assert number in said
 
 
-def test_a_base_may_be_an_id(bakery: Bakery) -> None:
+def test_base_may_be_an_image_id(bakery: Bakery) -> None:
     bakery.trial.write(FLEET.replace("fedora-43", '"330557660"'))
 
     assert bakery.do("build", "mock")[0] == 0
@@ -198,7 +198,7 @@ def test_a_base_may_be_an_id(bakery: Bakery) -> None:
 
 
 @pytest.mark.parametrize("option", [["--at", "desk"], ["--on", "builds"], ["--raw"]])
-def test_an_option_of_other_builds_is_refused(bakery: Bakery, option: list[str]) -> None:
+def test_playbook_build_refuses_options_of_other_builds(bakery: Bakery, option: list[str]) -> None:
     code, _ = bakery.do("build", "mock", *option)
 
     assert (code, bakery.servers()) == (2, [])
@@ -210,7 +210,7 @@ def due(bakery: Bakery) -> dict[str, object]:
     return found
 
 
-def test_a_new_version_is_due_when_a_file_of_the_folder_changes(bakery: Bakery) -> None:
+def test_new_version_is_due_when_a_file_of_the_folder_changes(bakery: Bakery) -> None:
     assert due(bakery)["steps"] == ["build", "publish"]
     bakery.do("build", "mock")
     bakery.do("publish", "mock")
@@ -238,7 +238,7 @@ def test_image_digest_depends_only_on_contents() -> None:
     assert len({digest(), digest(base="fedora-42"), digest(test="mock --version")}) == 3
 
 
-def test_a_playbook_without_a_file_has_no_digest(tmp_path: Path) -> None:
+def test_playbook_without_a_file_has_no_digest(tmp_path: Path) -> None:
     recipe = PlaybookRecipe(
         kind="playbook", provider="h", base="b", playbook="a/b.yml", test="true"
     )
@@ -262,7 +262,7 @@ def test_playbook_path_is_refused_outside_own_folder(bakery: Bakery, path: str) 
 
 
 @pytest.mark.parametrize("key", ["provider", "base", "playbook", "test"])
-def test_a_key_that_a_playbook_needs_is_missed(bakery: Bakery, key: str) -> None:
+def test_missing_key_for_playbook_is_a_finding(bakery: Bakery, key: str) -> None:
     lines = [each for each in FLEET.splitlines() if not each.startswith(f"    {key}: ")]
     bakery.trial.write("\n".join(lines) + "\n")
 
@@ -272,7 +272,7 @@ def test_a_key_that_a_playbook_needs_is_missed(bakery: Bakery, key: str) -> None
 
 
 @pytest.mark.parametrize("line", ["suite: trixie", "publish: [desk]", "existing: {desk: x}"])
-def test_a_key_of_other_images_is_refused(bakery: Bakery, line: str) -> None:
+def test_playbook_image_refuses_keys_of_other_images(bakery: Bakery, line: str) -> None:
     bakery.trial.write(FLEET.replace("    base: ", f"    {line}\n    base: "))
 
     assert bakery.trial.do("validate")[0] == 1

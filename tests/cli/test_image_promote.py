@@ -75,7 +75,7 @@ def test_promote_lists_machines_outdated_by_earlier_promotion(baked: Trial) -> N
     assert [pool["replaced"] for pool in promotion["pools"]] == [[], ["trial-builders-0001"]]
 
 
-def test_a_dry_run_moves_nothing(baked: Trial) -> None:
+def test_promote_dry_run_changes_nothing(baked: Trial) -> None:
     code, said = baked.do("image", "promote", "trixie", "--dry-run")
 
     assert code == 0
@@ -83,7 +83,7 @@ def test_a_dry_run_moves_nothing(baked: Trial) -> None:
     assert baked.versions() == {OLD: "current", NEW: "tested"}
 
 
-def test_a_candidate_replaces_no_more_than_its_share(baked: Trial) -> None:
+def test_candidate_replaces_at_most_its_share(baked: Trial) -> None:
     baked.age(minutes=2)
 
     code, said = baked.do("image", "promote", "trixie", NEW, "--candidate", "20%", "--json")
@@ -97,7 +97,7 @@ def test_a_candidate_replaces_no_more_than_its_share(baked: Trial) -> None:
     assert [pool["replaced"] for pool in promotion["pools"]] == [[], ["trial-builders-0001"]]
 
 
-def test_a_rollback_brings_the_previous_version_back(baked: Trial) -> None:
+def test_rollback_restores_previous_version(baked: Trial) -> None:
     baked.do("image", "promote", "trixie")
 
     code, said = baked.do("image", "rollback", "trixie")
@@ -121,7 +121,7 @@ def test_promote_of_pinned_image_is_refused_with_place_of_pin(baked: Trial, verb
     assert baked.versions() == {OLD: "current", NEW: "tested"}
 
 
-def test_an_untested_version_is_refused(baked: Trial) -> None:
+def test_promote_of_untested_version_is_refused(baked: Trial) -> None:
     baked.remember(a_published("20261122T060000Z", "built"))
 
     code, said = baked.do("image", "promote", "trixie", "20261122T060000Z")
@@ -148,7 +148,7 @@ def test_promote_lists_versions_when_name_is_unknown(
 
 
 @pytest.mark.parametrize("share", ["0%", "101", "all"])
-def test_a_share_is_from_one_to_a_hundred_percent(baked: Trial, share: str) -> None:
+def test_candidate_share_is_from_1_to_100_percent(baked: Trial, share: str) -> None:
     with pytest.raises(SystemExit) as ended:
         baked.do("image", "promote", "trixie", "--candidate", share)
 
@@ -180,7 +180,7 @@ def test_existing_image_is_promoted_from_fleet_yaml(trial: Trial) -> None:
     assert not any(worker["outdated"] for worker in plan["workers"])
 
 
-def test_it_is_said_where_a_promoted_version_is_not_published(baked: Trial) -> None:
+def test_promote_reports_providers_without_the_version(baked: Trial) -> None:
     nowhere = "20261122T060000Z"
     baked.remember(a_published(nowhere, "tested", publications={}))
 

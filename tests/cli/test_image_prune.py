@@ -44,7 +44,7 @@ def test_prune_deletes_unreferenced_versions_and_folders(baked: Trial) -> None:
     assert not (baked.folder / ".fleet/images/trixie" / V1).exists()
 
 
-def test_a_dry_run_deletes_nothing(baked: Trial) -> None:
+def test_prune_dry_run_deletes_nothing(baked: Trial) -> None:
     before = baked.files()
 
     code, said = baked.do("image", "prune", "trixie", "--dry-run", "--json")
@@ -79,7 +79,7 @@ def test_prune_keeps_version_of_a_saved_plan(baked: Trial) -> None:
     assert tells(said, "plan.json", "trial-builders-0001")
 
 
-def test_while_an_apply_holds_the_lock_nothing_is_deleted(baked: Trial) -> None:
+def test_prune_is_refused_while_apply_holds_lock(baked: Trial) -> None:
     with baked.locked():
         code, said = baked.do("image", "prune")
 
@@ -88,7 +88,7 @@ def test_while_an_apply_holds_the_lock_nothing_is_deleted(baked: Trial) -> None:
     assert set(baked.versions()) == {V1, V2, V3}
 
 
-def test_a_simulated_cloud_that_cannot_be_read_keeps_everything(baked: Trial) -> None:
+def test_prune_deletes_nothing_when_cloud_is_unreadable(baked: Trial) -> None:
     baked.cloud.path.parent.mkdir(exist_ok=True)
     baked.cloud.path.write_text("garbage")
 
@@ -135,9 +135,7 @@ def test_prune_deletes_forgotten_upload_when_named(baked: Trial, shelf: Director
     assert not shelf.keys(f"trixie/{V0}/")
 
 
-def test_a_remembered_or_unknown_id_is_refused_and_nothing_is_deleted(
-    baked: Trial, shelf: Directory
-) -> None:
+def test_prune_refuses_recorded_or_unknown_id(baked: Trial, shelf: Directory) -> None:
     code, said = baked.do(
         "image", "prune", "--forgotten", id_at(shelf), "--forgotten", f"trixie-{V3}"
     )

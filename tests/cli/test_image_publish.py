@@ -41,7 +41,7 @@ def published(trial: Trial) -> dict[str, str]:
     return {place: each["id"] for place, each in version["publications"].items()}
 
 
-def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
+def test_tested_version_is_published_and_recorded(built: Trial) -> None:
     code, said = built.do("image", "publish", "trixie")
 
     place = (built.folder / "published").as_uri()
@@ -76,7 +76,7 @@ def test_child_pipeline_job_publishes_due_version(built: Trial) -> None:
     assert "manifest.json" in kept
 
 
-def test_a_partial_upload_of_that_version_is_gone_on_with_however_old(built: Trial) -> None:
+def test_publish_continues_old_partial_upload_of_version(built: Trial) -> None:
     shelf = Directory(built.folder / "published")
     store = Pipeline(StorePublisher(shelf, "trial", now=lambda: ago(days=9000)))
     folder = built.folder / ".fleet/images/trixie" / VERSION
@@ -89,7 +89,7 @@ def test_a_partial_upload_of_that_version_is_gone_on_with_however_old(built: Tri
     assert (code, place["removed"]) == (0, [])
 
 
-def test_publishing_as_json_tells_of_each_place(built: Trial) -> None:
+def test_publish_as_json_has_result_of_each_place(built: Trial) -> None:
     _, said = built.do("image", "publish", "trixie", "--json")
 
     told = json.loads(said[said.index("{\n") :])
@@ -97,7 +97,7 @@ def test_publishing_as_json_tells_of_each_place(built: Trial) -> None:
     assert [(each["id"][-8:], each["error"]) for each in told["places"]] == [("disk.raw", "")]
 
 
-def test_a_place_that_fails_stops_no_other(built: Trial) -> None:
+def test_publish_continues_when_one_place_fails(built: Trial) -> None:
     blocked = built.folder / "blocked"
     blocked.write_text("a file where a folder is wanted")
     publishing = publishing_to_also(built, blocked.as_uri())
@@ -115,7 +115,7 @@ def publishing_to_also(trial: Trial, place: str) -> Trial:
     return trial
 
 
-def test_only_the_places_that_are_named_are_published_to(built: Trial) -> None:
+def test_publish_uploads_only_to_named_places(built: Trial) -> None:
     code, _ = built.do("image", "publish", "trixie", "--to", "desk")
 
     assert code == 0
@@ -148,7 +148,7 @@ def test_publish_names_reason_when_impossible(
         "s3://bucket/images?endpoint=http://AKEY:hunter2@127.0.0.1:9",
     ],
 )
-def test_a_place_that_fleet_yaml_would_refuse_is_not_repeated(built: Trial, place: str) -> None:
+def test_publish_does_not_print_invalid_place(built: Trial, place: str) -> None:
     code, said = built.do("image", "publish", "trixie", "--to", "desk", "--to", place)
 
     assert code == 2
@@ -157,7 +157,7 @@ def test_a_place_that_fleet_yaml_would_refuse_is_not_repeated(built: Trial, plac
     assert published(built) == {}
 
 
-def test_an_image_without_a_place_to_publish_to_is_wrong_usage(trial: Trial) -> None:
+def test_publish_without_place_is_wrong_usage(trial: Trial) -> None:
     code, said = trial.do("image", "publish", "trixie")
 
     assert code == 2
@@ -176,7 +176,7 @@ def test_publish_skips_untested_version_unless_named(trial: Trial) -> None:
     assert tells(by_name, "trixie 20261122T000000Z", "published")
 
 
-def test_a_version_that_failed_is_not_published(trial: Trial) -> None:
+def test_failed_version_is_not_published(trial: Trial) -> None:
     publishing_to(trial, "desk")
     trial.remember(a_version(version="20261122T000000Z", state="failed", why="it is broken"))
 
@@ -197,7 +197,7 @@ def test_publish_refuses_file_that_differs_from_manifest(built: Trial) -> None:
     assert not (built.folder / "published").exists()
 
 
-def test_cleaning_publishes_nothing(built: Trial) -> None:
+def test_publish_clean_uploads_nothing(built: Trial) -> None:
     code, said = built.do("image", "publish", "trixie", "--clean")
 
     assert (code, said.count("\n")) == (0, 1)

@@ -64,7 +64,7 @@ def build(trial: Trial, disk: Path | None, version: str = VERSION, **said: objec
 
 
 @needs_programs
-def test_an_image_that_is_fit_for_use_is_tested_from_then_on(trial: Trial, fit: Path) -> None:
+def test_image_version_is_tested_after_successful_test(trial: Trial, fit: Path) -> None:
     folder = build(trial, fit)
 
     code, said = trial.do("image", "test", "trixie", "--offline")
@@ -99,7 +99,7 @@ def test_image_test_reports_and_stores_each_problem(trial: Trial, unfit: Path) -
 
 
 @needs_programs
-def test_as_json_it_holds_the_same(trial: Trial, unfit: Path) -> None:
+def test_image_test_has_same_content_as_json(trial: Trial, unfit: Path) -> None:
     build(trial, unfit)
 
     code, said = trial.do("image", "test", "trixie", "--offline", "--boot", "--json")
@@ -111,7 +111,7 @@ def test_as_json_it_holds_the_same(trial: Trial, unfit: Path) -> None:
 
 
 @needs_programs
-def test_a_recipe_that_changed_since_is_noted(trial: Trial, fit: Path) -> None:
+def test_image_test_reports_recipe_changed_since_build(trial: Trial, fit: Path) -> None:
     build(trial, fit, recipe_digest="another")
 
     code, said = trial.do("image", "test", "trixie", "--offline")
@@ -122,7 +122,7 @@ def test_a_recipe_that_changed_since_is_noted(trial: Trial, fit: Path) -> None:
 
 @needs_programs
 @pytest.mark.parametrize(("version", "noted"), [("0.11.3+deb13u1", 1), ("0.16.2~bpo13+1", 0)])
-def test_a_worker_that_gets_no_work_from_debusine_is_noted(
+def test_image_test_reports_worker_without_work_from_debusine(
     trial: Trial, fit: Path, version: str, noted: int
 ) -> None:
     worker = {"name": "debusine-worker", "version": version, "architecture": "all"}
@@ -207,7 +207,7 @@ def test_image_test_fails_when_a_recipe_claims_a_refuted_tag(
 
 
 @needs_programs
-def test_no_job_is_run_when_the_worker_reports_no_tags(trial: Trial, fit: Path) -> None:
+def test_image_test_runs_no_job_when_worker_reports_no_tags(trial: Trial, fit: Path) -> None:
     old = "0.11.3+deb13u1"
     worker = {"name": "debusine-worker", "version": old, "architecture": "all"}
     build(trial, fit, packages=[worker | {"source": "debusine", "source_version": old}])
@@ -220,7 +220,7 @@ def test_no_job_is_run_when_the_worker_reports_no_tags(trial: Trial, fit: Path) 
 
 
 @needs_programs
-def test_the_newest_build_is_meant_where_none_is_named(trial: Trial, fit: Path) -> None:
+def test_image_test_uses_newest_build_by_default(trial: Trial, fit: Path) -> None:
     build(trial, fit)
     build(trial, fit, version="20261121T070000Z")
 
@@ -230,7 +230,7 @@ def test_the_newest_build_is_meant_where_none_is_named(trial: Trial, fit: Path) 
 
 
 @needs_programs
-def test_a_disk_that_was_changed_since_is_not_taken_for_the_build(trial: Trial, fit: Path) -> None:
+def test_image_test_refuses_disk_changed_since_build(trial: Trial, fit: Path) -> None:
     folder = build(trial, fit)
     with (folder / "disk.qcow2").open("ab") as disk:
         disk.write(b"more")
@@ -252,7 +252,9 @@ def test_a_disk_that_was_changed_since_is_not_taken_for_the_build(trial: Trial, 
         ([], "`fleet image build trixie --at PROVIDER` builds one and tests it there"),
     ],
 )
-def test_a_version_without_a_disk_says_so(trial: Trial, tests: list[object], instead: str) -> None:
+def test_image_test_reports_version_without_disk(
+    trial: Trial, tests: list[object], instead: str
+) -> None:
     folder = build(trial, None, way="instance", tests=tests)
 
     code, said = trial.do("image", "test", "trixie", "--offline")
@@ -322,7 +324,7 @@ def test_booted_image_stores_tags_of_its_worker(
 
 @needs_programs
 @needs_firmware
-def test_an_image_that_does_not_boot_has_failed(
+def test_image_version_is_failed_when_it_does_not_boot(
     trial: Trial, fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = build(trial, fit)
@@ -363,7 +365,7 @@ def test_image_test_boot_error_names_next_step(
 
 
 @needs_programs
-def test_an_image_of_another_architecture_is_not_booted_here(trial: Trial, fit: Path) -> None:
+def test_image_test_does_not_boot_other_architecture(trial: Trial, fit: Path) -> None:
     build(trial, fit, architecture="arm64")
 
     code, said = trial.do("image", "test", "trixie", "--offline", "--boot")

@@ -56,9 +56,7 @@ def test_import_writes_long_commands_as_scripts(run_fleet: RunFleet, project: Pa
     assert run_fleet("validate").returncode == 0
 
 
-def test_a_program_that_says_something_else_is_never_overwritten(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_import_never_overwrites_different_program(run_fleet: RunFleet, project: Path) -> None:
     (project / "pools.yaml").write_text(LONG, encoding="utf-8")
     (project / "hooks").mkdir()
     script = project / "hooks/p-new.sh"
@@ -72,7 +70,7 @@ def test_a_program_that_says_something_else_is_never_overwritten(
     assert not (project / "new.yaml").exists()
 
 
-def test_long_commands_stay_inside_where_fleet_yaml_is_printed(
+def test_long_commands_stay_inline_when_fleet_yaml_is_printed(
     run_fleet: RunFleet, project: Path
 ) -> None:
     (project / "pools.yaml").write_text(LONG, encoding="utf-8")
@@ -158,7 +156,7 @@ def test_import_reports_unreadable_file_with_place(
 
 
 @pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])
-def test_a_file_that_is_too_large_is_refused(
+def test_file_that_is_too_large_is_refused(
     run_fleet: RunFleet, project: Path, system: str
 ) -> None:
     (project / "pools").write_text("#" * 1_000_001, encoding="utf-8")
@@ -169,9 +167,7 @@ def test_a_file_that_is_too_large_is_refused(
     assert tells(refused.stderr, "fleet: error: pools: ", "1 MB")
 
 
-def test_a_debusine_server_is_asked_by_its_admin_command(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_import_debusine_runs_admin_command_of_server(run_fleet: RunFleet, project: Path) -> None:
     imported = run_fleet(
         "import",
         "debusine",
@@ -193,7 +189,7 @@ def test_a_debusine_server_is_asked_by_its_admin_command(
     "arguments",
     [(), ("--admin",), (LISTING, "--admin", "true"), (LISTING, "--dsn-env", "DSN")],
 )
-def test_one_way_to_the_worker_pools_is_enough_and_needed(
+def test_import_debusine_requires_exactly_one_source(
     run_fleet: RunFleet, arguments: tuple[str, ...]
 ) -> None:
     refused = run_fleet("import", "debusine", *arguments)
@@ -214,9 +210,7 @@ def test_import_debusine_fails_without_output_when_server_fails(
     assert not (project / "fleet.yaml").exists()
 
 
-def test_a_fleet_has_a_name_that_fleet_takes(
-    run_fleet: RunFleet, sources: dict[str, Path]
-) -> None:
+def test_import_refuses_invalid_fleet_name(run_fleet: RunFleet, sources: dict[str, Path]) -> None:
     refused = run_fleet("import", "copr", sources["copr"], "--fleet", "My Fleet")
 
     assert refused.returncode == 2

@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_with_nothing_at_hand_the_first_plan_makes_machines(
+def test_first_plan_creates_machines_without_real_systems(
     run_fleet: RunFleet, project: Path
 ) -> None:
     begun = run_fleet("init")
@@ -124,7 +124,7 @@ def test_init_tickets_uses_existing_cloud_image(
     assert "image build" not in begun.stdout
 
 
-def test_every_key_that_is_written_is_said_to_do_something(project: Path) -> None:
+def test_every_written_key_has_a_comment(project: Path) -> None:
     trial = Trial.__new__(Trial)
     trial.folder = project
     assert trial.do("init", "--queue", "debusine", "--cloud", "hcloud")[0] == 0
@@ -174,7 +174,7 @@ def test_init_names_and_keeps_existing_file(
     assert kind == "link" or (project / name).read_text() == "mine\n"
 
 
-def test_a_second_run_is_refused_and_changes_nothing(run_fleet: RunFleet, project: Path) -> None:
+def test_second_init_is_refused_without_changes(run_fleet: RunFleet, project: Path) -> None:
     run_fleet("init")
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
@@ -197,9 +197,7 @@ def test_init_completes_an_interrupted_run(run_fleet: RunFleet, project: Path) -
     assert names(project) == FILES
 
 
-def test_a_folder_that_takes_no_store_is_left_as_it_was(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_init_leaves_folder_unchanged_when_store_fails(run_fleet: RunFleet, project: Path) -> None:
     (project / ".fleet").write_text("a file\n")
 
     done = run_fleet("init")
@@ -209,7 +207,7 @@ def test_a_folder_that_takes_no_store_is_left_as_it_was(
     assert names(project) == [".fleet"]
 
 
-def test_a_file_that_cannot_be_made_takes_those_before_it_along(project: Path) -> None:
+def test_init_removes_written_files_when_one_fails(project: Path) -> None:
     contents: dict[str, tuple[bytes, int | None]] = {
         "a": (b"a", None),
         "b/c": (b"c", 0o755),
@@ -223,7 +221,7 @@ def test_a_file_that_cannot_be_made_takes_those_before_it_along(project: Path) -
     assert [path for path in project.rglob("*") if path.is_file()] == [project / "a"]
 
 
-def test_a_file_that_somebody_made_meanwhile_is_not_replaced(project: Path) -> None:
+def test_init_keeps_concurrently_created_file(project: Path) -> None:
     (project / "b").write_bytes(b"another")
 
     with chdir(project), pytest.raises(FileUnreadable, match="b"):
@@ -246,7 +244,7 @@ def test_a_file_that_somebody_made_meanwhile_is_not_replaced(project: Path) -> N
         ("--example", "demo", "--from", "resalloc", "x.yaml"),
     ],
 )
-def test_wrong_usage_writes_nothing(
+def test_init_writes_no_files_on_wrong_usage(
     run_fleet: RunFleet, project: Path, options: tuple[str, ...]
 ) -> None:
     done = run_fleet("init", *options)
@@ -274,7 +272,7 @@ DEBUSINE = (ROOT / "tests/fixtures/debusine-0.16.2/worker_pool-list.yaml").read_
 @pytest.mark.parametrize(
     ("system", "text"), [("resalloc", RESALLOC), ("copr", COPR), ("debusine", DEBUSINE)]
 )
-def test_it_begins_from_another_system(
+def test_init_imports_from_another_system(
     run_fleet: RunFleet, project: Path, system: str, text: str
 ) -> None:
     (project / "theirs").write_text(text)
@@ -288,9 +286,7 @@ def test_it_begins_from_another_system(
     assert ("`to-do` above" in done.stdout) is (": to-do: " in done.stderr)
 
 
-def test_the_doctor_names_the_commands_of_a_pool_that_has_its_own(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_doctor_names_commands_of_pool_with_hooks(run_fleet: RunFleet, project: Path) -> None:
     (project / "theirs").write_text(RESALLOC)
     run_fleet("init", "--from", "resalloc", "theirs")
 
@@ -316,7 +312,9 @@ def test_init_leaves_no_files_when_import_fails(run_fleet: RunFleet, project: Pa
         (b"what\ntickets\nlocal\n1\n", ("tickets", "local", {"cores": 2, "memory": "4GiB"})),
     ],
 )
-def test_a_person_is_asked(project: Path, answers: bytes, written: tuple[object, ...]) -> None:
+def test_init_asks_a_user_at_a_terminal(
+    project: Path, answers: bytes, written: tuple[object, ...]
+) -> None:
     done, _ = at_a_terminal(project, answers)
 
     assert done == 0
@@ -329,7 +327,7 @@ def test_a_person_is_asked(project: Path, answers: bytes, written: tuple[object,
     assert found == written
 
 
-def test_an_unfit_answer_is_refused_with_the_reason(project: Path) -> None:
+def test_init_refuses_unsuitable_answer_with_reason(project: Path) -> None:
     done, said = at_a_terminal(project, b"recorded\naws\nnowhere\nsim\n9\n\n")
 
     assert done == 0
@@ -338,7 +336,7 @@ def test_an_unfit_answer_is_refused_with_the_reason(project: Path) -> None:
     assert tells(said, "'9' is not one of them", "1 to 3")
 
 
-def test_yes_takes_the_defaults_at_a_terminal(project: Path) -> None:
+def test_init_uses_defaults_with_yes_at_a_terminal(project: Path) -> None:
     done, said = at_a_terminal(project, b"", "--yes")
 
     assert (done, said) == (0, "")
@@ -371,7 +369,7 @@ def at_a_terminal(project: Path, answers: bytes, *options: str) -> tuple[int, st
     return done.returncode, said
 
 
-def test_the_doctor_comes_first_and_missing_tools_next(run_fleet: RunFleet) -> None:
+def test_init_suggests_doctor_first_then_missing_tools(run_fleet: RunFleet) -> None:
     begun = run_fleet("init", "--cloud", "hcloud", env={"FLEET_PULUMI": "/nowhere/pulumi"})
 
     steps = re.findall(r"^  (\d+)\. (.+)$", begun.stdout, re.MULTILINE)
@@ -382,9 +380,7 @@ def test_the_doctor_comes_first_and_missing_tools_next(run_fleet: RunFleet) -> N
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_an_example_writes_its_files_and_nothing_else(
-    run_fleet: RunFleet, project: Path, name: str
-) -> None:
+def test_init_example_writes_only_its_files(run_fleet: RunFleet, project: Path, name: str) -> None:
     done = run_fleet("init", "--example", name)
     again = run_fleet("init", "--example", name)
 
@@ -395,7 +391,7 @@ def test_an_example_writes_its_files_and_nothing_else(
     assert all(each in again.stderr for each in theirs)
 
 
-def test_the_example_of_a_history_is_the_one_that_tests_make_up(tmp_path: Path) -> None:
+def test_example_history_equals_generated_history(tmp_path: Path) -> None:
     example = ROOT / "examples/history/history.jsonl.zst"
     made_up(tmp_path / "h", 7)
 
@@ -404,7 +400,7 @@ def test_the_example_of_a_history_is_the_one_that_tests_make_up(tmp_path: Path) 
     assert ends[0] == ends[1]
 
 
-def test_each_example_is_a_folder_and_names_a_command_that_works(run_fleet: RunFleet) -> None:
+def test_each_example_names_a_working_command(run_fleet: RunFleet) -> None:
     run_fleet("init", "--example", "demo")
     codes = {name: run_fleet(*step.split()[1:]).returncode for name, step in EXAMPLES.items()}
 
@@ -412,9 +408,7 @@ def test_each_example_is_a_folder_and_names_a_command_that_works(run_fleet: RunF
     assert set(codes.values()) == {0}, codes
 
 
-def test_a_misspelt_example_is_refused_with_a_close_name(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_misspelt_example_is_refused_with_a_close_name(run_fleet: RunFleet, project: Path) -> None:
     done = run_fleet("init", "--example", "waitingg")
 
     assert done.returncode == 2

@@ -34,7 +34,7 @@ def test_kept_observation_reproduces_plan_of_its_run(trial: Trial, run_fleet: Ru
     assert planned["digests"]["plan"] == run["plan"]
 
 
-def test_the_latest_of_the_time_asked_for_is_written(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observe_writes_latest_observation_of_time_span(trial: Trial, run_fleet: RunFleet) -> None:
     trial.apply()
     first = observed(run_fleet)
     trial.apply()
@@ -63,7 +63,7 @@ def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: Ru
     ]
 
 
-def test_names_are_replaced_by_pseudonyms_where_asked(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observe_replaces_names_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     path = trial.folder / "world.json"
     path.write_text(path.read_text().replace('"id": "1"', '"id": "1", "requester": "ada"'))
@@ -73,7 +73,9 @@ def test_names_are_replaced_by_pseudonyms_where_asked(trial: Trial, run_fleet: R
     assert "ada" not in json.dumps(observed(run_fleet, "--pseudonyms"))
 
 
-def test_where_nothing_is_kept_nothing_is_written(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observe_writes_no_file_without_kept_observation(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
     trial.write(fleet_yaml().replace("fleet: trial", "fleet: trial\nhistory: {keep: null}"))
     trial.apply()
 

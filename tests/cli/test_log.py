@@ -42,7 +42,7 @@ def test_log_shows_creation_with_reason_and_cost(trial: Trial) -> None:
     assert run["details"]["bound"]
 
 
-def test_the_log_is_filtered(trial: Trial) -> None:
+def test_log_prints_only_selected_entries(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.apply()
@@ -84,7 +84,7 @@ def test_log_shows_user_and_commit_with_escapes_removed(
     assert "\x1b" not in trial.told("log")
 
 
-def test_a_run_that_fails_is_in_the_log(trial: Trial) -> None:
+def test_log_contains_failed_run(trial: Trial) -> None:
     trial.do("apply", "--pool", "nowhere")
 
     (run,) = entries(trial)
@@ -107,7 +107,7 @@ def test_log_contains_deletion_by_a_person(trial: Trial) -> None:
     assert told[1]["details"]["command"] == "machine"
 
 
-def test_a_pool_that_is_renamed_is_in_the_log_once(trial: Trial) -> None:
+def test_log_contains_renamed_pool_once(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     heavy = BUILDERS.replace("workers:", "previously: builders, workers:")
@@ -119,7 +119,7 @@ def test_a_pool_that_is_renamed_is_in_the_log_once(trial: Trial) -> None:
     assert (renamed["pool"], renamed["details"]) == ("heavy", {"was": "builders"})
 
 
-def test_a_whole_log_is_verified_and_says_where_it_ends(trial: Trial) -> None:
+def test_log_verify_prints_last_entry_of_valid_log(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -171,7 +171,7 @@ def test_log_exits_4_without_store(trial: Trial) -> None:
     trial.told("log", "--verify", code=4)
 
 
-def test_a_run_that_was_killed_is_in_the_log_of_the_next(trial: Trial) -> None:
+def test_log_contains_killed_run_after_next_run(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     change(trial, "delete from fleet_log where place = 3")

@@ -75,7 +75,7 @@ def test_machine_list_of_unknown_pool_names_known_pools(two: Trial) -> None:
     assert tells(said, "pool bilders", "builders")
 
 
-def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
+def test_deletion_is_only_shown_without_apply(two: Trial) -> None:
     before = two.files()
 
     code, said = two.do("machine", "delete", TWO)
@@ -86,7 +86,7 @@ def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
     assert two.files() == before
 
 
-def test_a_named_machine_is_drained_and_the_next_apply_deletes_it(two: Trial) -> None:
+def test_named_machine_is_drained_and_deleted_by_next_apply(two: Trial) -> None:
     assert two.do("machine", "delete", TWO, "--apply")[0] == 0
     assert two.machines() == [ONE, TWO]
 
@@ -95,14 +95,14 @@ def test_a_named_machine_is_drained_and_the_next_apply_deletes_it(two: Trial) ->
     assert two.machines() == two.recorded() == [ONE]
 
 
-def test_the_same_deletion_again_ends_it_too(two: Trial) -> None:
+def test_repeated_machine_delete_completes_the_deletion(two: Trial) -> None:
     for _ in range(2):
         assert two.do("machine", "delete", TWO, "--apply")[0] == 0
 
     assert two.machines() == [ONE]
 
 
-def test_a_busy_machine_is_only_drained(two: Trial) -> None:
+def test_busy_machine_is_only_drained(two: Trial) -> None:
     for _ in range(3):
         assert two.do("machine", "delete", ONE, "--apply")[0] == 0
         two.apply()
@@ -115,7 +115,7 @@ def test_a_busy_machine_is_only_drained(two: Trial) -> None:
     assert ONE not in two.machines()
 
 
-def test_unused_machines_of_a_pool_go_and_busy_ones_are_let_alone(two: Trial) -> None:
+def test_machine_delete_of_pool_keeps_busy_machines(two: Trial) -> None:
     for _ in range(2):
         two.do("machine", "delete", "--pool", "builders", "--unused", "--apply")
 
@@ -123,7 +123,7 @@ def test_unused_machines_of_a_pool_go_and_busy_ones_are_let_alone(two: Trial) ->
     assert names(two, "--state", "busy") == [ONE]
 
 
-def test_all_machines_of_a_pool_go_once_they_are_idle(two: Trial) -> None:
+def test_machine_delete_all_deletes_busy_machines_once_idle(two: Trial) -> None:
     two.do("machine", "delete", "--pool", "builders", "--all", "--apply")
 
     drained = two.do("machine", "delete", "--pool", "builders", "--all", "--apply", "--json")[1]
@@ -133,7 +133,7 @@ def test_all_machines_of_a_pool_go_once_they_are_idle(two: Trial) -> None:
     assert two.machines() == [ONE]
 
 
-def test_a_machine_with_a_ticket_stays_until_it_is_closed(project: Path) -> None:
+def test_machine_delete_keeps_machine_until_its_ticket_closes(project: Path) -> None:
     trial = Trial(project)
     trial.write(ticket_yaml())
     trial.init()
@@ -163,7 +163,7 @@ def test_machine_delete_refuses_machine_of_unknown_state(two: Trial) -> None:
     assert two.machines() == [ONE, TWO]
 
 
-def test_a_machine_that_its_provider_lost_is_for_forget(two: Trial) -> None:
+def test_machine_delete_suggests_forget_for_missing_machine(two: Trial) -> None:
     lose(two, TWO)
 
     code, said = two.do("machine", "delete", TWO, "--apply")
@@ -174,7 +174,7 @@ def test_a_machine_that_its_provider_lost_is_for_forget(two: Trial) -> None:
     assert two.recorded() == [ONE]
 
 
-def test_a_name_that_no_machine_has_changes_nothing(two: Trial) -> None:
+def test_machine_delete_of_unknown_name_changes_nothing(two: Trial) -> None:
     code, said = two.do("machine", "delete", TWO, "trial-builders-002", "--apply")
 
     assert code == 1
@@ -192,14 +192,14 @@ def test_a_name_that_no_machine_has_changes_nothing(two: Trial) -> None:
         [ONE, "--all"],
     ],
 )
-def test_which_machines_go_has_to_be_said(two: Trial, options: list[str]) -> None:
+def test_machine_delete_without_selection_is_wrong_usage(two: Trial, options: list[str]) -> None:
     code, said = two.do("machine", "delete", *options)
 
     assert code == 2
     assert tells(said, "--pool", "NAME", "--unused")
 
 
-def test_a_deletion_holds_the_lock_and_is_in_the_journal(two: Trial) -> None:
+def test_machine_delete_holds_lock_and_is_in_journal(two: Trial) -> None:
     with two.locked():
         assert two.do("machine", "delete", TWO, "--apply")[0] == 1
     two.do("machine", "delete", TWO, "--apply")
@@ -209,7 +209,7 @@ def test_a_deletion_holds_the_lock_and_is_in_the_journal(two: Trial) -> None:
     assert [bool(run["plan"]) for run in runs[:2]] == [False, True]
 
 
-def test_a_deletion_without_a_store_is_refused(two: Trial) -> None:
+def test_machine_delete_is_refused_without_store(two: Trial) -> None:
     (two.folder / ".fleet/store.db").unlink()
 
     assert two.do("machine", "delete", TWO, "--apply")[0] == 4

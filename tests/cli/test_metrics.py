@@ -41,7 +41,7 @@ def test_status_metrics_count_current_machines(trial: Trial, run_fleet: RunFleet
     assert file.stat().st_mode & 0o044 == 0o044
 
 
-def test_metrics_of_a_recorded_world_know_no_runs(trial: Trial, run_fleet: RunFleet) -> None:
+def test_metrics_of_recorded_world_have_no_runs(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / "seen.json").write_text(trial.do("observe")[1])
 
     shown = run_fleet("status", "--world", "seen.json", "--metrics", "fleet.prom", "--json")
@@ -52,7 +52,7 @@ def test_metrics_of_a_recorded_world_know_no_runs(trial: Trial, run_fleet: RunFl
     assert not figures(text, "fleet_last_run_timestamp_seconds")
 
 
-def test_metrics_without_a_store_know_no_runs(project: Path, run_fleet: RunFleet) -> None:
+def test_metrics_without_store_have_no_runs(project: Path, run_fleet: RunFleet) -> None:
     trial = Trial(project)
 
     shown = run_fleet("status", "--metrics", "fleet.prom")
@@ -64,7 +64,7 @@ def test_metrics_without_a_store_know_no_runs(project: Path, run_fleet: RunFleet
 
 
 @pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
-def test_each_run_of_apply_writes_them(
+def test_each_apply_writes_metrics(
     trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
 ) -> None:
     trial.wait_for("1")
@@ -78,7 +78,7 @@ def test_each_run_of_apply_writes_them(
 
 
 @pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
-def test_a_file_that_cannot_be_written_fails_no_run(
+def test_run_continues_when_metrics_file_is_unwritable(
     trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
 ) -> None:
     trial.wait_for("1")
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_written_fails_no_run(
 
 
 @pytest.mark.usefixtures("trial")
-def test_status_fails_where_it_cannot_write(run_fleet: RunFleet) -> None:
+def test_status_fails_when_metrics_file_is_unwritable(run_fleet: RunFleet) -> None:
     shown = run_fleet("status", "--metrics", "nowhere/fleet.prom")
 
     assert (shown.returncode, shown.stdout) == (1, "")
@@ -99,7 +99,7 @@ def test_status_fails_where_it_cannot_write(run_fleet: RunFleet) -> None:
     assert run_fleet("status", "--heartbeat", "--metrics", "x").returncode == 2
 
 
-def test_serve_tells_of_the_last_run_in_the_format_that_is_asked_for(counter: Trial) -> None:
+def test_serve_returns_metrics_in_requested_format(counter: Trial) -> None:
     def look(client: OldClient, console: Heard) -> None:
         here = browser(console)
         answer, text = here.ask("/metrics", Accept=f"{OPENMETRICS},{PLAIN};q=0.5")
@@ -121,13 +121,13 @@ def test_serve_tells_of_the_last_run_in_the_format_that_is_asked_for(counter: Tr
     assert code == 0, console.said
 
 
-def test_metrics_are_for_clients_with_a_token_where_there_are_tokens(
+def test_metrics_require_a_token_when_tokens_are_configured(
     counter: Trial, tmp_path: Path
 ) -> None:
     check_tokens_are_asked_for(counter, tmp_path, "/metrics")
 
 
-def test_before_its_first_run_serve_tells_of_the_runs_before(trial: Trial) -> None:
+def test_serve_returns_metrics_of_earlier_runs_before_first_run(trial: Trial) -> None:
     """So that a service whose runs all fail after a restart is still seen to be late."""
     store = trial.store()
     live = LiveMetrics(store, lambda: a_fleet(fleet="trial"), lambda: 0)

@@ -89,14 +89,14 @@ def test_image_list_shows_failed_boots_below_the_image(run_fleet: RunFleet) -> N
     assert tells(lines[at + 1], "pool builders", "3 of its last 3 boots")
 
 
-def test_a_quiet_fleet_has_no_stops(trial: Trial, run_fleet: RunFleet) -> None:
+def test_quiet_fleet_has_no_stops(trial: Trial, run_fleet: RunFleet) -> None:
     trial.apply()
 
     assert "troubles" not in json.loads(run_fleet("status", "--json").stdout)
 
 
 @pytest.mark.parametrize("command", ["plan", "status", "doctor", "machine list", "image list"])
-def test_a_missing_store_is_reported(trial: Trial, run_fleet: RunFleet, command: str) -> None:
+def test_missing_store_is_reported(trial: Trial, run_fleet: RunFleet, command: str) -> None:
     trial.wait_for("1")
     (trial.folder / ".fleet/store.db").unlink()
 
@@ -106,9 +106,7 @@ def test_a_missing_store_is_reported(trial: Trial, run_fleet: RunFleet, command:
 
 
 @pytest.mark.parametrize("kind", ["pool builders", "request 1", "worker trial-builders-0001"])
-def test_an_explanation_reports_a_missing_store(
-    trial: Trial, run_fleet: RunFleet, kind: str
-) -> None:
+def test_explanation_reports_missing_store(trial: Trial, run_fleet: RunFleet, kind: str) -> None:
     trial.wait_for("1")
     (trial.folder / ".fleet/store.db").unlink()
 
@@ -117,7 +115,7 @@ def test_an_explanation_reports_a_missing_store(
     assert tells(" ".join((shown.stdout + shown.stderr).split()), "there is no store at")
 
 
-def test_one_long_id_does_not_fold_the_table(trial: Trial, run_fleet: RunFleet) -> None:
+def test_one_long_id_does_not_wrap_the_table(trial: Trial, run_fleet: RunFleet) -> None:
     long = f"python-{'x' * 60}"
     trial.wait_for("1", "2", "3", long)
     trial.apply()

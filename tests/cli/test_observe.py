@@ -36,7 +36,7 @@ def test_observe_out_names_file_and_its_use(trial: Trial, run_fleet: RunFleet) -
     assert json.loads((trial.folder / "seen.json").read_text())["fleet"] == "trial"
 
 
-def test_a_recorded_world_gives_the_plan_of_its_moment(trial: Trial, run_fleet: RunFleet) -> None:
+def test_recorded_world_gives_the_plan_of_its_time(trial: Trial, run_fleet: RunFleet) -> None:
     # Machines that boot for an hour are in one state whenever somebody looks.
     trial.write(fleet_yaml(desk="boot: 1h"))
     trial.wait_for("1", big=["2"])
@@ -56,7 +56,7 @@ def timeless(plan: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in plan.items() if key not in ("time", "digests")}
 
 
-def test_a_world_that_cannot_be_written_is_said(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observe_reports_unwritable_file(trial: Trial, run_fleet: RunFleet) -> None:
     failed = run_fleet("observe", "--out", "/dev/full")
 
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
@@ -64,7 +64,7 @@ def test_a_world_that_cannot_be_written_is_said(trial: Trial, run_fleet: RunFlee
     assert trial.machines() == []
 
 
-def test_a_moment_of_a_history_is_planned_again(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_uses_one_moment_of_a_history(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     world = json.loads(run_fleet("observe").stdout)
     append(str(trial.folder / "history.jsonl.zst"), json.dumps(world | {"time": THEN}) + "\n", AT)
@@ -114,9 +114,7 @@ def test_observe_append_refuses_a_file_that_is_not_a_history(
     assert (trial.folder / "fleet.yaml").read_bytes() == before
 
 
-def test_people_are_recorded_under_made_up_names_where_that_is_asked(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_observe_records_pseudonyms_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     world = json.loads((trial.folder / "world.json").read_text(encoding="utf-8"))
     (request,) = (each for each in world["queues"]["work"]["demand"]["requests"][:1])

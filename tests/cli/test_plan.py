@@ -48,7 +48,7 @@ def test_plan_text_shows_action_machine_reason_and_cost(trial: Trial, run_fleet:
     assert "[requests-wait]" in planned.stdout
 
 
-def test_planning_writes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_writes_no_file(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     before = trial.files()
 
@@ -57,9 +57,7 @@ def test_planning_writes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
     assert trial.files() == before
 
 
-def test_a_plan_as_json_is_valid_by_the_published_schema(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_as_json_matches_published_schema(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     planned = run_fleet("plan", "--json")
@@ -70,7 +68,7 @@ def test_a_plan_as_json_is_valid_by_the_published_schema(
     assert [action["worker"] for action in plan["actions"]] == ["trial-builders-0001"]
 
 
-def test_a_plan_as_markdown_begins_with_its_headline(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_as_markdown_begins_with_headline(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     planned = run_fleet("plan", "--markdown")
@@ -80,7 +78,7 @@ def test_a_plan_as_markdown_begins_with_its_headline(trial: Trial, run_fleet: Ru
     assert "trial-builders-0001" in planned.stdout
 
 
-def test_out_saves_the_plan_that_is_printed(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_out_saves_printed_plan(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     planned = run_fleet("plan", "--json", "--out", "plan.json")
@@ -98,7 +96,7 @@ def test_gitlab_report_counts_planned_changes(trial: Trial, run_fleet: RunFleet)
     assert report == {"create": 1, "update": 0, "delete": 0}
 
 
-def test_the_same_world_gives_the_same_plan_to_the_byte(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_is_byte_identical_for_equal_worlds(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     run_fleet("observe", "--out", "seen.json")
 
@@ -120,7 +118,7 @@ def changed(trial: Trial, text: str) -> None:
     trial.write(text)
 
 
-def test_a_base_may_be_a_revision_of_git(trial: Trial, run_fleet: RunFleet) -> None:
+def test_base_may_be_a_git_revision(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", big=["2"])
     git(trial.folder, "init", "--quiet", "--initial-branch", "main")
     git(trial.folder, "add", "fleet.yaml")
@@ -160,7 +158,7 @@ def test_plan_with_base_separates_config_change_from_demand(
     assert "; see pools.builders.provides" in lines[5]
 
 
-def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFleet) -> None:
+def test_comparison_is_empty_when_only_comments_change(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     changed(trial, f"# why it is so\n{fleet_yaml()}")
 
@@ -191,9 +189,7 @@ def test_base_reads_include_files_next_to_it(trial: Trial, run_fleet: RunFleet) 
     assert "  pool small\n    * max 1 -> 2\n" in planned.stdout
 
 
-def test_a_key_in_an_included_file_is_cited_with_that_file(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_comparison_names_included_file_of_a_key(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / "fleet.d").mkdir()
     full = BUILDERS.replace("max: 4", "max: 0")
     (trial.folder / "fleet.d" / "small.yaml").write_text(f"pools:\n  small: {full}\n")
@@ -215,9 +211,7 @@ def test_a_key_in_an_included_file_is_cited_with_that_file(
     assert said["included"] == {"pools.small": "fleet.d/small.yaml"}
 
 
-def test_the_json_of_a_plan_with_a_base_holds_the_change_too(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_json_with_base_contains_the_change(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     changed(trial, fleet_yaml(pools={"builders": BUILDERS}))
 
@@ -239,7 +233,7 @@ def test_the_json_of_a_plan_with_a_base_holds_the_change_too(
         ("fleet: other\n", ("base/fleet.yaml", "fleet other", "fleet trial")),
     ],
 )
-def test_a_base_that_cannot_be_used_stops_no_merge_request(
+def test_plan_succeeds_when_base_is_unusable(
     trial: Trial, run_fleet: RunFleet, base: str | None, because: tuple[str, ...]
 ) -> None:
     trial.wait_for("1")
@@ -299,7 +293,7 @@ def test_plan_shows_edited_keys_when_world_is_unusable(
     assert run_fleet("plan", "--world", "seen.json").stdout == ""
 
 
-def test_a_world_of_the_future_is_said_at_the_top(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_reports_world_from_the_future_first(trial: Trial, run_fleet: RunFleet) -> None:
     arguments = observed(trial, run_fleet)
     seen = trial.folder / "seen.json"
     world = json.loads(seen.read_text())
@@ -312,9 +306,7 @@ def test_a_world_of_the_future_is_said_at_the_top(trial: Trial, run_fleet: RunFl
     assert "powerful[0].match" in marked.stdout
 
 
-def test_a_program_of_a_pool_is_named_where_the_pool_has_it(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_names_pool_of_a_hook_program(trial: Trial, run_fleet: RunFleet) -> None:
     hooks = "{provider: hooks, machine: {cores: 2, memory: 4GiB, price: 0 EUR/h}, hooks: HOOKS}"
     run = "{new: [a], delete: [b], list: [LIST]}"
     trial.write(fleet_yaml(pools={"own": hooks.replace("HOOKS", run)}))
@@ -332,9 +324,7 @@ def test_a_program_of_a_pool_is_named_where_the_pool_has_it(
     assert (edit["before"], edit["after"]) == ("[LIST]", "[sh, -c, other]")
 
 
-def test_a_rule_is_measured_by_the_history_that_the_world_is_from(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_rule_is_measured_by_history_of_the_world(trial: Trial, run_fleet: RunFleet) -> None:
     arguments = observed(trial, run_fleet)
     begin = datetime(2026, 11, 21, 8, tzinfo=UTC)
     world = json.loads((trial.folder / "seen.json").read_text())
@@ -356,7 +346,7 @@ def test_a_rule_is_measured_by_the_history_that_the_world_is_from(
     assert rules[0][0]["owners"] == {"a": 5}
 
 
-def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet) -> None:
+def test_plan_warning_has_position_of_validate(trial: Trial, run_fleet: RunFleet) -> None:
     trial.write(fleet_yaml(more="budgets: {unlimited: {scope: debian}}\n"))
 
     (said,) = [line for line in run_fleet("validate").stdout.splitlines() if "[budget-" in line]
@@ -364,7 +354,7 @@ def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet)
     assert said in [line.strip() for line in run_fleet("plan").stdout.splitlines()]
 
 
-def test_a_change_is_compared_in_a_recorded_world_too(trial: Trial, run_fleet: RunFleet) -> None:
+def test_change_is_compared_in_recorded_world(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     run_fleet("observe", "--out", "seen.json")
     trial.wait_for()
@@ -394,7 +384,7 @@ def test_exit_code_is_0_when_asked_and_nothing_would_change(
     assert run_fleet("plan", "--exit-code").returncode == 0
 
 
-def test_a_refusal_wins_over_pending_changes(trial: Trial, run_fleet: RunFleet) -> None:
+def test_exit_code_of_refusal_precedes_pending_changes(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", big=["2"])
     trial.apply()
     trial.age(minutes=1)
@@ -419,7 +409,7 @@ def test_a_refusal_wins_over_pending_changes(trial: Trial, run_fleet: RunFleet) 
         ("fleet.yaml/plan.json", "a part of its path is not a directory"),
     ],
 )
-def test_an_output_that_cannot_be_written_is_said_with_its_reason(
+def test_unwritable_output_is_reported_with_reason(
     trial: Trial, run_fleet: RunFleet, out: str, because: str
 ) -> None:
     before = trial.files()
@@ -457,7 +447,7 @@ def test_plan_exits_1_without_traceback_when_pipe_is_closed(
 
 
 @pytest.mark.parametrize("options", [(), ("--world", "world.json")])
-def test_a_full_standard_output_is_said(
+def test_full_standard_output_is_reported(
     options: tuple[str, ...], trial: Trial, warm: Warm
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -468,7 +458,7 @@ def test_a_full_standard_output_is_said(
 
 
 @pytest.mark.slow
-def test_a_process_without_output_streams_works_all_the_same(trial: Trial) -> None:
+def test_plan_works_without_output_streams(trial: Trial) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *fleet_command(), "plan", "--out", "p.json"],
         cwd=trial.folder,
@@ -524,7 +514,7 @@ def test_plan_has_100_columns_when_no_terminal_shows_it(trial: Trial, run_fleet:
     assert 80 < max(map(len, run_fleet("plan").stdout.splitlines())) <= 100
 
 
-def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial, warm: Warm) -> None:
+def test_terminal_plan_has_colour_without_progress_text(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
     said = on_a_terminal(trial, warm)
@@ -545,13 +535,13 @@ def test_terminal_plan_has_no_color_when_disabled(trial: Trial, warm: Warm, vari
     assert "trial-builders-0001" in said
 
 
-def test_a_terminal_has_colour_when_no_color_is_empty(trial: Trial, warm: Warm) -> None:
+def test_terminal_plan_has_colour_when_no_color_is_empty(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
     assert ESCAPE in on_a_terminal(trial, warm, NO_COLOR="").rpartition("\r\x1b[K")[2]
 
 
-def test_a_pipe_gets_no_colour(trial: Trial, run_fleet: RunFleet) -> None:
+def test_piped_plan_has_no_colour(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     assert ESCAPE not in run_fleet("plan").stdout

@@ -41,9 +41,7 @@ def pools(most: int = 4) -> dict[str, str]:
     return {"big": BIG.replace("[big]", '[big, "worker:build-arch:amd64"]'), "builders": small}
 
 
-def test_the_headline_has_cost_and_time_before_and_after(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_headline_has_cost_and_time_before_and_after(trial: Trial, run_fleet: RunFleet) -> None:
     wait_for_builds(trial, "chromium", "hello")
     base = fleet_yaml(pools=pools(), more=DURATIONS)
     changed(trial, base, base + RULE)
@@ -60,7 +58,7 @@ def test_the_headline_has_cost_and_time_before_and_after(
     assert said[2] != "1d 2h"
 
 
-def test_the_headline_of_several_builds_has_the_longest_time(
+def test_headline_of_several_builds_has_the_longest_time(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     wait_for_builds(trial, "chromium", "chromium", "hello")
@@ -76,7 +74,7 @@ def test_the_headline_of_several_builds_has_the_longest_time(
     assert 0 < builds["after"]["seconds"] < 26 * 3600
 
 
-def test_an_unknown_wait_is_not_shown_as_a_longer_one(trial: Trial, run_fleet: RunFleet) -> None:
+def test_unknown_wait_is_not_shown_as_a_longer_one(trial: Trial, run_fleet: RunFleet) -> None:
     wait_for_builds(trial, "hello", "bash")
     base = fleet_yaml(pools=pools(), more=DURATIONS)
     changed(trial, base, fleet_yaml(pools=pools(most=0), more=DURATIONS))

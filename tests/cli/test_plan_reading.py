@@ -61,7 +61,7 @@ def test_shared_tags_of_unserved_requests_are_printed_once(
 
 
 @pytest.mark.parametrize("options", [("--verbose",), ("--out", "saved.json")])
-def test_digests_are_printed_only_when_they_are_wanted(
+def test_digests_are_printed_only_when_requested(
     trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
 ) -> None:
     trial.wait_for("1")

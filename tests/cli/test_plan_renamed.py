@@ -6,9 +6,7 @@ from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 
-def test_a_pool_that_is_only_renamed_makes_no_difference(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_comparison_is_empty_when_pool_is_only_renamed(trial: Trial, run_fleet: RunFleet) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
     trial.wait_for("1")
     trial.apply()

@@ -103,7 +103,7 @@ def test_plan_uses_hetzner_prices_instead_of_catalogue(
     assert source["as_of"][:10] == plan["time"][:10]
 
 
-def test_a_type_that_only_hetzner_knows_is_bought(asked: Asked) -> None:
+def test_type_known_only_to_hetzner_is_created(asked: Asked) -> None:
     asked.sell("ccx34")
     write("ccx34")
 
@@ -117,7 +117,7 @@ def test_a_type_that_only_hetzner_knows_is_bought(asked: Asked) -> None:
     }
 
 
-def test_an_unknown_type_is_warned_of_and_not_bought(asked: Asked) -> None:
+def test_unknown_type_causes_warning_and_is_not_created(asked: Asked) -> None:
     write("ccx34")
 
     plan = asked.plan()
@@ -126,7 +126,7 @@ def test_an_unknown_type_is_warned_of_and_not_bought(asked: Asked) -> None:
     assert "unknown-machine-type" in {each["rule"] for each in plan["warnings"]}
 
 
-def test_a_type_that_hetzner_sells_no_more_is_not_bought(asked: Asked) -> None:
+def test_type_no_longer_sold_by_hetzner_is_not_created(asked: Asked) -> None:
     types = asked.api.state.resources["server_types"]
     for number in [key for key, each in types.items() if each["name"] == "ccx33"]:
         del types[number]
@@ -137,14 +137,14 @@ def test_a_type_that_hetzner_sells_no_more_is_not_bought(asked: Asked) -> None:
     assert plan["pools"][0]["not_known"] == ["price"]
 
 
-def test_a_price_of_fleet_yaml_wins(asked: Asked) -> None:
+def test_price_in_fleet_yaml_precedes_hetzner_price(asked: Asked) -> None:
     asked.charge("0.5000000000")
     write("{type: ccx33, price: 0.3 EUR/h}")
 
     assert asked.plan()["cost_after"] == "0.3000"
 
 
-def test_hetzner_is_asked_once_a_day(asked: Asked) -> None:
+def test_hetzner_prices_are_read_once_a_day(asked: Asked) -> None:
     asked.plan()
     asked.charge("0.5000000000")
     second = asked.plan()
@@ -199,7 +199,7 @@ def test_recorded_world_contains_prices_for_replay(asked: Asked) -> None:
     assert first["digests"] == second["digests"]
 
 
-def test_a_list_of_another_location_does_not_count(asked: Asked) -> None:
+def test_price_list_of_another_location_is_ignored(asked: Asked) -> None:
     asked.plan()
     text = Path("fleet.yaml").read_text(encoding="utf-8")
     Path("fleet.yaml").write_text(text.replace("fsn1", "ash"), encoding="utf-8")

@@ -83,7 +83,7 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def test_prices_that_are_those_of_the_catalogue_are_the_same(
+def test_prices_check_reports_prices_equal_to_catalogue(
     api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = said(capsys)
@@ -128,7 +128,7 @@ def test_prices_check_fails_when_aws_no_longer_sells_a_type(
     assert told == {"c7a.8xlarge", "c7a.8xlarge on spot", "GiB of disk"}
 
 
-def test_credentials_without_the_right_fail_and_name_the_policy(
+def test_prices_check_names_missing_policy_of_credentials(
     api: SimulatedHetzner, aws: SimulatedPrices, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aws.market.refused = "AccessDeniedException"
@@ -154,7 +154,7 @@ def test_prices_check_fails_when_hetzner_prices_differ(
     assert tells(text, "ccx33", "0.2219 EUR/h", "0.4438 EUR/h")
 
 
-def test_as_json_it_is_the_same_report(
+def test_prices_check_has_same_content_as_json(
     api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = said(capsys, "--json")
@@ -166,7 +166,7 @@ def test_as_json_it_is_the_same_report(
     assert checks["hetzner"]["as_of"] == "2026-09-29"
 
 
-def test_a_provider_that_does_not_answer_fails(
+def test_prices_check_fails_when_provider_is_unreachable(
     api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.fail(Fault("GET", "/pricing", status=503))
@@ -177,7 +177,7 @@ def test_a_provider_that_does_not_answer_fails(
     assert tells(text, "/pricing", "status 503")
 
 
-def test_a_token_that_is_missing_fails(
+def test_prices_check_fails_when_token_is_missing(
     api: SimulatedHetzner,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

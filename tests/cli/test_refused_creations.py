@@ -32,7 +32,7 @@ TAKEN = (
 )
 
 
-def test_a_listed_name_is_passed_over_when_another_fleet_has_it(project: Path) -> None:
+def test_listed_name_is_skipped_when_another_fleet_uses_it(project: Path) -> None:
     trial = a_rack(project, TAKEN)
     strange(trial, "rack-first-0001", "rack-first-0002")
 
@@ -49,7 +49,7 @@ def test_a_listed_name_is_passed_over_when_another_fleet_has_it(project: Path) -
         "echo name-taken",
     ],
 )
-def test_the_next_name_is_taken_when_new_refuses_the_first(said: str, project: Path) -> None:
+def test_next_name_is_used_when_command_new_refuses_the_first(said: str, project: Path) -> None:
     new = f"case $FLEET_MACHINE in *-0001) cat > /dev/null; {said}; exit 1;; esac; . ./new.sh"
     trial = a_rack(project, new)
 
@@ -59,7 +59,7 @@ def test_the_next_name_is_taken_when_new_refuses_the_first(said: str, project: P
     assert made(trial) == ["rack-first-0002"]
 
 
-def test_another_name_is_found_when_many_are_taken(project: Path) -> None:
+def test_free_name_is_found_when_many_are_taken(project: Path) -> None:
     new = """cat > /dev/null
 test "${FLEET_MACHINE##*-}" -gt 0030 || { echo name-taken; exit 1; }; . ./new.sh"""
     trial = a_rack(project, new)
@@ -83,7 +83,7 @@ test "${FLEET_MACHINE##*-}" -gt 0030 || { echo name-taken; exit 1; }; . ./new.sh
         ],
     ),
 )
-def test_the_next_pool_serves_when_new_states_a_shortage(said: str, project: Path) -> None:
+def test_next_pool_serves_when_command_new_states_a_shortage(said: str, project: Path) -> None:
     trial = a_rack(project, FAILS.format(said))
 
     trial.do("apply")
@@ -92,7 +92,7 @@ def test_the_next_pool_serves_when_new_states_a_shortage(said: str, project: Pat
     assert made(trial) == ["rack-works-0001"]
 
 
-def test_a_plain_error_counts_as_one_when_new_states_it(project: Path) -> None:
+def test_plain_error_counts_once_when_command_new_states_it(project: Path) -> None:
     trial = a_rack(project, FAILS.format("echo error; echo Quota exceeded >&2"))
 
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_a_plain_error_counts_as_one_when_new_states_it(project: Path) -> None:
     assert made(trial) == []
 
 
-def test_a_stated_outcome_is_in_the_message(project: Path) -> None:
+def test_stated_outcome_is_in_the_message(project: Path) -> None:
     trial = a_rack(project, FAILS.format("echo out-of-stock; echo the rack is full >&2"))
 
     _, said = trial.do("apply")

@@ -58,7 +58,7 @@ def keep(trial: Trial, plan: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("trial")
-def test_a_saved_comparison_is_the_markdown_of_its_plan(run_fleet: RunFleet) -> None:
+def test_saved_comparison_is_rendered_as_markdown_of_its_plan(run_fleet: RunFleet) -> None:
     planned = run_fleet("plan", "--markdown", "--base", "base/fleet.yaml", "--world", "world.json")
 
     printed = run_fleet("report", "plan.json")
@@ -83,7 +83,7 @@ def budget_of_0_2_0(name: str, **more: object) -> dict[str, object]:
         (budget_of_0_2_0("unused", planned="0.5000"), ("0.00", "0.00", "0.50", "9.50")),
     ],
 )
-def test_budget_of_an_older_plan_is_as_it_was_saved(
+def test_budget_of_older_saved_plan_is_unchanged(
     trial: Trial, run_fleet: RunFleet, budget: dict[str, object], cells: tuple[str, ...]
 ) -> None:
     keep(trial, saved(trial) | {"budgets": [budget]})
@@ -100,7 +100,7 @@ def _without_age(text: str) -> list[str]:
     return [line for line in text.splitlines() if "Observed" not in line]
 
 
-def test_a_merge_request_gets_one_comment_that_is_updated(
+def test_merge_request_has_one_updated_comment(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     gitlab.say(3, "looks good to me")
@@ -120,7 +120,7 @@ def test_a_merge_request_gets_one_comment_that_is_updated(
     assert gitlab.comments(5) == []
 
 
-def test_a_comment_that_says_the_same_is_left(
+def test_equal_comment_is_not_updated(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     keep(trial, saved(trial) | {"cadence": None})
@@ -133,9 +133,7 @@ def test_a_comment_that_says_the_same_is_left(
 
 
 @pytest.mark.usefixtures("trial")
-def test_somebody_elses_comment_with_the_mark_is_not_touched(
-    run_fleet: RunFleet, gitlab: FakeGitlab
-) -> None:
+def test_comment_of_another_user_is_not_changed(run_fleet: RunFleet, gitlab: FakeGitlab) -> None:
     report(run_fleet, gitlab)
     (own,) = gitlab.comments(3)
     forged = f"{own.splitlines()[0]}\nPlan: nothing to see"
@@ -149,7 +147,7 @@ def test_somebody_elses_comment_with_the_mark_is_not_touched(
     assert len(gitlab.comments(5)) == 1
 
 
-def test_each_fleet_of_a_project_has_a_comment_of_its_own(
+def test_each_fleet_of_a_project_has_a_separate_comment(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     report(run_fleet, gitlab)
@@ -161,7 +159,7 @@ def test_each_fleet_of_a_project_has_a_comment_of_its_own(
 
 
 @pytest.mark.usefixtures("trial")
-def test_of_two_comments_the_oldest_is_kept(run_fleet: RunFleet, gitlab: FakeGitlab) -> None:
+def test_oldest_of_two_comments_is_kept(run_fleet: RunFleet, gitlab: FakeGitlab) -> None:
     report(run_fleet, gitlab)
     marked = gitlab.open[3][0]
     gitlab.say(3, marked["body"], marked["author"]["id"])
@@ -172,7 +170,7 @@ def test_of_two_comments_the_oldest_is_kept(run_fleet: RunFleet, gitlab: FakeGit
 
 
 @pytest.mark.slow
-def test_a_report_too_long_for_a_comment_is_cut_and_says_so(
+def test_long_report_is_cut_with_notice(
     trial: Trial, run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     plan = saved(trial)
@@ -198,7 +196,7 @@ def test_report_truncates_to_limit_of_forge(trial: Trial, run_fleet: RunFleet) -
 
 
 @pytest.mark.usefixtures("trial")
-def test_a_merge_requests_own_pipeline_may_not_report(
+def test_report_is_refused_in_pipeline_of_merge_request(
     run_fleet: RunFleet, gitlab: FakeGitlab
 ) -> None:
     environment = gitlab.environment | {"CI_MERGE_REQUEST_IID": "3"}
@@ -301,7 +299,7 @@ def test_report_adds_simulated_cost_to_plan(trial: Trial, run_fleet: RunFleet) -
 @pytest.mark.parametrize(
     ("wrong", "code"), [({"format": "fleet-simulation-9"}, 1), ({"fleet": "other"}, 2)]
 )
-def test_a_simulation_that_does_not_belong_to_the_plan_is_refused(
+def test_simulation_of_another_plan_is_refused(
     trial: Trial, run_fleet: RunFleet, wrong: dict[str, str], code: int
 ) -> None:
     (trial.folder / "simulation.json").write_text(json.dumps(a_simulation(trial) | wrong))
@@ -335,5 +333,5 @@ def test_documented_job_comments_on_merge_requests_with_plans(
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "x", "3/notes", "03"])
-def test_a_merge_request_is_a_number(run_fleet: RunFleet, number: str) -> None:
+def test_merge_request_argument_must_be_a_number(run_fleet: RunFleet, number: str) -> None:
     assert run_fleet("report", "--merge-request", number, "plan.json").returncode == 2

@@ -113,7 +113,7 @@ def told(trial: Trial, *args: str) -> dict[str, Any]:
     return report
 
 
-def test_each_grouping_adds_up_to_the_ledger(recorded: Trial) -> None:
+def test_each_grouping_of_costs_sums_to_ledger(recorded: Trial) -> None:
     report = told(recorded)
 
     ledger = sum((Decimal(f"{n}.333333{n:02}") for n in range(12)), Decimal("0.005"))
@@ -125,7 +125,7 @@ def test_each_grouping_adds_up_to_the_ledger(recorded: Trial) -> None:
     assert len(report["days"]) == 31
 
 
-def test_the_month_is_that_of_the_fleets_clocks(recorded: Trial) -> None:
+def test_month_is_in_time_zone_of_fleet(recorded: Trial) -> None:
     report = told(recorded)
 
     assert (report["start"], report["end"]) == ("2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z")
@@ -139,13 +139,13 @@ def test_month_report_counts_unused_machine_time_as_idle(recorded: Trial) -> Non
     assert Decimal(report["idle_money"]) == Decimal("21.99999921")
 
 
-def test_a_pool_that_is_gone_is_said_to_be(recorded: Trial) -> None:
+def test_month_report_marks_removed_pool(recorded: Trial) -> None:
     gone = {row["name"]: row["gone"] for row in told(recorded)["pools"]}
 
     assert gone == {"big": False, "builders": False, "old-pool": True}
 
 
-def test_the_ten_dearest_packages_and_the_rest(recorded: Trial) -> None:
+def test_month_report_lists_ten_most_expensive_packages(recorded: Trial) -> None:
     report = told(recorded)
 
     names = [row["name"] for row in report["packages"]]
@@ -153,7 +153,7 @@ def test_the_ten_dearest_packages_and_the_rest(recorded: Trial) -> None:
     assert Decimal(report["other_packages"]) == Decimal("0.3")
 
 
-def test_waits_are_known_to_a_tenth(recorded: Trial) -> None:
+def test_waits_are_accurate_to_a_tenth(recorded: Trial) -> None:
     waits = {row["name"]: row for row in told(recorded)["waits"]}
 
     assert waits["powerful"] == {"name": "powerful", "count": 0, "half": None, "most": None}
@@ -176,14 +176,14 @@ def test_month_report_lists_binding_limits_and_unused_rules(recorded: Trial) -> 
     assert report["needless"] == [{"name": "chromium", "count": 1}]
 
 
-def test_the_difference_to_the_proven_bound_has_reasons(recorded: Trial) -> None:
+def test_difference_from_lower_bound_has_causes(recorded: Trial) -> None:
     report = told(recorded)
 
     assert (report["planned"], report["best"]) == ("5", "4")
     assert report["gaps"] == [{"name": "time limit", "money": "1"}]
 
 
-def test_the_rows_of_every_table_add_up_in_cents(recorded: Trial) -> None:
+def test_rows_of_every_table_sum_to_total_in_cents(recorded: Trial) -> None:
     text = recorded.told("report", "--month", MONTH, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(text)))
 
@@ -199,7 +199,7 @@ def test_the_rows_of_every_table_add_up_in_cents(recorded: Trial) -> None:
     assert sum(map(Decimal, packages)) == Decimal("70.00")
 
 
-def test_hostile_names_do_nothing_on_any_surface(recorded: Trial) -> None:
+def test_hostile_names_are_escaped_in_every_output(recorded: Trial) -> None:
     def shown(form: str) -> str:
         return recorded.told("report", "--month", MONTH, "--format", form)
 
@@ -210,14 +210,14 @@ def test_hostile_names_do_nothing_on_any_surface(recorded: Trial) -> None:
     assert all(re.match(r"\| `=<script>[^`|]*` \|( [0-9.]+ \|){2}$", each) for each in lines)
 
 
-def test_the_page_has_plots_and_asks_for_nothing(recorded: Trial) -> None:
+def test_page_has_plots_and_no_external_requests(recorded: Trial) -> None:
     page = recorded.told("report", "--month", MONTH, "--format", "html")
 
     assert page.count('<svg class="plot"') == 1
     assert not re.search(r'(src|href)="(?!#)', page)
 
 
-def test_a_month_without_data_is_unknown_and_not_zero(recorded: Trial) -> None:
+def test_month_without_data_is_unknown(recorded: Trial) -> None:
     said = json.loads(recorded.told("report", "--month", "2026-08", "--json"))
 
     assert (said["charged_until"], said["runs"], said["planned"]) == (None, None, None)
@@ -237,7 +237,7 @@ def test_month_cost_is_unknown_when_runs_have_no_charges(
     assert headline.endswith(": cost unknown")
 
 
-def test_a_month_to_come_is_refused(trial: Trial) -> None:
+def test_future_month_is_refused(trial: Trial) -> None:
     trial.told("report", "--month", "2199-01", code=2)
 
 
@@ -251,7 +251,7 @@ def test_report_refuses_month_options_without_month(trial: Trial) -> None:
     trial.told("report", "--json", "plan.json", code=2)
 
 
-def test_a_store_that_is_missing_is_said(trial: Trial) -> None:
+def test_missing_store_is_reported(trial: Trial) -> None:
     (trial.folder / ".fleet/store.db").unlink()
 
     trial.told("report", "--month", MONTH, code=4)
@@ -271,7 +271,7 @@ def test_runs_store_tallies_for_the_month_report(trial: Trial) -> None:
     assert {"name": "create done", "count": 1} in report["changes"]
 
 
-def test_a_renamed_pool_keeps_its_costs(recorded: Trial) -> None:
+def test_renamed_pool_keeps_its_costs(recorded: Trial) -> None:
     store = Store(sqlite_url(recorded.folder / ".fleet/store.db"), "trial")
     record = {"name": "s", "provider": "desk", "project": "sim", "engine": "embedded", "serial": 1}
     for pool in ("old-pool", "builders"):
@@ -280,7 +280,7 @@ def test_a_renamed_pool_keeps_its_costs(recorded: Trial) -> None:
     assert {row["name"] for row in told(recorded)["pools"]} == {"big", "builders"}
 
 
-def test_a_month_in_another_currency_is_refused_with_that_currency(recorded: Trial) -> None:
+def test_month_in_another_currency_is_refused(recorded: Trial) -> None:
     in_dollars = "money: {currency: USD, exchange: {EUR: {rate: 1.1, as_of: 2026-10-01}}, "
     recorded.write(fleet_yaml(more=MORE.replace("money: {", in_dollars)))
 

@@ -92,7 +92,7 @@ def pools_of(run_fleet: RunFleet) -> dict[str, str]:
     }
 
 
-def test_test_of_a_package_runs_elsewhere_than_its_build(
+def test_test_task_of_package_gets_other_machine_than_its_build(
     run_fleet: RunFleet, project: Path
 ) -> None:
     write(project, rule())
@@ -109,7 +109,7 @@ def test_rule_without_a_task_is_for_every_task(run_fleet: RunFleet, project: Pat
     assert set(pools_of(run_fleet).values()) == {"powerful"}
 
 
-def test_request_without_a_task_gets_no_tag_of_a_rule_for_one(
+def test_request_without_a_task_gets_no_tag_of_rule_for_a_task(
     run_fleet: RunFleet, project: Path
 ) -> None:
     write(project, rule())
@@ -120,7 +120,7 @@ def test_request_without_a_task_gets_no_tag_of_a_rule_for_one(
     assert all("big" not in each["required"] for each in plan["signatures"])
 
 
-def test_two_rules_of_one_pattern_ask_for_the_tags_of_their_tasks(
+def test_rules_of_equal_pattern_require_tags_of_their_tasks(
     run_fleet: RunFleet, project: Path
 ) -> None:
     write(project, rule(), rule(task="autopkgtest", ask=["other"]))
@@ -232,7 +232,7 @@ def test_validate_counts_only_names_of_the_task(run_fleet: RunFleet, project: Pa
     ("wide", "narrow", "is_covered"),
     [(None, "sbuild", True), ("sbuild", "sbuild", True), ("sbuild", None, False)],
 )
-def test_rule_of_a_task_covers_no_other_task(
+def test_rule_for_a_task_covers_no_other_task(
     run_fleet: RunFleet, project: Path, wide: str | None, narrow: str | None, *, is_covered: bool
 ) -> None:
     write(project, rule(match="debian/base/amd64/chromium.*", task=wide), rule(task=narrow))
@@ -250,7 +250,9 @@ def change(run_fleet: RunFleet) -> dict[str, Any]:
     return found
 
 
-def test_comparison_counts_builds_of_the_rule_s_task(run_fleet: RunFleet, project: Path) -> None:
+def test_comparison_counts_builds_with_task_of_the_rule(
+    run_fleet: RunFleet, project: Path
+) -> None:
     write(project, name="base.yaml")
     write(project, rule())
     record(project, "autopkgtest", "sbuild", "autopkgtest")
@@ -303,7 +305,7 @@ COPR = {"kind": "copr", "url": "https://copr.example"}
 
 
 @pytest.mark.parametrize("arguments", [(), ("--task", "sbuild", "--task", "autopkgtest")])
-def test_debusine_gets_entries_of_the_rule_s_task_alone(
+def test_debusine_gets_entries_only_for_task_of_the_rule(
     run_fleet: RunFleet, project: Path, arguments: tuple[str, ...]
 ) -> None:
     write(project, rule(task="autopkgtest"), queues={"server": SERVER})
@@ -328,7 +330,7 @@ def test_copr_gets_only_rules_for_builds(
     assert ("left out" in ran.stdout) == (not exported)
 
 
-def test_copr_that_lacks_a_rule_of_a_source_build_differs_in_nothing(
+def test_copr_without_rule_for_source_builds_has_no_difference(
     run_fleet: RunFleet, project: Path
 ) -> None:
     (project / "copr.conf").write_text("EXTRA_BUILDCHROOT_TAGS = []\n", encoding="utf-8")
@@ -360,9 +362,7 @@ def test_ticket_gets_the_tags_of_its_task(
     assert [found[ticket] for ticket in sorted(found)] == asked
 
 
-def test_place_that_a_rule_would_open_names_the_task_of_the_rule(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_place_opened_by_a_rule_names_task_of_the_rule(run_fleet: RunFleet, project: Path) -> None:
     write(project)
     record(project, "autopkgtest", "sbuild")
 

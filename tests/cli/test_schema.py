@@ -14,7 +14,7 @@ DOCUMENTS = ["fleet", "world", "plan", "findings", "simulation"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_committed_schema_is_the_printed_one(
+def test_committed_schema_equals_printed_schema(
     fork_fleet: RunFleet, document: str, golden: Golden
 ) -> None:
     ran = fork_fleet("schema", document)
@@ -24,7 +24,7 @@ def test_the_committed_schema_is_the_printed_one(
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_schema_is_valid_and_names_itself(document: str) -> None:
+def test_schema_is_valid_and_names_itself(document: str) -> None:
     schema = json.loads((ROOT / f"docs/schemas/{document}.json").read_text(encoding="utf-8"))
 
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -33,7 +33,7 @@ def test_a_schema_is_valid_and_names_itself(document: str) -> None:
     assert schema["title"]
 
 
-def test_a_schema_can_be_written_to_a_file(run_fleet: RunFleet, project: Path) -> None:
+def test_schema_can_be_written_to_a_file(run_fleet: RunFleet, project: Path) -> None:
     ran = run_fleet("schema", "--out", "schema.json")
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
@@ -58,5 +58,5 @@ def test_editors_find_the_schema_of_the_example() -> None:
     assert all((ROOT / name).is_file() for name in settings["yaml.schemas"])
 
 
-def test_the_reference_page_is_current(golden: Golden) -> None:
+def test_reference_page_of_fleet_yaml_is_current(golden: Golden) -> None:
     golden.compare(PAGE, page())

@@ -131,7 +131,7 @@ def test_serve_stops_before_first_run_when_interrupt_was_lost(counter: Trial) ->
     assert [text.split()[0] for text in console.said] == ["listening", "stopped"]
 
 
-def test_tickets_are_served_and_closed_long_before_the_next_run(
+def test_tickets_are_served_and_closed_between_runs(
     counter: Trial,
 ) -> None:
     """The walk of the seed, in the words of Resalloc's clients: and ada cannot take all."""
@@ -197,7 +197,7 @@ tags:
 
 
 @pytest.mark.slow
-def test_a_machine_on_demand_is_for_the_ticket_that_had_it_made(project: Path) -> None:
+def test_on_demand_machine_gets_the_ticket_that_caused_it(project: Path) -> None:
     """Resalloc made one of the four that its pool allows, and gave it to the ticket."""
     trial = Trial(project)
     trial.write(HOOKS)

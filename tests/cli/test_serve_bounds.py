@@ -137,7 +137,7 @@ def test_health_counts_runs_in_a_row_that_failed() -> None:
 
 
 @pytest.mark.slow
-def test_serve_answers_only_health_to_get_requests(project: Path, tmp_path: Path) -> None:
+def test_serve_answers_get_requests_only_for_health(project: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     served = Served(project, tmp_path / "home", 1024)
     try:

@@ -92,7 +92,7 @@ def test_served_page_is_not_resent_when_unchanged(counter: Trial) -> None:
     assert code == 0, console.said
 
 
-def test_there_is_nothing_but_pages(counter: Trial) -> None:
+def test_server_of_pages_returns_only_pages(counter: Trial) -> None:
     paths = ["/../fleet.yaml", "/%2e%2e/fleet.yaml", "//etc/passwd", "/.fleet/store.db", "/x"]
 
     def look(_: OldClient, console: Heard) -> None:
@@ -122,13 +122,11 @@ def check_tokens_are_asked_for(counter: Trial, folder: Path, path: str, *options
     assert code == 0, console.said
 
 
-def test_they_are_for_clients_with_a_token_where_there_are_tokens(
-    counter: Trial, tmp_path: Path
-) -> None:
+def test_pages_require_a_token_when_tokens_are_configured(counter: Trial, tmp_path: Path) -> None:
     check_tokens_are_asked_for(counter, tmp_path, "/", "--pages")
 
 
-def test_without_the_option_there_is_none(counter: Trial) -> None:
+def test_serve_has_no_pages_without_option(counter: Trial) -> None:
     def look(_: OldClient, console: Heard) -> None:
         assert browser(console).ask("/")[0].status == 404
 
@@ -137,7 +135,7 @@ def test_without_the_option_there_is_none(counter: Trial) -> None:
     assert code == 0, console.said
 
 
-def test_no_secret_is_in_any_byte_of_any_page(
+def test_pages_contain_no_secret(
     counter: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = {"OF_HOOKS": "canary-of-hooks-2e", "PHRASE": "canary-passphrase-3d", "TOKEN": TOKEN}

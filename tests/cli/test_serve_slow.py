@@ -125,7 +125,7 @@ def test_serve_assigns_idle_machine_while_other_pools_create(
 
 
 @pytest.mark.slow
-def test_a_machine_is_made_while_another_pool_deletes_one(tmp_path: Path) -> None:
+def test_machine_is_created_while_another_pool_deletes_one(tmp_path: Path) -> None:
     slow = Slow(tmp_path, one=0, two=0)
     go = slow.hold("delete", "one")
     told: list[object] = []
@@ -192,7 +192,7 @@ def test_serve_finishes_started_creation_when_signalled(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_apply_is_refused_while_something_goes_on(
+def test_apply_is_refused_while_serve_changes_machines(
     tmp_path: Path, fork_fleet: RunFleet
 ) -> None:
     slow = Slow(tmp_path, one=0)

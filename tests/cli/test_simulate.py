@@ -52,7 +52,7 @@ def test_simulation_has_figures_before_and_after(recorded: Trial) -> None:
     assert found["before"]["config"] != found["after"]["config"]
 
 
-def test_the_json_is_as_its_schema_says(recorded: Trial) -> None:
+def test_simulation_json_matches_schema(recorded: Trial) -> None:
     schema = json.loads((ROOT / "docs/schemas/simulation.json").read_text(encoding="utf-8"))
 
     found = simulated(recorded, "--against", "main.yaml")
@@ -60,7 +60,7 @@ def test_the_json_is_as_its_schema_says(recorded: Trial) -> None:
     jsonschema.validate(found, schema)
 
 
-def test_a_part_of_a_history_can_be_chosen(recorded: Trial) -> None:
+def test_simulate_uses_selected_part_of_history(recorded: Trial) -> None:
     found = simulated(recorded, "--from", "2026-11-02T07:00", "--to", "2026-11-02T08:00")
 
     assert (found["start"], found["end"]) == ("2026-11-02T07:00:00Z", "2026-11-02T08:00:00Z")
@@ -68,14 +68,14 @@ def test_a_part_of_a_history_can_be_chosen(recorded: Trial) -> None:
     assert found["before"] is None
 
 
-def test_names_of_a_queue_do_not_write_markdown(recorded: Trial) -> None:
+def test_names_of_a_queue_are_escaped_in_markdown(recorded: Trial) -> None:
     said = recorded.told("simulate", "--history", HISTORY, "--markdown")
 
     assert said.count("<b>ann") == said.count("`<b>ann") == 1
     assert "ann|" not in said
 
 
-def test_a_page_shows_both_sides_as_plots(recorded: Trial) -> None:
+def test_simulation_page_has_plots_of_both_sides(recorded: Trial) -> None:
     recorded.told(
         *("simulate", "--history", HISTORY, "--against", "main.yaml", "--html", "page.html")
     )
@@ -127,7 +127,7 @@ def test_simulate_replays_observations_kept_by_apply(trial: Trial) -> None:
     assert (found["worlds"], found["requests"]) == (2, 2)
 
 
-def test_nothing_is_changed(recorded: Trial) -> None:
+def test_simulate_changes_no_file(recorded: Trial) -> None:
     before = sorted(path.name for path in recorded.folder.rglob("*"))
 
     simulated(recorded)
@@ -154,14 +154,14 @@ def test_simulate_names_reason_when_history_cannot_be_replayed(
 
 
 @pytest.mark.parametrize("args", [("--from", "yesterday"), ("--seed", "luck")])
-def test_wrong_usage_is_refused(recorded: Trial, args: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_refused(recorded: Trial, args: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as left:
         recorded.do("simulate", "--history", HISTORY, *args)
 
     assert left.value.code == 2
 
 
-def test_a_history_of_another_fleet_is_refused(recorded: Trial) -> None:
+def test_simulate_refuses_history_of_another_fleet(recorded: Trial) -> None:
     text = fleet_yaml(pools={"builders": BUILDERS}).replace("fleet: trial", "fleet: other")
     recorded.write(text)
 
@@ -175,7 +175,7 @@ def test_a_history_of_another_fleet_is_refused(recorded: Trial) -> None:
 IDLE = "pools.builders.retire.idle_after"
 
 
-def test_a_key_is_compared_with_the_file_when_it_is_set(recorded: Trial) -> None:
+def test_key_is_compared_with_the_file_when_it_is_set(recorded: Trial) -> None:
     found = simulated(recorded, "--set", f"{IDLE}=2h")
     file = simulated(recorded)
 
@@ -185,7 +185,7 @@ def test_a_key_is_compared_with_the_file_when_it_is_set(recorded: Trial) -> None
     assert found["after"]["config"] != file["after"]["config"]
 
 
-def test_a_set_key_is_as_if_it_stood_in_the_file(recorded: Trial) -> None:
+def test_set_key_equals_key_in_the_file(recorded: Trial) -> None:
     (recorded.folder / "fleet.yaml").rename(recorded.folder / "was.yaml")
     shutil.copy(recorded.folder / "main.yaml", recorded.folder / "fleet.yaml")
 
@@ -195,7 +195,7 @@ def test_a_set_key_is_as_if_it_stood_in_the_file(recorded: Trial) -> None:
     assert found | {"changed": []} == other
 
 
-def test_a_set_key_wins_over_a_template_and_an_included_file(recorded: Trial) -> None:
+def test_set_key_precedes_template_and_included_file(recorded: Trial) -> None:
     pool = BUILDERS.replace("{", "{extends: [lasting], ", 1).replace(
         "retire: {idle_after: 10m}", ""
     )
@@ -227,7 +227,7 @@ def test_any_key_can_be_set(recorded: Trial, key: str) -> None:
     assert found["after"]["config"] != found["before"]["config"]
 
 
-def test_keys_are_set_on_this_side_when_there_is_another(recorded: Trial) -> None:
+def test_keys_are_set_on_current_side_when_two_are_compared(recorded: Trial) -> None:
     found = simulated(recorded, "--against", "main.yaml", "--set", f"{IDLE}=1m")
     plain = simulated(recorded, "--against", "main.yaml")
 
@@ -258,7 +258,7 @@ def test_simulate_text_names_set_keys(recorded: Trial) -> None:
         ("state.store=sqlite:////nowhere/store.db", ("--set:1:", "state")),
     ],
 )
-def test_a_key_is_refused_when_its_file_would_be_invalid(
+def test_key_is_refused_when_its_file_would_be_invalid(
     recorded: Trial, key: str, says: tuple[str, ...]
 ) -> None:
     code, said = recorded.do("simulate", "--history", HISTORY, "--set", key)
@@ -278,7 +278,7 @@ def test_a_key_is_refused_when_its_file_would_be_invalid(
         "a" + 99 * ".a" + "=1",
     ],
 )
-def test_a_key_is_refused_when_it_has_no_value(recorded: Trial, key: str) -> None:
+def test_key_is_refused_when_it_has_no_value(recorded: Trial, key: str) -> None:
     with pytest.raises(SystemExit) as left:
         recorded.do("simulate", "--history", HISTORY, "--set", key)
 
@@ -331,7 +331,7 @@ def test_simulate_against_revision_reads_its_include_files(checkout: Trial, ref:
 
 
 @pytest.mark.slow
-def test_a_file_of_its_name_does_not_stand_for_a_revision(checkout: Trial) -> None:
+def test_file_named_like_a_revision_is_not_the_revision(checkout: Trial) -> None:
     (checkout.folder / "origin").mkdir()
     shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "origin/main")
 
@@ -340,7 +340,7 @@ def test_a_file_of_its_name_does_not_stand_for_a_revision(checkout: Trial) -> No
     assert found["after"]["config"] != found["before"]["config"]
 
 
-def test_a_folder_that_looks_like_a_repository_is_none(checkout: Trial) -> None:
+def test_folder_that_resembles_a_repository_is_refused(checkout: Trial) -> None:
     git(checkout.folder, "clone", "--quiet", "--bare", ".", "ops")
     shutil.copy(checkout.folder / "fleet.yaml", checkout.folder / "ops/fleet.yaml")
 
@@ -352,7 +352,7 @@ def test_a_folder_that_looks_like_a_repository_is_none(checkout: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_simulation_without_points_is_reported(checkout: Trial) -> None:
+def test_simulation_without_points_is_reported(checkout: Trial) -> None:
     found = simulated(checkout, "--against", "origin/main")
     for side in (found["before"], found["after"]):
         del side["points"]
@@ -406,7 +406,7 @@ def test_simulate_reports_place_of_error_in_revision(checkout: Trial) -> None:
     assert "--against HEAD: fleet.yaml:2:1" in said
 
 
-def test_without_a_checkout_or_git_a_file_is_asked_for(
+def test_simulate_requires_a_file_without_checkout_or_git(
     recorded: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(recorded.folder.parent))

@@ -14,7 +14,7 @@ from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 
 @pytest.mark.usefixtures("project_trial")
-def test_the_store_is_created_once(run_fleet: RunFleet) -> None:
+def test_state_init_creates_store_once(run_fleet: RunFleet) -> None:
     first = run_fleet("state", "init")
     second = run_fleet("state", "init")
 
@@ -41,7 +41,7 @@ def test_state_show_lists_location_stacks_and_last_run(trial: Trial, run_fleet: 
     assert lines[4].endswith(": 1 applied, 1 unchanged")
 
 
-def test_state_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
+def test_state_show_has_same_content_as_json(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -68,7 +68,7 @@ def test_state_show_counts_failed_stacks(trial: Trial, run_fleet: RunFleet) -> N
     assert shown.stdout.splitlines()[-2].endswith(": 1 failed, 1 unchanged")
 
 
-def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -> None:
+def test_state_show_lists_unfinished_run(trial: Trial, run_fleet: RunFleet) -> None:
     store = trial.store()
     store.begin_run(started=NOW)
 
@@ -97,16 +97,14 @@ def test_state_show_lists_steps_of_an_interrupted_run(trial: Trial) -> None:
 
 
 @pytest.mark.usefixtures("project_trial")
-def test_state_without_a_store_says_how_to_make_one(run_fleet: RunFleet) -> None:
+def test_state_show_without_store_names_command_to_create_it(run_fleet: RunFleet) -> None:
     shown = run_fleet("state", "show")
 
     assert (shown.returncode, shown.stdout) == (4, "")
     assert tells(shown.stderr, "fleet state init")
 
 
-def test_a_stack_that_the_store_does_not_know_cannot_be_forgotten(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_stack_unknown_to_store_cannot_be_forgotten(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -116,9 +114,7 @@ def test_a_stack_that_the_store_does_not_know_cannot_be_forgotten(
     assert tells(failed.stderr, "store", "stack", "trial-nope", "trial-builders")
 
 
-def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_stack_with_machines_cannot_be_forgotten(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -161,7 +157,7 @@ def test_forgotten_machine_is_replaced_by_next_apply(trial: Trial, run_fleet: Ru
     assert "lock     free" in trial.do("state", "show")[1]
 
 
-def test_why_a_machine_that_is_gone_stays_names_the_way_out(
+def test_explain_names_forget_command_for_missing_machine(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1")
@@ -187,9 +183,7 @@ def test_removed_pool_is_forgotten_with_its_last_machine(trial: Trial) -> None:
     assert trial.do("state", "show")[1].count("stack    ") == 0
 
 
-def test_a_machine_that_its_provider_lists_is_not_forgotten(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_listed_machine_cannot_be_forgotten(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -201,7 +195,7 @@ def test_a_machine_that_its_provider_lists_is_not_forgotten(
     assert "forgot" not in trial.do("state", "show")[1]
 
 
-def test_while_its_provider_cannot_be_read_no_machine_is_forgotten(
+def test_machine_cannot_be_forgotten_when_provider_is_unreadable(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for("1")
@@ -215,9 +209,7 @@ def test_while_its_provider_cannot_be_read_no_machine_is_forgotten(
     assert trial.recorded() == ["trial-builders-0001"]
 
 
-def test_a_machine_that_no_stack_holds_cannot_be_forgotten(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_machine_without_stack_cannot_be_forgotten(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -262,7 +254,7 @@ def test_older_store_is_read_and_migrate_lists_its_changes(trial: Trial) -> None
     trial.apply()
 
 
-def test_the_first_order_keeps_older_fleets_away(trial: Trial) -> None:
+def test_first_freeze_excludes_older_versions_of_fleet(trial: Trial) -> None:
     make_older(trial)
 
     trial.told("freeze", "--for", "1h", "--reason", "why")
@@ -273,9 +265,7 @@ def test_the_first_order_keeps_older_fleets_away(trial: Trial) -> None:
 @pytest.mark.parametrize(
     "command", ["plan", "apply", "state show", "freeze --for 1h --reason why"]
 )
-def test_a_newer_store_is_refused_with_the_version_that_it_needs(
-    trial: Trial, command: str
-) -> None:
+def test_newer_store_is_refused_with_required_version(trial: Trial, command: str) -> None:
     with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as connection:
         connection.execute("update fleet_about set value='fleet-store-9' where key='format'")
         connection.execute("update fleet_about set value='7.1.0' where key='needs'")

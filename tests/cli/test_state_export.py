@@ -87,7 +87,7 @@ def test_import_restores_exported_state(exported: Trial) -> None:
     assert exported.recorded() == ["trial-builders-0001", "trial-builders-0002"]
 
 
-def test_a_store_moves_from_sqlite_to_postgresql_and_back(
+def test_export_moves_store_from_sqlite_to_postgresql_and_back(
     exported: Trial, postgres_url: str
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -108,7 +108,7 @@ def test_a_store_moves_from_sqlite_to_postgresql_and_back(
     assert exported.do("state", "show")[1].count("\nrun ") == 3
 
 
-def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
+def test_export_moves_pulumi_stacks_from_files_to_every_backend(
     project: Path, backend: str
 ) -> None:
     trial = Trial(project)
@@ -151,7 +151,7 @@ def test_export_contains_shared_stacks_of_providers(used: Trial) -> None:
     assert content(used)["pulumi"] == {".pulumi/stacks/fleet-sim/trial.desk.json": CHECKPOINT}
 
 
-def test_stacks_that_only_the_cli_reaches_are_left_to_it(used: Trial) -> None:
+def test_export_omits_stacks_in_backends_of_the_pulumi_cli(used: Trial) -> None:
     write(used, "{backend: 'gs://states', passphrase: {env: PASSPHRASE}}")
 
     code, said = used.do("state", "export", "--out", "state.json")
@@ -161,7 +161,7 @@ def test_stacks_that_only_the_cli_reaches_are_left_to_it(used: Trial) -> None:
     assert tells(said, "pulumi stack export")
 
 
-def test_the_file_is_for_its_owner_only(exported: Trial) -> None:
+def test_export_file_is_readable_only_by_owner(exported: Trial) -> None:
     assert (exported.folder / "state.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -197,7 +197,7 @@ def test_import_completes_an_interrupted_import(exported: Trial, name: str) -> N
     assert content(exported, "again.json") == content(exported)
 
 
-def test_an_empty_store_is_filled(exported: Trial) -> None:
+def test_import_fills_empty_store(exported: Trial) -> None:
     lose(exported)
     exported.init()
 
@@ -207,7 +207,7 @@ def test_an_empty_store_is_filled(exported: Trial) -> None:
     assert exported.settles()
 
 
-def test_while_somebody_applies_nothing_is_exported(used: Trial) -> None:
+def test_export_is_refused_while_apply_runs(used: Trial) -> None:
     with used.locked():
         code, said = used.do("state", "export", "--out", "state.json")
 
@@ -216,7 +216,7 @@ def test_while_somebody_applies_nothing_is_exported(used: Trial) -> None:
     assert not (used.folder / "state.json").exists()
 
 
-def test_while_somebody_changes_a_stack_by_hand_nothing_is_exported(used: Trial) -> None:
+def test_export_is_refused_while_a_stack_is_changed_manually(used: Trial) -> None:
     lock = used.folder / f".fleet/.pulumi/locks/organization/fleet-sim/{STACK}/1.json"
     lock.parent.mkdir(parents=True)
     lock.write_text('{"pid": 1, "username": "ana", "hostname": "elsewhere"}')
@@ -290,7 +290,7 @@ def test_import_reports_line_and_column_of_invalid_json(used: Trial) -> None:
     assert "state.json:2:3: not JSON: " in said
 
 
-def test_a_file_that_is_not_there_is_said(used: Trial) -> None:
+def test_import_reports_missing_file(used: Trial) -> None:
     code, said = used.do("state", "import", "nowhere.json")
 
     assert code == 1

@@ -63,7 +63,7 @@ def test_orphans_is_empty_when_stack_and_provider_agree(used: Trial) -> None:
     assert tells(said, "no orphans")
 
 
-def test_a_machine_that_no_stack_knows_is_an_orphan(used: Trial) -> None:
+def test_machine_without_stack_is_an_orphan(used: Trial) -> None:
     lose(used, "embedded.db")
     used.do("state", "init", "--forget-stack", "trial-builders")
 
@@ -77,7 +77,7 @@ def test_a_machine_that_no_stack_knows_is_an_orphan(used: Trial) -> None:
     ]
 
 
-def test_a_stack_s_entry_without_a_machine_is_an_orphan(used: Trial) -> None:
+def test_stack_entry_without_machine_is_an_orphan(used: Trial) -> None:
     used.cloud.delete("sim-2")
 
     (found,) = orphans(used)["orphans"]
@@ -97,7 +97,7 @@ def test_orphans_is_unknown_when_stack_is_unreadable(used: Trial) -> None:
 # rebuild
 
 
-def test_a_lost_store_and_stacks_are_rebuilt_and_no_machine_changes(
+def test_rebuild_restores_store_and_stacks_without_changes(
     used: Trial,
 ) -> None:
     machines = used.cloud.path.read_bytes()
@@ -114,7 +114,7 @@ def test_a_lost_store_and_stacks_are_rebuilt_and_no_machine_changes(
 
 
 @pytest.mark.slow
-def test_rebuild_is_recorded_in_the_journal(used: Trial) -> None:
+def test_rebuild_is_in_journal(used: Trial) -> None:
     lose(used)
 
     used.do("state", "rebuild", "--apply")
@@ -124,7 +124,7 @@ def test_rebuild_is_recorded_in_the_journal(used: Trial) -> None:
     assert (stack["pool"], stack["adopted"]) == ("builders", [ONE, TWO])
 
 
-def test_without_apply_it_is_only_shown(used: Trial) -> None:
+def test_rebuild_is_only_shown_without_apply(used: Trial) -> None:
     lose(used)
     before = used.files()
 
@@ -136,7 +136,7 @@ def test_without_apply_it_is_only_shown(used: Trial) -> None:
     assert used.files() == before
 
 
-def test_the_same_as_json(used: Trial) -> None:
+def test_json_has_same_content_as_text(used: Trial) -> None:
     lose(used, "embedded.db")
 
     code, said = used.do("state", "rebuild", "--json")
@@ -148,7 +148,7 @@ def test_the_same_as_json(used: Trial) -> None:
     assert found["charged"] == "0"
 
 
-def test_stacks_that_were_lost_alone_are_forgotten_and_rebuilt(used: Trial) -> None:
+def test_rebuild_restores_stacks_when_only_stacks_were_lost(used: Trial) -> None:
     lose(used, "embedded.db")
 
     code, said = used.do("state", "rebuild", "--apply")
@@ -159,7 +159,7 @@ def test_stacks_that_were_lost_alone_are_forgotten_and_rebuilt(used: Trial) -> N
 
 
 @pytest.mark.slow
-def test_machines_that_were_recorded_stay_in_their_stack(used: Trial) -> None:
+def test_rebuild_keeps_recorded_machines_in_their_stack(used: Trial) -> None:
     lose(used, "embedded.db")
     used.do("state", "init", "--forget-stack", "trial-builders")
     used.wait_for("1")
@@ -176,7 +176,7 @@ def left_of(said: str) -> list[tuple[str, str]]:
     return [(each["name"], each["pool"]) for each in found["left"] if each["because"]]
 
 
-def test_where_nothing_was_lost_there_is_nothing_to_rebuild(used: Trial) -> None:
+def test_rebuild_is_empty_when_no_state_was_lost(used: Trial) -> None:
     code, said = used.do("state", "rebuild", "--apply", "--json")
 
     found = json.loads(said)
@@ -196,7 +196,7 @@ def test_rebuild_keeps_and_explains_machines_that_differ_from_config(used: Trial
 
 
 @pytest.mark.slow
-def test_machines_of_a_pool_that_is_gone_stay_and_are_explained(used: Trial) -> None:
+def test_rebuild_keeps_and_explains_machines_of_removed_pool(used: Trial) -> None:
     lose(used)
     used.write(fleet_yaml(pools={"big": BIG}))
 
@@ -206,7 +206,7 @@ def test_machines_of_a_pool_that_is_gone_stay_and_are_explained(used: Trial) -> 
     assert tells(said, ONE, "not rebuilt", "builders", "fleet.yaml")
 
 
-def test_a_provider_that_cannot_be_read_stops_it(used: Trial) -> None:
+def test_rebuild_stops_when_provider_is_unreadable(used: Trial) -> None:
     lose(used)
     used.cloud.path.write_text("{}")
 
@@ -302,7 +302,7 @@ def test_rebuild_charges_this_month_only_when_a_machine_is_older(used: Trial) ->
     assert abs(spent(used) - 2 * PRICE * hours) < PRICE / 60
 
 
-def test_a_ledger_that_was_not_lost_is_not_charged_again(used: Trial) -> None:
+def test_rebuild_does_not_charge_an_existing_ledger(used: Trial) -> None:
     before = spent(used)
     lose(used, "embedded.db")
 
@@ -326,7 +326,7 @@ def test_approvals_of_unknown_use_count_as_used_up(used: Trial) -> None:
 
 
 @pytest.mark.engine
-def test_the_real_engine_takes_machines_back_by_import(
+def test_rebuild_imports_machines_into_pulumi_stack(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_without_cli()

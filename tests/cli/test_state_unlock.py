@@ -55,7 +55,7 @@ def hold_stack(trial: Trial, **overrides: object) -> Path:
     return path
 
 
-def test_the_lock_of_a_dead_process_of_this_computer_is_taken_away(
+def test_unlock_removes_lock_of_dead_process_of_this_computer(
     shared: Trial, postgres_url: str
 ) -> None:
     store = store_of(postgres_url)
@@ -68,7 +68,7 @@ def test_the_lock_of_a_dead_process_of_this_computer_is_taken_away(
     assert f" by {ELSEWHERE} since {NOW.isoformat()}" in said
 
 
-def test_the_lock_of_a_living_process_is_not(shared: Trial, postgres_url: str) -> None:
+def test_unlock_keeps_lock_of_running_process(shared: Trial, postgres_url: str) -> None:
     with store_of(postgres_url).lock(name_process(), NOW):
         code, said = shared.do("state", "unlock", "--holder", name_process())
 
@@ -77,7 +77,7 @@ def test_the_lock_of_a_living_process_is_not(shared: Trial, postgres_url: str) -
     assert tells(said, "running", "wait")
 
 
-def test_a_stack_s_lock_of_a_dead_engine_is_taken_away_too(project_trial: Trial) -> None:
+def test_unlock_removes_stack_lock_of_dead_engine(project_trial: Trial) -> None:
     project_trial.init()
     path = hold_stack(project_trial, pid=a_dead_process(), hostname=socket.gethostname())
 
@@ -102,7 +102,7 @@ def test_unlock_releases_locks_of_dead_owners_only(project_trial: Trial) -> None
     assert (path.exists(), theirs.exists()) == (False, True)
 
 
-def test_a_stack_s_lock_of_this_very_process_stays(project_trial: Trial) -> None:
+def test_unlock_keeps_stack_lock_of_this_process(project_trial: Trial) -> None:
     project_trial.init()
     path = hold_stack(project_trial, pid=os.getpid(), hostname=socket.gethostname(), timestamp="")
 

@@ -36,7 +36,7 @@ def test_status_lists_pools_and_workers_with_their_figures(
     assert [worker[-3:] for worker in workers] == [["trixie", "ccx33", "0.0777"]] * 2
 
 
-def test_status_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
+def test_status_has_same_content_as_json(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -48,9 +48,7 @@ def test_status_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> Non
     assert [pool["pool"] for pool in status["pools"]] == ["big", "builders"]
 
 
-def test_status_writes_pages_into_a_folder_that_it_makes(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_status_creates_folder_for_pages(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()
 
@@ -80,7 +78,7 @@ def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) ->
 
 
 @pytest.mark.usefixtures("trial")
-def test_pages_that_cannot_be_written_are_said(run_fleet: RunFleet) -> None:
+def test_status_reports_unwritable_pages(run_fleet: RunFleet) -> None:
     failed = run_fleet("status", "--site", "fleet.yaml")
 
     assert failed.returncode == 1
@@ -102,7 +100,7 @@ def test_status_is_unknown_when_sources_are_silent(trial: Trial, run_fleet: RunF
     assert {pool["busy"] for pool in status["pools"]} == {None}
 
 
-def test_status_of_a_recorded_world_looks_nowhere_else(
+def test_status_of_recorded_world_reads_only_the_recording(
     trial: Trial, run_fleet: RunFleet, tmp_path: Path
 ) -> None:
     trial.wait_for("1")
@@ -120,7 +118,7 @@ def test_status_of_a_recorded_world_looks_nowhere_else(
 # whether anybody still runs apply
 
 
-def test_a_fleet_that_runs_is_alive(trial: Trial, run_fleet: RunFleet) -> None:
+def test_heartbeat_is_alive_after_recent_run(trial: Trial, run_fleet: RunFleet) -> None:
     trial.apply()
 
     beat = run_fleet("status", "--heartbeat")
@@ -138,7 +136,7 @@ def test_heartbeat_is_dead_when_no_apply_ran(trial: Trial) -> None:
     assert tells(beat["because"], "`fleet apply`", "cadence", "10m")
 
 
-def test_a_heartbeat_asks_neither_queue_nor_provider(trial: Trial) -> None:
+def test_heartbeat_reads_only_the_store(trial: Trial) -> None:
     trial.apply()
     (trial.folder / "world.json").unlink()
     (trial.folder / ".fleet/sim-desk.json").write_text("rubbish")
@@ -146,7 +144,7 @@ def test_a_heartbeat_asks_neither_queue_nor_provider(trial: Trial) -> None:
     assert trial.do("status", "--heartbeat")[0] == 0
 
 
-def test_status_says_where_runs_come_further_apart_than_cadence(trial: Trial) -> None:
+def test_status_reports_runs_rarer_than_cadence(trial: Trial) -> None:
     trial.write(fleet_yaml(more="cadence: 1s\n"))
     store = trial.store()
     now = datetime.now(UTC)

@@ -49,7 +49,7 @@ def hostile_world() -> dict[str, object]:
     return {"fleet": "trial", "time": moment, "queues": {"work": demand}}
 
 
-def test_hostile_names_are_text_and_no_secret_is_in_any_byte(
+def test_status_escapes_hostile_names_and_contains_no_secret(
     project: Path, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, secret in SECRETS.items():

@@ -73,7 +73,7 @@ def slow(project: Path, clock: time_machine.Traveller) -> Slow:
     return Slow(project, clock, STAYS)
 
 
-def test_a_machine_is_deleting_when_its_provider_lists_it_still(slow: Slow) -> None:
+def test_machine_is_deleting_when_provider_still_lists_it(slow: Slow) -> None:
     first = [slow.outcome() for _ in range(3)]
 
     assert first == [(0, [], [FIRST])] * 3
@@ -85,7 +85,7 @@ def test_a_machine_is_deleting_when_its_provider_lists_it_still(slow: Slow) -> N
         assert tells(said, "pool first", "workers.max", FIRST, "deleting", "2026-11-23 08:02")
 
 
-def test_a_machine_is_deleted_when_its_provider_lists_it_no_more(slow: Slow) -> None:
+def test_machine_is_deleted_when_provider_no_longer_lists_it(slow: Slow) -> None:
     slow.outcome()
     (slow.folder / "machines" / FIRST).unlink()
 
@@ -99,7 +99,7 @@ def test_a_machine_is_deleted_when_its_provider_lists_it_no_more(slow: Slow) -> 
 
 
 @pytest.mark.slow
-def test_a_person_has_to_look_when_a_deletion_takes_too_long(slow: Slow) -> None:
+def test_machine_needs_attention_when_deletion_takes_too_long(slow: Slow) -> None:
     slow.outcome()
 
     before = slow.outcome(28), slow.tries()
@@ -114,7 +114,7 @@ def test_a_person_has_to_look_when_a_deletion_takes_too_long(slow: Slow) -> None
 
 
 @pytest.mark.slow
-def test_a_deletion_that_took_too_long_ends_when_the_machine_goes(slow: Slow) -> None:
+def test_slow_deletion_ends_when_listing_omits_machine(slow: Slow) -> None:
     slow.outcome()
     slow.outcome(31)
     (slow.folder / "gone").touch()
@@ -125,7 +125,7 @@ def test_a_deletion_that_took_too_long_ends_when_the_machine_goes(slow: Slow) ->
     assert slow.attention == []
 
 
-def test_a_machine_is_deleting_when_its_list_says_that_it_runs(
+def test_deleting_machine_may_be_listed_as_running(
     project: Path, clock: time_machine.Traveller
 ) -> None:
     slow = Slow(project, clock, "echo >> tries; true")
@@ -150,7 +150,7 @@ def test_machine_is_not_deleted_when_list_after_deletion_is_unknown(
 
 
 @pytest.mark.slow
-def test_an_orphan_is_deleting_when_its_provider_lists_it_still(slow: Slow) -> None:
+def test_orphan_is_deleting_when_provider_still_lists_it(slow: Slow) -> None:
     stray = json.loads((slow.folder / "machines" / FIRST).read_text())
     stray |= {"name": SECOND, "created_at": "2026-11-23T08:55:00Z"}
     slow.later(60)

@@ -63,7 +63,7 @@ def test_tags_explain_grants_tag_to_group_member(
     assert tells(explained.stdout, "+ big")
 
 
-def test_a_waiting_request_is_explained_by_its_id(ruled: Trial, run_fleet: RunFleet) -> None:
+def test_tags_explain_finds_waiting_request_by_id(ruled: Trial, run_fleet: RunFleet) -> None:
     world = json.loads((ruled.folder / "world.json").read_text(encoding="utf-8"))
     request = {"id": "7", "required": ["gpu"], "asked": {"gpu": "task"}}
     world["queues"]["work"]["demand"]["requests"] = [request]
@@ -128,7 +128,7 @@ def test_tags_explain_shows_figures_of_history_and_lookups(run_fleet: RunFleet) 
 
 
 @pytest.mark.usefixtures("told")
-def test_a_plan_warns_where_the_queue_s_table_and_the_file_s_differ(run_fleet: RunFleet) -> None:
+def test_plan_warns_when_tables_of_queue_and_file_differ(run_fleet: RunFleet) -> None:
     planned = run_fleet("plan")
 
     (warning,) = [
@@ -140,7 +140,7 @@ def test_a_plan_warns_where_the_queue_s_table_and_the_file_s_differ(run_fleet: R
     assert all(word in warning for word in words)
 
 
-def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
+def test_tags_explain_parses_name_like_the_fleets_queues(
     run_fleet: RunFleet, project: Path
 ) -> None:
     queue = "{kind: debusine, url: https://debusine.example.org, scopes: [debian]}"
@@ -161,7 +161,7 @@ def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
         (("--request", "7", "--user", "bob"), "a --request has its own"),
     ],
 )
-def test_arguments_that_do_not_go_together_are_wrong_usage(
+def test_tags_explain_refuses_contradicting_arguments(
     run_fleet: RunFleet, arguments: tuple[str, ...], said: str
 ) -> None:
     failed = run_fleet("tags", "explain", *arguments)
@@ -171,7 +171,7 @@ def test_arguments_that_do_not_go_together_are_wrong_usage(
 
 
 @pytest.mark.usefixtures("ruled")
-def test_an_unknown_request_is_a_failure(run_fleet: RunFleet) -> None:
+def test_tags_explain_fails_when_request_is_unknown(run_fleet: RunFleet) -> None:
     failed = run_fleet("tags", "explain", "--request", "99")
 
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -199,7 +199,7 @@ def at_copr(project: Path) -> Path:
     ],
     ids=["differs", "cannot-be-seen", "in-force"],
 )
-def test_a_name_says_whether_its_queue_has_the_rule(
+def test_tags_explain_shows_if_queue_has_the_rule_of_a_name(
     run_fleet: RunFleet, at_copr: Path, held: str | None, said: str
 ) -> None:
     if held is not None:
@@ -214,7 +214,7 @@ def test_a_name_says_whether_its_queue_has_the_rule(
     assert said in rule
 
 
-def test_a_stored_request_says_whether_its_queue_has_the_newer_rule(
+def test_tags_explain_shows_if_queue_has_newer_rule_of_request(
     run_fleet: RunFleet, at_copr: Path
 ) -> None:
     at_copr.write_text("EXTRA_BUILDCHROOT_TAGS = []\n", encoding="utf-8")

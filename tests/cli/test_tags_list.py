@@ -53,7 +53,7 @@ def test_tags_list_shows_enforcer_of_each_tag(run_fleet: RunFleet) -> None:
     assert place == "      see fleet.yaml:11:29"
 
 
-def test_the_list_as_json_holds_the_same(run_fleet: RunFleet) -> None:
+def test_tags_list_has_same_content_as_json(run_fleet: RunFleet) -> None:
     listed = json.loads(run_fleet("tags", "list", "--json").stdout)
 
     powerful = next(tag for tag in listed["tags"] if tag["tag"] == TAG)
@@ -64,7 +64,7 @@ def test_the_list_as_json_holds_the_same(run_fleet: RunFleet) -> None:
     ]
 
 
-def test_a_fleet_without_tags_says_so(run_fleet: RunFleet, project: Path) -> None:
+def test_tags_list_reports_fleet_without_tags(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_text("fleet: demo\n", encoding="utf-8")
 
     listed = run_fleet("tags", "list")

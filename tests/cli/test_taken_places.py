@@ -69,7 +69,7 @@ def test_ticket_names_a_machine_that_is_not_listed(project: Path) -> None:
         assert tells(said, "workers.max", FIRST, "not listed")
 
 
-def test_ticket_names_three_machines_when_more_take_places(project: Path) -> None:
+def test_ticket_names_three_machines_when_more_use_capacity(project: Path) -> None:
     trial = a_rack(project, ". ./new.sh", most=5, other="")
     for _ in range(4):
         trial.told("ticket", "open", "--tag", "any")

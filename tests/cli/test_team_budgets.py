@@ -87,7 +87,7 @@ def planned(run_fleet: RunFleet) -> tuple[int, dict[str, Any]]:
         ("team: kde", "11", 1),
     ],
 )
-def test_a_budget_admits_no_more_hours_than_are_billed(
+def test_budget_allows_at_most_its_billed_hours(
     project: Path, run_fleet: RunFleet, only: str, limit: str, created: int
 ) -> None:
     write_fleet(project, f"{{some: {{{only}, per_day: {limit} EUR}}}}", queues=RECORDED)
@@ -147,7 +147,7 @@ teams:
         (TICKETS, {"requester": "bob", "team": "kde"}),
     ],
 )
-def test_a_budget_counts_the_members_of_its_team(
+def test_budget_counts_the_members_of_its_team(
     project: Path, run_fleet: RunFleet, queues: str, said: dict[str, object]
 ) -> None:
     write_fleet(project, "{kde: {team: kde, per_day: 7 EUR}}", queues=queues, more=MAPPED)
@@ -158,7 +158,7 @@ def test_a_budget_counts_the_members_of_its_team(
     assert (made, budgets["kde"]["planned"]) == (2, "6.0000")
 
 
-def test_a_team_that_no_queue_reports_is_a_finding(project: Path, run_fleet: RunFleet) -> None:
+def test_team_that_no_queue_reports_is_a_finding(project: Path, run_fleet: RunFleet) -> None:
     budgets = "{a: {tags: [mighty], per_day: 2 EUR}, kde: {team: kde, per_day: 1 EUR}}"
     write_fleet(project, budgets)
     without = run_fleet("validate", "--json")
@@ -170,7 +170,7 @@ def test_a_team_that_no_queue_reports_is_a_finding(project: Path, run_fleet: Run
     assert "unknown-team" not in mapped.stdout
 
 
-def test_a_plan_keeps_the_limit_where_a_machine_waits_for_its_build(
+def test_plan_respects_budget_when_machine_waits_for_its_build(
     project: Path, run_fleet: RunFleet
 ) -> None:
     """The hour that was bought is spent, and its build takes it: nothing more, and not less."""
@@ -259,7 +259,7 @@ def write_used_machine(project: Path, waiting: Mapping[str, object], minutes: in
 
 @pytest.mark.parametrize("only", ["team: kde", "owner: ann", "tags: [mighty]", ""])
 @pytest.mark.parametrize(("queues", "minutes"), [(TICKETS, 50), (RECORDED, 40), (RECORDED, 48)])
-def test_a_spent_budget_buys_no_hour_when_one_ends(
+def test_exhausted_budget_pays_no_further_hour(
     project: Path, run_fleet: RunFleet, only: str, queues: str, minutes: int
 ) -> None:
     """The last run that can delete the machine counts the next hour to a request that keeps it."""
@@ -388,7 +388,7 @@ GNOME: dict[str, object] = {"team": "gnome", "owner": "bob", "tags": ["mighty", 
         ),
     ],
 )
-def test_a_ticket_gets_the_machine_its_budget_can_pay(
+def test_ticket_gets_the_machine_its_budget_can_pay(
     project: Path,
     run_fleet: RunFleet,
     budget: str,
@@ -405,7 +405,7 @@ def test_a_ticket_gets_the_machine_its_budget_can_pay(
 
 @pytest.mark.parametrize("keeps", [", min: 2", ", min: 1, spare: 1", ", spare: 2"])
 @pytest.mark.parametrize("amount", ["4.60", "6.99"])
-def test_a_ticket_waits_when_its_payer_has_machines_of_other_tickets(
+def test_ticket_waits_when_its_payer_has_machines_of_other_tickets(
     project: Path, run_fleet: RunFleet, keeps: str, amount: str
 ) -> None:
     """A machine in another sandbox is of no use to it; the free one counts from now on."""

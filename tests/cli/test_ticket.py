@@ -64,7 +64,7 @@ def tickets_of(trial: Trial) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_the_walk_of_the_seed(counter: Trial) -> None:
+def test_ticket_is_opened_served_and_closed(counter: Trial) -> None:
     """A ticket orders the expensive machine; closed before it is up, the machine is let go."""
     counter.apply()
     assert counter.machines() == []
@@ -79,7 +79,7 @@ def test_the_walk_of_the_seed(counter: Trial) -> None:
     assert tells(counter.apply(), "unchanged", "normal", "powerful")
 
 
-def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
+def test_ready_machine_is_assigned_to_its_ticket(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()
     counter.age(minutes=2)
@@ -133,7 +133,7 @@ def test_waiting_ticket_shows_reason_and_limit_of_its_user(
     assert tells(said, "tags.extra_powerful.limits.per.submitter", "1", "ada", "0")
 
 
-def test_one_user_cannot_take_all(counter: Trial) -> None:
+def test_one_user_cannot_use_all_machines(counter: Trial) -> None:
     for _ in range(3):
         open_ticket(counter)
     last = open_ticket(counter, user="ben")
@@ -184,7 +184,7 @@ def test_blocked_owner_gets_no_machine_with_reason(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_released_machine_goes_where_its_pool_has_no_reuse(counter: Trial) -> None:
+def test_returned_machine_is_deleted_when_pool_has_no_reuse(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()
     counter.age(minutes=2)
@@ -213,7 +213,7 @@ def test_released_machine_is_reserved_for_its_sandbox(counter: Trial) -> None:
     assert counter.machines() == ["trial-normal-0001", "trial-normal-0002"]
 
 
-def test_a_machine_is_not_deleted_while_its_ticket_is_open(counter: Trial) -> None:
+def test_machine_is_kept_while_its_ticket_is_open(counter: Trial) -> None:
     open_ticket(counter)
     counter.apply()
     counter.age(minutes=2)
@@ -226,7 +226,7 @@ def test_a_machine_is_not_deleted_while_its_ticket_is_open(counter: Trial) -> No
 
 
 @pytest.mark.slow
-def test_the_ticket_of_a_machine_that_is_gone_fails(counter: Trial) -> None:
+def test_ticket_fails_when_its_machine_is_missing(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()
     counter.age(minutes=2)
@@ -243,7 +243,7 @@ def test_the_ticket_of_a_machine_that_is_gone_fails(counter: Trial) -> None:
     assert tells(said, f"ticket {number}", "failed", "trial-powerful-0001")
 
 
-def test_another_s_ticket_is_not_to_be_closed_by_mistake(counter: Trial) -> None:
+def test_ticket_of_another_user_cannot_be_closed_by_mistake(counter: Trial) -> None:
     number = open_ticket(counter)
 
     code, said = counter.do("ticket", "close", number, "--user", "ben")
@@ -272,7 +272,7 @@ def test_ticket_close_succeeds_when_already_closed(counter: Trial) -> None:
     assert said.startswith(f"ticket {number} ")
 
 
-def test_a_tag_that_nothing_provides_is_refused_with_a_guess(counter: Trial) -> None:
+def test_ticket_open_refuses_unprovided_tag_with_suggestion(counter: Trial) -> None:
     code, said = counter.do("ticket", "open", "--tag", "extra_powreful")
 
     assert code == 1
@@ -289,7 +289,7 @@ def test_ticket_open_names_tags_that_no_pool_combines(counter: Trial) -> None:
         assert re.search(rf"\b{figure}\b", said)
 
 
-def test_too_many_tags_are_refused(counter: Trial) -> None:
+def test_ticket_open_refuses_too_many_tags(counter: Trial) -> None:
     tags = [part for number in range(1000) for part in ("--tag", f"t{number}")]
 
     code, said = counter.do("ticket", "open", *tags)
@@ -298,7 +298,7 @@ def test_too_many_tags_are_refused(counter: Trial) -> None:
     assert tells(said, "no ticket", "50", "1,000")
 
 
-def test_a_client_that_opens_too_many_is_refused_and_others_are_not(counter: Trial) -> None:
+def test_ticket_open_is_refused_only_to_client_above_its_limit(counter: Trial) -> None:
     counter.write(ticket_yaml("{kind: tickets, most_open_per_submitter: 2}"))
     for _ in range(2):
         open_ticket(counter)
@@ -310,7 +310,7 @@ def test_a_client_that_opens_too_many_is_refused_and_others_are_not(counter: Tri
     assert open_ticket(counter, user="ben") == "3"
 
 
-def test_a_queue_that_is_full_refuses_everybody(counter: Trial) -> None:
+def test_ticket_open_is_refused_when_queue_is_full(counter: Trial) -> None:
     counter.write(ticket_yaml("{kind: tickets, most_open: 1}"))
     open_ticket(counter)
 
@@ -321,7 +321,7 @@ def test_a_queue_that_is_full_refuses_everybody(counter: Trial) -> None:
     assert "most_open: 1" in said
 
 
-def test_open_tickets_are_listed_in_resalloc_s_form(counter: Trial) -> None:
+def test_ticket_list_prints_format_of_resalloc(counter: Trial) -> None:
     open_ticket(counter, "--tag", "arch_x86_64", "--sandbox", "ada/ping")
 
     _, said = counter.do("ticket", "list")
@@ -346,7 +346,7 @@ def test_ticket_with_lease_expires_without_checks(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
+def test_ticket_waives_tag_after_its_time(counter: Trial) -> None:
     tags = TAGS.replace("exclusive: true", "exclusive: true, otherwise: {after: 2h, drop: true}")
     counter.write(ticket_yaml(more=tags).replace("max: 4}}", "max: 0}}"))
     number = open_ticket(counter, "--tag", "arch_x86_64")
@@ -361,7 +361,7 @@ def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
     assert tells(counter.apply(), "normal", "trial-normal-0001", f"ticket {number}")
 
 
-def test_a_ticket_that_may_do_without_two_tags_gets_the_one_there_is(counter: Trial) -> None:
+def test_ticket_with_two_optional_tags_gets_the_available_one(counter: Trial) -> None:
     may = "otherwise: {after: 2h, drop: true}"
     tags = TAGS.replace("exclusive: true", f"exclusive: true, {may}") + f"  scarce: {{{may}}}\n"
     counter.write(ticket_yaml(more=tags).replace("reuse: {opportunity: 5m}", "mode: pause"))
@@ -376,7 +376,7 @@ def test_a_ticket_that_may_do_without_two_tags_gets_the_one_there_is(counter: Tr
     assert "create trial-powerful-0001" in counter.apply()
 
 
-def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
+def test_ticket_wait_ends_when_ticket_has_ended(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.do("ticket", "close", number, "--user", "ada")
 
@@ -386,7 +386,7 @@ def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
     assert tells(said, f"ticket {number}", "closed")
 
 
-def test_waiting_ends_after_the_time_that_was_said(
+def test_ticket_wait_ends_after_timeout(
     counter: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
     number = open_ticket(counter)
@@ -412,7 +412,7 @@ def test_waiting_ends_after_the_time_that_was_said(
     assert capsys.readouterr().err.count(f"waits: {ITS_TURN}") == 1
 
 
-def test_waiting_for_a_ready_ticket_prints_its_answer(counter: Trial) -> None:
+def test_ticket_wait_prints_answer_of_ready_ticket(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()
     counter.age(minutes=2)
@@ -421,14 +421,14 @@ def test_waiting_for_a_ready_ticket_prints_its_answer(counter: Trial) -> None:
     assert counter.do("ticket", "wait", number, "--user", "ada") == (0, "trial-powerful-0001\n")
 
 
-def test_without_a_queue_of_tickets_there_are_none(trial: Trial) -> None:
+def test_ticket_open_is_refused_without_ticket_queue(trial: Trial) -> None:
     code, said = trial.do("ticket", "list")
 
     assert code == 2
     assert tells(said, "fleet.yaml", "tickets", "`queues`")
 
 
-def test_a_store_that_is_missing_is_said(project: Path) -> None:
+def test_missing_store_is_reported(project: Path) -> None:
     trial = Trial(project)
     trial.write(ticket_yaml())
 
@@ -438,7 +438,7 @@ def test_a_store_that_is_missing_is_said(project: Path) -> None:
     assert "fleet state init" in said
 
 
-def test_a_budget_that_just_does_not_do_shows_by_how_much(counter: Trial) -> None:
+def test_ticket_shows_shortage_of_budget(counter: Trial) -> None:
     machine = "{cores: 2, memory: 8GiB, disk: 80GiB, price: 0.501 EUR/h}"
     budget = "budgets: {all: {per_hour: 1 EUR}}"
     desk = f"boot: 1m, types: {{ccx13: {machine}}}, billing: {{increment: 1h}}"
@@ -453,7 +453,7 @@ def test_a_budget_that_just_does_not_do_shows_by_how_much(counter: Trial) -> Non
     assert tells(unserved["because"], "budget all has 0.499 of 1.00 EUR", "needs 0.501")
 
 
-def test_a_ticket_of_a_pool_that_creates_nothing_says_why(counter: Trial) -> None:
+def test_ticket_shows_why_its_pool_creates_no_machine(counter: Trial) -> None:
     counter.told("freeze", "--creates", "--for", "1h", "--reason", "the image does not boot")
     number = open_ticket(counter, tag="arch_x86_64")
     counter.apply()
@@ -466,7 +466,7 @@ def test_a_ticket_of_a_pool_that_creates_nothing_says_why(counter: Trial) -> Non
     assert tickets_of(counter)[number]["because"] == ITS_TURN
 
 
-def test_a_ticket_of_a_full_pool_says_so(counter: Trial) -> None:
+def test_ticket_shows_full_pool(counter: Trial) -> None:
     counter.write(ticket_yaml().replace("workers: {max: 4}, reuse", "workers: {max: 0}, reuse"))
     number = open_ticket(counter, tag="arch_x86_64")
     counter.apply()
@@ -512,7 +512,7 @@ def test_machine_of_lost_ticket_is_kept_until_closed(counter: Trial) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 2])
-def test_plan_counts_as_apply_does_when_a_store_was_lost(counter: Trial, kept: int) -> None:
+def test_plan_and_apply_agree_on_ids_when_store_was_lost(counter: Trial, kept: int) -> None:
     budget = "durations: {any: 10m}\nbudgets: {all: {per_month: 100 EUR}}\n"
     counter.write(ticket_yaml() + budget)
     for _ in range(kept):
@@ -549,7 +549,7 @@ def served(
 
 
 @pytest.mark.parametrize("way", [("init",), ("rebuild", "--apply")], ids=str)
-def test_lost_ids_are_not_given_again_when_machines_are_young(
+def test_lost_ticket_ids_are_not_reused_when_machines_are_young(
     clock: time_machine.Traveller, counter: Trial, way: tuple[str, ...]
 ) -> None:
     """The machines are seconds old when the store is lost."""
@@ -570,7 +570,7 @@ def test_lost_ids_are_not_given_again_when_machines_are_young(
     assert unknown == set(old.values())
 
 
-def test_lost_ids_are_not_given_again_when_stores_are_lost_twice(
+def test_lost_ticket_ids_are_not_reused_after_second_loss(
     clock: time_machine.Traveller, counter: Trial
 ) -> None:
     first = int(open_ticket(counter))
@@ -584,7 +584,7 @@ def test_lost_ids_are_not_given_again_when_stores_are_lost_twice(
     assert first < second < third < 2**31
 
 
-def test_lost_ids_are_not_given_again_when_an_export_is_imported(counter: Trial) -> None:
+def test_lost_ticket_ids_are_not_reused_after_import(counter: Trial) -> None:
     open_ticket(counter)
     counter.told("state", "export", "--out", "state.json")
     later = int(open_ticket(counter, tag="arch_x86_64"))
@@ -607,7 +607,7 @@ def days_later(days: int) -> Callable[[datetime], int]:
 
 
 @pytest.mark.usefixtures("real_ids")
-def test_lost_ids_are_not_given_again_when_nothing_is_left(
+def test_lost_ticket_ids_are_not_reused_without_machines(
     counter: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of fleet is lost with the store, each time before a machine was created."""
@@ -623,7 +623,7 @@ def test_lost_ids_are_not_given_again_when_nothing_is_left(
 
 
 @pytest.mark.usefixtures("real_ids")
-def test_lost_ids_are_not_given_again_when_fleet_init_made_it(
+def test_lost_ticket_ids_are_not_reused_after_fleet_init(
     run_fleet: RunFleet,
 ) -> None:
     assert run_fleet("init", "--queue", "tickets").returncode == 0
@@ -633,7 +633,7 @@ def test_lost_ids_are_not_given_again_when_fleet_init_made_it(
     assert int(opened.stdout) > first_id(datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_ids_go_on_when_an_older_fleet_started_at_1(counter: Trial) -> None:
+def test_ticket_ids_continue_when_older_fleet_started_at_1(counter: Trial) -> None:
     open_ticket(counter)
     with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
         connection.execute("delete from fleet_about where key = 'tickets-after'")
@@ -643,7 +643,7 @@ def test_ids_go_on_when_an_older_fleet_started_at_1(counter: Trial) -> None:
 
 
 @pytest.mark.parametrize("year", [1970, 2019, 2087, 2199])
-def test_ids_start_below_2_31_when_the_clock_is_far_off(year: int) -> None:
+def test_ticket_ids_start_below_2_31_when_clock_is_wrong(year: int) -> None:
     now = datetime(year, 6, 1, tzinfo=UTC)
 
     assert 0 <= first_id(now) <= highest_id_of_lost(now) < 2**31 - 10**6
@@ -654,7 +654,7 @@ LISTS = {"machines": "cat listed", "unknown": "exit 1", "none": "echo []"}
 
 @pytest.mark.parametrize("known", LISTS)
 @pytest.mark.usefixtures("real_ids")
-def test_ticket_ids_skip_a_burst_when_a_machine_may_be_there(project: Path, known: str) -> None:
+def test_ticket_ids_skip_a_block_when_a_machine_may_exist(project: Path, known: str) -> None:
     """The folder of fleet is gone with the store; machines are at their provider."""
     commands = f'new: [sh, -c, "exit 1"], delete: ["true"], list: [sh, -c, "{LISTS[known]}"]'
     pool = "{provider: desk, machine: {cores: 2, memory: 8GiB, price: 1 EUR/h}, image: trixie,"
@@ -672,7 +672,7 @@ def test_ticket_ids_skip_a_burst_when_a_machine_may_be_there(project: Path, know
     assert (int(number) <= first_id(datetime.now(UTC)) + 1) is (known == "none")
 
 
-def test_an_old_machine_is_busy_when_its_store_is_of_the_future(counter: Trial) -> None:
+def test_old_machine_is_busy_when_its_store_is_from_the_future(counter: Trial) -> None:
     open_ticket(counter)
     counter.apply()
     counter.age(minutes=10)
@@ -690,7 +690,7 @@ def test_an_old_machine_is_busy_when_its_store_is_of_the_future(counter: Trial) 
     assert "trial-powerful-0001" in {each["machine"] for each in tickets_of(counter).values()}
 
 
-def test_an_ended_ticket_is_found_when_ids_went_on_from_seconds(counter: Trial) -> None:
+def test_ended_ticket_is_found_when_ids_continue_from_seconds(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.told("ticket", "close", number, "--user", "ada")
     counter.told("state", "rebuild", "--apply")
@@ -702,7 +702,7 @@ def test_an_ended_ticket_is_found_when_ids_went_on_from_seconds(counter: Trial) 
     assert tells(counter.told("ticket", "show", number), "state", "closed")
 
 
-def test_a_machine_that_is_younger_than_its_store_is_free(counter: Trial) -> None:
+def test_machine_younger_than_its_store_is_free(counter: Trial) -> None:
     begin_again(counter)
     number = open_ticket(counter)
     counter.apply()
@@ -713,7 +713,7 @@ def test_a_machine_that_is_younger_than_its_store_is_free(counter: Trial) -> Non
     assert list(tickets_of(counter)) == [number]
 
 
-def test_a_machine_that_was_adopted_is_free(counter: Trial) -> None:
+def test_adopted_machine_is_free(counter: Trial) -> None:
     counter.apply()
     counter.write(ticket_yaml().replace("max: 4}, reuse", "max: 4, min: 1}, reuse"))
     inputs = WorkerInputs(name="by-hand", type="ccx13", image="trixie", labels={"rack": "a"})
@@ -727,7 +727,7 @@ def test_a_machine_that_was_adopted_is_free(counter: Trial) -> None:
     assert tickets_of(counter) == {}
 
 
-def test_a_store_that_was_moved_knows_its_tickets(counter: Trial) -> None:
+def test_moved_store_keeps_its_tickets(counter: Trial) -> None:
     open_ticket(counter)
     counter.apply()
     counter.age(minutes=10)

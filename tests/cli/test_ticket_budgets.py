@@ -89,7 +89,7 @@ def story(
         ],
     ),
 )
-def test_a_team_pays_no_more_than_its_limit_in_two_sandboxes(
+def test_team_pays_at_most_its_limit_in_two_sandboxes(
     story: Story, keeps: str, only: str, billed: str, limit: int
 ) -> None:
     """The machine of the first sandbox is of no use to the second ticket."""
@@ -146,7 +146,7 @@ def test_ticket_names_the_key_when_its_budget_never_pays_for_one(
         ],
     ),
 )
-def test_team_pays_no_more_than_its_limit_when_reuse_keeps_a_machine(
+def test_team_pays_at_most_its_limit_when_reuse_keeps_a_machine(
     story: Story, keeps: str, only: str, billed: str, limit: int
 ) -> None:
     """The machine is kept for two hours after its ticket, and its payer pays 13 EUR or more."""
@@ -173,7 +173,7 @@ def test_team_pays_no_more_than_its_limit_when_reuse_keeps_a_machine(
         ],
     ),
 )
-def test_paused_pool_charges_no_more_than_a_limit_when_reuse_keeps(
+def test_paused_pool_charges_at_most_the_limit_when_reuse_keeps(
     story: Story, keeps: str, tags: str
 ) -> None:
     story.begin(keeps=keeps, only="team: kde", billed="1s", limit="17", kept="2h")

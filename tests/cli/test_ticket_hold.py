@@ -34,7 +34,7 @@ def held_and_released(story: Story, *, closed: bool) -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_released_machine_serves_the_next_ticket(story: Story, *, closed: bool) -> None:
+def test_released_machine_serves_the_next_ticket(story: Story, *, closed: bool) -> None:
     story.begin(1)
     held_and_released(story, closed=closed)
 
@@ -44,7 +44,7 @@ def test_a_released_machine_serves_the_next_ticket(story: Story, *, closed: bool
     assert states(story) == {FIRST: ("keep", "busy")}
 
 
-def test_a_released_machine_goes_when_its_pool_has_no_reuse(story: Story) -> None:
+def test_released_machine_is_deleted_without_reuse(story: Story) -> None:
     story.begin(1, REUSE.replace("reuse: {opportunity: 15m, max_uses: 99, max_age: 8h}", ""))
     held_and_released(story, closed=False)
 

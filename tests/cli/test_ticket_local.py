@@ -22,7 +22,7 @@ tags:
 """
 
 
-def test_a_process_on_this_computer_is_given_out_and_ended(project: Path) -> None:
+def test_local_process_is_assigned_to_ticket_and_stopped(project: Path) -> None:
     trial = Trial(project)
     trial.write(LOCAL)
     trial.init()

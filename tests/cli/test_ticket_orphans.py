@@ -15,7 +15,7 @@ STRAY = "trial-powerful-0007"
 
 
 @pytest.mark.slow
-def test_an_unknown_machine_goes_at_the_second_listing(project: Path) -> None:
+def test_unknown_machine_is_deleted_after_second_listing(project: Path) -> None:
     trial = Trial(project)
     trial.write(ticket_yaml())
     trial.init()

@@ -65,7 +65,7 @@ def story(
         yield Story(clock, capsys)
 
 
-def test_it_is_kept_for_its_sandbox_while_its_hour_is_paid_for(story: Story) -> None:
+def test_returned_machine_is_kept_for_its_sandbox_in_paid_hour(story: Story) -> None:
     story.given_back()
     story.later(10)
 
@@ -80,7 +80,7 @@ def test_it_is_kept_for_its_sandbox_while_its_hour_is_paid_for(story: Story) -> 
 
 
 @pytest.mark.parametrize("minutes", slow_but([45], [39, 45]))
-def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int) -> None:
+def test_returned_machine_is_deleted_in_last_run_of_paid_hour(story: Story, minutes: int) -> None:
     story.given_back()
     story.later(minutes)
 
@@ -139,7 +139,7 @@ def declare(addition: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("addition", ["limits: {total: 0}"])
-def test_a_ticket_of_its_sandbox_that_is_not_served_keeps_nothing(
+def test_returned_machine_is_deleted_when_ticket_is_not_served(
     story: Story, addition: str
 ) -> None:
     story.given_back(billed="1s", most=1)
@@ -174,7 +174,7 @@ def test_returned_machine_stays_for_paid_hour_when_ticket_is_blocked(story: Stor
 
 
 @pytest.mark.slow
-def test_a_ticket_of_its_sandbox_gets_it_however_late(story: Story) -> None:
+def test_ticket_of_its_sandbox_gets_returned_machine_when_late(story: Story) -> None:
     story.given_back()
     story.later(51)
     story.open("ada/ping")
@@ -182,7 +182,7 @@ def test_a_ticket_of_its_sandbox_gets_it_however_late(story: Story) -> None:
     assert story.planned() == {FIRST: ("keep", "serves-waiting")}
 
 
-def test_explain_tells_how_long_it_is_kept_for_its_sandbox(story: Story) -> None:
+def test_explain_shows_time_for_which_returned_machine_is_kept(story: Story) -> None:
     story.given_back(billed="1s")
     story.later(1)
 
@@ -194,7 +194,7 @@ def test_explain_tells_how_long_it_is_kept_for_its_sandbox(story: Story) -> None
     assert tells(said[key], "reuse.opportunity (5m)", "2026-11-23 08:13 UTC")
 
 
-def test_explain_counts_it_for_no_ticket_of_another_sandbox(story: Story) -> None:
+def test_explain_omits_returned_machine_for_other_sandboxes(story: Story) -> None:
     story.given_back()
     story.open("ben/ping")
     story.run("apply")
@@ -231,7 +231,7 @@ def test_returned_machine_stays_when_rule_selects_another_pool(story: Story) -> 
     assert story.planned() == {FIRST: ("keep", "paid-for")}
 
 
-def test_for_one_ticket_that_waits_for_room_one_of_several_goes(story: Story) -> None:
+def test_one_returned_machine_is_deleted_for_one_waiting_ticket(story: Story) -> None:
     story.given_back()
     story.open("ben/ping", user="ben")
     story.run("apply")

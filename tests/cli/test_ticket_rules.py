@@ -28,7 +28,7 @@ def test_ticket_with_a_forbidden_tag_is_refused_with_its_line(counter: Trial) ->
     assert tickets_of(counter) == {}
 
 
-def test_of_free_machines_a_ticket_gets_a_cheap_one(counter: Trial) -> None:
+def test_ticket_gets_cheapest_free_machine(counter: Trial) -> None:
     pool = "{provider: desk, machine: TYPE, image: trixie, workers: {max: 2, min: 1}}"
     pools = {"a": pool.replace("TYPE", "ccx33"), "b": pool.replace("TYPE", "ccx13")}
     written = fleet_yaml(pools=pools, queue="{kind: tickets}")
@@ -62,7 +62,7 @@ def test_ticket_gets_machine_of_rule_that_matches_its_build(counter: Trial) -> N
     )
 
 
-def test_the_plan_names_the_rule_that_the_tag_of_a_ticket_is_from(counter: Trial) -> None:
+def test_plan_names_rule_that_gave_a_ticket_its_tag(counter: Trial) -> None:
     counter.write(ticket_yaml(more=RULED))
     build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
     open_ticket(counter, *build, tag="arch_x86_64")
@@ -80,7 +80,7 @@ def test_the_plan_names_the_rule_that_the_tag_of_a_ticket_is_from(counter: Trial
 
 
 @pytest.mark.slow
-def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
+def test_ticket_shows_waived_tag_while_running(counter: Trial) -> None:
     otherwise = "otherwise: {after: 30m, drop: true}, asked_by: [rules]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {otherwise}")
     counter.write(ticket_yaml(more=more))
@@ -99,7 +99,7 @@ def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial) -> None:
+def test_ticket_with_waived_tag_does_not_count_to_limit_of_tag(counter: Trial) -> None:
     may = "exclusive: true, otherwise: {after: 30m, drop: true}, asked_by: [{users: [ada]}]"
     more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)
     counter.write(ticket_yaml(more=more))
@@ -124,7 +124,7 @@ def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial
 
 
 @pytest.mark.slow
-def test_ticket_drops_tag_after_waiting_for_its_limit(counter: Trial) -> None:
+def test_ticket_waives_tag_after_waiting_for_its_limit(counter: Trial) -> None:
     may = "exclusive: true, otherwise: {after: 30m, drop: true}"
     more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)
     counter.write(ticket_yaml(more=more))

@@ -43,7 +43,7 @@ def client(tmp_path: Path):  # type: ignore[no-untyped-def] # noqa: ANN201 - a g
         yield Client(service, tmp_path)
 
 
-def test_a_ticket_is_opened_waited_for_and_closed_with_a_token(client: Client) -> None:
+def test_client_with_token_opens_waits_and_closes_a_ticket(client: Client) -> None:
     assert client.do("open", "--tag", "extra_powerful", "--sandbox", "ada/ping--ada") == 0
     (number,) = client.said
     assert client.do("check", number) == 1
@@ -59,7 +59,7 @@ def test_a_ticket_is_opened_waited_for_and_closed_with_a_token(client: Client) -
     assert client.do("check", number) == 1
 
 
-def test_a_token_in_the_address_is_refused_and_not_repeated(client: Client) -> None:
+def test_token_in_the_address_is_refused_and_not_repeated(client: Client) -> None:
     at = client.service.url.replace("//", f"//copr:{TOKENS['copr']}@")
 
     with pytest.raises(WrongUsage, match="--netrc") as refused:
@@ -68,14 +68,14 @@ def test_a_token_in_the_address_is_refused_and_not_repeated(client: Client) -> N
     assert TOKENS["copr"] not in str(refused.value)
 
 
-def test_a_token_that_others_may_read_is_not_used(client: Client) -> None:
+def test_token_file_readable_by_others_is_refused(client: Client) -> None:
     client.netrc.chmod(0o640)
 
     with pytest.raises(FleetError, match="chmod 600"):
         client.do("open", "--tag", "extra_powerful")
 
 
-def test_a_token_is_not_sent_in_clear_to_another_computer(client: Client) -> None:
+def test_token_is_not_sent_in_clear_to_another_computer(client: Client) -> None:
     client.netrc.write_text(f"machine tickets.example.org login copr password {TOKENS['copr']}\n")
 
     with pytest.raises(WrongUsage, match="https://"):
@@ -99,7 +99,7 @@ def test_client_error_hides_contents_of_invalid_netrc(client: Client) -> None:
     assert "machine HOST login NAME" in str(refused.value)
 
 
-def test_a_server_that_is_not_there_is_an_error_and_not_a_traceback(client: Client) -> None:
+def test_client_reports_unreachable_server(client: Client) -> None:
     with pytest.raises(SourceUnreachable, match=r"http://127\.0\.0\.1:1\b"):
         client.do("check", "1", server="http://127.0.0.1:1")
 
@@ -115,7 +115,7 @@ def test_client_refuses_options_that_server_ignores(client: Client) -> None:
         client.do("open", "--tag", "x", "--team", "kernel")
 
 
-def test_a_ticket_of_another_client_is_none(client: Client) -> None:
+def test_ticket_of_another_client_is_unknown(client: Client) -> None:
     number = client.service.of("packit").take("extra_powerful")
 
     with pytest.raises(FleetError, match=f" {number} "):

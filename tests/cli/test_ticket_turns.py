@@ -80,7 +80,7 @@ def story(
     slow_after(1, [(1, REUSE), (2, REUSE), (1, "")]),
     ids=["one", "two", "no reuse"],
 )
-def test_a_newcomer_waits_for_one_turn_when_an_owner_has_many(
+def test_new_owner_waits_for_one_turn_when_another_has_many(
     story: Story, most: int, reuse: str
 ) -> None:
     story.begin(most, reuse)
@@ -97,7 +97,7 @@ def test_a_newcomer_waits_for_one_turn_when_an_owner_has_many(
     assert "ben" in story.served[: before + most + 1]
 
 
-def test_a_newcomer_is_next_when_an_owner_has_waited_long(story: Story) -> None:
+def test_new_owner_is_served_next_after_long_use_by_another(story: Story) -> None:
     story.begin(1)
     story.open("ada", 30)
     for _ in range(40):
@@ -126,7 +126,7 @@ def test_owners_alternate_when_both_have_many(story: Story) -> None:
     assert abs(turns.count("ada") - turns.count("ben")) <= 2
 
 
-def test_a_machine_is_reused_when_no_other_owner_waits(story: Story) -> None:
+def test_machine_is_reused_when_no_other_owner_waits(story: Story) -> None:
     story.begin(1)
     story.open("ada", 4)
 
@@ -273,7 +273,7 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("limit", "tags", "reuse", "most"), slow_after(1, LIMITS.values()), ids=LIMITS
 )
-def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
+def test_new_owner_waits_for_one_turn_when_a_limit_is_reached(
     story: Story, limit: tuple[str, str], tags: str, reuse: str, most: int
 ) -> None:
     story.begin(most, reuse)
@@ -293,7 +293,7 @@ def test_a_newcomer_waits_for_one_turn_when_a_limit_is_reached(
 
 
 @pytest.mark.parametrize("stop", slow_but(["pause"], ["freeze", "observe", "pause", "slow boot"]))
-def test_a_machine_is_reused_when_no_other_is_created(story: Story, stop: str) -> None:
+def test_machine_is_reused_when_no_other_is_created(story: Story, stop: str) -> None:
     story.begin(4)
     change(*TOTAL)
     story.open("ada", 8)

@@ -70,7 +70,7 @@ def money(trial: Trial) -> Decimal:
     return sum((Decimal(entry["nanos"]) for entry in entries), Decimal(0)).scaleb(-9)
 
 
-def test_a_leaked_machine_has_no_cost_when_its_age_is_unknown(begun: Trial) -> None:
+def test_leaked_machine_has_no_cost_when_its_age_is_unknown(begun: Trial) -> None:
     (begun.folder / "vms").write_text(f"{STRANGER}\n")
 
     begun.do("apply")
@@ -84,9 +84,7 @@ def test_a_leaked_machine_has_no_cost_when_its_age_is_unknown(begun: Trial) -> N
 
 
 @pytest.mark.parametrize("created", CREATED.values(), ids=CREATED)
-def test_own_commands_may_leave_out_when_a_machine_was_created(
-    project: Path, created: str
-) -> None:
+def test_listing_of_hooks_may_omit_creation_time(project: Path, created: str) -> None:
     trial = Trial(project)
     trial.write(fleet_of("new: ['false'], delete: ['true'], list: [cat, listed]"))
     labels = json.dumps({"fleet": "trial", "pool": "own"})
@@ -101,7 +99,7 @@ def test_own_commands_may_leave_out_when_a_machine_was_created(
     assert trial.world()["providers"]["desk"]["machines"][0]["created_at"] is None
 
 
-def test_a_recorded_machine_stays_when_its_age_was_forgotten(begun: Trial) -> None:
+def test_recorded_machine_is_kept_when_its_age_is_lost(begun: Trial) -> None:
     number = begun.told("ticket", "open", "--tag", "deb", "--user", "ada").split()[0]
     begun.apply()
     begun.apply()
@@ -114,7 +112,7 @@ def test_a_recorded_machine_stays_when_its_age_was_forgotten(begun: Trial) -> No
     assert (begun.folder / "vms").read_text() == "own_f0001\n"
 
 
-def test_a_recorded_machine_is_busy_when_age_and_store_are_lost(begun: Trial) -> None:
+def test_recorded_machine_is_busy_when_age_and_store_are_lost(begun: Trial) -> None:
     begun.told("ticket", "open", "--tag", "deb", "--user", "ada")
     begun.apply()
     begun.apply()
@@ -131,7 +129,7 @@ def test_a_recorded_machine_is_busy_when_age_and_store_are_lost(begun: Trial) ->
 
 
 @pytest.mark.parametrize("ahead", slow_but(["2 hours"], ["6 minutes", "2 hours", "400 days"]))
-def test_a_machine_in_use_is_kept_when_its_clock_is_ahead(project: Path, ahead: str) -> None:
+def test_machine_in_use_is_kept_when_its_clock_is_ahead(project: Path, ahead: str) -> None:
     """As by `date +%FT%TZ` without `-u`, east of Greenwich."""
     trial = Trial(project)
     trial.write(fleet_of("new: [sh, new.sh], delete: [rm, listed], list: [sh, list.sh]"))

@@ -18,7 +18,7 @@ def write(project: Path, text: str, name: str = "fleet.yaml") -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def test_a_valid_file_is_one_line(run_fleet: RunFleet, project: Path) -> None:
+def test_validate_prints_one_line_for_valid_file(run_fleet: RunFleet, project: Path) -> None:
     write(project, "fleet: demo\n")
 
     ran = run_fleet("validate")
@@ -46,7 +46,7 @@ def test_validate_prints_all_errors_with_snippets(run_fleet: RunFleet, project: 
     assert tells(last[0], "fleet.yaml: invalid", "2")
 
 
-def test_warnings_change_no_exit_code(run_fleet: RunFleet, project: Path) -> None:
+def test_warnings_do_not_change_exit_code(run_fleet: RunFleet, project: Path) -> None:
     write(project, WARNED)
 
     ran = run_fleet("validate")
@@ -55,7 +55,7 @@ def test_warnings_change_no_exit_code(run_fleet: RunFleet, project: Path) -> Non
     assert ran.stdout.splitlines()[-1] == "fleet.yaml: valid (1 warning)"
 
 
-def test_time_makes_no_file_invalid(run_fleet: RunFleet, project: Path) -> None:
+def test_valid_file_stays_valid_over_time(run_fleet: RunFleet, project: Path) -> None:
     write(project, "fleet: demo\npowerful: [{match: a, ask: [b], expires: 1999-01-01}]\n")
 
     ran = run_fleet("validate")
@@ -64,7 +64,7 @@ def test_time_makes_no_file_invalid(run_fleet: RunFleet, project: Path) -> None:
     assert tells(ran.stdout, "warning[expired]", "1999-01-01")
 
 
-def test_json_is_one_object_of_the_published_form(run_fleet: RunFleet, project: Path) -> None:
+def test_validate_json_matches_published_schema(run_fleet: RunFleet, project: Path) -> None:
     import jsonschema
 
     write(project, BROKEN)
@@ -89,7 +89,9 @@ def test_validate_writes_code_quality_report(run_fleet: RunFleet, project: Path)
     assert [issue["location"]["lines"]["begin"] for issue in issues] == [2, 4]
 
 
-def test_a_report_without_findings_is_an_empty_list(run_fleet: RunFleet, project: Path) -> None:
+def test_code_quality_report_is_an_empty_list_without_findings(
+    run_fleet: RunFleet, project: Path
+) -> None:
     write(project, "fleet: demo\n")
 
     ran = run_fleet("validate", "--json", "--gitlab-code-quality", "gl.json")
@@ -99,7 +101,7 @@ def test_a_report_without_findings_is_an_empty_list(run_fleet: RunFleet, project
     assert json.loads(ran.stdout)["findings"] == []
 
 
-def test_a_report_that_cannot_be_written_is_an_error(run_fleet: RunFleet, project: Path) -> None:
+def test_unwritable_code_quality_report_is_an_error(run_fleet: RunFleet, project: Path) -> None:
     write(project, "fleet: demo\n")
 
     ran = run_fleet("validate", "--gitlab-code-quality", "none/gl.json")
@@ -108,7 +110,7 @@ def test_a_report_that_cannot_be_written_is_an_error(run_fleet: RunFleet, projec
     assert ran.stderr.startswith("fleet: error: none/gl.json: ")
 
 
-def test_included_files_are_named_as_a_person_would(run_fleet: RunFleet, project: Path) -> None:
+def test_included_files_have_relative_names(run_fleet: RunFleet, project: Path) -> None:
     write(project, "include: [fleet.d/*.yaml]\nfleet: demo\n")
     write(project, "pools: {a: {static: []}}\n", "fleet.d/a.yaml")
 
@@ -118,7 +120,7 @@ def test_included_files_are_named_as_a_person_would(run_fleet: RunFleet, project
     assert tells(ran.stdout, "fleet.yaml", "1 included", "invalid", "1 error")
 
 
-def test_another_file_can_be_named(run_fleet: RunFleet, project: Path) -> None:
+def test_validate_accepts_another_file(run_fleet: RunFleet, project: Path) -> None:
     write(project, "fleet: demo\ninclude: [d/*]\n", "conf/fleet.yaml")
     (project / "conf/d").mkdir()
     write(project, "pools: {}\n", "conf/d/a.yaml")
@@ -128,7 +130,7 @@ def test_another_file_can_be_named(run_fleet: RunFleet, project: Path) -> None:
     assert tells(ran.stdout, "conf/fleet.yaml", "1 included", "valid")
 
 
-def test_a_recording_that_is_not_there_is_warned_of(run_fleet: RunFleet, project: Path) -> None:
+def test_missing_recording_is_a_warning(run_fleet: RunFleet, project: Path) -> None:
     write(project, "fleet: demo\nqueues:\n  debian: {kind: world, path: nosuch.json}\n")
 
     ran = run_fleet("validate")
@@ -165,15 +167,13 @@ def test_validate_suggests_path_of_misspelt_recording(
     assert tells(ran.stdout, "hint", meant)
 
 
-def test_the_example_of_this_repository_is_valid(run_fleet: RunFleet) -> None:
+def test_example_of_this_repository_is_valid(run_fleet: RunFleet) -> None:
     ran = run_fleet("validate", cwd=ROOT)
 
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_resolved_prints_a_file_that_gives_the_same_plan(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_resolved_file_gives_the_same_plan(run_fleet: RunFleet, project: Path) -> None:
     (folder,) = ROOT.glob("tests/plans/of-pools-with-one-tag-the-cheapest-*")
     write(project, (folder / "fleet.yaml").read_text("utf-8"))
     world = ("--world", str(folder / "world.json"), "--json")
@@ -190,7 +190,7 @@ def test_resolved_prints_a_file_that_gives_the_same_plan(
     assert (change["actions"], change["cost_after"]) == ([], change["cost_before"])
 
 
-def test_resolved_prints_nothing_of_a_file_that_is_wrong(
+def test_validate_resolved_prints_no_file_when_it_is_invalid(
     run_fleet: RunFleet, project: Path
 ) -> None:
     write(project, "fleet: demo\npools: {p: {extends: [base]}}\n")

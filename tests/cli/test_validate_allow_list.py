@@ -61,7 +61,7 @@ def test_rules_are_compared_with_a_recorded_queue(run_fleet: RunFleet, project: 
     assert ("pattern-matches-nothing", ["powerful", 1, "match"]) in found
 
 
-def test_nothing_is_compared_without_a_recording(run_fleet: RunFleet, project: Path) -> None:
+def test_rules_are_not_compared_without_a_recording(run_fleet: RunFleet, project: Path) -> None:
     write(project, RULES)
 
     ran = run_fleet("validate")
@@ -69,7 +69,7 @@ def test_nothing_is_compared_without_a_recording(run_fleet: RunFleet, project: P
     assert "pattern-matches" not in ran.stdout
 
 
-def test_unknown_is_not_nothing(run_fleet: RunFleet, project: Path) -> None:
+def test_rules_are_not_compared_with_unknown_queue(run_fleet: RunFleet, project: Path) -> None:
     write(project, RULES)
     record(project, "kernel", other=a_reading(demand=Unknown(unknown="down")))
 
@@ -78,9 +78,7 @@ def test_unknown_is_not_nothing(run_fleet: RunFleet, project: Path) -> None:
     assert "pattern-matches-nothing" not in ran.stdout
 
 
-def test_a_recording_without_names_is_said_to_compare_nothing(
-    run_fleet: RunFleet, project: Path
-) -> None:
+def test_validate_reports_recording_without_names(run_fleet: RunFleet, project: Path) -> None:
     write(project, RULES)
     record(project)
 
@@ -90,7 +88,7 @@ def test_a_recording_without_names_is_said_to_compare_nothing(
     assert tells(ran.stderr, "world.json", "request", "rule")
 
 
-def test_a_recording_that_cannot_be_read_is_an_error(run_fleet: RunFleet, project: Path) -> None:
+def test_unreadable_recording_is_an_error(run_fleet: RunFleet, project: Path) -> None:
     write(project, RULES)
 
     ran = run_fleet("validate", "--world", "none.json")

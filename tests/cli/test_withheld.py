@@ -13,7 +13,7 @@ QUEUE = {
 PROVIDERS = {"hetzner": {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}}
 
 
-def test_a_variable_that_holds_a_secret_of_another_part_is_emptied() -> None:
+def test_variable_with_secret_of_another_part_is_emptied() -> None:
     fleet = a_fleet(queues={"debian": QUEUE})
 
     assert withheld_variables(fleet, {"QUEUE_TOKEN": "made up", "HOME": "/root"}) == {
