@@ -60,7 +60,7 @@ class ImageChange(Value):
 def find_image_changes(
     base: Fleet, head: Fleet, world: World, plan: Plan
 ) -> tuple[ImageChange, ...]:
-    """Return the images that must be built because of the change; `plan` includes the change."""
+    """Return the images that must be built because of the change. `plan` includes the change."""
     found = []
     for name, recipe in sorted(head.baked.items()):
         before = base.baked.get(name)
@@ -174,7 +174,7 @@ class Rest(Value):
 
 
 class Verdict(Value):
-    """The effect of a change in this run, in figures; a figure is None if unknown."""
+    """The effect of a change in this run, in figures. A figure is None if unknown."""
 
     create: int = Field(description="Additional created machines; negative: fewer.")
     drain: int = Field(description="Additional drains; negative: fewer.")
@@ -347,7 +347,7 @@ def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
 _Cause = tuple[str, tuple[str | int, ...]]
-"""A reason in words, and the path of the key of fleet.yaml that causes it."""
+"""A reason in words, and the path of the deciding key of fleet.yaml."""
 
 
 def compare(

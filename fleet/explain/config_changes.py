@@ -65,7 +65,7 @@ class Edits:
 
 
 def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
-    """Return the edited keys, except keys of pools, which `PoolChange` compares."""
+    """Return the edited keys except those of pools. `PoolChange` compares the keys of pools."""
     return tuple(
         ConfigChange(path=edited.path, before=before, after=after)
         for edited in edits.found
@@ -75,7 +75,7 @@ def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml
-    """Yield each key that differs between two values; `path` is the path of both values."""
+    """Yield each key that differs between two values. `path` is the path of both values."""
     if before == after:
         return
     if isinstance(before, ConfigSection) and type(before) is type(after):
@@ -108,7 +108,7 @@ def _is_compared_in_pools(path: Path) -> bool:
 
 
 def _shorten(text: str) -> str:
-    """Shorten a long value: cut it after an entry, and close the open brackets."""
+    """Shorten a long value: cut the value after an entry, and close the open brackets."""
     if len(text) <= _MAX_LENGTH:
         return text
     best, opened, quoted = "", "", False

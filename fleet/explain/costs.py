@@ -33,7 +33,7 @@ from fleet.tagrules.names import names_of, package_of
 MOST_COMPARED = 200
 """Maximum number of builds in a comparison. A report shows fewer builds."""
 _MAX_PLACES = 20
-"""Maximum number of machine options per build; those of 400 pools would fill a megabyte."""
+"""Maximum number of machine options per build. Those of 400 pools would fill a megabyte."""
 
 
 class Placement(NamedTuple):
@@ -71,7 +71,7 @@ class BuildCosts:
         self._planned = ways_of_requests(plan)
 
     def options_for(self, queue: str, request: Request) -> Options:
-        """Return the machine options of a build; options that the plan creates are marked."""
+        """Return the machine options of a build. Options that the plan creates are marked."""
         options = self._finder.options_for(queue, request)
         return mark_chosen(options, self._planned.get(f"{queue}/{request.id}", ()))
 
@@ -161,7 +161,7 @@ class BuildComparison(NamedTuple):
 
     moved: MovedBuilds
     builds: tuple[ComparedBuild, ...]
-    """Moved builds first, then the most expensive builds; at most `MOST_COMPARED` entries."""
+    """Moved builds, then the most expensive builds, at most `MOST_COMPARED` entries."""
 
 
 class _BuildKey(NamedTuple):

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 
 class Gain(Value):
-    """A package without allow-list rule, and the time that a powerful machine would save it."""
+    """A package without an allow-list rule, with the gain of its builds on a powerful machine."""
 
     name: str = Field(description="Name of its builds, with `*` for the parts that differ.")
     task: str = ""
@@ -138,7 +138,7 @@ class _MomentCounter:
     _running: dict[str, Request] = field(default_factory=dict)
 
     def watch(self, worlds: Iterable[World]) -> Iterator[World]:
-        """Yield the observations unchanged; count each observation and collect its build names."""
+        """Yield the observations unchanged. Count them and collect the names of their builds."""
         for world in worlds:
             self.first = self.first or world.time
             self.last = world
@@ -148,7 +148,7 @@ class _MomentCounter:
             yield world
 
     def named(self, job: PastRequest) -> Iterator[tuple[str, Request]]:
-        """Yield the queue and request of a recorded build if it has a name; otherwise nothing."""
+        """Yield the queue and request of a recorded build, or nothing if the build has no name."""
         request = job.request
         if not names_of(request):
             request = self._running.get(job.key, request)
@@ -208,7 +208,7 @@ class _GainSearch:
         self.not_known = 0
 
     def add(self, queue: str, request: Request) -> None:
-        """Add a build to the sums unless an allow-list rule already matches it."""
+        """Add a build to the sums, unless an allow-list rule already matches the build."""
         if self._rules.rules_for(request) or self._given & set(request.required):
             self.allowed += 1
             return

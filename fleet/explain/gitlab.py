@@ -31,7 +31,7 @@ def judge_gitlab(fleet: Fleet, project: CiProject) -> Iterator[CheckResult]:
 
 
 def unchecked_gitlab(said: str) -> CheckResult:
-    """Return a finding that GitLab was not queried; `said` is the reason."""
+    """Return a finding that GitLab was not queried. `said` is the reason."""
     return CheckResult(about=f"{_ABOUT}variables", result="unchecked", said=said)
 
 

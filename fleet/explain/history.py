@@ -108,14 +108,14 @@ class SlotGrid(NamedTuple):
 
 
 def span_of(fleet: Fleet, begin: datetime, now: datetime, *, length: timedelta) -> SlotGrid:
-    """Return the slots from `begin` to `now`; each slot starts at a multiple of `length`."""
+    """Return the slots from `begin` to `now`. Each slot starts at a multiple of `length`."""
     start = begin - (begin - _ZERO) % length
     slots = -((start - now) // length)
     return SlotGrid(start, length, slots, HOLDS * timedelta(seconds=fleet.cadence))
 
 
 def fold(samples: Sequence[tuple[datetime, MomentFigures]], span: SlotGrid) -> tuple[Slot, ...]:
-    """Average samples, which are sorted by time, over each slot."""
+    """Average samples over each slot. The samples are sorted by time."""
     parts = [*_split_at_slots([at for at, _ in samples], span)]
     return _fold_parts([figures for _, figures in samples], parts, span)
 
@@ -193,7 +193,7 @@ class FleetHistory:
 
 
 def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetHistory:
-    """Return the figures of the last `DAYS` days before a plan; `samples` are sorted by time."""
+    """Return the figures of the last `DAYS` days before a plan. `samples` are sorted by time."""
     begin = plan.time - timedelta(days=DAYS)
     if samples:
         begin = max(begin, samples[0].at)

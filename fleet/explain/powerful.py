@@ -33,7 +33,7 @@ class PowerfulBuild(NamedTuple):
     expected: Decimal | None
     """The expected total cost of the build; None if unknown."""
     elsewhere: PlaceFacts | None
-    """Cheapest machine for it without allow-list tags; None if late or of unknown duration."""
+    """Cheapest other machine without allow-list tags; None if too late or not comparable."""
 
 
 def powerful_builds(

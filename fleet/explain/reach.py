@@ -177,7 +177,7 @@ class _RecordedBuilds:
 
 
 class _Cost(NamedTuple):
-    """The cost of the builds that a rule matches; a figure is None if unknown."""
+    """The cost of the builds that a rule matches. A figure is None if unknown."""
 
     total: Decimal | None = None
     before: Decimal | None = None
@@ -240,7 +240,7 @@ def _owner(request: Request) -> str:
 
 
 def _count_by_package(builds: Iterable[_Build]) -> dict[str, int]:
-    """Return the number of builds per package, highest first; chroots are summed."""
+    """Return the number of builds per package, highest first. Chroots are summed."""
     found: defaultdict[object, list[_Build]] = defaultdict(list)
     for build in builds:
         found[package_key(build.names[0])].append(build)

@@ -79,7 +79,7 @@ class BootDuration(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A creation refused for lack of stock or quota; `is_over` if creations succeed again."""
+    """A creation refused for lack of stock or quota. `is_over`: creations succeed again."""
 
     at: datetime
     pool: str
@@ -293,7 +293,7 @@ class KnownHistory:
         self._uses = {n: w.uses for n, w in workers.items() if w.uses is not None}
 
     def _running_key(self, world: World, queue: str, running: str) -> str:
-        """Return `queue/id` of a worker's request; if `queue` is empty, search all queues."""
+        """Return `queue/id` of a worker's request. If `queue` is empty, search all queues."""
         if queue:
             return f"{queue}/{running}"
         keys = [f"{name}/{running}" for name in sorted(world.queues)]
@@ -390,7 +390,7 @@ _EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
 def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
-    """Yield (queue, worker) for each listed worker; the queue is empty if a provider lists it."""
+    """Yield (queue, worker) for each listed worker. The queue is empty for a provider's list."""
     for queue, reading in sorted(world.queues.items()):
         if isinstance(reading.workers, tuple):
             yield from ((queue, worker) for worker in reading.workers)

@@ -20,7 +20,7 @@ class Groups:
     """The waiting requests in groups of equal requests, with an identity for each request."""
 
     def __init__(self, alive: Collection[str]) -> None:
-        """Start empty; `alive` is a live view of the keys of waiting and running requests."""
+        """Start empty. `alive` is a live view of the keys of waiting and running requests."""
         self._alive = alive
         self._hidden: defaultdict[str, _Hidden] = defaultdict(dict)
         self._keys: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Groups:
         self._before: datetime | None = None
 
     def key_of_running(self, named: str, work: Work | None) -> str:
-        """Return the key of a running request; `named` is its `queue/id`."""
+        """Return the key of a running request. `named` is its `queue/id`."""
         if self._is_unknown(named) and work is not None:
             for hidden in self._hidden[named.partition("/")[0]].values():
                 if hidden and _is_work_of(hidden[0][1], work):

@@ -49,7 +49,7 @@ ENDED = "no change found within the search limit; the queue is large"
 _UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
 """Decision codes that mean that an image has no published version."""
 MOST_REPLANS = 100
-"""Maximum number of trial plans for the searches of all groups, which run in service order."""
+"""Maximum number of trial plans for the searches of all groups. They run in service order."""
 FEWEST_PLANS = 1
 """Minimum number of trial plans per group, while plans are left. Most edits need one plan."""
 BY_WORKER = "next for workers that exist"
@@ -158,7 +158,7 @@ _IDS: tuple[Callable[[str, str], bool], ...] = (
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Explain a request; `replans` limits the trial plans of the search for helpful edits."""
+    """Explain a request. `replans` limits the trial plans of the search for helpful edits."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
@@ -299,7 +299,7 @@ def _has_edits(suggestion: Suggestion) -> bool:
 
 
 def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Add a note to a suggestion if a worker may be free before the run that it waits for."""
+    """Add a note to a suggestion to wait for a run, if a worker may be free before that run."""
     wait = suggestion.wait
     if wait is None or start is None or wait.until is None or not wait.runs:
         return suggestion
@@ -310,7 +310,7 @@ def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Sugg
 
 
 def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: Replans) -> str:
-    """Return the next step for a served request, or a warning that the next run drops it."""
+    """Return the next step for a served request, or a warning if the next run drops it."""
     following = replans.run_after(case)
     if following is not None and not is_served(following.plan, key):
         waits = following.unserved[key].because if key in following.unserved else ""
@@ -586,7 +586,7 @@ def _explain_group(
 
 
 def without_search(answer: Explanation) -> Explanation:
-    """Return the explanation; if no trial plan was left for a search, add the search command."""
+    """Return the explanation. If no trial plan was left for a search, add the search command."""
     if ENDED not in answer.next_steps:
         return answer
     steps = [step for step in answer.next_steps if step != ENDED]
@@ -595,7 +595,7 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Explain a request like that of `first`, which has the same tags and outcome."""
+    """Explain a request like that of `first`. Both requests have the same tags and outcome."""
     start = case.forecast.start_of(key)
     return first.altered(
         name=key,

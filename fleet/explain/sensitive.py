@@ -145,7 +145,7 @@ _TABLE: dict[tuple[str, ...], Looser] = {
 def find_sensitive(
     edits: Edits, reach: Iterable[RuleReach], base: Plan
 ) -> tuple[SensitiveEdit, ...]:
-    """Return the sensitive edits, most serious kind first; `base` is the plan without edits."""
+    """Return the sensitive edits, most serious kind first. `base` is the plan without edits."""
     found = [
         *_secrets_and_commands(edits),
         *_patterns(edits, reach),

@@ -26,7 +26,7 @@ _MAX_NAME_LENGTH = 200
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the number of the histogram bucket for a wait; each is 10% longer than the last."""
+    """Return the number of the histogram bucket for a wait. Bucket limits grow by 10%."""
     return int(log(max(0.0, seconds) + 1) / _STEP)
 
 
@@ -71,7 +71,7 @@ def limit_paths(fleet: Fleet) -> frozenset[str]:
 def tallies_of(
     fleet: Fleet, world: World, plan: Plan, waited: Mapping[str, datetime]
 ) -> tuple[Tally, ...]:
-    """Return the counts of this run; `waited` maps requests to the start of their last wait."""
+    """Return the counts of this run. `waited` maps requests to the start of their last wait."""
     month = f"{world.time.astimezone(ZoneInfo(fleet.money.time_zone)):%Y-%m}"
 
     def tally(kind: TallyKind, name: str = "", *, count: int = 1, nanos: int = 0) -> Tally:

@@ -236,7 +236,7 @@ class _EditSearch:
         return tuple(key for key in keys if after is not None and key not in still)
 
     def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, AwaitedEvent | None]:
-        """Return whether edits serve the request, and the wait if only a later run serves it."""
+        """Return whether edits serve the request, and the wait if this takes later runs."""
         plan = self._plan(edits)
         if plan is None or is_served(plan, self.key):
             return plan is not None, None

@@ -103,7 +103,7 @@ class OutcomeGroup(Value):
     verdict: str
     """The outcome in words."""
     requests: tuple[Explanation, ...]
-    """An explanation per request. Only the first has suggestions; others name it in `like`."""
+    """An explanation per request. Only the first has suggestions, and `like` names the first."""
 
 
 class Everything(Value):

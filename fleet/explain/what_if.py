@@ -53,7 +53,7 @@ class Edit:
     count: int = 1
     """Number of edits that a user would count: two tags in one list are two edits."""
     rank: int = 0
-    """Sort key among sets of equally many edits; the lowest is first."""
+    """Sort key among sets of equally many edits. The lowest is first."""
     text: str = ""
     """The edit as a phrase; empty if path and values are enough."""
     least: object = None
@@ -316,7 +316,7 @@ class PlannedRun:
         return {key: each for each in self.plan.signatures for key in each.requests}
 
     def find(self, key: str) -> tuple[Request, Demand] | None:
-        """Return the request with this key and its demand; for `queue/id#n`, the whole group."""
+        """Return the request with this key and its demand. For `queue/id#n`, return the group."""
         return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
 
     @cached_property

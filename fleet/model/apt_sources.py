@@ -21,7 +21,7 @@ _ONE_LINE = re.compile(r"deb(-src)?\s")
 
 
 class Problem(NamedTuple):
-    """A mistake in an APT source; `part` is its (start, end) in the text, in characters."""
+    """A mistake in an APT source. `part` is its (start, end) in the text, in characters."""
 
     message: str
     hint: str

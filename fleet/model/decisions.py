@@ -44,7 +44,7 @@ MISMATCHES = frozenset(
 
 
 class NoMachineReason(Word):
-    """A reason why a pool that fits a request creates no machine for it in this run."""
+    """A reason why a pool that fits a request creates no machine for the request in this run."""
 
     AT_MAX = "at-max"
     AT_MAX_STARTING = "at-max-starting"
@@ -105,7 +105,7 @@ NO_FIGURES = DecisionFigures()
 
 
 class Decision(Value):
-    """A decision on requests with equal tags and priority; several pools may share it."""
+    """A decision on requests with equal tags and priority. Several pools may share it."""
 
     code: Code
     subject: tuple[str, ...] = Field(description="The pools.")

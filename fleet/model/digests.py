@@ -20,7 +20,7 @@ from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
-    """Return the plan with its digest, which excludes all fields marked FOR_PEOPLE.
+    """Return the plan with its digest. The digest excludes all fields marked FOR_PEOPLE.
 
     If an older version of fleet saved the plan, the digest includes the sentences.
     """
@@ -91,7 +91,7 @@ def _omit_within(annotation: object) -> _Omitted:
 
 
 def config_digest(fleet: Fleet) -> str:
-    """Return the digest of a configuration, which ignores the order of keys and of sets.
+    """Return the digest of a configuration, regardless of the order of keys and of sets.
 
     A key with its default value is left out, so that a new optional key changes no digest.
     """
@@ -104,7 +104,7 @@ def _config_digest(fleet: Fleet) -> str:
 
 
 def world_digest(world: World) -> str:
-    """Return the digest of an observation, which ignores the order of records."""
+    """Return the digest of an observation, regardless of the order of records."""
     bare = world.altered(
         queues={name: _without_records(reading) for name, reading in world.queues.items()},
         providers={
@@ -158,7 +158,7 @@ def _encode_signature(signature: Signature, omitted: _Omitted) -> bytes:
 
 
 def _encode_unserved(causes: Iterable[Unserved], omitted: _Omitted) -> Iterator[bytes]:
-    """Yield the encoding of each unserved cause; digests of shared reasons are cached."""
+    """Yield the encoding of each unserved cause. Digests of shared reasons are cached."""
     known: dict[tuple[int, int, int], bytes] = {}
     for each in causes:
         # The plan keeps all these objects alive, so their ids are unique.

@@ -22,7 +22,7 @@ class Total:
         self._done = 0
 
     def move(self, count: int) -> None:
-        """Add transferred bytes; `count` is negative when a transfer restarts."""
+        """Add transferred bytes. `count` is negative when a transfer restarts."""
         self._done = max(0, min(self._done + count, self.total))
         self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
 
@@ -34,9 +34,9 @@ class ImageDisk:
     manifest: Manifest
     folder: str
     content: str
-    """Checksum of the disk; digest of the manifest for a snapshot without a local disk."""
+    """Checksum of the disk, or the digest of the manifest for a snapshot without local disk."""
     holder: str
-    """Random word in the build's lock file, which identifies remains of killed runs."""
+    """Random word in the build's lock file. It identifies the remains of killed runs."""
     raw: Callable[[], AbstractContextManager[str]]
     """Context manager that converts the disk to raw format and yields the path."""
     tell: Tell

@@ -31,7 +31,7 @@ class CheckResult(Value):
 
 
 class Machinery(Value):
-    """Counts of workers and work requests of one architecture; a count is None if unreported."""
+    """Counts of workers and work requests of one architecture. A count is None if unreported."""
 
     registered: int | None = None
     connected: int | None = None
@@ -104,12 +104,12 @@ class Diagnosis(Value):
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if a finding is `wrong`, else 0; notices and unchecked objects do not count."""
+        """Return 1 if a finding is `wrong`, else 0. Notices and unchecked objects do not count."""
         return int(any(finding.result == "wrong" for finding in self.findings))
 
 
 def wrong(about: str, said: str, fix: str) -> CheckResult:
-    """Return a finding for an error; the fix is the last command in `said`, or else `fix`."""
+    """Return a finding for an error. The fix is the last command in `said`, or else `fix`."""
     commands = _COMMAND.findall(said)
     return CheckResult(
         about=about, result="wrong", said=said, fix=commands[-1] if commands else fix

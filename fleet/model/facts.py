@@ -74,7 +74,7 @@ class BaseChange(Value):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Return a phrase per change; if nothing changes, a phrase about an unfinished update."""
+        """Return a phrase per change. Without changes, return a phrase about unfinished work."""
         verbs = (("create", self.create), ("change", self.change), ("delete", self.delete))
         steps = tuple(f"{verb} {key}" for verb, keys in verbs for key in keys)
         return steps or ("finish an earlier update",)
@@ -210,7 +210,7 @@ class HeldRules(Value):
 
     @property
     def digest(self) -> str:
-        """Return the digest of the rules, which ignores their order."""
+        """Return the digest of the rules, regardless of their order."""
         rules = {rule.model_dump_json() for rule in (*self.written, *self.others)}
         return digest(sorted(rules))
 
@@ -226,7 +226,7 @@ Market = Literal["spot", "on-demand"]
 
 
 MAX_COUNT = 1_000_000
-"""Maximum `count` of equal requests; a larger number is reduced to this value."""
+"""Maximum `count` of equal requests. A larger number is reduced to this value."""
 
 
 class Request(Value):

@@ -42,7 +42,7 @@ def role_variables(recipe: ImageRecipe) -> dict[str, object]:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """Return the digest of a recipe, which ignores the order of keys and default values.
+    """Return the digest of a recipe, regardless of the order of keys and of default values.
 
     Empty keys are left out, so that keys added later change no digest.
     """
@@ -59,7 +59,7 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def _api_url(server: str | None) -> str:
-    """Return the root URL of a server's API; `server` is this URL or that of the server."""
+    """Return the root URL of a server's API. `server` is this URL or that of the server."""
     return f"{server.rstrip('/').removesuffix(_API)}{_API}" if server else ""
 
 
@@ -78,7 +78,7 @@ _TASKS = ("autopkgtest", "mmdebstrap", "sbuild", "simplesystemimagebuild")
 
 
 def executors_of(backends: Collection[str]) -> tuple[str, ...]:
-    """Return the executors of Debusine that a recipe's backends enable; `incus` enables two."""
+    """Return the executors of Debusine that a recipe's backends enable. `incus` enables two."""
     both = {"incus-lxc", "incus-vm"} if "incus" in backends else set()
     return tuple(each for each in EXECUTORS if each in {*backends, *both})
 
@@ -116,7 +116,7 @@ def is_open(tag: str, unproven: Iterable[str]) -> bool:
 
 
 _OLD_WORKER = re.compile(r"(\d+:)?0\.(\d|1[0-5])(?!\d)")
-"""Versions of debusine-worker before 0.16, which report no tags."""
+"""Versions of debusine-worker before 0.16. These versions report no tags."""
 
 
 def is_old_worker(version: str) -> bool:
@@ -290,7 +290,7 @@ class Upload(Value):
     since: datetime = Field(description="Start of the upload.")
 
     def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
-        """Return whether a killed run left this upload unfinished; `but_for` is being uploaded."""
+        """Return whether a killed run left this upload unfinished. `but_for` is being uploaded."""
         is_own = (self.image, self.version) == but_for
         return not self.whole and self.since < before and not is_own
 
@@ -413,7 +413,7 @@ class Test(Value):
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Return the names of jobs that the test machine could not run; `worker` means all."""
+        """Return the names of jobs that the test machine could not run. `worker` means all."""
         if self.nothing_run:
             return (WHOLE_WORKER,)
         return tuple(each.name for each in self.jobs if each.unproven)

@@ -16,7 +16,7 @@ from fleet.model.money import Rate
 from fleet.model.values import Moment, Value
 
 KEPT = timedelta(days=100)
-"""Retention of an entry; it covers the current month and at least the two before."""
+"""Retention of an entry. It covers the current month and at least the two before."""
 _NOTED = re.compile(r"([0-9]{1,15}):([0-9a-f]{16,64})")
 
 

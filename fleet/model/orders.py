@@ -97,7 +97,7 @@ class GivenApproval(_Order):
 
 
 def sentences(orders: Iterable["Order"]) -> Iterator[str]:
-    """Yield a sentence per freeze and hold; approvals are shown with their guards instead."""
+    """Yield a sentence per freeze and hold. Approvals are shown with their guards instead."""
     return (order.sentence for order in orders if not isinstance(order, GivenApproval))
 
 

@@ -133,7 +133,7 @@ class BudgetVerdict(Value):
         return say_when(self.period, coming=self.coming)
 
     def with_rest(self) -> "BudgetVerdict":
-        """Return a copy with the remaining budget, which is unknown if `spent` is unknown."""
+        """Return a copy with the remaining budget. The rest is unknown if `spent` is unknown."""
         left: Figure = self.spent
         if isinstance(left, Decimal):
             left = max(Decimal(0), self.limit - left - self.reserved - self.planned)
@@ -164,7 +164,7 @@ class Optimum(Value):
 
     @property
     def model_bound(self) -> Decimal:
-        """Return the model's lower bound, which assumes equal durations within a group."""
+        """Return the model's lower bound. It assumes equal durations in a group of requests."""
         return self.bound + self.averaged
 
     @property
@@ -353,7 +353,7 @@ class BootHold(Value):
 
 
 class Release(Value):
-    """The release of a worker without a machine: it is disabled, its request is queued again."""
+    """The release of a worker without a machine. Its request is queued again."""
 
     pool: str
     worker: str
@@ -596,7 +596,7 @@ class PoolVerdict(Value):
 
 
 class Estimate(Value):
-    """A queue that was only partly read; its idle machines are not deleted in this run."""
+    """A queue that was only partly read. Its idle machines are not deleted in this run."""
 
     queue: str
     listed: int = Field(description="Pending requests that are known.")
@@ -614,7 +614,7 @@ CLOCK_RULE = "wrong-clock"
 
 
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
-    """A warning for the user, which does not affect the plan."""
+    """A warning for the user. It does not affect the plan."""
 
     rule: str
     message: str
@@ -739,7 +739,7 @@ class Plan(Value):
 
     @property
     def is_cost_known(self) -> bool:
-        """Return whether the cost totals include all machines; otherwise they are lower bounds."""
+        """Return whether the cost totals include all machines. Otherwise they are lower bounds."""
         return not any("cost" in pool.not_known for pool in self.pools)
 
     @property

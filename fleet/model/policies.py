@@ -19,7 +19,7 @@ class Failure(Value):
 
 
 class PolicyTest(Value):
-    """The result of a test function; named `import` for a file that could not be imported."""
+    """The result of a test function. A file that could not be imported has the name `import`."""
 
     file: str
     name: str

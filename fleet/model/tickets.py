@@ -54,11 +54,11 @@ def highest_id_of_lost(now: datetime) -> int:
 
 OPEN = frozenset({TicketState.WAITING, TicketState.READY})
 ANYBODY = "anybody"
-"""Client name in a `fleet serve` without tokens; a blank and the address may follow."""
+"""Client name in a `fleet serve` without tokens. A blank and the address may follow."""
 
 
 class Ticket(NamedTuple):
-    """A claim to a machine with these tags; a tuple, because a run creates thousands quickly."""
+    """A claim to a machine with these tags. It is a tuple, for fast creation of thousands."""
 
     id: int
     tags: tuple[str, ...]
@@ -68,7 +68,7 @@ class Ticket(NamedTuple):
     owner: str = ""
     team: str = ""
     sandbox: str = ""
-    """Later tickets of the same sandbox may use the machine; empty: no other ticket may use it."""
+    """Later tickets of the same sandbox may use the machine. Empty: no other ticket may use it."""
     priority: int = 0
     background: bool = False
     lease: int | None = None
@@ -92,7 +92,7 @@ class Ticket(NamedTuple):
     granted: tuple[str, ...] | None = None
     """Tags for which the machine was assigned, including those that rules added; None: unknown."""
     note: str = ""
-    """Why the ticket waits, as of the last run; the dropped tags once a machine is assigned."""
+    """Why the ticket waits, as of the last run. Once it has a machine: the dropped tags."""
     ready_at: datetime | None = None
     """Time when the machine was assigned; None without a machine or if an old version did it."""
     built: bool = False
@@ -151,7 +151,7 @@ class Leased:
 
 
 def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
-    """Return a ticket as closed by its client; an ended ticket is returned unchanged.
+    """Return a ticket as closed by its client. An ended ticket is returned unchanged.
 
     `built`: the client reports that its build succeeded.
     """
@@ -347,7 +347,7 @@ _SHOWN = 40
 
 
 def bounded(name: str) -> str:
-    """Return a name of valid length for a ticket; a long name is cut and gets its digest.
+    """Return a name of valid length for a ticket. A long name is cut and gets its digest.
 
     If the name were refused, its client would retry indefinitely.
     """

@@ -21,7 +21,7 @@ _RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restar
 
 @dataclass(frozen=True)
 class UserDataFile:
-    """A file to write on a machine; `repr` omits `content`, which may be a secret."""
+    """A file to write on a machine. `repr` omits `content`, because it may be a secret."""
 
     path: str
     permissions: str

@@ -107,9 +107,9 @@ MAX_ID = 2**63 - 1
 """Maximum id in a database, a signed 64-bit integer."""
 Id = Annotated[int, Field(ge=0, le=MAX_ID)]
 Line = Annotated[str, StringConstraints(max_length=1_000)]
-"""A name, tag or word in a response; the longest known one has 317 characters."""
+"""A name, tag or word in a response. The longest known one has 317 characters."""
 LongText = Annotated[str, StringConstraints(max_length=2_000_000)]
-"""A free text in a response; comments in GitLab have up to 1,000,000 characters."""
+"""A free text in a response. Comments in GitLab have up to 1,000,000 characters."""
 LineTags = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=1_000)], ...],
     Field(max_length=10_000),
@@ -138,6 +138,6 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def first_mistake(error: ValidationError, whole: str = "the file") -> str:
-    """Return the path and message of the first error; `whole` names the whole value."""
+    """Return the path and message of the first error. `whole` names the whole value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"

@@ -21,7 +21,7 @@ _VERBS = {"keep": "stays", "create": "is created", "drain": "drains", "delete": 
 
 
 def describe_wait(request: str, reason: str, *, never: bool) -> str:
-    """Explain why a request waits; `never` adds that no worker can ever run it."""
+    """Explain why a request waits. `never` adds that no worker can ever run it."""
     hopeless = "no worker of this fleet can ever run it: " if never else ""
     return f"request {request} waits: {hopeless}{reason}"
 
@@ -63,7 +63,7 @@ def explain_stored_tag(tag: str, name: str, queue: str) -> str:
 
 
 def explain_waived_tag(tag: str, after: str, until: datetime, *, waived: bool) -> str:
-    """State the time from which a request may run without a tag; `waived`: this time is past."""
+    """State the time from which a request may run without a tag. `waived`: this time is past."""
     at = write_time(until)
     if waived:
         return f"waited {after} for {tag}: may run without {tag} since {at}"
@@ -122,7 +122,7 @@ def explain_blind(more: int, reason: str) -> str:
 
 
 def explain_idle(more: int, cost: str, full: int | None, *, sure: bool) -> str:
-    """Explain that an additional machine would be idle; `full`: the maximum it would exceed."""
+    """Explain that an additional machine would be idle. `full` is the maximum it would exceed."""
     limit = "" if full is None else f"workers.max is {full}, and "
     price = f" at {cost}" if cost else ""
     known = "request" if sure else "known request"
@@ -149,7 +149,7 @@ def explain_group(
 def describe_worker(
     worker: str, verdict: Literal["keep", "create", "drain", "delete"], reason: str, *, held: bool
 ) -> str:
-    """State the decision on a worker and the reason; `held`: a guard withholds the action."""
+    """State the decision on a worker and the reason. `held` adds that a guard withholds it."""
     suffix = " (withheld by a guard in this run)" if held else ""
     return f"worker {worker} {_VERBS[verdict]}: {reason}{suffix}"
 
@@ -171,7 +171,7 @@ def explain_age_end(key: str, stated: str, end: datetime) -> str:
 
 
 def explain_uses_end(most: int, uses: int | None) -> str:
-    """State how many requests a worker may run and has run; `uses` is None if unknown."""
+    """State how many requests a worker may run and has run. `uses` is None if unknown."""
     finished = "unknown" if uses is None else uses
     return f"deleted after {write_count(most, 'request')}; finished so far: {finished}"
 
@@ -187,7 +187,7 @@ def explain_dropped(tag: str) -> str:
 
 
 def explain_tag_rule(tag: str, rule: str) -> str:
-    """Name a tag and the rule that adds it."""
+    """Name a tag and the rule that adds the tag."""
     return f"{tag} by {rule}"
 
 

@@ -31,7 +31,7 @@ from fleet.schema.units import write_count, write_duration, write_time
 many, time = write_count, write_time
 
 UNKNOWN = "unknown"
-"""The text of an unknown figure, which must never look like a zero."""
+"""The text of an unknown figure. It must never look like a zero."""
 
 WHOLE = "The whole plan, including actions that are due without this change"
 UNKNOWN_HEADING = "Unknown (never counted as zero)"
@@ -85,7 +85,7 @@ _MIN_IN_CENTS = Decimal("0.1")
 
 
 def bill(amount: Decimal | None) -> str:
-    """Format a cost with two decimals, or with up to four if it is small."""
+    """Format a cost with two decimals, or a small cost with up to four."""
     if amount is None or abs(amount) >= _MIN_IN_CENTS:
         return cents(amount)
     return rate(amount.quantize(Decimal("0.0001")))
@@ -98,7 +98,7 @@ def place(each: PlaceFacts) -> str:
 
 
 def place_note(each: PlaceFacts) -> str:
-    """Return why a build may not use a machine option, such as a deadline; empty if it may."""
+    """Return the reasons not to use a machine option, such as a deadline; empty if usable."""
     notes = []
     if each.is_late:
         whose = "its own deadline" if each.own_deadline else "the deadline"
@@ -120,7 +120,7 @@ def rules_to_allow(places: Iterable[PlaceFacts]) -> Iterator[str]:
 def before_after(
     before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
 ) -> str:
-    """Format the cost per hour before and after a change; equal costs are shown once."""
+    """Format the cost per hour before and after a change. Equal costs are shown once."""
     if before is None and after is None:
         return UNKNOWN
     first, second = totals([before, after])
@@ -160,7 +160,7 @@ def size_of(facts: WorkerFacts) -> str:
 
 
 def state(worker: WorkerVerdict) -> str:
-    """Return the state of a worker, or `unknown` if no registry reports it."""
+    """Return the state of a worker, or `unknown` if no registry reports the state."""
     return UNKNOWN if worker.state in ("assumed", "unknown") else worker.state
 
 
@@ -207,7 +207,7 @@ def clock(plan: Plan) -> tuple[str, ...]:
 
 
 def warnings(plan: Plan) -> tuple[Warning_, ...]:
-    """Return the warnings of a plan without those about the clock, which are shown first."""
+    """Return the warnings of a plan except those about the clock. The clock is shown first."""
     return tuple(each for each in plan.warnings if each.rule != CLOCK_RULE)
 
 
@@ -371,7 +371,7 @@ _MAX_SKEW = 600
 
 
 def age(recorded: datetime, now: datetime, cadence: int) -> str:
-    """State the age of a recording, with a warning if it is more than twice `cadence`."""
+    """State the age of a recording, with a warning if the age exceeds twice `cadence`."""
     seconds = int((now - recorded).total_seconds())
     if seconds < -_MAX_SKEW:
         return (

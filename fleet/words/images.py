@@ -48,7 +48,7 @@ def explain_failed(why: str) -> str:
 
 
 def explain_no_executor(image: str, queue: str, unproven: Iterable[str]) -> str:
-    """Explain why a queue assigns no work to workers of an image version, and how to fix it."""
+    """Explain why a queue assigns no work to workers of an image version, with a remedy."""
     names = ", ".join(unproven) or "no executor is enabled"
     return (
         f"its test proved no executor, so queue {queue} gives it no work (unproven: {names}); "
@@ -63,7 +63,7 @@ def explain_other_task(queue: str, wanted: str, own: str) -> str:
 
 
 def explain_trial(image: str, until: datetime, after: int) -> str:
-    """State when a candidate becomes current; `after` is the length of its trial in seconds."""
+    """State when a candidate becomes current. `after` is the length of its trial in seconds."""
     rule = f"images.{image}.promote.after is {write_duration(after)}"
     return f"becomes current at {write_time(until)} if its machines boot ({rule})"
 
@@ -104,7 +104,7 @@ def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
 
 
 def explain_stopped(image: str, stop: str, last: str) -> str:
-    """State why machines no longer boot an image, and when a machine last booted it."""
+    """State why machines no longer boot an image, and the time of its last boot."""
     return f"image {image} {stop}; {last}"
 
 
@@ -114,7 +114,7 @@ def describe_fall_back(version: ImageVersion) -> str:
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
-    """State why machines no longer boot a candidate, and when a machine last booted it."""
+    """State why machines no longer boot a candidate version, and the time of its last boot."""
     name = f"candidate {version.image} {version.version}"
     return f"{name} {stop}; {last}; no machine is created with it"
 
@@ -146,7 +146,7 @@ def describe_stop(failures: int, boots: int, until: datetime) -> str:
 
 
 def explain_stop_in_pool(pool: str, failures: str) -> str:
-    """State the pool in which boots of a version failed; `failures` completes the sentence."""
+    """State the pool in which boots of a version failed. `failures` completes the sentence."""
     return f"in pool {pool} it {failures}"
 
 
@@ -185,7 +185,7 @@ def describe_streak(runs: int, until: datetime) -> str:
 
 
 def explain_quota(provider: str, streak: str) -> str:
-    """State that the quota at a provider is used up; `streak` comes from `describe_streak`."""
+    """State that the quota at a provider is used up. `streak` comes from `describe_streak`."""
     return f"the quota at provider {provider} is used up ({streak}"
 
 

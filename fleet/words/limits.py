@@ -140,7 +140,7 @@ def explain_unseen_pool(pool: str) -> str:
 
 
 class BudgetUse(NamedTuple):
-    """The usage of a budget before this plan; amounts in `unit`."""
+    """The usage of a budget before this plan. Amounts are in `unit`."""
 
     name: str
     when: str

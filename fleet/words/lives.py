@@ -114,12 +114,12 @@ def explain_excess(machines: int, most: int) -> str:
 
 
 def explain_disabled(returned: str | None) -> str:
-    """State that the worker of a machine is disabled; `returned`: its requeued request."""
+    """State that the worker of a machine is disabled. `returned` is its requeued request."""
     return f"its worker is disabled{_give_back(returned)}"
 
 
 def explain_stopped(returned: str | None) -> str:
-    """State that a machine is stopped; `returned`: its request, which is queued again."""
+    """State that a machine is stopped. `returned` is its request, to be queued again."""
     return f"{STOPPED}{_give_back(returned)}"
 
 
@@ -156,7 +156,7 @@ def explain_lost_port(port: int) -> str:
 
 
 def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
-    """State the deadline that a machine missed; `port`: the port that should have answered."""
+    """State the deadline that a machine missed. `port` is the port that should have answered."""
     end = f"({write_duration(within)}){_REVOKED if revoked else ''}"
     if port is not None:
         return f"its port {port} did not answer within ready.within {end}"
@@ -191,7 +191,7 @@ def explain_unread(record: str, reason: str) -> str:
 def explain_absent(
     since: datetime, lists: int, rule: tuple[int, int], provider: str, *, works: bool
 ) -> str:
-    """State since when a machine is unlisted; `rule`: the lists and seconds until it is gone."""
+    """State since when a machine is unlisted. `rule`: lists and seconds until it is gone."""
     least, after = rule
     kept = "; its livecheck succeeds, so it is kept" if works else ""
     return (
@@ -202,7 +202,7 @@ def explain_absent(
 
 
 def explain_gone(reason: str, ticket: str | None = None) -> str:
-    """Explain why a machine counts as gone; `ticket`: its ticket, which fails."""
+    """Explain why a machine counts as gone. `ticket` is its ticket, if the ticket thus fails."""
     fails = f"; ticket {ticket} fails" if ticket is not None else ""
     return f"{RECORDED_ONLY}: {reason}{fails}"
 
@@ -221,13 +221,13 @@ def explain_undeleted(since: datetime) -> str:
 
 
 def explain_unmade(failed: str, closed: str) -> str:
-    """Explain why an unfinished creation is abandoned; `failed`: the error of the creation."""
+    """Explain why an unfinished creation is abandoned. `failed` is the error of the creation."""
     began = failed or "an earlier apply was interrupted before creating it"
     return f"{began}; no machine is listed; {closed or 'no longer needed'}"
 
 
 def explain_again(failed: str, *, exists: bool) -> str:
-    """Explain why an unfinished creation is repeated; `failed`: the error of the creation."""
+    """Explain why an unfinished creation is repeated. `failed` is the error of the creation."""
     if not failed:
         return CREATION_INTERRUPTED
     return f"{failed}; {'its provider lists it now' if exists else 'tried again'}"
@@ -244,7 +244,7 @@ def explain_no_room(reason: str) -> str:
 
 
 def explain_turn(share: int) -> str:
-    """State that a machine waits for its replacement; `share`: the percentage at a time."""
+    """State that a machine waits for its replacement. `share` is the percentage at a time."""
     return f"waits for its turn (replace.at_a_time is {share}%)"
 
 
@@ -275,7 +275,7 @@ def explain_other_type(kind: str, types: Iterable[str]) -> str:
 
 
 def explain_age(age: int, stated: str) -> str:
-    """State that a machine is older than `retire.max_age`; `age` is in seconds."""
+    """State that a machine is older than `retire.max_age`. `age` is in seconds."""
     return f"machine is {write_duration(age)} old, retire.max_age is {stated}"
 
 

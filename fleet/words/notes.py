@@ -73,7 +73,7 @@ def describe_target_wait(pool: str, count: int) -> str:
 
 
 def describe_unknown_demand(queue: str, trouble: str, *, effect: bool = False) -> str:
-    """Explain why the demand of a queue is unknown; `effect` adds that no machine is deleted."""
+    """Explain why the demand of a queue is unknown. `effect` adds that no machine is deleted."""
     what = " (no machine is deleted in the pools that serve it)" if effect else ""
     return f"demand of queue {queue} is unknown: {trouble}{what}"
 
@@ -103,7 +103,7 @@ def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
 
 
 def describe_late_runs(cadence: int, runs: int, seen: int) -> str:
-    """Warn that runs are less frequent than `cadence`; `seen`: median seconds between runs."""
+    """Warn that runs are less frequent than `cadence`. `seen`: median seconds between runs."""
     which = f"the last {runs} runs were" if runs > 1 else "the last run was"
     return (
         f"cadence is {write_duration(cadence)}, but {which} {write_duration(seen)} "

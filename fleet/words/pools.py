@@ -65,7 +65,7 @@ def explain_stored(refused: str) -> str:
 
 
 def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-    """Return the decisions with messages; existing messages are kept."""
+    """Return the decisions with messages. Existing messages are kept."""
     return tuple(each.altered(message=each.message or describe(each)) for each in decisions)
 
 

@@ -9,7 +9,7 @@ from fleet.schema.units import write_count
 def size_decision(
     code: SizeReason, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
 ) -> Decision:
-    """Return a reason for the size of a pool; the message follows from the code if empty."""
+    """Return a reason for the size of a pool. An empty message is derived from the code."""
     figures = DecisionFigures(count=count, waiting=waiting)
     decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
     return decision if message else decision.altered(message=_WORDS[code](decision))
