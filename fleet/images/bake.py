@@ -52,7 +52,7 @@ _Done = TypeVar("_Done")
 
 
 def unshare_mounts(log: Path) -> None:
-    """Move this process into a new mount namespace; needs root.
+    """Move this process into a new mount namespace. This needs root.
 
     The kernel removes the mounts when the process ends.
     """
@@ -63,7 +63,7 @@ def unshare_mounts(log: Path) -> None:
 
 
 def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> _Done:
-    """Build in memory if enough is free; on disk if not, or if the memory fills up.
+    """Build in memory if enough is free, or on disk if not or if the memory fills up.
 
     The caller must be in a separate mount namespace.
     """
@@ -144,7 +144,7 @@ Listing = Mapping[str, Mapping[str, str]]
 
 
 def contents(archive: Path, *, times: bool) -> Listing:
-    """Return the properties of each file in a tar archive; modification times only if `times`."""
+    """Return the properties of each file in a tar archive. `times` adds modification times."""
     with tarfile.open(archive) as tar:
         return {
             each.name.removeprefix("."): {
@@ -187,7 +187,7 @@ class BakeInputs(BaseModel):
     """Output folder of the finished disk."""
     log: Path
     work: Path
-    """Working folder, which the program deletes after the build."""
+    """Working folder. The program deletes this folder after the build."""
     cache: Path
     mirror: str | None = None
     snapshot: bool = False

@@ -52,7 +52,7 @@ _EXEC_IF_PARENT_LIVES = 'test "$PPID" = "$1" || exit 1; shift; exec "$@"'
 
 
 def choose_accelerator() -> Accelerator:
-    """Return kvm if a probe machine runs under it within `_PROBE_SECONDS`, or tcg otherwise."""
+    """Return kvm if a probe machine runs under KVM within `_PROBE_SECONDS`, or else tcg."""
     with tempfile.TemporaryFile() as disk:
         disk.write(_PROBE)
         disk.flush()
@@ -70,7 +70,7 @@ def choose_accelerator() -> Accelerator:
 def booted(
     disk: Path, console: Path, accelerator: Accelerator, user_data: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a machine in the context; `stderr` of the yielded process has QEMU's errors."""
+    """Run a machine in the context. `stderr` of the yielded process has QEMU's errors."""
     with _seed_disk(user_data) as seed:
         path = str(disk).replace(",", ",,")  # QEMU's escape for a comma within an option
         drive = f"file={path},format={disk.suffix[1:]},if=virtio,snapshot=on"
@@ -212,7 +212,7 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
 def _wait_for_goal(
     trial: Trial, server: WorkerServer, process: "subprocess.Popen[bytes]", tell: Tell, watch: Tell
 ) -> list[str]:
-    """Wait until the worker reaches the required stage; return the problems, empty if it does."""
+    """Wait until the worker reaches the required stage. Return the problems if it fails."""
     began = time.monotonic()
     under = trial.accelerator.upper()
     printed_at = -_STATUS_SECONDS
@@ -242,7 +242,7 @@ def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
 
 
 def _redact_token(trial: Trial) -> list[str]:
-    """Remove the worker's token from the console log; return a problem if the log had it."""
+    """Remove the worker's token from the console log. Return a problem if the log had it."""
     try:
         text = trial.console.read_bytes()
     except FileNotFoundError:

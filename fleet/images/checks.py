@@ -63,7 +63,7 @@ _REBUILD = "remove it at the end of the build and build again"
 
 @dataclass(frozen=True)
 class FileNode:
-    """A file, folder or symbolic link of an image; `target` is empty except for a link."""
+    """A file, folder or symbolic link of an image. `target` is empty except for a link."""
 
     mode: int
     uid: int
@@ -73,7 +73,7 @@ class FileNode:
 
 
 class Tree(Protocol):
-    """The files of an image. Paths are absolute; a link at the end of a path is not followed."""
+    """The files of an image. Paths are absolute. A link at the end of a path is not followed."""
 
     def node(self, path: str) -> FileNode | None:
         """Return the file, folder or link at a path; None if the path does not exist."""
@@ -86,7 +86,7 @@ class Tree(Protocol):
 
 
 def check_image(tree: Tree, recipe: Recipe) -> tuple[str, ...]:
-    """Return the problems of an image that was built with this recipe; empty if it is good."""
+    """Return the problems of an image that was built with this recipe; empty without problems."""
     if isinstance(recipe, PlaybookRecipe):
         checks = (_check_identity, _check_leftovers, _check_secrets)
         return tuple(problem for check in checks for problem in check(tree, recipe))
@@ -247,7 +247,7 @@ def _check_leftovers(tree: Tree, _: Recipe) -> Iterator[str]:
 
 
 def _find_leftovers(tree: Tree, table: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield a problem per pattern that matches files; rows are (pattern, problem, advice)."""
+    """Yield a problem per pattern that matches files. Rows are (pattern, problem, advice)."""
     for pattern, what, do in table:
         found = [
             path for path in _expand(tree, pattern) if basename(path) not in _EMPTY_FOLDER_NAMES
@@ -279,7 +279,7 @@ def _check_secrets(tree: Tree, _: Recipe) -> Iterator[str]:
 
 
 def _expand(tree: Tree, pattern: str) -> list[str]:
-    """Return the paths that match a glob pattern, sorted; `*` matches within one name."""
+    """Return the paths that match a glob pattern, sorted. `*` matches within one name."""
     paths = [""]
     for part in pattern[1:].split("/"):
         # A part without `*` needs no listing of the folder.
@@ -424,7 +424,7 @@ class Ext4:
         return self._debugfs(f"cat <{found[0]}>").decode(errors="replace")
 
     def copy(self, folder: Path) -> None:
-        """Copy all files into a folder, with owners and modes; needs root."""
+        """Copy all files into a folder, with owners and modes. This needs root."""
         dumped = self._run("-R", f'rdump / "{folder}"')
         if dumped.returncode or not (folder / "etc").is_dir():
             raise FileUnreadable(f"{folder}: debugfs copied no root: {last_line(dumped.stderr)}")

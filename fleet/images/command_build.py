@@ -132,7 +132,7 @@ def _build_at(
     args: argparse.Namespace,
     console: Console,
 ) -> int:
-    """Bake on a rented machine of a provider and take a snapshot, which becomes the image."""
+    """Bake on a rented machine of a provider. A snapshot of the machine becomes the image."""
     if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
         raise WrongUsage(
             "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"

@@ -233,7 +233,7 @@ def _server(
 
 
 def _release(registry: Registry, name: str) -> None:
-    """Disable a worker whose machine has stopped; retry until the server has noticed the stop."""
+    """Disable a worker whose machine has stopped. Retry until the server has noticed the stop."""
     until = time.monotonic() + _NOTICED
     while True:
         try:

@@ -330,7 +330,7 @@ Decide = Callable[[Fleet, Sequence[Version], datetime], tuple[Move, ...]]
 
 
 def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -> int:
-    """Change the states of versions unless --dry-run; print the machines to be replaced."""
+    """Change the states of versions unless --dry-run. Print the machines to be replaced."""
     config = load_config(args, console)
     _refuse_pinned(config, args)
     sources = wire(config.fleet, args.file)
@@ -374,7 +374,7 @@ def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
-    """Upload a version to providers and stores; with --clean, only remove killed runs' remains."""
+    """Upload a version to providers and stores, or with --clean only remove partial uploads."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
     publishing = _upload(fleet, storage, args, console)

@@ -21,7 +21,7 @@ _ABORTED = "aborted"
 _MAX_PAGES = 20
 """Maximum number of pages to search for the retry of a request, newest requests first."""
 _MAX_LOG_BYTES = 16 << 20
-"""Maximum size of a log to download; a larger log is not downloaded."""
+"""Maximum size of a log to download. A larger log is not downloaded."""
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -59,7 +59,7 @@ class ArtifactFile(_Shape):
 
 
 class Artifact(_Shape):
-    """An artifact of a Debusine server, which is the result of a work request."""
+    """An artifact of a Debusine server, the result of a work request."""
 
     category: str
     data: dict[str, Any]

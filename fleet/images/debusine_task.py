@@ -32,7 +32,7 @@ request: it aborted and retried the request although the worker succeeded.
 """
 _LINE_WIDTH = 76
 _ROOT_GIB = 4
-"""Size of the root file system, which grows to the size of the disk at the first boot."""
+"""Size of the root file system. It grows to the size of the disk at the first boot."""
 _SCRIPT = """\
 #!/bin/sh
 # Written by fleet: runs the Ansible role debusine_worker in the root of an image.
@@ -64,7 +64,7 @@ mkdir -p {folder}
 cd /
 {forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
-"""File with the package list in the image; the server does not know package origins."""
+"""File with the package list in the image. The server does not know package origins."""
 
 
 def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
@@ -80,7 +80,7 @@ def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
 
 
 def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
-    """Return the data of the task; `kernel` is the name of the kernel package."""
+    """Return the data of the task. `kernel` is the name of the kernel package."""
     return {
         "bootstrap_options": {
             "architecture": recipe.architecture,
@@ -103,7 +103,7 @@ def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dic
 def customization_script(
     role: bytes, variables: Mapping[str, object], packages: Sequence[str]
 ) -> str:
-    """Return the script to run in the image; `role` is a tar archive of the folder `ansible`.
+    """Return the script to run in the image. `role` is a tar archive of the folder `ansible`.
 
     `packages` are the packages that every image has before the role runs.
     """
@@ -143,7 +143,7 @@ def archive_of_the_role() -> bytes:
 
 
 def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Set owner and time of a file to 0; return None to leave out the caches of Python."""
+    """Set owner and time of a file to 0. Return None to leave out the caches of Python."""
     if "__pycache__" in member.name:
         return None
     member.uid = member.gid = member.mtime = 0

@@ -106,7 +106,7 @@ class DiskBuilder:
         return why_not()
 
     def _bake_in_child(self, draft: Draft) -> Baked:
-        """Bake in a child process; kill the child and its descendants at the end."""
+        """Bake in a child process. Kill the child and its descendants at the end."""
         order = draft.order
         wanted = BakeInputs(
             image=order.image,

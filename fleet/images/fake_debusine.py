@@ -60,7 +60,7 @@ class Stage(IntEnum):
 
 
 class WorkerServer:
-    """A server in a thread that speaks Debusine's worker protocol; only `token` may register."""
+    """A server in a thread that speaks Debusine's worker protocol. Only `token` may register."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -84,7 +84,7 @@ class WorkerServer:
         self._thread.join()
 
     async def _run(self, opened: "Future[tuple[int, Callable[[], object]]]") -> None:
-        """Serve until stopped; set `opened` to the port and the function that stops the server."""
+        """Serve until stopped. Set `opened` to the port and the function that stops the server."""
         ended = asyncio.Event()
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._serve)

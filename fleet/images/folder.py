@@ -76,7 +76,7 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 
 
 def open_build(images: Path, image: str, version: str) -> Path:
-    """Create and return an empty folder for an unfinished build; `finish_build` renames it."""
+    """Create and return an empty folder for an unfinished build. `finish_build` renames it."""
     folder = images / image / f".{version}.partial"
     folder.mkdir(parents=True)
     return folder
@@ -158,9 +158,9 @@ class Draft:
 def drafting(
     images: Path, order: BuildOrder, tell: Tell, clean: Callable[[], object] = lambda: None
 ) -> Iterator[Draft]:
-    """Lock the builds of an image, and yield a draft; delete the draft at the end if unfinished.
+    """Lock the builds of an image, and yield a draft. Delete an unfinished draft at the end.
 
-    Delete files of killed builds first; `clean` deletes files that have other owners.
+    Delete files of killed builds first. `clean` deletes files that have other owners.
     """
     place = images / order.image
 
@@ -237,7 +237,7 @@ def manifest_of(
     seconds: Mapping[str, float],
     suite: str = "",
 ) -> Manifest:
-    """Return the manifest of a build, without its files; `seconds` maps phase to duration.
+    """Return the manifest of a build, without its files. `seconds` maps phase to duration.
 
     `suite` is the suite of the machine, for recipes that have no suite.
     """

@@ -116,7 +116,7 @@ class _InstanceBuild:
     draft: Draft
 
     def bake(self, holder: str) -> tuple[Manifest, BoundImage]:
-        """Bake on a temporary machine, which is always deleted; return manifest and snapshot."""
+        """Bake on a temporary machine and always delete it. Return manifest and snapshot."""
         site, api, draft = self.builder.site, self.builder.api, self.draft
         draft.say("machine")
         with temporary_machine(api, self._machine(holder), site.entry) as rented:

@@ -114,7 +114,7 @@ class RootShell(Protocol):
     """A computer that runs shell scripts as root: this one, or a rented one over ssh."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script; append its standard error to the log."""
+        """Start a script. Append its standard error to the log."""
 
     def run(self, script: str, sent: bytes = b"") -> str:
         """Run a script with `sent` as standard input; return the standard output."""
@@ -124,7 +124,7 @@ class Here:
     """This computer. The kernel kills a started script when this process exits."""
 
     def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script; append its standard error to the log."""
+        """Start a script. Append its standard error to the log."""
         with log.open("ab") as errors:
             return subprocess.Popen(  # noqa: S603 - a script of fleet
                 (need("setpriv"), "--pdeathsig=KILL", "--", "/bin/sh", "-c", script),
@@ -180,7 +180,7 @@ def prove_nothing(recipe: ImageRecipe, reason: str) -> Test:
 
 
 def judge(image: str, recipe: ImageRecipe, worker: str, run: Callable[[], Test]) -> Test:
-    """Return the test of `run`; do not run it if the worker is too old to report tags.
+    """Return the test of `run`. Do not run it if the worker is too old to report tags.
 
     A tag in the recipe's `provides` is a problem if its job ran and did not prove the tag.
     """
@@ -259,7 +259,7 @@ def _has_kvm() -> bool:
 
 @contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Lock and create a folder for a copied root file system; delete those of killed runs."""
+    """Lock and create a folder for a copied root file system. Delete those of killed runs."""
     with held(folder / ".jobs.lock"):
         for left in folder.glob(f"{_COPY_PREFIX}*"):
             shutil.rmtree(left)
@@ -304,7 +304,7 @@ echo "$top"
 def _run_all_networks(
     machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in a root file system, those with incus in a separate network; yield messages."""
+    """Yield the messages of jobs in a root file system. Jobs with incus get a new network."""
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
     for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
@@ -377,7 +377,7 @@ def _run_in_root(
     jobs: Sequence[str],
     script: str,
 ) -> Iterator[Mapping[str, Any]]:
-    """Run jobs in the root file system as the worker's user; `script` prepares it for them.
+    """Run jobs in a root file system as the worker's user. `script` prepares this root.
 
     Jobs with incus run in a new network, other jobs in the machine's network.
     """

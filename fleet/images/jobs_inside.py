@@ -58,7 +58,7 @@ _SOURCES = {
 
 
 class JobFailed(Exception):
-    """The failure of a job; the message has the reason."""
+    """The failure of a job. The message has the reason."""
 
 
 class ArtifactStore:
@@ -140,7 +140,7 @@ class ArtifactStore:
 
 
 class Jobs:
-    """The requested jobs; a job runs by its name."""
+    """The requested jobs. A job runs by its name."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._architecture = order["architecture"]
@@ -294,7 +294,7 @@ def tags() -> list[str]:
 
 
 def main() -> None:
-    """Run the requested jobs; print the worker's tags, then the result of each job."""
+    """Run the requested jobs. Print the worker's tags, then the result of each job."""
     order = json.loads(sys.stdin.read())
     setattr(tarfile.TarFile, "xzopen", classmethod(_open_quickly))  # noqa: B010 - typed as fixed
     _STORE.mkdir(exist_ok=True)
@@ -316,7 +316,7 @@ _open_xz: Any = vars(tarfile.TarFile)["xzopen"].__func__
 
 
 def _open_quickly(kind: Any, name: Any, mode: str = "r", *more: Any, **words: Any) -> Any:  # noqa: ANN401 - tarfile's
-    """Open an archive with tarfile, with xz's fastest level, since it is read only once."""
+    """Open an archive with tarfile. Write with xz's fastest level, to save time."""
     if mode != "r":
         words["preset"] = 0
     return _open_xz(kind, name, mode, *more, **words)

@@ -40,7 +40,7 @@ rpm -qa --queryformat '%{{NAME}}\\t%{{EVR}}\\t%{{ARCH}}\\t%{{SOURCERPM}}\\n' |
   sed -nE 's/\\t([^\\t]+)-([^-\\t]+-[^-\\t]+)[.]src[.]rpm$/\\t\\1\\t\\2\\t\\t/p'
 fi
 """
-"""Script that lists packages with apt or rpm; rpm does not record the archive of a package."""
+"""Script that lists packages with apt or rpm. rpm does not record the archive of a package."""
 _DPKG_SYSTEMS = ("debian", "ubuntu")
 """Systems with Debian packages, named as ID in /etc/os-release."""
 

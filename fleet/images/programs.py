@@ -51,7 +51,7 @@ PACKAGES = {
 
 
 class ProgramFailed(FleetError):
-    """The failure of a program: the message has the last lines, `output` has all lines."""
+    """The failure of a program. The message has the last lines, `output` has all lines."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ def find(program: str) -> str | None:
 
 
 def need(program: str) -> str:
-    """Return the path of a program; if it is missing, raises FleetError with its package."""
+    """Return the path of a program. If it is missing, raise FleetError with its package."""
     found = find(program)
     if found is None:
         raise FleetError(missing([program]))

@@ -198,7 +198,7 @@ def list_images(
     troubles: Mapping[str, str],
     waiting: Mapping[str, WaitingVersion],
 ) -> ImageList:
-    """Return every image with its versions; `troubles` maps pool to the image problem there."""
+    """Return every image with its versions. `troubles` maps pool to its image problem."""
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
@@ -303,7 +303,7 @@ _MAX_ATTEMPTS = 10
 
 
 def find_version(versions: Iterable[Version], image: str, version: str) -> Version:
-    """Return a version from the store; if absent, FleetError lists the existing versions."""
+    """Return a version from the store. If it is absent, raise FleetError with known versions."""
     known = [each for each in versions if each.image == image]
     for each in known:
         if each.version == version:

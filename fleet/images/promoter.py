@@ -14,7 +14,7 @@ from fleet.words.runs import add_reason
 def promote_all(
     plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
 ) -> tuple[str, ...]:
-    """Apply promotions and return the successful ones; the next run retries failed promotions."""
+    """Apply promotions and return the successful ones. The next run retries the others."""
     done = []
     for each in plan.promotions:
         said = f"image {each.image}: {each.verb} {each.version}"

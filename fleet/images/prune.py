@@ -91,7 +91,7 @@ class _VersionReferences:
 def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
-    """Return each version, with the reason to keep it if any; `plans`: file name to saved plan."""
+    """Return each version and any reason to keep it. `plans` maps file name to saved plan."""
     good = [each for each in versions if each.state in BOOTABLE]
     case = _VersionReferences(
         fleet,
@@ -251,7 +251,7 @@ class Pruner:
 
 
 def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[PrunedVersion, ...]:
-    """Delete unreferenced versions; return all versions, with the error if a deletion failed."""
+    """Delete unreferenced versions. Return all versions, with the error of a failed deletion."""
     return tuple(each if each.kept else _prune_version(each, pruner) for each in judged)
 
 

@@ -39,7 +39,7 @@ Publishers = Mapping[str, Callable[[], Pipeline]]
 
 
 def choose_version(store: Store, image: str, version: str | None) -> Version:
-    """Return the version to publish; for None, the newest version that passed its test."""
+    """Return the version to publish, by default the newest version that passed its test."""
     if version is not None:
         chosen = find_version(store.image_versions(), image, version)
         if chosen.state not in _PUBLISHABLE:
@@ -90,7 +90,7 @@ def remember_publication(
 
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
-    """Remove uploads of killed runs at each provider or store; publish nothing."""
+    """Remove uploads of killed runs at each provider or store. Publish nothing."""
 
     def clean(place: str, publisher: Pipeline) -> Published:
         return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
@@ -101,7 +101,7 @@ def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishin
 def _act_at_each(
     publishers: Publishers, act: Callable[[str, Pipeline], Published]
 ) -> tuple[Published, ...]:
-    """Call `act` for each provider or store; record an error and continue with the next."""
+    """Call `act` for each provider or store. Record an error and continue with the next."""
     done = []
     for place, open_publisher in publishers.items():
         try:
@@ -112,7 +112,7 @@ def _act_at_each(
 
 
 def _add_publication(version: Version, *, place: str, publication: Publication) -> Version:
-    """Return the version with a publication added; a known id keeps its earlier date."""
+    """Return the version with a publication added. A known id keeps its earlier date."""
     known = version.publications.get(place)
     if known is not None and known.id == publication.id:
         # A snapshot of a build at the provider is recorded, unverified, before it is published.
@@ -131,7 +131,7 @@ def remember_build(
     clock: Clock,
     build: Callable[[], tuple[Manifest, _T]],
 ) -> tuple[Manifest, _T]:
-    """Run a build and return its result; record the start and the end in the store."""
+    """Run a build and return its result. Record the start and the end in the store."""
     building = Version(
         image=order.image,
         version=order.version,

@@ -42,7 +42,7 @@ class Host:
 
 
 def chroot_host(root: Path, epoch: int) -> Host:
-    """Return the host for a root folder on this computer; needs root or a user namespace.
+    """Return the host for a root folder on this computer. It needs root or a user namespace.
 
     `epoch` is the SOURCE_DATE_EPOCH of programs in the root. Without it, update-initramfs, useradd
     and Python write the current time into files.
@@ -52,7 +52,7 @@ def chroot_host(root: Path, epoch: int) -> Host:
 
 
 def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
-    """Return the host for ssh as root; ssh accepts only the host key in `known_hosts`."""
+    """Return the host for ssh as root. ssh accepts only the host key in `known_hosts`."""
     options = (
         "-o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=yes "
         f"-o UserKnownHostsFile='{known_hosts}' -o ConnectTimeout=20 -F none"
@@ -247,7 +247,7 @@ def _describe_task(about: Mapping[str, Any]) -> str:
 
 
 def _format_output(result: Mapping[str, Any]) -> str:
-    """Return the output lines of a task; for a loop, only those of its failed items."""
+    """Return the output lines of a task. For a loop, return only those of its failed items."""
     items = [item for item in result.get("results", ()) if item.get("failed")]
     lines: list[str] = []
     for each in items or [result]:

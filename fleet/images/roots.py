@@ -27,7 +27,7 @@ _PACKAGES = (
 )
 """Packages to boot, read user data, grow the root file system to the disk, and run Ansible."""
 _ENABLE_NETWORKD = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
-"""Command that enables networkd, which Debian does not enable. cloud-init configures it."""
+"""Command that enables networkd. Debian does not enable it, and cloud-init configures it."""
 _FORGET_HOOKS = (
     'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/resolv.conf',
     'echo localhost >"$1"/etc/hostname',
@@ -56,11 +56,11 @@ class BaseInputs:
     architecture: str
     archive: Archive
     snapshot: bool
-    """True if the archive is a snapshot of an earlier day; its package lists may have expired."""
+    """True if the archive is a snapshot of an earlier day. Its package lists may have expired."""
 
     @property
     def key(self) -> str:
-        """Return the cache key, which is the digest of all inputs."""
+        """Return the cache key: the digest of all inputs."""
         archive = [*self.archive.lines, self.archive.state]
         return digest([_mmdebstrap_command(self, Path("TAR")), archive, ENVIRONMENT])
 
@@ -74,7 +74,7 @@ def make_base(base: BaseInputs, tar: Path, work: Path, log: Path) -> None:
 
 @contextmanager
 def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple[Path, bool]]:
-    """Yield the archive with this name, and whether it existed; create a missing archive.
+    """Yield the archive with this name, and whether it existed. Create a missing archive.
 
     A lock makes concurrent users of the same archive wait, and prevents its removal.
     """
@@ -162,7 +162,7 @@ rm -rf etc/apt/apt.conf.d/99mmdebstrap etc/.pwd.lock etc/*- var/lib/dpkg/*-old
 rm -rf var/cache/debconf/*-old var/cache/ldconfig/aux-cache
 rm -rf var/log/btmp var/log/wtmp var/log/lastlog
 """
-"""Script that also removes logs, caches and backup copies, which differ in every build."""
+"""Script that also removes logs, caches and backup copies. These differ in every build."""
 
 
 @contextmanager

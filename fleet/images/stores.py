@@ -36,7 +36,7 @@ SUMS = "SHA256SUMS"
 
 
 class Shelf(ABC):
-    """Files of one store, by key, such as IMAGE/VERSION/NAME; methods may raise FleetError."""
+    """Files of one store, by key, such as IMAGE/VERSION/NAME. Methods may raise FleetError."""
 
     address: str
     """The URL of the store, without credentials."""
@@ -59,7 +59,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Write a large file; resume an earlier attempt. `moved` gets the bytes of each chunk."""
+        """Write a large file, or resume an attempt. `moved` gets the bytes of each chunk."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
@@ -83,7 +83,7 @@ def _mark_key(mark: _Mark) -> str:
 
 
 class StorePublisher:
-    """Publisher to one store, which implements the port Publisher."""
+    """Publisher to one store. It implements the port Publisher."""
 
     kind, noun = "store", "upload"
 
@@ -255,7 +255,7 @@ class Directory(Shelf):
             _sync(path.parent)
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Copy a file; keep the equal part that an earlier attempt wrote."""
+        """Copy a file. Keep the equal part that an earlier attempt wrote."""
         path = self._root / key
         draft = path.with_name(path.name + _PARTIAL)
         with _reporting_unreadable(path):
@@ -366,7 +366,7 @@ class Bucket(Shelf):
             self._s3.client.put_object(Body=content, **self._s3.at(key))
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Upload a file; keep the equal parts that an earlier attempt uploaded."""
+        """Upload a file. Keep the equal parts that an earlier attempt uploaded."""
         with self._s3.asked() as error_class:
             try:
                 self._upload_parts(key, source, moved)

@@ -18,7 +18,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 @dataclass(frozen=True)
 class Span:
-    """A range of characters in a file, counted from 1; the end is after the last character."""
+    """A range of characters in a file, counted from 1. The end is after the last character."""
 
     file: str
     line: int = 1
@@ -61,7 +61,7 @@ YAML_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", 
 
 
 def yaml_key(path: Sequence[str | int]) -> str:
-    """Return the path of a key of fleet.yaml with dots; special characters are in quotes."""
+    """Return the path of a key of fleet.yaml with dots. Special characters are in quotes."""
     text = "".join(
         f"[{part}]"
         if isinstance(part, int)
@@ -74,7 +74,7 @@ def yaml_key(path: Sequence[str | int]) -> str:
 
 
 def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
-    """Return findings without duplicates, sorted by position; those of the main file are first."""
+    """Return findings without duplicates, sorted by position, with the main file first."""
 
     def position(finding: Finding) -> tuple[object, ...]:
         span = finding.span or Span(main)
@@ -133,7 +133,7 @@ def _index_lower_case(known: tuple[str, ...]) -> dict[str, str]:
 
 
 def _find_neighbours(word: str, candidates: dict[str, str]) -> dict[str, str]:
-    """Return the candidates that are alphabetically next to a word; all if there are few."""
+    """Return the candidates that are alphabetically next to a word, or all if there are few."""
     if len(candidates) <= _MAX_COMPARED:
         return candidates
     words = [*candidates]
@@ -176,7 +176,7 @@ def some_of(
 
 
 def listed(names: Sequence[str], *, between: str = ", ") -> str:
-    """Format a list of names; of a long list, the first names and the number of the others."""
+    """Format a list of names. A long list becomes the first names and a count of the others."""
     return some_of(names, shown=MAX_LISTED, between=between)
 
 

@@ -33,7 +33,7 @@ def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> d
 
 
 def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add `templates` and `extends` to the schema of a Fleet, into which they are merged."""
+    """Add `templates` and `extends` to the schema of a Fleet, where both are already merged."""
     parts = schema["$defs"]
     pools = schema["properties"]["pools"]
     names = {"items": {"pattern": NAME_PATTERN, "type": "string"}, "type": "array"}
@@ -79,7 +79,7 @@ class _Generator(GenerateJsonSchema):
     """Schema generator of pydantic, with restricted map keys, and defaults as in fleet.yaml."""
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """Return a schema that restricts each map key; `patternProperties` would permit others."""
+        """Return a schema that restricts each map key. `patternProperties` would permit others."""
         found = super().dict_schema(schema)
         for pattern, values in found.pop("patternProperties", {}).items():
             found["additionalProperties"] = values

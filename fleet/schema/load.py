@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 
 def follow(model: object, place: Path) -> Written:
-    """Convert the path in a pydantic error to a path in a file; `model` is the file's type."""
+    """Convert the path in a pydantic error to a path in a file. `model` is the file's type."""
     annotation: Any = model
     path: list[str | int] = []
     section: type[ConfigSection] | None = annotation if _is_section(annotation) else None
@@ -364,7 +364,7 @@ def load(name: str, files: Files, changes: str = "") -> Loaded:
 
 
 def explain(error: ValidationError, document: Document, model: object) -> Iterator[Finding]:
-    """Yield a finding per validation error in a document; no finding contains a secret."""
+    """Yield a finding per validation error in a document. No finding contains a secret."""
     errors: list[Any] = error.errors(include_url=False)
     for finding in _explain(errors, model):
         is_pools = finding.path[:1] == ("pools",) and finding.rule == "missing-key"

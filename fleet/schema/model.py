@@ -394,7 +394,7 @@ def _can_run_program(annotation: object) -> bool:
 
 
 def _keys_in(value: object, path: Path = ()) -> Iterator[tuple[Path, object, FieldInfo | None]]:
-    """Yield path, value and field of each key; the field is None if the user chose the key."""
+    """Yield path, value and field of each key. The field is None if the user chose the key."""
     parts: list[tuple[str | int, object, FieldInfo | None]] = []
     match value:
         case ConfigSection():

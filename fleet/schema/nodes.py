@@ -106,7 +106,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:
-    """Return the position of `length` characters in a text; they must be in one line."""
+    """Return the position of `length` characters in a text. They must be in one line."""
     before = lines_of(text[:offset])
     line, column = len(before), len(before[-1]) + 1
     return Span(file, line, column, line, column + length)
@@ -151,7 +151,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
 
 
 def _explain_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
-    """Return a message and a hint for a YAML error; common mistakes get clearer messages."""
+    """Return a message and a hint for a YAML error. Common mistakes get clearer messages."""
     problem = error.problem or "this is not YAML"
     if character == "\t":
         return "YAML does not allow a tab here", "indent with spaces"

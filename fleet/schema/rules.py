@@ -192,7 +192,7 @@ class DeriveRule(ConfigSection):
 
 
 SOURCE_CHROOT = "srpm-builds"
-"""Chroot in the name of a Copr source build, which is Copr's name of the results directory."""
+"""Chroot in the name of a Copr source build. Copr names the results directory like this."""
 BUILD_TASK = "build"
 """Task of each Copr build except source builds. Only these builds have tags."""
 SOURCE_TASK = "source"
@@ -202,7 +202,7 @@ MOST_RULES = 2000
 
 
 class PowerfulRule(ConfigSection):
-    """A rule of the allow-list, which gives tags of powerful machines to some builds."""
+    """A rule of the allow-list that gives tags of powerful machines to some builds."""
 
     match: Text = Field(
         description="RE2 pattern of the whole name: owner/project[:dir]/chroot/package (Copr) or "

@@ -74,7 +74,7 @@ _REFERENCE_KEYS = ("env", "file", "command", "environment")
 
 
 class InlineSecret(NamedTuple):
-    """A secret value or key in a file, which no message may repeat."""
+    """A secret value or key in a file. No message may repeat it."""
 
     path: Path
     node: Node
@@ -82,7 +82,7 @@ class InlineSecret(NamedTuple):
 
 
 def find_secrets(node: Node, path: Path = (), *, secret: bool = False) -> Iterator[InlineSecret]:
-    """Yield each secret in a node; with `secret`, the whole node is a secret."""
+    """Yield each secret in a node. With `secret`, the whole node is a secret."""
     if node.kind == "mapping":
         for key, value in (*node.entries, *node.dropped):
             yield from _find_in_entry(key, value, path, secret=secret)

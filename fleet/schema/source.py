@@ -330,7 +330,7 @@ _ONLY_MAIN = ("include", "fleet", "state")
 
 
 class Files(Protocol):
-    """Reader of fleet.yaml and included files; tests/ports/test_files.py tests implementations."""
+    """Reader of fleet.yaml and its included files, with tests in tests/ports/test_files.py."""
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the content of a file; raises FileUnreadable, also if longer than `limit`."""
@@ -340,7 +340,7 @@ class Files(Protocol):
 
 
 def read_document(name: str, files: Files, changes: str = "") -> Document:
-    """Read a file and the files it includes as one document; `load` describes `changes`."""
+    """Read a file and the files it includes as one document. `load` describes `changes`."""
     reader = _IncludeReader(name, files)
     root = reader.read(name)
     if root is not None and root.kind != "mapping":
@@ -368,7 +368,7 @@ def read_document(name: str, files: Files, changes: str = "") -> Document:
 
 
 class _IncludeReader:
-    """Reader of the main file, which merges the included files into it."""
+    """Reader that merges the included files into the main file."""
 
     def __init__(self, main: str, files: Files) -> None:
         self.main = main
@@ -427,7 +427,7 @@ class _IncludeReader:
                     self._merge(root, self.read(name))
 
     def change(self, root: Node, changes: str) -> Node:
-        """Return the root node with changed values; `changes` has one KEY: VALUE per line."""
+        """Return the root node with changed values. `changes` has one KEY: VALUE per line."""
         self.texts[CHANGES] = changes
         parsed = parse(changes, CHANGES)
         self.findings += parsed.findings

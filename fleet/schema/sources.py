@@ -190,7 +190,7 @@ class AwsNetwork(ConfigSection):
 
 
 class AwsProvider(ProviderSection):
-    """An AWS account in one region; credentials come from AWS's default chain."""
+    """An AWS account in one region. Credentials come from AWS's default chain."""
 
     engine: ClassVar[Engine] = "pulumi"
     extra = "aws"
@@ -465,7 +465,7 @@ UnknownEnvironment = Literal["wait", "any"]
 
 
 class DebusineQueue(ConfigSection):
-    """A Debusine server, which has waiting work and registers workers."""
+    """A Debusine server that has waiting work and registers workers."""
 
     kind: Literal["debusine"] = Field(description="Debusine.")
     url: Url = Field(description="Base URL of the server, without credentials.")

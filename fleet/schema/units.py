@@ -59,7 +59,7 @@ AS_WRITTEN = {"units": "as written"}
 
 
 def written(value: object, pattern: str) -> str:
-    """Return a value with its unit in the syntax of fleet.yaml; `pattern` selects the unit."""
+    """Return a value with its unit in the syntax of fleet.yaml. `pattern` selects the unit."""
     if not isinstance(value, int):
         return f"{value}/h" if pattern == PRICE_PATTERN else str(value)
     if pattern in PERCENT_PATTERNS:
@@ -70,12 +70,12 @@ def written(value: object, pattern: str) -> str:
 
 
 def follows(pattern: str, text: str) -> bool:
-    """Return whether the whole text matches; `$` alone would permit a trailing line break."""
+    """Return whether the whole text matches. `$` alone would permit a trailing line break."""
     return re.match(pattern.removesuffix("$") + r"\Z", text) is not None
 
 
 class WrongText(ValueError):
-    """A value with the wrong syntax; `meant` is the value that the user probably intended."""
+    """A value with the wrong syntax. `meant` is the value that the user probably intended."""
 
     def __init__(self, expected: str, meant: str) -> None:
         super().__init__(f"expected {expected}")
@@ -121,7 +121,7 @@ class _Text:
         return found
 
     def read(self, value: object) -> object:
-        """Convert a text to a value; a value that is already converted is returned unchanged."""
+        """Convert a text to a value. A value that is already converted is returned unchanged."""
         if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
@@ -232,7 +232,7 @@ _LONGEST_FIRST = sorted(_SECONDS.items(), key=lambda entry: -entry[1])
 
 
 def write_duration(span: int | timedelta) -> str:
-    """Format a duration with at most two units, for example `1m 30s`; a number is in seconds."""
+    """Format a duration with at most two units, such as `1m 30s`. A number is in seconds."""
     parts = []
     left = span if isinstance(span, int) else int(span.total_seconds())
     for unit, length in _LONGEST_FIRST:
@@ -270,7 +270,7 @@ CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
 Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
 
 EXPECTED = "expected"
-"""Error type of a value that fits no branch of a union; the message lists the valid forms."""
+"""Error type of a value that fits no branch of a union. The message lists valid forms."""
 
 
 class ConfigSection(BaseModel):
@@ -286,7 +286,7 @@ class ConfigSection(BaseModel):
 
 
 Written = PlainSerializer(ConfigSection.as_written)
-"""Serializer of a section in a stored model, which writes the syntax of fleet.yaml."""
+"""Serializer of a section in a stored model, in the syntax of fleet.yaml."""
 
 
 def branch(
