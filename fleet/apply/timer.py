@@ -150,7 +150,7 @@ TRUST = "; if this clock is right, run `fleet apply --trust-clock` once"
 
 
 def find_clock_faults(fleet: Fleet, store: "Store", world: World) -> tuple[str, ...]:
-    """Return the reasons why an apply at this world's time would refuse its clock."""
+    """Return the reasons why an apply would refuse to run by this computer's clock."""
     faults = (
         *find_faults_at_start(store, world.time),
         *find_faults_of_world(fleet, store, world),

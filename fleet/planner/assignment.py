@@ -305,7 +305,7 @@ class Assignment:
         return max(found, default=None)
 
     def _can_replace(self, nth: int, other: int, place: str) -> bool:
-        """Return True if a place fits a request of block `nth` instead of one of block `other`."""
+        """Return True if a request of block `nth` can replace a request of `other` at a place."""
         block, like = self._model.blocks[nth], self._model.blocks[other]
         if like.fits[place][:2] != block.fits[place][:2]:
             return False

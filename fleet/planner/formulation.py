@@ -169,7 +169,10 @@ class Model:
 
     @cached_property
     def penalties(self) -> Mapping[bool, float]:
-        """Map `gaps_first` (priority before cost) to the penalty of a priority level, as money."""
+        """Return the penalty of one priority level, as money.
+
+        Key True: priorities rank before costs. Key False: priorities only break ties.
+        """
         setups = [float(place.setup) for place in self.places.values()]
         work = [float(b.fits[key].money) for b in self.blocks if b.gaps for key in b.places]
         least = _MIN_SETUP_COST / self.scale

@@ -179,7 +179,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """Return the key of the place `pool/type/market` for machines of this option."""
+        """Return `pool/type/market`, the key of the place for machines of this option."""
         return f"{self.pool}/{self.type}/{self.market}"
 
 

@@ -152,7 +152,7 @@ class Chosen:
         return not _is_pool_limit(row) and self.needed(key, place, row) <= row.room
 
     def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
-        """Return True if request `other` can be served after the machine of `key` is deleted.
+        """Return True if `other` can be served once the machine kept for request `key` is deleted.
 
         Deleting the machine always frees capacity of its pool.
         """
@@ -410,7 +410,7 @@ def _waiting_for_room(
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
-    """Map each waiting ticket to its position in service order; empty for other queues."""
+    """Map each waiting ticket to its position in service order; empty unless a ticket queue."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
         return {}
