@@ -69,7 +69,7 @@ PEOPLES: dict[str, Any] = {
 class TaskRulesSuite:
     """What a server does, whichever it is; the fixture `api` gives one."""
 
-    def test_nothing_is_there_at_first_and_a_viewer_may_see_that(self, api: Server) -> None:
+    def test_task_rules_are_empty_at_first_and_readable_by_viewer(self, api: Server) -> None:
         assert api.rules().read() == {api.place: HeldRules()}
 
     def test_delivery_adds_rules_and_keeps_those_of_others(self, api: Server) -> None:
@@ -92,7 +92,7 @@ class TaskRulesSuite:
         assert self.deliver(api, "chromium").done == ()
         assert (again.added, again.updated, again.removed, again.unchanged) == (0, 0, 0, 1)
 
-    def test_a_rule_that_is_gone_is_deleted_and_others_are_not(self, api: Server) -> None:
+    def test_delivery_deletes_only_removed_rule(self, api: Server) -> None:
         api.rules(api.owner).post(api.place, [PEOPLES], dry_run=False)
         self.deliver(api, "chromium", "llvm", "webkit2gtk")
 
@@ -102,13 +102,13 @@ class TaskRulesSuite:
         held = HeldRules(written=(a_rule("chromium"), a_rule("webkit2gtk")), uncompared=1)
         assert api.rules().read() == {api.place: held}
 
-    def test_a_viewer_may_not_write(self, api: Server) -> None:
+    def test_viewer_cannot_write_task_rules(self, api: Server) -> None:
         with pytest.raises(SourceUnreachable, match="writing owner"):
             api.rules().post(api.place, [PEOPLES], dry_run=True)
 
         assert api.rules().read() == {api.place: HeldRules()}
 
-    def test_a_wrong_token_and_a_missing_collection_are_not_no_rules(self, api: Server) -> None:
+    def test_wrong_token_or_missing_collection_is_an_error(self, api: Server) -> None:
         wrong = api.rules("0" * 64).read()[api.place]
         missing = api.rules(collection="other").read()[api.place]
 
@@ -117,7 +117,7 @@ class TaskRulesSuite:
         assert isinstance(missing, Unknown)
         assert tells(missing.unknown, "404", "workspace")
 
-    def test_an_entry_that_the_server_does_not_know_is_refused(self, api: Server) -> None:
+    def test_delivery_refuses_entry_unknown_to_server(self, api: Server) -> None:
         owner = api.rules(api.owner)
 
         with pytest.raises(SourceUnreachable, match="status 400"):

@@ -31,7 +31,7 @@ class Cloud:
         return self._absences.surely_gone(self, (ONE, TWO), IDS)
 
 
-def test_a_machine_that_two_listings_lack_is_gone() -> None:
+def test_machine_is_absent_when_two_listings_omit_it() -> None:
     cloud = Cloud(SECOND, SECOND)
 
     assert cloud.gone() == (ONE.name,)
@@ -39,7 +39,7 @@ def test_a_machine_that_two_listings_lack_is_gone() -> None:
 
 
 @pytest.mark.parametrize("later", [BOTH, Unknown(unknown="no answer")])
-def test_a_machine_that_one_listing_lacks_may_exist(later: Listing | Unknown) -> None:
+def test_machine_may_exist_when_one_listing_omits_it(later: Listing | Unknown) -> None:
     assert Cloud(NONE, later).gone() == ()
 
 
@@ -51,13 +51,13 @@ def test_absence_check_does_not_wait_when_no_machine_is_missing(first: Listing |
     assert cloud.pauses == []
 
 
-def test_a_machine_that_is_listed_by_another_name_exists() -> None:
+def test_machine_exists_when_listed_by_another_name() -> None:
     renamed = a_listing(a_machine(name="renamed", id="1"))
 
     assert Cloud(renamed, renamed).gone() == (TWO.name,)
 
 
-def test_a_worker_that_has_no_id_is_not_looked_for() -> None:
+def test_worker_without_id_is_not_searched() -> None:
     assert AbsenceCheck().surely_gone(Cloud(), (ONE,), {}) == ()
 
 
@@ -68,7 +68,7 @@ def test_absence_is_confirmed_by_second_listing_without_second_wait() -> None:
     assert cloud.pauses == [10]
 
 
-def test_one_more_that_is_missing_is_waited_for() -> None:
+def test_absence_check_waits_again_for_another_missing_machine() -> None:
     cloud = Cloud(SECOND, SECOND, NONE, NONE)
 
     assert [cloud.gone() for _ in range(2)] == [(ONE.name,), (ONE.name, TWO.name)]

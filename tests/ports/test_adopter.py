@@ -81,16 +81,14 @@ def found_by(adopter: Adopter, key: str = "rack", value: str = "a") -> FoundMach
     return found
 
 
-def test_a_machine_is_found_by_a_label_that_is_compared_whole(example: Example) -> None:
+def test_machine_is_found_by_its_complete_label(example: Example) -> None:
     assert found_by(example.adopter).machine.name == "builder-01"
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("rack", "b"), ("rac", "a"), ("rack", "a,team"), ("ra ck", "ä")]
 )
-def test_a_label_that_no_machine_carries_finds_none(
-    example: Example, key: str, value: str
-) -> None:
+def test_unknown_label_finds_no_machine(example: Example, key: str, value: str) -> None:
     assert list(example.adopter.find(key, value)) == []
 
 
@@ -110,7 +108,7 @@ def test_mark_keeps_existing_labels(example: Example) -> None:
     assert found_by(example.adopter).labels == LABELS["builder-01"] | MARKS
 
 
-def test_a_mark_changes_nothing_else(example: Example) -> None:
+def test_mark_changes_only_labels(example: Example) -> None:
     before = found_by(example.adopter)
 
     example.adopter.mark(before.machine.id, marks(type="ccx63", image="other"))
@@ -120,13 +118,13 @@ def test_a_mark_changes_nothing_else(example: Example) -> None:
     assert after.settings == before.settings
 
 
-def test_only_that_machine_is_marked(example: Example) -> None:
+def test_mark_changes_only_its_machine(example: Example) -> None:
     example.adopter.mark(found_by(example.adopter).machine.id, marks())
 
     assert found_by(example.adopter, "rack", "ab").labels == LABELS["builder-02"]
 
 
-def test_a_machine_that_is_gone_cannot_be_marked(example: Example) -> None:
+def test_missing_machine_cannot_be_marked(example: Example) -> None:
     with pytest.raises(SourceUnreachable):
         example.adopter.mark("4711", marks())
 

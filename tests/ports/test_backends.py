@@ -75,7 +75,7 @@ def test_create_refuses_an_existing_key(objects: Objects) -> None:
     assert objects.read(KEY) == b"first"
 
 
-def test_keys_are_those_that_begin_so_sorted(objects: Objects) -> None:
+def test_keys_with_prefix_are_returned_sorted(objects: Objects) -> None:
     for name in ("b", "a", "a_b", "axb"):
         objects.create(f".pulumi/stacks/p/{name}/1.json", b"{}")
 
@@ -93,7 +93,7 @@ def test_remove_is_idempotent(objects: Objects) -> None:
     assert objects.read(KEY) is None
 
 
-def test_a_checkpoint_is_read_from_every_backend(objects: Objects) -> None:
+def test_checkpoint_is_read_from_every_backend(objects: Objects) -> None:
     objects.create(KEY, b'{"checkpoint": {"latest": {"manifest": {}}}}')
 
     assert read_checkpoint(objects, "fleet-sim", "s") == {"manifest": {}}
@@ -138,7 +138,7 @@ def test_missing_bucket_is_an_error(
         objects.keys(".pulumi/")
 
 
-def test_an_s3_that_is_down_is_said_without_its_credentials(
+def test_unreachable_s3_error_hides_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in (CREDENTIALS | {"AWS_MAX_ATTEMPTS": "1"}).items():
@@ -153,7 +153,7 @@ def test_an_s3_that_is_down_is_said_without_its_credentials(
     assert tells(str(caught.value), "s3://states", "answer")
 
 
-def test_an_s3_without_credentials_says_that_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_error_names_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_EC2_METADATA_DISABLED"):
@@ -163,7 +163,7 @@ def test_an_s3_without_credentials_says_that_it_has_none(monkeypatch: pytest.Mon
         opened("s3://states?region=us-east-1").read(KEY)
 
 
-def test_a_database_that_is_down_is_said_without_its_password() -> None:
+def test_unreachable_database_error_hides_password() -> None:
     objects = opened("postgres://me:hunter2@127.0.0.1:1/states?sslmode=disable")
 
     with pytest.raises(StoreFailed) as caught:
@@ -173,7 +173,7 @@ def test_a_database_that_is_down_is_said_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".pulumi").write_text("a file")
 
     with pytest.raises(StoreFailed, match=r"\.pulumi/stacks/fleet-sim/s\.json: "):
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 # locks
 
 
-def test_a_lock_of_a_running_process_is_alive(objects: Objects) -> None:
+def test_lock_of_a_running_process_is_alive(objects: Objects) -> None:
     lock(objects)
 
     (found,) = find_locks(objects, "fleet-sim", "s")
@@ -192,7 +192,7 @@ def test_a_lock_of_a_running_process_is_alive(objects: Objects) -> None:
     assert found.owner == f"ana on {socket.gethostname()} (process {os.getpid()})"
 
 
-def test_a_lock_of_an_ended_process_is_dead_and_can_be_taken_away(objects: Objects) -> None:
+def test_lock_of_ended_process_is_dead_and_removable(objects: Objects) -> None:
     lock(objects, pid=a_dead_process())
     found = find_locks(objects, "fleet-sim", "s")
 
@@ -202,13 +202,13 @@ def test_a_lock_of_an_ended_process_is_dead_and_can_be_taken_away(objects: Objec
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
-def test_a_lock_of_another_stack_with_a_like_name_is_not_this_one_s(objects: Objects) -> None:
+def test_lock_of_stack_with_similar_name_is_ignored(objects: Objects) -> None:
     lock(objects, key=LOCK.replace("/s/", "/s-2/"))
 
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
-def test_a_pulumi_that_seems_younger_than_the_lock_proves_nothing(
+def test_lock_is_unknown_when_pulumi_seems_younger_than_it(
     tmp_path: Path,
 ) -> None:
     objects = opened(f"file://{tmp_path}")
@@ -226,7 +226,7 @@ def test_a_pulumi_that_seems_younger_than_the_lock_proves_nothing(
     assert [each.alive for each in found] == [None]
 
 
-def test_a_program_younger_than_the_lock_only_has_its_owner_s_number(
+def test_lock_is_dead_when_its_process_id_was_reused(
     tmp_path: Path,
 ) -> None:
     objects = opened(f"file://{tmp_path}")
@@ -238,7 +238,7 @@ def test_a_program_younger_than_the_lock_only_has_its_owner_s_number(
 
 
 @pytest.mark.parametrize("owner", [("elsewhere", 1), (socket.gethostname(), None)])
-def test_an_owner_that_cannot_be_seen_here_is_unknown(
+def test_lock_of_owner_on_another_computer_is_unknown(
     tmp_path: Path, owner: tuple[str, int | None]
 ) -> None:
     objects = opened(f"file://{tmp_path}")
@@ -247,7 +247,7 @@ def test_an_owner_that_cannot_be_seen_here_is_unknown(
     assert find_locks(objects, "fleet-sim", "s")[0].alive is None
 
 
-def test_a_lock_that_cannot_be_understood_counts_as_held(tmp_path: Path) -> None:
+def test_unreadable_lock_counts_as_held(tmp_path: Path) -> None:
     objects = opened(f"file://{tmp_path}")
     objects.create(LOCK, b"half a l")
 
@@ -286,7 +286,7 @@ def test_temporary_lock_file_counts_as_held(tmp_path: Path) -> None:
     ("backend", "root"),
     [("file:///a/b", "/a/b/.pulumi"), ("file:///a?x=1", "/a/.pulumi"), ("s3://bucket", None)],
 )
-def test_only_a_file_backend_has_a_folder(backend: str, root: str | None) -> None:
+def test_only_file_backend_has_a_folder(backend: str, root: str | None) -> None:
     assert file_root(backend) == (Path(root) if root else None)
 
 

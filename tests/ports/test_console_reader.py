@@ -49,6 +49,6 @@ def test_console_is_text(made: Made) -> None:
     assert isinstance(reader.console(machine), str)
 
 
-def test_a_machine_that_there_is_none_of_cannot_be_read(made: Made) -> None:
+def test_console_of_missing_machine_is_an_error(made: Made) -> None:
     with pytest.raises(SourceUnreachable):
         made[0].console("i-0123456789abcdef0")

@@ -78,18 +78,18 @@ def rig(
             yield HcloudRig(tmp_path, api)
 
 
-def test_a_stack_that_never_existed_reads_as_none(rig: Rig) -> None:
+def test_stack_is_none_when_it_never_existed(rig: Rig) -> None:
     assert rig.engine.read(rig.ref) is None
 
 
-def test_the_first_up_creates_every_worker(rig: Rig) -> None:
+def test_first_up_creates_every_worker(rig: Rig) -> None:
     steps = rig.engine.up(rig.ref, [TWO, ONE], quiet)
 
     assert steps == tuple(StackStep(worker=each.name, operation="create") for each in (ONE, TWO))
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_a_second_up_does_nothing(rig: Rig) -> None:
+def test_second_up_has_no_steps(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
@@ -98,7 +98,7 @@ def test_a_second_up_does_nothing(rig: Rig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
+def test_up_changes_only_added_and_removed_workers(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
     kept = read(rig.engine, rig.ref).ids[TWO.name]
 
@@ -120,7 +120,7 @@ def test_preview_equals_steps_of_up(rig: Rig) -> None:
     assert preview == rig.engine.up(rig.ref, [TWO, THREE], quiet)
 
 
-def test_a_preview_creates_nothing_not_even_the_stack(rig: Rig) -> None:
+def test_preview_creates_no_stack(rig: Rig) -> None:
     steps = rig.engine.preview(rig.ref, [ONE])
 
     assert steps == (StackStep(worker=ONE.name, operation="create"),)
@@ -145,7 +145,7 @@ def test_discarded_prepared_change_reports_steps_without_effect(rig: Rig) -> Non
     assert after == before.altered(serial=after.serial)
 
 
-def test_a_change_does_its_steps_and_gives_new_workers_their_inputs(
+def test_prepared_change_executes_its_steps(
     rig: Rig,
 ) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
@@ -174,7 +174,7 @@ def test_prepared_change_continues_when_a_creation_fails(rig: Rig) -> None:
     assert rig.machines() == [ONE.name, THREE.name]
 
 
-def test_every_step_is_shown_as_it_is_taken(rig: Rig) -> None:
+def test_each_step_is_reported_when_it_starts(rig: Rig) -> None:
     shown: list[StackStep] = []
 
     steps = rig.engine.up(rig.ref, [ONE, TWO], shown.append)
@@ -200,7 +200,7 @@ def test_recorded_workers_passed_back_change_nothing(rig: Rig) -> None:
     assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
 
 
-def test_a_stack_can_hold_no_worker(rig: Rig) -> None:
+def test_stack_may_be_empty(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
     rig.engine.up(rig.ref, [], quiet)
@@ -209,7 +209,7 @@ def test_a_stack_can_hold_no_worker(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).workers == ()
 
 
-def test_the_serial_grows_with_each_change(rig: Rig) -> None:
+def test_serial_increases_with_each_change(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     before = read(rig.engine, rig.ref).serial
 
@@ -218,7 +218,7 @@ def test_the_serial_grows_with_each_change(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).serial > before
 
 
-def test_one_creation_that_fails_keeps_the_others(rig: Rig) -> None:
+def test_failed_creation_keeps_other_workers(rig: Rig) -> None:
     rig.refuse(TWO.name)
 
     with pytest.raises(StackFailed) as caught:
@@ -253,7 +253,7 @@ def test_interrupted_creation_is_recorded_as_a_worker(rig: Rig) -> None:
     assert sorted(stack.ids) == [ONE.name]
 
 
-def test_a_killed_run_is_finished_by_the_next_without_a_double(rig: Rig) -> None:
+def test_next_run_finishes_killed_run_without_duplicate(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     rig.die_making(TWO.name, [ONE, TWO])
 
@@ -275,20 +275,20 @@ def test_interrupted_creation_is_deleted_when_unwanted(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).workers == (ONE,)
 
 
-def test_a_new_worker_is_given_its_user_data(rig: Rig) -> None:
+def test_new_worker_gets_its_user_data(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, {ONE.name: FIRST_TEXT, TWO.name: SECOND_TEXT})
 
     assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
     assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
 
 
-def test_a_worker_that_needs_no_user_data_is_given_none(rig: Rig) -> None:
+def test_worker_without_user_data_gets_none(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
     assert rig.given(ONE.name) == ""
 
 
-def test_without_its_user_data_a_worker_that_exists_is_the_same(rig: Rig) -> None:
+def test_existing_worker_is_unchanged_without_user_data(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
     preview = rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers)
@@ -299,7 +299,7 @@ def test_without_its_user_data_a_worker_that_exists_is_the_same(rig: Rig) -> Non
     assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
 
 
-def test_a_worker_that_exists_is_given_nothing_new(rig: Rig) -> None:
+def test_existing_worker_gets_no_new_user_data(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
     steps = rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: SECOND_TEXT})
@@ -343,7 +343,7 @@ def test_forget_removes_worker_from_stack_without_deletion(rig: Rig) -> None:
     assert not after.interrupted
 
 
-def test_a_machine_that_was_lost_and_forgotten_can_be_made_again(rig: Rig) -> None:
+def test_forgotten_machine_can_be_created_again(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
     rig.lose(ONE.name)
     rig.engine.forget(rig.ref, ONE.name)
@@ -374,7 +374,7 @@ def test_forget_refuses_worker_missing_from_stack(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).workers == (ONE,)
 
 
-def test_another_type_for_a_recorded_worker_shows_as_a_change(rig: Rig) -> None:
+def test_changed_type_of_recorded_worker_is_a_step(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
     (step,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, type="ccx63")])
@@ -383,7 +383,7 @@ def test_another_type_for_a_recorded_worker_shows_as_a_change(rig: Rig) -> None:
     assert step.operation in {"replace", "update"}
 
 
-def test_another_label_on_a_recorded_worker_shows_as_an_update(rig: Rig) -> None:
+def test_changed_label_of_recorded_worker_is_an_update(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
     (step,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, labels=ONE.labels | {"x": "y"})])

@@ -88,7 +88,7 @@ def test_helper_keeps_prepared_change_until_make(apart: Apart) -> None:
 
 
 @pytest.mark.slow
-def test_a_change_that_is_not_made_is_given_up_and_its_helper_is_free(apart: Apart) -> None:
+def test_unmade_change_is_cancelled_and_frees_its_helper(apart: Apart) -> None:
     with apart.prepared("a"):
         pass
 
@@ -116,7 +116,7 @@ def test_killed_helper_fails_its_stack_and_is_replaced(
 
 
 @pytest.mark.slow
-def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> None:
+def test_helper_that_died_while_idle_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "meeting")
     first = f"mkdir {tmp_path}/first 2>&- && echo $$ > {tmp_path}/meeting && exec sleep infinity"
     later = f'exec {sys.executable} -m tests.rigs.engine_helper "$1"'
@@ -133,7 +133,7 @@ def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Path) -> None:
+def test_helper_process_is_reused(tmp_path: Path) -> None:
     once = f'mkdir {tmp_path}/first && exec {sys.executable} -m tests.rigs.engine_helper "$1"'
     helpers, turn = Helpers(("sh", "-c", once, "sh"), tmp_path), Lock()
     engine = HelperEngine(FakeEngine("pulumi"), helpers, turn)
@@ -146,7 +146,7 @@ def test_a_process_that_was_started_before_is_used_again_and_again(tmp_path: Pat
     helpers.end()
 
 
-def test_where_no_process_can_be_started_the_stack_fails() -> None:
+def test_stack_fails_when_no_helper_can_start() -> None:
     turn = Lock()
     engine = HelperEngine(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turn)
 
@@ -238,7 +238,7 @@ def test_idle_helper_exits_when_its_input_closes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_helper_that_is_left_cancels_once_waits_and_begins_no_more(
+def test_closed_helper_cancels_waits_and_starts_no_more_work(
     tmp_path: Path,
 ) -> None:
     with a_helper_that_does("two", tmp_path) as helper:
@@ -264,7 +264,7 @@ def test_helper_receives_no_token_in_its_arguments(apart: Apart) -> None:
     )
 
 
-def test_a_fleet_reaches_a_helper_as_it_is() -> None:
+def test_fleet_is_passed_to_helper_unchanged() -> None:
     fleet = a_fleet()
 
     again = pickle.loads(pickle.dumps(fleet))  # noqa: S301 - our own

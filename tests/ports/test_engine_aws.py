@@ -35,7 +35,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsRig]:
         yield rig
 
 
-def test_workers_are_made_once(rig: AwsRig) -> None:
+def test_second_up_creates_no_instance(rig: AwsRig) -> None:
     first = rig.up(ONE, TWO)
 
     second = rig.engine().up(REF, (ONE, TWO), quiet)
@@ -45,7 +45,7 @@ def test_workers_are_made_once(rig: AwsRig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_removing_one_and_adding_one_touches_only_these(rig: AwsRig) -> None:
+def test_up_changes_only_added_and_removed_workers(rig: AwsRig) -> None:
     rig.up(ONE, TWO)
     kept = {each.id for each in rig.listed() if each.name == TWO.name}
 
@@ -87,7 +87,7 @@ def test_expiry_tag_is_not_a_difference(rig: AwsRig) -> None:
     assert rig.engine(notes={"expires": "20261122T090000Z"}).preview(REF, [ONE]) == ()
 
 
-def test_an_emptied_pool_holds_nothing_and_costs_nothing(rig: AwsRig) -> None:
+def test_emptied_pool_leaves_no_instance(rig: AwsRig) -> None:
     rig.up(ONE, TWO)
 
     rig.up()
@@ -96,7 +96,7 @@ def test_an_emptied_pool_holds_nothing_and_costs_nothing(rig: AwsRig) -> None:
     assert rig.amazon.ask("describe_volumes")["Volumes"] == []
 
 
-def test_one_that_cannot_be_made_leaves_the_others(rig: AwsRig) -> None:
+def test_failed_instance_keeps_other_instances(rig: AwsRig) -> None:
     rig.goes_wrong(refuse={TWO.name: "VcpuLimitExceeded"})
 
     with pytest.raises(StackFailed) as failed:

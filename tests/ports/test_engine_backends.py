@@ -111,7 +111,7 @@ def names_of(steps: tuple[StackStep, ...]) -> list[str]:
     return [f"{step.operation} {step.worker}" for step in steps]
 
 
-def test_reading_a_stack_starts_no_engine(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_is_read_without_starting_pulumi(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PATH", "FLEET_PULUMI", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(rig.folder / "nothing"))
 
@@ -122,7 +122,7 @@ def test_reading_a_stack_starts_no_engine(rig: Rig, monkeypatch: pytest.MonkeyPa
     assert stack.ids.keys() == {ONE.name}
 
 
-def test_the_passphrase_is_nowhere_in_the_backend(rig: Rig) -> None:
+def test_backend_does_not_contain_passphrase(rig: Rig) -> None:
     objects = rig.objects()
 
     stored = [(key, objects.read(key) or b"") for key in objects.keys(".pulumi/")]
@@ -132,7 +132,7 @@ def test_the_passphrase_is_nowhere_in_the_backend(rig: Rig) -> None:
     assert find_leaks({"PASSPHRASE": PASSPHRASE}, stored) == []
 
 
-def test_a_lock_of_another_computer_is_not_broken(rig: Rig) -> None:
+def test_lock_of_another_computer_is_not_broken(rig: Rig) -> None:
     with (
         held_elsewhere(rig),
         pytest.raises(Locked, match=r"ana.*elsewhere.*process 1\).*fleet state unlock"),
@@ -153,7 +153,7 @@ def test_fleets_in_one_backend_are_separate_at_equal_pool_names(rig: Rig) -> Non
     assert read(rig.engine()).workers == (ONE,)
 
 
-def test_stacks_outlive_the_computer_that_made_them(rig: Rig) -> None:
+def test_stacks_are_readable_from_another_computer(rig: Rig) -> None:
     ref, (one, two, three) = a_stack("grml", 1, 2, 3)
     rig.engine("first").up(ref, [one, two], quiet)
     shutil.rmtree(rig.folder / "first")
@@ -163,7 +163,7 @@ def test_stacks_outlive_the_computer_that_made_them(rig: Rig) -> None:
     assert names_of(changed) == ["delete grml-builders-1", "create grml-builders-3"]
 
 
-def test_a_killed_run_s_lock_is_recognized_as_dead_and_taken_over(rig: Rig) -> None:
+def test_lock_of_killed_run_is_taken_over(rig: Rig) -> None:
     ref, workers = a_stack("pure", 1, 2)
     rig.engine().up(ref, workers[:1], quiet)
     rig.die(ref, workers)

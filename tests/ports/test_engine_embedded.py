@@ -25,7 +25,7 @@ def rig(tmp_path: Path) -> EmbeddedRig:
     return EmbeddedRig(tmp_path)
 
 
-def test_a_stack_that_the_state_gives_to_another_engine_is_refused(rig: EmbeddedRig) -> None:
+def test_stack_of_another_engine_is_refused(rig: EmbeddedRig) -> None:
     rig.engine.up(REF, [ONE], quiet)
     with sqlite3.connect(rig.folder / "state.db") as connection:
         connection.execute("UPDATE embedded_stacks SET engine = 'pulumi'")
@@ -53,7 +53,7 @@ def test_pool_with_machines_cannot_change_provider(
         rig.engine.preview(REF.altered(provider="attic"), [])
 
 
-def test_a_provider_that_is_not_local_is_only_evaluated(rig: EmbeddedRig) -> None:
+def test_stack_of_remote_provider_is_only_evaluated(rig: EmbeddedRig) -> None:
     ref = StackRef(project="sim", name="far", provider="hetzner", pool="far")
 
     resources = rig.engine.evaluate(ref, {"workers": [ONE.model_dump(mode="json")]})
@@ -63,13 +63,13 @@ def test_a_provider_that_is_not_local_is_only_evaluated(rig: EmbeddedRig) -> Non
         rig.engine.up(ref, [ONE], quiet)
 
 
-def test_a_damaged_state_is_unknown_and_never_empty(rig: EmbeddedRig) -> None:
+def test_damaged_state_is_unknown(rig: EmbeddedRig) -> None:
     (rig.folder / "state.db").write_bytes(b"not a database" * 100)
 
     assert isinstance(rig.engine.read(REF), Unknown)
 
 
-def test_reading_makes_no_state(rig: EmbeddedRig) -> None:
+def test_read_creates_no_state(rig: EmbeddedRig) -> None:
     rig.engine.read(REF)
 
     assert not (rig.folder / "state.db").exists()
@@ -83,7 +83,7 @@ def test_concurrent_up_of_one_stack_is_refused(rig: EmbeddedRig) -> None:
             rig.engine.up(REF, [ONE], quiet)
 
 
-def test_an_emptied_stack_may_move_to_another_provider(tmp_path: Path) -> None:
+def test_emptied_stack_may_move_to_another_provider(tmp_path: Path) -> None:
     clouds = {name: SimCloud(tmp_path / f"{name}.json", FixedClock(NOW)) for name in "ab"}
     for cloud in clouds.values():
         cloud.configure(MENU)
@@ -121,7 +121,7 @@ class SlipperyCloud(SimCloud):
     ("moment", "steps"),
     [("before", (StackStep(worker=TWO.name, operation="delete"),)), ("after", ())],
 )
-def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
+def test_killed_deletion_is_finished_by_next_run(
     tmp_path: Path, moment: str, steps: tuple[StackStep, ...]
 ) -> None:
     cloud = SlipperyCloud(tmp_path / "sim.json", FixedClock(NOW))
@@ -239,7 +239,7 @@ def test_foreign_machine_of_same_name_is_not_adopted(
     assert read(rig.engine).ids == {}
 
 
-def test_a_failure_says_of_other_steps_only_where_there_were_some(rig: EmbeddedRig) -> None:
+def test_failure_mentions_other_steps_only_when_some_exist(rig: EmbeddedRig) -> None:
     rig.refuse(TWO.name)
 
     with pytest.raises(StackFailed) as alone:
@@ -251,7 +251,7 @@ def test_a_failure_says_of_other_steps_only_where_there_were_some(rig: EmbeddedR
     assert tells(str(beside.value), "1", "recorded")
 
 
-def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: EmbeddedRig) -> None:
+def test_unfinished_creation_waits_until_provider_is_readable(rig: EmbeddedRig) -> None:
     rig.die_making(ONE.name, [ONE])
     (rig.folder / "sim.json").write_text("{}")
 
@@ -259,7 +259,7 @@ def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: Embed
         rig.engine.up(REF, [ONE], quiet)
 
 
-def test_a_worker_without_an_ownership_label_is_refused_by_name(rig: EmbeddedRig) -> None:
+def test_worker_without_ownership_label_is_refused(rig: EmbeddedRig) -> None:
     unlabelled = WorkerInputs(name="x", type="ccx33", image="trixie")
 
     with pytest.raises(PlanRefused, match=r"stacks/sim.*workers\[0\].labels"):

@@ -34,7 +34,7 @@ def write_lock(rig: PulumiRig, name: str, text: str) -> None:
     (folder / name).write_text(text)
 
 
-def test_the_passphrase_is_written_nowhere(rig: PulumiRig) -> None:
+def test_files_do_not_contain_passphrase(rig: PulumiRig) -> None:
     rig.engine.up(REF, [ONE], quiet)
 
     files = [path for path in rig.folder.rglob("*") if path.is_file()]
@@ -42,7 +42,7 @@ def test_the_passphrase_is_written_nowhere(rig: PulumiRig) -> None:
     assert not [path for path in files if b"a passphrase for tests" in path.read_bytes()]
 
 
-def test_user_data_is_written_nowhere_in_the_clear(
+def test_files_do_not_contain_plain_user_data(
     rig: PulumiRig, capfd: pytest.CaptureFixture[str]
 ) -> None:
     token = "a-planted-token-for-tests" * 2
@@ -57,7 +57,7 @@ def test_user_data_is_written_nowhere_in_the_clear(
     assert token not in f"{told} {capfd.readouterr()}"
 
 
-def test_a_failure_shows_no_word_of_the_user_data(rig: PulumiRig) -> None:
+def test_failure_message_hides_user_data(rig: PulumiRig) -> None:
     rig.cloud.configure(Menu(boot=0, types={"ccx33": 0}))
 
     with pytest.raises(StackFailed) as caught:
@@ -67,7 +67,7 @@ def test_a_failure_shows_no_word_of_the_user_data(rig: PulumiRig) -> None:
     assert "***" in str(caught.value)
 
 
-def test_a_wrong_passphrase_is_said_in_short(rig: PulumiRig) -> None:
+def test_wrong_passphrase_has_short_message(rig: PulumiRig) -> None:
     rig.engine.up(REF, [ONE], quiet)
     wrong = PulumiEngine(
         f"file://{rig.folder}/state", rig.folder / "home", lambda: "another", rig.accounts
@@ -80,7 +80,7 @@ def test_a_wrong_passphrase_is_said_in_short(rig: PulumiRig) -> None:
     assert rig.machines() == [ONE.name]
 
 
-def test_the_stack_outlives_the_engines_own_folder(rig: PulumiRig) -> None:
+def test_stack_survives_loss_of_engine_folder(rig: PulumiRig) -> None:
     rig.engine.up(REF, [ONE], quiet)
     (rig.folder / "home").rename(rig.folder / "lost")
 
@@ -104,7 +104,7 @@ def test_up_succeeds_with_attribute_files_truncated_by_a_kill(rig: PulumiRig) ->
 
 
 @pytest.mark.parametrize("there", [(), (ONE,)])
-def test_a_lock_that_the_cli_was_killed_at_writing_stops_no_later_one(
+def test_partly_written_lock_does_not_block_later_ones(
     rig: PulumiRig, there: Sequence[WorkerInputs]
 ) -> None:
     if there:
@@ -143,7 +143,7 @@ def test_stack_settings_contain_workers_for_pulumi_by_hand(
     assert TWO.name in settings
 
 
-def test_the_settings_do_not_hold_a_worker_that_was_forgotten(rig: PulumiRig) -> None:
+def test_stack_settings_omit_forgotten_worker(rig: PulumiRig) -> None:
     rig.engine.up(REF, [ONE, TWO], quiet)
 
     rig.engine.forget(REF, ONE.name)

@@ -73,7 +73,7 @@ def by_hand(rig: HcloudRig) -> automation.Stack:
     return automation.Stack.select(rig.ref.name, workspace)
 
 
-def test_by_hand_pulumi_finds_no_difference_after_fleet(rig: HcloudRig) -> None:
+def test_manual_pulumi_preview_is_empty_after_fleet(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
     stack = by_hand(rig)
 
@@ -101,13 +101,13 @@ def test_pulumi_by_hand_has_no_difference_after_extended_expiry(rig: HcloudRig) 
     assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
 
 
-def test_a_server_carries_every_label(rig: HcloudRig) -> None:
+def test_server_has_every_label(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
 
     assert rig.labels(ONE.name) == ONE.labels | NOTES | {"architecture": "amd64"}
 
 
-def test_a_later_run_touches_no_label(rig: HcloudRig) -> None:
+def test_later_run_changes_no_label(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
     rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
 
@@ -117,7 +117,7 @@ def test_a_later_run_touches_no_label(rig: HcloudRig) -> None:
     assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
 
 
-def test_an_adopted_server_differs_in_nothing_from_one_that_was_made(rig: HcloudRig) -> None:
+def test_adopted_server_equals_created_one(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
     rig.die_making(TWO.name, [ONE, TWO])
 
@@ -129,7 +129,7 @@ def test_an_adopted_server_differs_in_nothing_from_one_that_was_made(rig: Hcloud
     assert read(rig.engine, rig.ref).workers == (ONE, TWO)
 
 
-def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
+def test_snapshot_is_selected_by_id(rig: HcloudRig) -> None:
     source = a_server(rig.api, name="baked", labels={})
     made = act_on_server(rig.api.state, source, "create_image", {"type": "snapshot"})
     assert made.content is not None
@@ -198,7 +198,7 @@ def test_server_with_unconfirmed_deletion_leaves_the_stack(
     assert sorted(read(rig.engine, rig.ref).ids) == [TWO.name]
 
 
-def test_a_server_that_was_not_deleted_stays_in_its_stack(rig: HcloudRig) -> None:
+def test_server_stays_in_stack_when_its_deletion_failed(rig: HcloudRig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
     rig.api.fail(Fault("DELETE", "/servers/*", status=500, count=None))
 
@@ -250,7 +250,7 @@ def test_failed_adoption_shows_no_token(rig: HcloudRig) -> None:
     assert rig.api.token not in f"{caught.value} {caught.value.failed}"
 
 
-def test_a_server_that_did_not_start_stops_no_other_from_being_made(rig: HcloudRig) -> None:
+def test_unstarted_server_does_not_stop_other_creations(rig: HcloudRig) -> None:
     rig.api.fail(Fault("POST", "/servers", action_fails=True, count=1))
     with pytest.raises(StackFailed, match="action_failed") as caught:
         rig.engine.up(rig.ref, [ONE], quiet, GIVEN)

@@ -53,7 +53,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_a_new_stack_is_previewed_without_the_cli(
+def test_new_stack_is_previewed_without_cli(
     rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -104,7 +104,7 @@ def test_invalid_inputs_are_refused_before_preparation(real: PulumiRig) -> None:
 
 
 @pytest.mark.engine
-def test_remains_of_an_earlier_run_are_cleaned_up_only_by_a_change(
+def test_leftovers_of_earlier_run_are_removed_only_by_a_change(
     real: PulumiRig,
 ) -> None:
     real.engine.up(REF, [ONE], quiet)
@@ -131,14 +131,14 @@ def test_missing_cli_error_names_setup_tool(
         rig.engine.up(REF, [ONE], quiet)
 
 
-def test_without_a_passphrase_nothing_is_applied(rig: PulumiRig) -> None:
+def test_up_is_refused_without_passphrase(rig: PulumiRig) -> None:
     engine = PulumiEngine(f"file://{rig.folder}/state", rig.folder, None, rig.accounts)
 
     with pytest.raises(SecretMissing, match="passphrase"):
         engine.up(REF, [ONE], quiet)
 
 
-def test_a_damaged_checkpoint_is_unknown_and_never_empty(rig: PulumiRig) -> None:
+def test_damaged_checkpoint_is_unknown(rig: PulumiRig) -> None:
     write(rig.folder / CHECKPOINT, "{")
 
     assert isinstance(rig.engine.read(REF), Unknown)
@@ -149,12 +149,12 @@ def test_undeclared_provider_is_refused(rig: PulumiRig) -> None:
         rig.engine.preview(REF.altered(provider="attic"), [ONE])
 
 
-def test_inputs_that_the_program_refuses_reach_no_cli(rig: PulumiRig) -> None:
+def test_inputs_refused_by_program_start_no_cli(rig: PulumiRig) -> None:
     with pytest.raises(PlanRefused, match=r"workers\[0\].labels"):
         rig.engine.preview(REF, [a_sim_worker("x", labels={})])
 
 
-def test_a_stack_that_another_run_changes_is_left_alone(rig: PulumiRig) -> None:
+def test_stack_locked_by_another_run_is_not_changed(rig: PulumiRig) -> None:
     write(rig.folder / CHECKPOINT, json.dumps({"checkpoint": {"latest": None}}))
     lock = {
         "pid": os.getpid(),
@@ -171,7 +171,7 @@ def test_a_stack_that_another_run_changes_is_left_alone(rig: PulumiRig) -> None:
     assert rig.machines() == []
 
 
-def test_in_a_stack_that_another_run_changes_nothing_is_forgotten(rig: PulumiRig) -> None:
+def test_forget_is_refused_while_another_run_changes_the_stack(rig: PulumiRig) -> None:
     write(rig.folder / CHECKPOINT, a_checkpoint(ONE))
     lock = {
         "pid": os.getpid(),
@@ -187,7 +187,7 @@ def test_in_a_stack_that_another_run_changes_nothing_is_forgotten(rig: PulumiRig
     assert read(rig.engine).workers == (ONE,)
 
 
-def test_while_a_killed_run_is_unfinished_nothing_is_forgotten(rig: PulumiRig) -> None:
+def test_forget_is_refused_while_a_killed_run_is_unfinished(rig: PulumiRig) -> None:
     write(rig.folder / CHECKPOINT, a_checkpoint(ONE, TWO))
     begin_deletion(rig.folder / CHECKPOINT, TWO.name)
 
@@ -216,7 +216,7 @@ def test_failure_quotes_provider_and_is_not_logged(
 @pytest.mark.parametrize(
     ("deleted", "steps"), [(False, (StackStep(worker=TWO.name, operation="delete"),)), (True, ())]
 )
-def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
+def test_killed_deletion_is_finished_by_next_run(
     real: PulumiRig,
     deleted: bool,  # noqa: FBT001 - pytest passes it by name
     steps: tuple[StackStep, ...],

@@ -9,7 +9,7 @@ from tests.ports.stores import postgres_url
 __all__ = ["place", "postgres_url", "tables"]
 
 
-def test_an_enrolled_worker_registers_with_its_token_once(place: Place) -> None:
+def test_enrolled_worker_registers_with_its_token_once(place: Place) -> None:
     token = place.registry.enrol(an_enrolment())
 
     assert place.register(WORKER, token)
@@ -24,7 +24,7 @@ def test_registration_fails_with_another_token(place: Place) -> None:
     assert not place.may_talk(WORKER)
 
 
-def test_each_enrolment_has_a_token_of_its_own(place: Place) -> None:
+def test_each_enrolment_has_a_separate_token(place: Place) -> None:
     other = "debian-builders-0002"
 
     one, two = (place.registry.enrol(an_enrolment(name)) for name in (WORKER, other))
@@ -33,7 +33,7 @@ def test_each_enrolment_has_a_token_of_its_own(place: Place) -> None:
     assert not place.register(WORKER, two)
 
 
-def test_a_second_enrolment_makes_the_first_token_useless(place: Place) -> None:
+def test_second_enrolment_invalidates_first_token(place: Place) -> None:
     first = place.registry.enrol(an_enrolment())
 
     second = place.registry.enrol(an_enrolment())
@@ -42,7 +42,7 @@ def test_a_second_enrolment_makes_the_first_token_useless(place: Place) -> None:
     assert place.register(WORKER, second)
 
 
-def test_a_name_is_used_again_without_its_old_drain(place: Place) -> None:
+def test_reused_name_is_not_drained(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.registry.drain(WORKER)
     place.registry.disable(WORKER)
@@ -53,7 +53,7 @@ def test_a_name_is_used_again_without_its_old_drain(place: Place) -> None:
     assert place.takes_work(WORKER)
 
 
-def test_a_worker_that_is_at_work_is_not_enrolled_again(place: Place) -> None:
+def test_busy_worker_is_not_enrolled_again(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)
 
@@ -63,7 +63,7 @@ def test_a_worker_that_is_at_work_is_not_enrolled_again(place: Place) -> None:
     assert place.may_talk(WORKER)
 
 
-def test_a_worker_that_is_connected_is_not_enrolled_again(place: Place) -> None:
+def test_connected_worker_is_not_enrolled_again(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
 
     with pytest.raises(WorkerBusy, match="connected"):

@@ -45,51 +45,51 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return makes[request.param]
 
 
-def test_a_file_is_read_whole(make: Make) -> None:
+def test_file_is_read_completely(make: Make) -> None:
     files = make({"a": "text"})
 
     assert files.read("a", 4) == b"text"
 
 
-def test_a_longer_file_than_the_limit_is_refused_with_its_name(make: Make) -> None:
+def test_longer_file_than_the_limit_is_refused_with_its_name(make: Make) -> None:
     files = make({"a": "text"})
 
     with pytest.raises(FileUnreadable, match=r"^a: larger than 3 bytes$"):
         files.read("a", 3)
 
 
-def test_a_missing_file_is_refused_with_its_name(make: Make) -> None:
+def test_missing_file_is_refused_with_its_name(make: Make) -> None:
     files = make({})
 
     with pytest.raises(FileUnreadable, match=r"^a: "):
         files.read("a", 3)
 
 
-def test_names_that_match_come_sorted(make: Make) -> None:
+def test_matching_names_are_sorted(make: Make) -> None:
     files = make({"d/b.yaml": "", "d/a.yaml": "", "d/c.txt": "", "a.yaml": ""})
 
     assert files.glob("d/*.yaml") == ("d/a.yaml", "d/b.yaml")
 
 
-def test_nothing_matches_nothing(make: Make) -> None:
+def test_pattern_without_match_returns_no_names(make: Make) -> None:
     files = make({"a": ""})
 
     assert files.glob("d/*") == ()
 
 
-def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+def test_directory_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileUnreadable, match=re.escape(str(tmp_path))) as failed:
         LocalFiles().read(str(tmp_path), 10)
 
     assert isinstance(failed.value.__cause__, IsADirectoryError)
 
 
-def test_a_name_no_file_can_have_is_refused() -> None:
+def test_invalid_file_name_is_refused() -> None:
     with pytest.raises(FileUnreadable, match=r"^a\0b: "):
         LocalFiles().read("a\0b", 10)
 
 
-def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
+def test_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     (tmp_path / "secret").write_text("secret", encoding="utf-8")
@@ -120,9 +120,7 @@ def test_write_text_keeps_mode_of_existing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["../secret", "/dev/null", "../not-there"])
-def test_nothing_is_written_through_a_link_out_of_its_directory(
-    tmp_path: Path, target: str
-) -> None:
+def test_write_through_link_out_of_directory_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "secret").write_text("old")
     (tmp_path / "inside").mkdir()
     link = tmp_path / "inside" / "link"
@@ -135,7 +133,7 @@ def test_nothing_is_written_through_a_link_out_of_its_directory(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inside", "secret"]
 
 
-def test_a_link_stays_a_link_when_its_file_is_written(tmp_path: Path) -> None:
+def test_link_is_kept_when_its_file_is_written(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
 
     LocalFiles().write_text(str(tmp_path / "link"), "new")
@@ -196,7 +194,7 @@ def test_replace_file_sets_requested_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["é" * 120, "a" * 255, os.fsdecode(b"\xff" * 250)])
-def test_a_file_may_have_as_long_a_name_as_the_disk_takes(tmp_path: Path, name: str) -> None:
+def test_file_name_may_have_maximum_length(tmp_path: Path, name: str) -> None:
     replace_file(tmp_path / name, b"new")
 
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -227,7 +225,7 @@ def test_write_text_names_missing_directory(tmp_path: Path) -> None:
     assert isinstance(failed.value.__cause__, FileNotFoundError)
 
 
-def test_a_draft_that_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
+def test_temporary_file_is_removed_when_rename_fails(tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     target.mkdir()
 
@@ -237,13 +235,13 @@ def test_a_draft_that_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-def test_a_device_is_written_to_and_not_replaced() -> None:
+def test_device_is_written_without_replacement() -> None:
     LocalFiles().write_text("/dev/null", "new")
 
     assert Path("/dev/null").is_char_device()
 
 
-def test_without_a_directory_every_name_may_match(tmp_path: Path) -> None:
+def test_any_name_may_match_without_directory(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("", encoding="utf-8")
 
     assert LocalFiles().glob(f"{tmp_path}/*.yaml") == (f"{tmp_path}/a.yaml",)

@@ -21,7 +21,7 @@ def gitlab(server: FakeGitlab) -> Gitlab:
     return Gitlab(server.url, "debian/fleet", TOKEN)
 
 
-def test_a_token_is_of_one_user(gitlab: Gitlab) -> None:
+def test_token_belongs_to_one_user(gitlab: Gitlab) -> None:
     assert gitlab.user() == BOT
 
 
@@ -29,7 +29,7 @@ def test_open_merge_requests_are_listed_by_number(gitlab: Gitlab) -> None:
     assert gitlab.open_merge_requests() == (3, 5)
 
 
-def test_a_comment_is_added_edited_and_deleted(server: FakeGitlab, gitlab: Gitlab) -> None:
+def test_comment_is_added_edited_and_deleted(server: FakeGitlab, gitlab: Gitlab) -> None:
     note = gitlab.add_comment(3, "one")
     gitlab.edit_comment(3, note.id, "two")
 
@@ -50,7 +50,7 @@ def test_comments_of_every_page_are_found_oldest_first(server: FakeGitlab, gitla
     assert [each.body for each in gitlab.comments(3, BOT)] == ["7", "249"]
 
 
-def test_a_comment_may_be_as_long_as_gitlab_says(server: FakeGitlab, gitlab: Gitlab) -> None:
+def test_comment_may_have_maximum_length_of_gitlab(server: FakeGitlab, gitlab: Gitlab) -> None:
     gitlab.add_comment(3, "x" * MOST_CHARACTERS)
 
     with pytest.raises(SourceUnreachable):
@@ -58,7 +58,7 @@ def test_a_comment_may_be_as_long_as_gitlab_says(server: FakeGitlab, gitlab: Git
     assert len(server.open[3]) == 1
 
 
-def test_a_comment_of_somebody_else_cannot_be_edited(server: FakeGitlab, gitlab: Gitlab) -> None:
+def test_comment_of_another_user_cannot_be_edited(server: FakeGitlab, gitlab: Gitlab) -> None:
     note = server.say(3, "mine")
 
     with pytest.raises(SourceUnreachable, match="403"):
@@ -89,7 +89,7 @@ def test_invalid_reply_of_gitlab_has_advice(
     assert TOKEN not in str(raised.value)
 
 
-def test_a_token_is_not_sent_in_clear() -> None:
+def test_token_is_not_sent_without_tls() -> None:
     with pytest.raises(WrongUsage):
         Gitlab("http://gitlab.example.org/api/v4", "1", TOKEN)
 
@@ -107,6 +107,6 @@ def test_variables_are_listed_by_scope_without_values(server: FakeGitlab) -> Non
     assert VALUE not in repr(told)
 
 
-def test_settings_are_for_maintainers(gitlab: Gitlab) -> None:
+def test_settings_require_maintainer_role(gitlab: Gitlab) -> None:
     with pytest.raises(SourceUnreachable, match="Maintainer"):
         gitlab.settings()

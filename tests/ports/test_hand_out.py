@@ -28,7 +28,7 @@ def sources() -> TicketSources:
     return TicketSources({}, {}, store, Sequential())
 
 
-def test_the_world_stays_when_no_queue_has_tickets(
+def test_world_is_unchanged_without_ticket_queue(
     hand_out: HandOut, sources: TicketSources
 ) -> None:
     said: list[str] = []
@@ -50,7 +50,7 @@ def test_no_ticket_gets_a_machine_when_none_waits(
     assert said == []
 
 
-def test_no_machine_is_forgotten_when_no_queue_has_a_store(hand_out: HandOut) -> None:
+def test_no_machine_is_forgotten_without_ticket_store(hand_out: HandOut) -> None:
     records = MachineRecords(tuple, (), NOW)
 
     assert [*hand_out.with_forgotten(FLEET, {}, {}, {}, records)] == []

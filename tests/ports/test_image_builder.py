@@ -127,7 +127,7 @@ def heard(way: Way) -> list[BuildStep]:
     return steps
 
 
-def test_a_version_is_whole_in_its_folder(way: Way) -> None:
+def test_version_folder_is_complete(way: Way) -> None:
     manifest, _ = way.builder.build(ORDER, lambda _: None)
 
     place, found = folder.find_build(way.images, "trixie", VERSION)
@@ -146,7 +146,7 @@ def test_builder_reports_each_step(way: Way) -> None:
     assert all(each.phase and each.seconds >= 0 for each in steps)
 
 
-def test_a_build_that_fails_leaves_no_folder(way: Way) -> None:
+def test_failed_build_leaves_no_folder(way: Way) -> None:
     way.fail("no such package")
 
     with pytest.raises(BuildFailed, match="no such package"):
@@ -155,14 +155,14 @@ def test_a_build_that_fails_leaves_no_folder(way: Way) -> None:
     assert [each for each in (way.images / "trixie").iterdir() if each.is_dir()] == []
 
 
-def test_an_image_that_is_being_built_already_is_not_built_twice(way: Way) -> None:
+def test_concurrent_build_of_same_image_is_refused(way: Way) -> None:
     with locked(way.images / "trixie"), pytest.raises(Locked, match=f"trixie.* {os.getpid()}"):
         heard(way)
 
     assert folder.list_versions(way.images, "trixie") == ()
 
 
-def test_after_a_failure_the_next_build_works(way: Way) -> None:
+def test_build_succeeds_after_a_failed_one(way: Way) -> None:
     way.fail("no such package")
     with pytest.raises(BuildFailed):
         heard(way)

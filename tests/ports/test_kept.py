@@ -37,7 +37,7 @@ def kept(tmp_path: Path, checkpoint: Path) -> CheckpointCopy:
 
 
 @pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
-def test_a_checkpoint_cut_by_a_full_disk_is_replaced_by_its_copy(
+def test_truncated_checkpoint_is_replaced_by_its_copy(
     left: str, tmp_path: Path, checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     folder = FileObjects(tmp_path)
@@ -88,7 +88,7 @@ def test_copy_has_pending_deletions(
     assert found["pending_operations"] == [{"resource": resources[0], "type": "deleting"}]
 
 
-def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: CheckpointCopy) -> None:
+def test_complete_checkpoint_is_unchanged(checkpoint: Path, kept: CheckpointCopy) -> None:
     kept.keep(SIM, None)
     checkpoint.write_text(newer := CHECKPOINT.replace("[]", "[1]"))
 
@@ -98,7 +98,7 @@ def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: CheckpointCopy
     assert checkpoint.read_text() == newer
 
 
-def test_a_compressed_checkpoint_that_was_cut_gives_way_to_the_copy(
+def test_truncated_compressed_checkpoint_is_replaced_by_its_copy(
     checkpoint: Path, kept: CheckpointCopy
 ) -> None:
     packed = checkpoint.with_name(f"{checkpoint.name}.gz")

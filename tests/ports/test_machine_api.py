@@ -80,13 +80,13 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
         yield request.param(stack, tmp_path)
 
 
-def test_a_machine_carries_no_expiry_until_one_is_noted(kept: Kept) -> None:
+def test_machine_has_no_expiry_at_first(kept: Kept) -> None:
     _, one, two, expiries = kept
 
     assert expiries() == {one: None, two: None}
 
 
-def test_an_expiry_is_noted_at_those_machines_only(kept: Kept) -> None:
+def test_extend_changes_only_its_machines(kept: Kept) -> None:
     machine_api, one, two, expiries = kept
 
     machine_api.extend([two], LATER)
@@ -94,7 +94,7 @@ def test_an_expiry_is_noted_at_those_machines_only(kept: Kept) -> None:
     assert expiries() == {one: None, two: LATER}
 
 
-def test_the_last_expiry_that_is_noted_counts(kept: Kept) -> None:
+def test_latest_expiry_replaces_earlier_one(kept: Kept) -> None:
     machine_api, one, two, expiries = kept
     machine_api.extend([one, two], LATER)
 
@@ -103,7 +103,7 @@ def test_the_last_expiry_that_is_noted_counts(kept: Kept) -> None:
     assert expiries() == {one: LATER + timedelta(hours=1), two: LATER}
 
 
-def test_a_machine_that_is_gone_stops_nothing(kept: Kept) -> None:
+def test_extend_skips_missing_machine(kept: Kept) -> None:
     machine_api, one, two, expiries = kept
     machine_api.delete(one)
 

@@ -81,7 +81,7 @@ def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lent]:
     yield make(tmp_path)
 
 
-def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -> None:
+def test_clean_returns_trouble_of_failing_machine(lent: Lent) -> None:
     cleaned = {each.name: lent.cleaner.clean(each) for each in lent.machines}
 
     assert cleaned[GOOD] == Cleaned()

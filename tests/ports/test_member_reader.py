@@ -53,9 +53,7 @@ def test_members_are_unknown_when_unreadable(members: MemberReader) -> None:
         ("\xe9: [a]".encode("latin-1"), "members.yaml: not UTF-8"),
     ],
 )
-def test_a_file_that_says_something_else_is_unknown_with_the_reason(
-    text: str | bytes, said: str
-) -> None:
+def test_invalid_members_file_is_unknown_with_reason(text: str | bytes, said: str) -> None:
     read = a_file(text).read()
 
     assert isinstance(read, Unknown)

@@ -40,7 +40,7 @@ def a_program(folder: Path, *command: str) -> CommandMessenger:
 
 
 @pytest.mark.parametrize("kind", ["fake", "webhook", "program"])
-def test_a_message_is_taken_or_refused(kind: str, server: Loopback, tmp_path: Path) -> None:
+def test_message_is_accepted_or_refused(kind: str, server: Loopback, tmp_path: Path) -> None:
     good: dict[str, Messenger] = {
         "fake": FakeMessenger(),
         "webhook": a_webhook(server.url, tmp_path),
@@ -58,7 +58,7 @@ def test_a_message_is_taken_or_refused(kind: str, server: Loopback, tmp_path: Pa
         bad[kind].send("subject", "text", BODY)
 
 
-def test_a_webhook_gets_json_with_its_token_and_query(server: Loopback, tmp_path: Path) -> None:
+def test_webhook_gets_json_with_its_token_and_query(server: Loopback, tmp_path: Path) -> None:
     a_webhook(f"{server.url}/hook?version=2", tmp_path).send("subject", "text", BODY)
 
     (received,) = server.received
@@ -101,12 +101,12 @@ def test_misbehaving_webhook_is_bounded_and_gets_no_secret(fault: str, tmp_path:
 
 
 @pytest.mark.parametrize("url", ["no url", "ftp://h/x", "http://[", "http://hooks.example.org/x"])
-def test_an_address_that_is_none_or_not_safe_gets_nothing(url: str, tmp_path: Path) -> None:
+def test_invalid_or_unsafe_address_gets_no_message(url: str, tmp_path: Path) -> None:
     with pytest.raises(SourceUnreachable):
         a_webhook(url, tmp_path, secret=True).send("subject", "text", BODY)
 
 
-def test_a_secret_that_is_missing_is_said(server: Loopback, tmp_path: Path) -> None:
+def test_missing_secret_of_messenger_is_an_error(server: Loopback, tmp_path: Path) -> None:
     webhook = Webhook.model_construct(url=server.url, token=EnvSecret(env="TOKEN"))
 
     with pytest.raises(SecretMissing):
@@ -114,7 +114,7 @@ def test_a_secret_that_is_missing_is_said(server: Loopback, tmp_path: Path) -> N
     assert server.received == []
 
 
-def test_a_program_gets_the_text_and_no_variable_of_ours(
+def test_program_gets_text_without_variables_of_fleet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HCLOUD_TOKEN", SECRET)

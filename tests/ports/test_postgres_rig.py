@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.slow
-def test_it_runs_where_only_root_may_look_into_the_folders_of_tests(
+def test_postgres_runs_when_test_folders_are_readable_only_by_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

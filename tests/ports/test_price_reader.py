@@ -52,7 +52,7 @@ def fake() -> FakePriceReader:
 
 
 @pytest.mark.parametrize("real", [True, False])
-def test_it_tells_types_address_and_disk_of_its_place(
+def test_prices_have_types_address_and_disk_of_location(
     api: SimulatedHetzner, *, real: bool
 ) -> None:
     reader: PriceReader = hetzner("fsn1", api.token) if real else fake()

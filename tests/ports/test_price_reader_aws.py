@@ -26,7 +26,7 @@ def reader(*, spot: tuple[str, ...] = ()) -> PriceReader:
     return AwsPrices(REGION, ["c7g.8xlarge", "c7a.8xlarge"], spot)
 
 
-def test_it_tells_types_address_and_disk_of_its_region(aws: SimulatedPrices) -> None:
+def test_prices_have_types_address_and_disk_of_region(aws: SimulatedPrices) -> None:
     told = reader(spot=("c7a.8xlarge",)).read(NOW)
 
     assert aws.received
@@ -52,7 +52,7 @@ def test_spot_prices_are_read_only_when_used(aws: SimulatedPrices) -> None:
     assert [each for each in aws.received if "DescribeSpotPriceHistory" in each.body] == []
 
 
-def test_a_type_that_is_not_sold_has_no_quote(aws: SimulatedPrices) -> None:
+def test_unsold_type_has_no_quote(aws: SimulatedPrices) -> None:
     aws.market.products = [each for each in aws.market.products if each.service == "AmazonVPC"]
 
     told = reader().read(NOW)

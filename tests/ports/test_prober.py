@@ -45,18 +45,18 @@ def tried(request: pytest.FixtureRequest) -> Iterator[Tried]:
         yield make(stack)
 
 
-def test_a_port_that_takes_a_connection_answers(tried: Tried) -> None:
+def test_open_port_answers(tried: Tried) -> None:
     assert tried.prober.answers(HOST, tried.up, "")
 
 
-def test_a_port_that_greets_as_it_should_answers(tried: Tried) -> None:
+def test_port_with_expected_banner_answers(tried: Tried) -> None:
     assert tried.prober.answers(HOST, tried.up, "SSH-")
 
 
 @pytest.mark.parametrize("banner", ["220 ", "SSH-2.0-OpenSSH_9.9\r\nand more"])
-def test_a_port_that_greets_otherwise_does_not_answer(tried: Tried, banner: str) -> None:
+def test_port_with_other_banner_does_not_answer(tried: Tried, banner: str) -> None:
     assert not tried.prober.answers(HOST, tried.up, banner)
 
 
-def test_where_nothing_listens_nothing_answers(tried: Tried) -> None:
+def test_closed_port_does_not_answer(tried: Tried) -> None:
     assert not tried.prober.answers(HOST, tried.down, "")

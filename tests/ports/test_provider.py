@@ -135,7 +135,7 @@ def _listing(provider: Provider, fleet: str) -> Listing:
     return listing
 
 
-def test_a_listing_holds_the_machines_of_exactly_this_fleet(example: Example) -> None:
+def test_listing_has_machines_of_exactly_this_fleet(example: Example) -> None:
     names = [machine.name for machine in _listing(example.full, "demo").machines]
 
     assert names == sorted(DEMO)
@@ -145,11 +145,11 @@ def test_listing_excludes_fleet_with_longer_name(example: Example) -> None:
     assert _listing(example.full, "demo-t").machines == ()
 
 
-def test_a_fleet_without_machines_has_a_listing_that_is_empty(example: Example) -> None:
+def test_listing_is_empty_without_machines(example: Example) -> None:
     assert _listing(example.full, "nobody").machines == ()
 
 
-def test_a_machine_comes_with_its_pool_and_type(example: Example) -> None:
+def test_listed_machine_has_pool_and_type(example: Example) -> None:
     machines = _listing(example.full, "demo").machines
 
     assert {(machine.pool, machine.type) for machine in machines} == {("builders", "ccx33")}
@@ -161,7 +161,7 @@ def test_no_two_machines_share_an_id(example: Example) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_a_listing_is_as_old_as_its_beginning(example: Example) -> None:
+def test_listing_has_time_of_its_start(example: Example) -> None:
     assert _listing(example.full, "demo").read_at == NOW
 
 
@@ -169,7 +169,7 @@ def test_listing_changes_nothing(example: Example) -> None:
     assert example.full.list("demo") == example.full.list("demo")
 
 
-def test_a_provider_that_cannot_be_read_is_unknown_and_says_why(example: Example) -> None:
+def test_unreadable_provider_is_unknown_with_reason(example: Example) -> None:
     unknown = example.broken.list("demo")
 
     assert isinstance(unknown, Unknown)

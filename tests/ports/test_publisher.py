@@ -29,11 +29,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images" / "trixie" / VERSION
 
 
-def test_nothing_is_published_at_first(place: Place) -> None:
+def test_publisher_has_no_uploads_at_first(place: Place) -> None:
     assert place.open("debian-ci").uploads() == ()
 
 
-def test_a_published_version_is_listed_whole_with_its_mark(place: Place, folder: Path) -> None:
+def test_published_version_is_listed_as_complete_with_its_mark(place: Place, folder: Path) -> None:
     publisher, manifest = place.open("debian-ci"), a_build(folder)
 
     published = publisher.publish(manifest, str(folder), Watcher())
@@ -64,7 +64,7 @@ def test_publish_reports_progress_of_upload_and_verification(place: Place, folde
     assert back.done == back.total >= len(some_disk())
 
 
-def test_upload_is_never_whole_when_the_copy_was_spoilt(place: Place, folder: Path) -> None:
+def test_upload_is_never_complete_when_the_copy_is_damaged(place: Place, folder: Path) -> None:
     class Spoiling(Watcher):
         def __call__(self, transfer: Transfer) -> None:
             is_sent = transfer.phase == "upload" and transfer.done == transfer.total
@@ -83,7 +83,7 @@ def test_upload_is_never_whole_when_the_copy_was_spoilt(place: Place, folder: Pa
     )
 
 
-def test_publishing_again_uploads_nothing(place: Place, folder: Path) -> None:
+def test_second_publish_uploads_nothing(place: Place, folder: Path) -> None:
     publisher, manifest, again = place.open("debian-ci"), a_build(folder), Watcher()
     published = publisher.publish(manifest, str(folder), Watcher())
 
@@ -93,7 +93,7 @@ def test_publishing_again_uploads_nothing(place: Place, folder: Path) -> None:
     assert len(publisher.uploads()) == 1
 
 
-def test_another_content_of_the_same_version_is_refused(place: Place, folder: Path) -> None:
+def test_publish_refuses_other_content_of_same_version(place: Place, folder: Path) -> None:
     publisher = place.open("debian-ci")
     publisher.publish(a_build(folder), str(folder), Watcher())
     other = a_build(folder, disk=some_disk(seed=b"other"))
@@ -104,7 +104,7 @@ def test_another_content_of_the_same_version_is_refused(place: Place, folder: Pa
     assert len(publisher.uploads()) == 1
 
 
-def test_the_uploads_of_another_fleet_are_not_ours(place: Place, folder: Path) -> None:
+def test_uploads_of_another_fleet_are_not_listed(place: Place, folder: Path) -> None:
     theirs = place.open("debian-ci-0002")
     published = theirs.publish(a_build(folder, image="sid"), str(folder), Watcher())
     ours = place.open("debian-ci")
@@ -144,9 +144,7 @@ def test_clean_removes_older_partial_uploads(place: Place, folder: Path) -> None
     assert left == [*unfinished, (VERSION, True)]
 
 
-def test_cleaning_leaves_the_version_that_is_to_be_gone_on_with(
-    place: Place, folder: Path
-) -> None:
+def test_clean_keeps_upload_to_continue(place: Place, folder: Path) -> None:
     publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
     with pytest.raises(SourceUnreachable):
         publisher.publish(manifest, str(folder), Watcher(breaks_at=0.7))
@@ -157,7 +155,7 @@ def test_cleaning_leaves_the_version_that_is_to_be_gone_on_with(
     assert len(publisher.uploads()) == int(place.keeps_partial)
 
 
-def test_cleaning_twice_finds_nothing_more(place: Place, folder: Path) -> None:
+def test_second_clean_removes_nothing(place: Place, folder: Path) -> None:
     publisher = place.open("debian-ci")
     with pytest.raises(SourceUnreachable):
         publisher.publish(a_build(folder, disk=BIG), str(folder), Watcher(breaks_at=0.7))
@@ -166,7 +164,7 @@ def test_cleaning_twice_finds_nothing_more(place: Place, folder: Path) -> None:
     assert publisher.clean(NOW + HOUR) == ()
 
 
-def test_a_deleted_upload_is_gone_and_may_be_deleted_again(place: Place, folder: Path) -> None:
+def test_remove_of_upload_is_idempotent(place: Place, folder: Path) -> None:
     publisher = place.open("debian-ci")
     kept = publisher.publish(a_build(folder, version="20261120T000000Z"), str(folder), Watcher())
     published = publisher.publish(a_build(folder), str(folder), Watcher())

@@ -18,7 +18,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return bare_environment(tmp_path)
 
 
-def test_a_folder_that_is_named_is_taken(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_named_plugin_folder_is_used(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "mine").mkdir()
     a_program(tmp_path / "mine" / NAME, "")
 
@@ -27,9 +27,7 @@ def test_a_folder_that_is_named_is_taken(tmp_path: Path, environment: dict[str, 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}/mine\n", "")
 
 
-def test_the_official_release_goes_before_a_build(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_official_release_precedes_build(tmp_path: Path, environment: dict[str, str]) -> None:
     folder = '"$PULUMI_HOME/plugins/resource-hcloud-v1"'
     a_program(
         tmp_path / "bin" / "pulumi",
@@ -44,7 +42,7 @@ def test_the_official_release_goes_before_a_build(
     assert (Path(done.stdout.strip()) / NAME).exists()
 
 
-def test_where_it_cannot_be_fetched_it_is_built_and_kept(
+def test_program_is_built_and_kept_when_download_fails(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     a_program(tmp_path / "bin" / "go", f'/bin/cp /bin/true "$GOBIN/{NAME}"')
@@ -66,7 +64,7 @@ def test_tool_reports_absence_when_plugin_is_unavailable(environment: dict[str, 
     assert tells(done.stderr, "go", "PATH")
 
 
-def test_a_build_that_does_not_start_is_not_kept(
+def test_build_that_does_not_start_is_discarded(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     a_program(tmp_path / "bin" / "go", f'/bin/cp /bin/false "$GOBIN/{NAME}"')

@@ -19,7 +19,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return bare_environment(tmp_path) | {"https_proxy": "http://127.0.0.1:9"}
 
 
-def test_a_cli_on_path_is_printed(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_tool_prints_cli_on_path(tmp_path: Path, environment: dict[str, str]) -> None:
     a_program(tmp_path / "bin" / "pulumi", A_CLI)
 
     done = run_tool(TOOL, environment)
@@ -29,7 +29,7 @@ def test_a_cli_on_path_is_printed(tmp_path: Path, environment: dict[str, str]) -
 
 
 @pytest.mark.slow
-def test_where_it_cannot_be_fetched_it_is_built_and_kept(
+def test_program_is_built_and_kept_when_download_fails(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     go = 'printf "#!/bin/sh\\necho v3.255.0\\n" > "$GOBIN/pulumi"\n'
@@ -55,9 +55,7 @@ def test_tool_reports_absence_when_cli_is_unavailable(environment: dict[str, str
 
 
 @pytest.mark.slow
-def test_a_build_that_makes_nothing_usable_is_not_kept(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_unusable_build_is_discarded(tmp_path: Path, environment: dict[str, str]) -> None:
     a_program(tmp_path / "bin" / "go", "")
 
     done = run_tool(TOOL, environment)

@@ -85,11 +85,11 @@ def _demand(queue: Queue) -> Demand:
     return demand
 
 
-def test_a_reading_holds_every_request_that_waits(example: Example) -> None:
+def test_reading_has_every_waiting_request(example: Example) -> None:
     assert sum(request.count for request in _demand(example.full).requests) == 27
 
 
-def test_a_reading_is_as_old_as_its_beginning(example: Example) -> None:
+def test_reading_has_time_of_its_start(example: Example) -> None:
     assert _demand(example.full).read_at == NOW
 
 
@@ -103,7 +103,7 @@ def test_no_two_requests_share_an_id(example: Example) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_requests_stand_in_the_order_in_which_they_are_served(example: Example) -> None:
+def test_requests_are_in_order_of_service(example: Example) -> None:
     requests = _demand(example.full).requests
 
     served = [(-request.priority, str(request.pending_since)) for request in requests]
@@ -111,16 +111,16 @@ def test_requests_stand_in_the_order_in_which_they_are_served(example: Example) 
 
 
 @pytest.mark.parametrize("example", [_fake, _debusine, _world], indirect=True)
-def test_a_queue_without_workers_to_list_has_no_registry(example: Example) -> None:
+def test_queue_without_workers_has_no_registry(example: Example) -> None:
     assert example.full.read(NOW).workers is None
 
 
 @pytest.mark.parametrize("example", [_sql], indirect=True)
-def test_a_queue_with_a_registry_lists_its_workers(example: Example) -> None:
+def test_queue_with_a_registry_lists_its_workers(example: Example) -> None:
     assert example.full.read(NOW).workers == ()
 
 
-def test_a_queue_that_cannot_be_read_is_unknown_and_says_why(example: Example) -> None:
+def test_unreadable_queue_is_unknown_with_reason(example: Example) -> None:
     demand = example.broken.read(NOW).demand
 
     assert isinstance(demand, Unknown)

@@ -108,14 +108,14 @@ def looking(cloud: Cloud, memory: Callable[[str], CheckStorage]) -> Looking:
     return Looking(cloud, memory, {"port": 22, "banner": "SSH-"})
 
 
-def test_a_machine_that_boots_is_looked_at_in_each_run(looking: Looking) -> None:
+def test_booting_machine_is_checked_in_each_run(looking: Looking) -> None:
     looks = [seen(looking.look()) for _ in range(3)]
     looking.boot()
 
     assert [*looks, seen(looking.look())] == [(1, False), (2, False), (3, False), (0, True)]
 
 
-def test_a_port_that_greets_otherwise_is_not_ready(looking: Looking) -> None:
+def test_port_with_other_banner_is_not_ready(looking: Looking) -> None:
     looking.boot("220 mail.example.org")
 
     assert seen(looking.look()) == (1, False)
@@ -134,7 +134,7 @@ def test_ready_machine_is_checked_once_a_minute(looking: Looking) -> None:
     assert looks == [(0, True), (1, True), (1, True), (2, True), (3, True)]
 
 
-def test_a_machine_that_answers_again_is_ready_again(looking: Looking) -> None:
+def test_machine_is_ready_when_it_answers_again(looking: Looking) -> None:
     looking.boot()
     looking.look()
     looking.prober.up.clear()
@@ -146,7 +146,7 @@ def test_a_machine_that_answers_again_is_ready_again(looking: Looking) -> None:
     assert seen(looking.look()) == (0, True)
 
 
-def test_where_no_attempt_can_be_made_the_machines_are_unknown(looking: Looking) -> None:
+def test_machines_are_unknown_when_no_check_can_run(looking: Looking) -> None:
     looking.prober.broken = True
 
     found = looking.look()
@@ -155,7 +155,7 @@ def test_where_no_attempt_can_be_made_the_machines_are_unknown(looking: Looking)
     assert tells(found.unknown, "machines of cloud", "too many open files")
 
 
-def test_nothing_is_tried_at_a_pool_without_ready(
+def test_pool_without_ready_is_not_checked(
     cloud: Cloud, memory: Callable[[str], CheckStorage]
 ) -> None:
     looking = Looking(cloud, memory, None)
@@ -184,7 +184,7 @@ def test_machine_has_time_of_its_first_check(looking: Looking) -> None:
     assert machine.looked_since == NOW
 
 
-def test_of_a_store_that_is_not_there_nothing_is_known(cloud: Cloud, tmp_path: Path) -> None:
+def test_readiness_is_unknown_without_store(cloud: Cloud, tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/none.db", "demo")
     looking = Looking(cloud, store.looks, {"port": 22})
 

@@ -20,7 +20,7 @@ def test_drained_worker_keeps_its_work_and_gets_no_other(place: Place) -> None:
     assert place.holder_of(90) == WORKER
 
 
-def test_a_drained_worker_gets_work_when_resumed(place: Place) -> None:
+def test_drained_worker_gets_work_when_resumed(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.registry.drain(WORKER)
 
@@ -30,7 +30,7 @@ def test_a_drained_worker_gets_work_when_resumed(place: Place) -> None:
     assert place.takes_work(WORKER)
 
 
-def test_a_worker_that_runs_something_is_not_disabled(place: Place) -> None:
+def test_busy_worker_is_not_disabled(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)
 
@@ -41,7 +41,7 @@ def test_a_worker_that_runs_something_is_not_disabled(place: Place) -> None:
     assert place.holder_of(90) == WORKER
 
 
-def test_a_disabled_worker_is_not_listened_to(place: Place) -> None:
+def test_disabled_worker_cannot_connect(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
 
     place.registry.disable(WORKER)
@@ -57,7 +57,7 @@ def test_registration_fails_with_revoked_token(place: Place) -> None:
     assert not place.register(WORKER, token)
 
 
-def test_the_token_of_a_worker_that_registered_is_not_revoked(place: Place) -> None:
+def test_token_of_registered_worker_is_not_revoked(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
 
     with pytest.raises(WorkerBusy, match="registered"):

@@ -54,7 +54,7 @@ def copr_from_file(name: str, content: bytes) -> CoprAllowList:
     )
 
 
-def test_every_reader_tells_the_rules_of_the_places_that_are_named(
+def test_rule_readers_return_rules_of_named_places(
     configuration: TaskConfiguration, api: Server
 ) -> None:
     configuration.entries[PLACE] = [an_entry("llvm", path=PATH, position=0)]
@@ -70,7 +70,7 @@ def test_every_reader_tells_the_rules_of_the_places_that_are_named(
             assert reader.read() == {place: held}
 
 
-def test_the_query_of_an_address_is_sent_with_it() -> None:
+def test_query_of_address_is_sent() -> None:
     asked: list[tuple[str, Mapping[str, str]]] = []
 
     def answer(received: Received) -> Answer:
@@ -100,9 +100,7 @@ def test_rule_readers_return_unknown_when_unreadable(api: Server) -> None:
             assert read.unknown
 
 
-def test_more_entries_than_a_page_are_all_read(
-    configuration: TaskConfiguration, api: Server
-) -> None:
+def test_entries_of_all_pages_are_read(configuration: TaskConfiguration, api: Server) -> None:
     configuration.entries[PLACE] = [an_entry("x", path="a.yaml", position=n) for n in range(120)]
 
     assert len(api.rules().stored(PLACE)) == 120
@@ -138,7 +136,7 @@ def test_delivery_reports_rules_lost_to_a_concurrent_push(
     assert tells(delivered.failed, "1 entries", "0")
 
 
-def test_a_second_place_that_changed_meanwhile_leaves_the_first_done(
+def test_delivery_is_partly_done_when_second_place_changed(
     configuration: TaskConfiguration, api: Server
 ) -> None:
     second = "debian/second"
@@ -155,7 +153,7 @@ def test_a_second_place_that_changed_meanwhile_leaves_the_first_done(
     assert configuration.entries[second] == [theirs]
 
 
-def test_a_second_place_that_fails_leaves_the_first_done(
+def test_delivery_is_partly_done_when_second_place_fails(
     configuration: TaskConfiguration, api: Server
 ) -> None:
     configuration.entries["debian/lost"] = []

@@ -17,7 +17,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return bare_environment(tmp_path)
 
 
-def test_a_server_that_is_named_is_taken(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_named_s3_server_is_used(tmp_path: Path, environment: dict[str, str]) -> None:
     a_program(tmp_path / "mine", "")
 
     done = run_tool(TOOL, environment | {"FLEET_S3_SERVER": str(tmp_path / "mine")})
@@ -25,7 +25,7 @@ def test_a_server_that_is_named_is_taken(tmp_path: Path, environment: dict[str, 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}/mine\n", "")
 
 
-def test_it_is_built_and_kept(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_s3_server_is_built_and_kept(tmp_path: Path, environment: dict[str, str]) -> None:
     a_program(tmp_path / "bin" / "go", '/bin/cp /bin/true "$GOBIN/versitygw"')
 
     built = run_tool(TOOL, environment)

@@ -35,7 +35,7 @@ def _exposure(mode: int, folder: Path) -> tuple[str, str] | None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-def test_a_file_that_only_its_owner_may_read_is_not_exposed(mode: int, tmp_path: Path) -> None:
+def test_file_readable_only_by_owner_is_not_exposed(mode: int, tmp_path: Path) -> None:
     assert _exposure(mode, tmp_path) is None
 
 
@@ -51,24 +51,24 @@ def test_exposed_secret_file_has_chmod_advice(mode: int, tmp_path: Path) -> None
     assert fix == f"chmod go= '{path}'"
 
 
-def test_only_files_can_be_open_to_others(tmp_path: Path) -> None:
+def test_only_file_secrets_can_be_exposed(tmp_path: Path) -> None:
     secrets = HostSecrets({}, tmp_path)
 
     assert secrets.exposure(EnvSecret(env="TOKEN")) is None
     assert secrets.exposure(FileSecret(file="missing")) is None
 
 
-def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
+def test_secret_is_read_from_environment(tmp_path: Path) -> None:
     assert _read(EnvSecret(env="TOKEN"), tmp_path, TOKEN="made-up\n") == "made-up"
 
 
-def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+def test_unset_variable_is_named(tmp_path: Path) -> None:
     why = _why_missing(EnvSecret(env="TOKEN"), tmp_path)
 
     assert tells(why, "{env: TOKEN}", "TOKEN", "not set", "export")
 
 
-def test_a_variable_that_is_empty_is_missing(tmp_path: Path) -> None:
+def test_empty_variable_is_missing(tmp_path: Path) -> None:
     assert tells(_why_missing(EnvSecret(env="TOKEN"), tmp_path, TOKEN=" "), "TOKEN", "empty")
 
 
@@ -78,13 +78,13 @@ def test_file_secret_is_read_next_to_fleet_yaml(tmp_path: Path) -> None:
     assert _read(FileSecret(file="token"), tmp_path) == "made-up"
 
 
-def test_a_secret_comes_from_a_file_anywhere(tmp_path: Path) -> None:
+def test_secret_is_read_from_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("made-up")
 
     assert _read(FileSecret(file=str(tmp_path / "token")), Path("/nowhere")) == "made-up"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_secret_file_is_named(tmp_path: Path) -> None:
     why = _why_missing(FileSecret(file="token"), tmp_path)
 
     missing = os.strerror(errno.ENOENT)
@@ -97,13 +97,13 @@ def test_folder_is_not_a_secret(tmp_path: Path) -> None:
     assert tells(why, "{file: .}", os.strerror(errno.EISDIR))
 
 
-def test_an_empty_file_is_missing(tmp_path: Path) -> None:
+def test_empty_secret_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
 
     assert tells(_why_missing(FileSecret(file="token"), tmp_path), "/token", "empty")
 
 
-def test_a_file_that_is_not_text_is_missing_and_not_shown(tmp_path: Path) -> None:
+def test_binary_secret_file_is_missing_and_not_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"canary\xff")
 
     why = _why_missing(FileSecret(file="token"), tmp_path)
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_text_is_missing_and_not_shown(tmp_path: Path) -> Non
     assert "canary" not in why
 
 
-def test_a_file_too_long_for_a_secret_is_missing(tmp_path: Path) -> None:
+def test_too_long_secret_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"x" * 70_000)
 
     assert tells(_why_missing(FileSecret(file="token"), tmp_path), "64 KiB")
@@ -129,7 +129,7 @@ def test_unreadable_secret_file_names_owner_and_mode(tmp_path: Path) -> None:
     assert "mode 0600" in why
 
 
-def test_a_secret_comes_from_a_command(tmp_path: Path) -> None:
+def test_secret_is_read_from_command(tmp_path: Path) -> None:
     assert _read(_python("print('made-up')"), tmp_path) == "made-up"
 
 
@@ -141,7 +141,7 @@ def test_secret_command_runs_in_fleet_folder_with_named_variables(tmp_path: Path
     assert tells(_why_missing(reference, tmp_path), "WHO", "not set")
 
 
-def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
+def test_missing_secret_command_is_named(tmp_path: Path) -> None:
     reference = CommandSecret(command=["no-such-program", "show", "a b"])
 
     why = _why_missing(reference, tmp_path)
@@ -149,11 +149,11 @@ def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
     assert tells(why, "{command: no-such-program show 'a b'}", "no-such-program", "PATH")
 
 
-def test_a_command_that_prints_without_end_is_ended(tmp_path: Path) -> None:
+def test_secret_command_with_endless_output_is_killed(tmp_path: Path) -> None:
     assert tells(_why_missing(CommandSecret(command=["yes"]), tmp_path), "65536")
 
 
-def test_a_command_that_fails_shows_nothing_of_its_output(
+def test_failing_secret_command_hides_its_output(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import os, sys; print('can' + 'ary'); sys.stderr.write('can' + 'ary'); sys.exit(3)"
@@ -164,11 +164,11 @@ def test_a_command_that_fails_shows_nothing_of_its_output(
     assert "canary" not in why + "".join(capfd.readouterr())
 
 
-def test_a_command_that_prints_nothing_is_missing(tmp_path: Path) -> None:
+def test_secret_is_missing_when_command_prints_nothing(tmp_path: Path) -> None:
     assert tells(_why_missing(_python("pass"), tmp_path), "empty")
 
 
-def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_hanging_secret_command_is_killed_with_its_children(tmp_path: Path) -> None:
     reference = CommandSecret(command=["sh", "-c", "cat /dev/zero >/dev/null & wait"])
     secrets = HostSecrets(dict(os.environ), tmp_path, timeout_seconds=0.1)
 
@@ -176,7 +176,7 @@ def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path
         secrets.read(reference)
 
 
-def test_a_command_gets_nothing_to_read(tmp_path: Path) -> None:
+def test_secret_command_has_empty_input(tmp_path: Path) -> None:
     assert tells(_why_missing(_python("import sys; print(sys.stdin.read())"), tmp_path), "empty")
 
 

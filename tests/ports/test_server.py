@@ -56,7 +56,7 @@ def example(request: pytest.FixtureRequest) -> Iterator[Example]:
         yield make(stack)
 
 
-def test_a_server_tells_of_its_workers_and_their_work(example: Example) -> None:
+def test_server_returns_workers_and_their_work(example: Example) -> None:
     assert example.up.summary().architectures["amd64"] == AMD64
     assert example.up.summary().asked_at == NOON
 
@@ -69,12 +69,12 @@ def test_server_counts_pending_requests_by_scope(example: Example) -> None:
     assert example.up.counts() == {"debian": 29}
 
 
-def test_a_token_that_is_refused_is_an_error(example: Example) -> None:
+def test_refused_token_is_an_error(example: Example) -> None:
     with pytest.raises(SourceUnreachable, match="403"):
         example.refusing.user()
 
 
-def test_a_server_that_is_down_is_an_error_whatever_it_is_asked(example: Example) -> None:
+def test_unreachable_server_is_an_error_for_every_method(example: Example) -> None:
     for ask in (example.down.summary, example.down.user, example.down.counts):
         with pytest.raises(SourceUnreachable):
             ask()
@@ -83,7 +83,7 @@ def test_a_server_that_is_down_is_an_error_whatever_it_is_asked(example: Example
 # Debusine alone
 
 
-def test_work_that_names_no_architecture_is_counted_as_any() -> None:
+def test_work_without_architecture_counts_as_any() -> None:
     with Replay(*RECORDED) as server:
         architectures = DebusineServer(_queue(server.url), TOKEN).summary().architectures
 
@@ -91,7 +91,7 @@ def test_work_that_names_no_architecture_is_counted_as_any() -> None:
     assert "None" not in architectures
 
 
-def test_a_server_that_tells_its_time_is_understood() -> None:
+def test_server_time_is_parsed() -> None:
     told = {"Date": "Sat, 21 Nov 2026 12:34:56 GMT"}
     status = read_exchange("service-status").answer
     with Loopback(lambda _: Answer(200, status.body, {**status.headers, **told})) as server:
@@ -107,13 +107,13 @@ def test_server_time_is_none_when_unparseable(told: str) -> None:
         assert DebusineServer(_queue(server.url), TOKEN).summary().server_time is None
 
 
-def test_a_token_that_the_server_does_not_know_is_nobodys() -> None:
+def test_unknown_token_has_no_user() -> None:
     anonymous = read_exchange("whoami-anonymous").answer
     with Loopback(lambda _: anonymous) as server:
         assert DebusineServer(_queue(server.url), TOKEN).user() == ""
 
 
-def test_only_the_question_for_its_user_gets_the_token() -> None:
+def test_token_is_sent_only_to_read_its_user() -> None:
     with Replay(*RECORDED) as replay:
         server = DebusineServer(_queue(replay.url), TOKEN)
         server.summary()
@@ -124,7 +124,7 @@ def test_only_the_question_for_its_user_gets_the_token() -> None:
     assert sent == [None, None, TOKEN]
 
 
-def test_a_summary_of_another_shape_is_an_error() -> None:
+def test_invalid_summary_is_an_error() -> None:
     with Replay(*RECORDED) as server:
         server.faults.instead[STATUS] = Answer(200, b"{}")
 

@@ -81,7 +81,7 @@ def read(engine: SharedStackEngine) -> Base:
     return base
 
 
-def test_a_base_that_never_existed_reads_as_none(engine: SharedStackEngine) -> None:
+def test_base_is_none_when_it_never_existed(engine: SharedStackEngine) -> None:
     assert engine.read(REF) is None
 
 
@@ -96,7 +96,7 @@ def test_shared_resources_are_created_with_ids(engine: SharedStackEngine) -> Non
     assert not base.interrupted
 
 
-def test_the_same_parts_again_change_nothing(engine: SharedStackEngine) -> None:
+def test_second_up_of_equal_parts_changes_nothing(engine: SharedStackEngine) -> None:
     engine.up(REF, PARTS, quiet)
     before = read(engine)
 
@@ -119,7 +119,7 @@ def test_unwanted_shared_resource_is_deleted_alone(
     assert read(engine).ids == {NETWORK.key: kept}
 
 
-def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: SharedStackEngine) -> None:
+def test_additional_rule_updates_firewall_in_place(engine: SharedStackEngine) -> None:
     engine.up(REF, [FIREWALL], quiet)
     before = read(engine).ids
     wider = FIREWALL.altered(inputs=FIREWALL.inputs | {"rules": [RULE, RULE | {"port": "443"}]})
@@ -132,7 +132,7 @@ def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: SharedStackEng
 
 
 @pytest.mark.engine
-def test_a_change_that_failed_is_not_laid_until_it_succeeds(
+def test_base_is_incomplete_until_failed_change_succeeds(
     tmp_path: Path, api: SimulatedHetzner
 ) -> None:
     skip_without_plugin()
@@ -215,9 +215,7 @@ def test_shared_resources_with_lost_state_are_adopted_by_label(
     assert again.preview(REF, PARTS) == ()
 
 
-def test_undeletable_remains_stop_a_change_of_the_base(
-    tmp_path: Path, api: SimulatedHetzner
-) -> None:
+def test_undeletable_leftovers_stop_change_of_base(tmp_path: Path, api: SimulatedHetzner) -> None:
     def refuse(*_: object) -> None:
         raise SourceUnreachable("no connection")
 

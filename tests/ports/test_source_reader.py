@@ -27,13 +27,13 @@ def test_sources_are_returned_by_name(asking: SourceReader) -> None:
     assert list(asking("queue", {"b": lambda: 2, "a": lambda: 1}).items()) == [("a", 1), ("b", 2)]
 
 
-def test_a_source_that_fails_is_unknown_and_holds_no_other_up(asking: SourceReader) -> None:
+def test_failing_source_is_unknown_without_delay_of_others(asking: SourceReader) -> None:
     told = asking("queue", {"a": _fail, "b": lambda: 2})
 
     assert told == {"a": Unknown(unknown="the cable is out"), "b": 2}
 
 
-def test_a_defect_is_not_taken_for_an_answer(asking: SourceReader) -> None:
+def test_unexpected_exception_is_raised(asking: SourceReader) -> None:
     with pytest.raises(TimeoutError, match="a defect"):
         asking("queue", {"a": _break})
 

@@ -25,7 +25,7 @@ __all__ = ["opener", "postgres_store", "postgres_url", "store"]
 # existence
 
 
-def test_a_store_that_was_not_created_is_missing_and_not_empty(opener: Opener) -> None:
+def test_uncreated_store_is_missing(opener: Opener) -> None:
     store = opener("debian")
 
     with pytest.raises(StoreMissing):
@@ -36,7 +36,7 @@ def test_a_store_that_was_not_created_is_missing_and_not_empty(opener: Opener) -
         pass
 
 
-def test_looking_does_not_create_it(opener: Opener) -> None:
+def test_read_does_not_create_store(opener: Opener) -> None:
     store = opener("debian")
     for _ in range(2):
         with pytest.raises(StoreMissing):
@@ -54,7 +54,7 @@ def test_repeated_init_keeps_contents(opener: Opener) -> None:
     assert store.stacks() == (a_record(),)
 
 
-def test_another_fleet_is_refused(store: Store, opener: Opener) -> None:
+def test_store_of_another_fleet_is_refused(store: Store, opener: Opener) -> None:
     store.record_stack(a_record())
 
     with pytest.raises(StoreFailed, match="fleet debian"):
@@ -96,25 +96,25 @@ def test_concurrent_init_keeps_first_store(tmp_path: Path, fleet: str) -> None:
 # stacks
 
 
-def test_a_new_store_knows_no_stack(store: Store) -> None:
+def test_new_store_has_no_stacks(store: Store) -> None:
     assert store.stacks() == ()
 
 
-def test_stacks_are_remembered_sorted_by_name(store: Store, opener: Opener) -> None:
+def test_stacks_are_stored_and_sorted_by_name(store: Store, opener: Opener) -> None:
     store.record_stack(a_record(name="debian-b"))
     store.record_stack(a_record(name="debian-a"))
 
     assert [each.name for each in opener("debian").stacks()] == ["debian-a", "debian-b"]
 
 
-def test_a_stack_recorded_again_is_replaced(store: Store) -> None:
+def test_stack_recorded_again_is_replaced(store: Store) -> None:
     store.record_stack(a_record(serial=3))
     store.record_stack(a_record(serial=4))
 
     assert store.stacks() == (a_record(serial=4),)
 
 
-def test_a_stack_of_another_engine_is_refused_and_kept(store: Store) -> None:
+def test_stack_of_another_engine_is_refused_and_kept(store: Store) -> None:
     store.record_stack(a_record(engine="embedded"))
 
     with pytest.raises(EngineMismatch):
@@ -123,7 +123,7 @@ def test_a_stack_of_another_engine_is_refused_and_kept(store: Store) -> None:
     assert store.stacks() == (a_record(engine="embedded"),)
 
 
-def test_a_forgotten_stack_is_gone_and_forgetting_twice_is_fine(store: Store) -> None:
+def test_forget_of_stack_is_idempotent(store: Store) -> None:
     store.record_stack(a_record())
 
     store.forget_stack("debian-builders")
@@ -135,7 +135,7 @@ def test_a_forgotten_stack_is_gone_and_forgetting_twice_is_fine(store: Store) ->
 # runs
 
 
-def test_runs_come_back_newest_first(store: Store) -> None:
+def test_runs_are_returned_newest_first(store: Store) -> None:
     for number in range(3):
         moment = NOW + timedelta(minutes=number)
         store.record_run(started=moment, ended=moment, plan=f"plan-{number}", outcome="{}")
@@ -151,7 +151,7 @@ def test_runs_come_back_newest_first(store: Store) -> None:
     ]
 
 
-def test_a_run_that_ended_is_found_behind_any_number_that_died(store: Store) -> None:
+def test_ended_run_is_found_before_many_killed_ones(store: Store) -> None:
     store.record_run(started=NOW, ended=NOW, plan="p", outcome="{}")
     for number in range(1, 31):
         store.begin_run(started=NOW + timedelta(minutes=number))
@@ -160,7 +160,7 @@ def test_a_run_that_ended_is_found_behind_any_number_that_died(store: Store) -> 
     assert [run["plan"] for run in store.last_runs(5, ended=True)] == ["p"]
 
 
-def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
+def test_oldest_runs_are_removed_from_journal(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian", journal=3)
     store.init()
     for number in range(5):
@@ -171,7 +171,7 @@ def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
     assert [run["plan"] for run in store.last_runs(9)] == ["4", "3", "2"]
 
 
-def test_a_run_that_was_begun_and_never_ended_is_there_without_an_end(store: Store) -> None:
+def test_unfinished_run_is_stored_without_end(store: Store) -> None:
     store.begin_run(started=NOW)
 
     assert [dict(run) for run in store.last_runs(2)] == [
@@ -179,7 +179,7 @@ def test_a_run_that_was_begun_and_never_ended_is_there_without_an_end(store: Sto
     ]
 
 
-def test_the_steps_of_a_run_stand_in_its_row_until_its_outcome_does(store: Store) -> None:
+def test_steps_of_run_are_stored_until_its_outcome(store: Store) -> None:
     store.begin_run(started=NOW)
     store.record_step(started=NOW, step="queue q: drain a")
     store.record_step(started=NOW, step="queue q: drain b")
@@ -191,7 +191,7 @@ def test_the_steps_of_a_run_stand_in_its_row_until_its_outcome_does(store: Store
     assert [run["outcome"] for run in store.last_runs(2)] == ["{}"]
 
 
-def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
+def test_finished_run_is_stored_once(store: Store) -> None:
     store.begin_run(started=NOW)
     store.begin_run(started=NOW + timedelta(minutes=1))
 
@@ -204,7 +204,7 @@ def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
 
 
 @pytest.mark.skipif(bool(postgres.why_not()), reason=f"NOT TESTED: {postgres.why_not()}")
-def test_a_password_is_in_no_message() -> None:
+def test_messages_hide_password() -> None:
     store = Store("postgresql://fleet:canary@127.0.0.1:1/fleet", "debian")
 
     with pytest.raises(StoreFailed) as failed:
@@ -237,7 +237,7 @@ def test_invalid_store_url_error_shows_valid_forms(url: str) -> None:
     assert "canary" not in str(failed.value)
 
 
-def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_store_of_another_version_is_refused(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
@@ -252,11 +252,11 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
 # approvals
 
 
-def test_a_new_store_has_spent_no_approval(store: Store) -> None:
+def test_new_store_has_no_used_approvals(store: Store) -> None:
     assert store.spent() == {}
 
 
-def test_an_approval_is_spent_for_each_machine_once(store: Store) -> None:
+def test_approval_is_used_once_per_machine(store: Store) -> None:
     store.spend("a", ("one:1", "two:2"))
     store.spend("a", ("two:2", "three:3"))
     store.spend("b", ("one:1",))
@@ -274,7 +274,7 @@ def test_refund_affects_only_its_approval(store: Store) -> None:
     assert store.spent() == {"a": ("two:2",)}
 
 
-def test_spent_fails_when_store_is_missing(opener: Opener) -> None:
+def test_used_approvals_fail_when_store_is_missing(opener: Opener) -> None:
     with pytest.raises(StoreMissing):
         opener("debian").spent()
 
@@ -282,18 +282,18 @@ def test_spent_fails_when_store_is_missing(opener: Opener) -> None:
 # tries to make machines
 
 
-def test_a_new_store_remembers_no_try(store: Store) -> None:
+def test_new_store_has_no_attempts(store: Store) -> None:
     assert store.attempts(10) == ()
 
 
-def test_tries_are_remembered_in_their_order(store: Store, opener: Opener) -> None:
+def test_attempts_are_stored_in_order(store: Store, opener: Opener) -> None:
     late, early = an_attempt(at=NOW), an_attempt(at=NOW - timedelta(minutes=3))
     store.record_attempts([late, early])
 
     assert opener("debian").attempts(10) == (early, late)
 
 
-def test_a_try_gets_its_result_later(store: Store) -> None:
+def test_attempt_gets_its_result_later(store: Store) -> None:
     begun = an_attempt(result="starting")
     ended = an_attempt(result="out-of-stock", detail="resource_unavailable: ccx33")
     store.record_attempts([begun])
@@ -333,13 +333,13 @@ def test_attempts_include_unfinished_ones_beyond_the_limit(store: Store) -> None
     assert found == ["debian-3", "debian-2", "debian-0"]
 
 
-def test_recording_no_try_is_fine(store: Store) -> None:
+def test_recording_no_attempts_succeeds(store: Store) -> None:
     store.record_attempts([])
 
     assert store.attempts(10) == ()
 
 
-def test_tries_of_long_ago_are_dropped(tmp_path: Path) -> None:
+def test_old_attempts_are_deleted(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.record_attempts([an_attempt(at=NOW - timedelta(days=31))])
@@ -365,7 +365,7 @@ def a_price_list(**overrides: object) -> PriceList:
     return PriceList.model_validate(defaults | overrides)
 
 
-def test_the_last_price_list_of_each_provider_is_kept(store: Store) -> None:
+def test_latest_price_list_of_each_provider_is_kept(store: Store) -> None:
     newer = a_price_list(read_at=NOW + timedelta(days=1), address=None)
     store.prices.write({"hetzner": a_price_list(), "other": a_price_list(location="ash")})
     store.prices.write({"hetzner": newer})
@@ -375,7 +375,7 @@ def test_the_last_price_list_of_each_provider_is_kept(store: Store) -> None:
     assert store.prices.find("none") is None
 
 
-def test_an_unreadable_price_list_hides_no_other_one(tmp_path: Path) -> None:
+def test_unreadable_price_list_does_not_hide_others(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     with store.begin() as connection:
@@ -408,7 +408,7 @@ def test_orders_exclude_ended_ones(store: Store) -> None:
     assert store.orders(holding.until) == ()
 
 
-def test_a_later_order_of_the_same_key_takes_its_place(store: Store) -> None:
+def test_later_order_replaces_order_of_same_key(store: Store) -> None:
     store.place_order(a_hold(), AN_ENTRY, "console")
     later = a_hold(reason="longer", until=ago(hours=-4))
     store.place_order(later, AN_ENTRY)
@@ -417,14 +417,14 @@ def test_a_later_order_of_the_same_key_takes_its_place(store: Store) -> None:
     assert store.console(later.key) == ""
 
 
-def test_a_console_is_kept_with_its_hold(store: Store) -> None:
+def test_console_is_kept_with_its_hold(store: Store) -> None:
     store.place_order(a_hold(), AN_ENTRY, "kernel panic")
 
     assert store.console(a_hold().key) == "kernel panic"
     assert store.console("hold m-9") == ""
 
 
-def test_lifting_an_order_twice_lifts_it_once(store: Store) -> None:
+def test_end_of_order_is_idempotent(store: Store) -> None:
     order = a_hold()
     ending = AN_ENTRY.altered(kind="release")
     assert store.lift_orders({order.key: ending}) == frozenset()
@@ -436,7 +436,7 @@ def test_lifting_an_order_twice_lifts_it_once(store: Store) -> None:
     assert [entry.kind for entry in store.read_log()] == ["hold", "release"]
 
 
-def test_an_order_needs_no_lock(opener: Opener) -> None:
+def test_order_needs_no_lock(opener: Opener) -> None:
     mine, theirs = opener("debian"), opener("debian")
     mine.init()
     with mine.lock("me", NOW):

@@ -21,15 +21,13 @@ def backend_of(store: Store) -> int:
         return int(connection.execute(sa.text("select pg_backend_pid()")).scalar_one())
 
 
-def test_one_connection_serves_one_transaction_after_the_other(
+def test_connection_is_reused_for_transactions(
     postgres_store: Store,
 ) -> None:
     assert backend_of(postgres_store) == backend_of(postgres_store)
 
 
-def test_a_connection_that_the_server_gave_up_is_replaced(
-    postgres_store: Store, postgres_url: str
-) -> None:
+def test_connection_closed_by_server_is_replaced(postgres_store: Store, postgres_url: str) -> None:
     first = backend_of(postgres_store)
     with psycopg.connect(postgres_url, autocommit=True) as server:
         server.execute("select pg_terminate_backend(%s)", (first,))
@@ -37,7 +35,7 @@ def test_a_connection_that_the_server_gave_up_is_replaced(
     assert backend_of(postgres_store) != first
 
 
-def test_a_password_among_the_options_is_in_no_message() -> None:
+def test_messages_hide_password_among_options() -> None:
     store = Store("postgresql://fleet@host/fleet?password=canary&sslmode=require", "debian")
 
     assert store.address == "postgresql+psycopg://fleet@host/fleet?sslmode=require"

@@ -29,19 +29,19 @@ def all_of(store: Store) -> list[RunSample]:
     return list(store.samples(NOW - 2 * MONTH, NOW + MONTH))
 
 
-def test_a_new_store_has_no_history(store: Store) -> None:
+def test_new_store_has_no_history(store: Store) -> None:
     assert all_of(store) == []
     assert store.charged_since() is None
 
 
-def test_samples_are_read_back_the_oldest_first(store: Store, opener: Opener) -> None:
+def test_samples_are_returned_oldest_first(store: Store, opener: Opener) -> None:
     for minutes in (10, 20, 0):
         store.record_sample(a_sample(minutes=minutes))
 
     assert all_of(opener("debian")) == [a_sample(minutes=each) for each in (20, 10, 0)]
 
 
-def test_only_the_time_asked_for_is_read(store: Store) -> None:
+def test_samples_of_requested_time_span_are_read(store: Store) -> None:
     for minutes in (30, 20, 10):
         store.record_sample(a_sample(minutes=minutes))
 
@@ -57,14 +57,14 @@ def test_unknown_figures_round_trip_in_samples(store: Store) -> None:
     assert all_of(store) == [sample]
 
 
-def test_a_second_sample_of_a_moment_takes_the_place_of_the_first(store: Store) -> None:
+def test_second_sample_of_a_time_replaces_the_first(store: Store) -> None:
     store.record_sample(a_sample())
     store.record_sample(a_sample(arm=UNREAD))
 
     assert all_of(store) == [a_sample(arm=UNREAD)]
 
 
-def test_samples_older_than_35_days_go(store: Store) -> None:
+def test_samples_older_than_35_days_are_deleted(store: Store) -> None:
     day = 24 * 60
     for minutes in (36 * day, 35 * day, 0):
         store.record_sample(a_sample(minutes=minutes))
@@ -72,7 +72,7 @@ def test_samples_older_than_35_days_go(store: Store) -> None:
     assert [each.at for each in all_of(store)] == [NOW - timedelta(days=35), NOW]
 
 
-def test_older_than_two_days_one_sample_stays_in_ten_minutes(store: Store) -> None:
+def test_one_sample_per_ten_minutes_is_kept_after_two_days(store: Store) -> None:
     old = 3 * 24 * 60
     for minutes in (old + 10, old + 6, old + 1, old, 8, 4, 0):
         store.record_sample(a_sample(minutes=minutes))
@@ -81,7 +81,7 @@ def test_older_than_two_days_one_sample_stays_in_ten_minutes(store: Store) -> No
     assert ages == [old + 10, old, 8, 4, 0]
 
 
-def test_the_samples_of_a_renamed_pool_follow_its_stack(store: Store) -> None:
+def test_samples_of_renamed_pool_follow_its_stack(store: Store) -> None:
     store.record_stack(a_record(pool="builders"))
     store.record_sample(a_sample(builders=SEEN, other=UNREAD))
 
@@ -90,7 +90,7 @@ def test_the_samples_of_a_renamed_pool_follow_its_stack(store: Store) -> None:
     assert [each.pools for each in all_of(store)] == [{"heavy": SEEN, "other": UNREAD}]
 
 
-def test_a_name_that_a_sample_has_already_keeps_its_own_figures(store: Store) -> None:
+def test_existing_sample_of_new_name_keeps_its_figures(store: Store) -> None:
     store.record_stack(a_record(pool="builders"))
     store.record_sample(a_sample(builders=SEEN, heavy=UNREAD))
 
@@ -99,19 +99,19 @@ def test_a_name_that_a_sample_has_already_keeps_its_own_figures(store: Store) ->
     assert [each.pools for each in all_of(store)] == [{"heavy": UNREAD}]
 
 
-def test_the_first_hour_that_was_charged_is_known(store: Store) -> None:
+def test_first_charged_hour_is_known(store: Store) -> None:
     hours = (NOW, NOW - timedelta(days=3), NOW - timedelta(days=1))
     store.charge(a_charging(*(an_entry(hour=hour) for hour in hours)))
 
     assert store.charged_since() == NOW - timedelta(days=3)
 
 
-def test_a_store_that_does_not_exist_has_no_samples_either(opener: Opener) -> None:
+def test_missing_store_has_no_samples(opener: Opener) -> None:
     with pytest.raises(StoreMissing):
         opener("debian").samples(NOW, NOW)
 
 
-def test_a_history_is_carried_whole(tmp_path: Path) -> None:
+def test_history_is_exported_and_imported(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.record_sample(a_sample())
@@ -123,7 +123,7 @@ def test_a_history_is_carried_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"fleet": [1, 2]}', '{"pools": 1}'])
-def test_a_damaged_sample_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_sample_is_an_error_with_its_name(tmp_path: Path, text: str) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.record_sample(a_sample())

@@ -18,7 +18,7 @@ __all__ = ["opener", "postgres_url", "store"]
 UPLOADED = Publication(id="4711", at=NOW, verified=True)
 
 
-def test_a_new_store_remembers_no_version(store: Store) -> None:
+def test_new_store_has_no_image_versions(store: Store) -> None:
     assert store.image_versions() == ()
 
 
@@ -27,7 +27,7 @@ def test_image_versions_fail_when_store_is_missing(opener: Opener) -> None:
         opener("debian").image_versions()
 
 
-def test_versions_come_back_whole_by_image_the_oldest_first(store: Store, opener: Opener) -> None:
+def test_versions_are_returned_by_image_oldest_first(store: Store, opener: Opener) -> None:
     late = a_version(version="20261121T070000Z", publications={"hetzner": UPLOADED})
     other = a_version(image="bookworm", provides=("worker:executor:unshare",), share=20)
     for version in (late, a_version(), other):
@@ -45,7 +45,7 @@ def test_saved_version_replaces_its_predecessor(store: Store) -> None:
     assert store.image_versions() == (a_version(state="built"),)
 
 
-def test_a_version_that_somebody_else_changed_is_kept_as_they_left_it(store: Store) -> None:
+def test_concurrently_changed_version_is_kept(store: Store) -> None:
     store.save_image_version(a_version(), was=None)
     published = a_version(publications={"hetzner": UPLOADED})
     store.save_image_version(published, was=a_version())
@@ -56,7 +56,7 @@ def test_a_version_that_somebody_else_changed_is_kept_as_they_left_it(store: Sto
     assert store.image_versions() == (published,)
 
 
-def test_a_new_version_is_refused_where_there_is_one_of_that_name(store: Store) -> None:
+def test_new_version_is_refused_when_its_name_exists(store: Store) -> None:
     store.save_image_version(a_version(), was=None)
 
     with pytest.raises(VersionMoved):
@@ -65,7 +65,7 @@ def test_a_new_version_is_refused_where_there_is_one_of_that_name(store: Store) 
     assert store.image_versions() == (a_version(),)
 
 
-def test_a_version_that_somebody_dropped_does_not_come_back(store: Store) -> None:
+def test_concurrently_deleted_version_is_not_restored(store: Store) -> None:
     store.save_image_version(a_version(), was=None)
     store.forget_image_version("trixie", a_version().version)
 
@@ -75,7 +75,7 @@ def test_a_version_that_somebody_dropped_does_not_come_back(store: Store) -> Non
     assert store.image_versions() == ()
 
 
-def test_of_several_moves_all_are_remembered_or_none(store: Store) -> None:
+def test_changes_of_several_versions_are_atomic(store: Store) -> None:
     older, newer = a_version(state="current"), a_version(version="20261121T070000Z")
     for version in (older, newer):
         store.save_image_version(version, was=None)
@@ -90,7 +90,7 @@ def test_of_several_moves_all_are_remembered_or_none(store: Store) -> None:
     assert [each.state for each in store.image_versions()] == ["previous", "current"]
 
 
-def test_forgetting_a_version_keeps_the_others_and_twice_is_fine(store: Store) -> None:
+def test_forget_of_version_is_idempotent_and_keeps_others(store: Store) -> None:
     store.forget_image_version("trixie", a_version().version)
     for version in (a_version(), a_version(image="sid")):
         store.save_image_version(version, was=None)
@@ -114,7 +114,7 @@ def test_version_of_newer_format_is_an_error(tmp_path: Path) -> None:
     assert isinstance(failed.value.__cause__, ValidationError)
 
 
-def test_versions_go_along_when_the_store_is_carried_elsewhere(tmp_path: Path) -> None:
+def test_versions_are_exported_and_imported(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     store.save_image_version(a_version(), was=None)
@@ -125,9 +125,7 @@ def test_versions_go_along_when_the_store_is_carried_elsewhere(tmp_path: Path) -
     assert elsewhere.image_versions() == (a_version(),)
 
 
-def test_a_manifest_comes_back_whole_and_goes_with_its_version(
-    store: Store, opener: Opener
-) -> None:
+def test_manifest_is_stored_and_deleted_with_its_version(store: Store, opener: Opener) -> None:
     worker = Package(
         name="debusine-worker",
         version="0.16.2-1",

@@ -39,7 +39,7 @@ def a_payer(machine: str, team: str | None = None, **overrides: object) -> Machi
     return MachinePayer.model_validate(said | overrides)
 
 
-def test_payers_are_those_of_the_latest_charge_and_of_orders_since(store: Store) -> None:
+def test_payers_are_of_latest_charge_and_later_orders(store: Store) -> None:
     tagged = a_payer("m2", "y", tags=("big",), package="hello", scope="debian", owner="ann")
     store.charge(a_charging(an_entry(), payers=(a_payer("m1", "x"), a_payer("gone", "x"))))
     later = {"since": NOW, "until": NOW + timedelta(minutes=1)}
@@ -51,7 +51,7 @@ def test_payers_are_those_of_the_latest_charge_and_of_orders_since(store: Store)
     assert store.ledger(SINCE, "EUR").payers == (a_payer("m1", "x"), tagged, a_payer("m3", "z"))
 
 
-def test_a_charge_without_payers_keeps_them(store: Store) -> None:
+def test_charge_without_payers_keeps_them(store: Store) -> None:
     store.note_payers((a_payer("m1", "x"),))
 
     store.charge(a_charging(an_entry()))
@@ -59,11 +59,11 @@ def test_a_charge_without_payers_keeps_them(store: Store) -> None:
     assert store.ledger(SINCE, "EUR").payers == (a_payer("m1", "x"),)
 
 
-def test_a_new_ledger_was_never_charged(store: Store) -> None:
+def test_new_ledger_was_never_charged(store: Store) -> None:
     assert store.ledger(SINCE, "EUR") == Ledger()
 
 
-def test_the_ledger_adds_up_the_current_hour_day_and_month(store: Store, opener: Opener) -> None:
+def test_ledger_sums_current_hour_day_and_month(store: Store, opener: Opener) -> None:
     hours = [NOW, NOW - timedelta(hours=1), NOW - timedelta(days=1), NOW - timedelta(days=30)]
 
     assert store.charge(a_charging(*(an_entry(hour=hour) for hour in hours)))
@@ -81,7 +81,7 @@ def test_the_ledger_adds_up_the_current_hour_day_and_month(store: Store, opener:
     )
 
 
-def test_each_payer_has_sums_of_its_own(store: Store) -> None:
+def test_each_payer_has_separate_sums(store: Store) -> None:
     of_work = {"scope": "debian", "team": "x", "owner": "ann", "tags": ("big",)}
     store.charge(a_charging(an_entry(), an_entry(**of_work), an_entry(pool="other")))
 
@@ -93,7 +93,7 @@ def test_each_payer_has_sums_of_its_own(store: Store) -> None:
     assert sorted(c.pool for c in charges if c.scope is None) == ["builders", "other"]
 
 
-def test_an_hour_that_is_charged_in_parts_adds_up_exactly(store: Store) -> None:
+def test_hour_charged_in_parts_has_exact_sum(store: Store) -> None:
     later = NOW + timedelta(minutes=1)
     tenth = an_entry(money="0.1")
     store.charge(a_charging(tenth))
@@ -110,7 +110,7 @@ def test_negative_charge_reduces_the_ledger(store: Store) -> None:
     assert store.ledger(SINCE, "EUR").charges[0].money[0] == Decimal("0.375")
 
 
-def test_the_same_time_is_charged_once(store: Store) -> None:
+def test_equal_time_is_charged_once(store: Store) -> None:
     later = NOW + timedelta(minutes=1)
     charging = a_charging(an_entry(), since=NOW, until=later)
     store.charge(a_charging())
@@ -121,25 +121,25 @@ def test_the_same_time_is_charged_once(store: Store) -> None:
     assert (ledger.charged_until, ledger.charges[0].seconds[0]) == (later, 60)
 
 
-def test_a_first_charging_counts_once_too(store: Store) -> None:
+def test_first_charge_counts_once(store: Store) -> None:
     assert [store.charge(a_charging(an_entry())) for _ in range(2)] == [True, False]
 
 
-def test_a_month_charged_in_another_currency_is_not_added_up(store: Store) -> None:
+def test_month_charged_in_another_currency_is_not_summed(store: Store) -> None:
     store.charge(a_charging(an_entry()))
 
     with pytest.raises(StoreFailed, match="USD"):
         store.ledger(SINCE, "USD")
 
 
-def test_the_ledger_of_a_missing_store_is_missing(opener: Opener) -> None:
+def test_ledger_of_missing_store_is_an_error(opener: Opener) -> None:
     with pytest.raises(StoreMissing):
         opener("debian").ledger(SINCE, "EUR")
     with pytest.raises(StoreMissing):
         opener("debian").charge(a_charging())
 
 
-def test_a_charge_that_fails_half_way_adds_nothing(tmp_path: Path) -> None:
+def test_failing_charge_is_undone(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     store.init()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
@@ -191,6 +191,6 @@ def test_repeated_charge_adds_no_tallies(store: Store) -> None:
     assert store.tallies("2026-11") == (a_tally(seconds=60),)
 
 
-def test_a_new_store_has_counted_nothing(store: Store) -> None:
+def test_new_store_has_no_tallies(store: Store) -> None:
     assert store.tallies("2026-11") == ()
     assert store.waited() == {}

@@ -25,7 +25,7 @@ def test_locked_error_names_owner_and_time(store: Store, opener: Opener) -> None
         pass
 
 
-def test_the_lock_is_free_again_however_its_holder_ended(store: Store, opener: Opener) -> None:
+def test_lock_is_free_after_any_end_of_its_holder(store: Store, opener: Opener) -> None:
     with pytest.raises(KeyboardInterrupt), store.lock("alice@here:1", NOW):
         raise KeyboardInterrupt
 
@@ -63,7 +63,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return path
 
 
-def test_the_lock_of_a_killed_process_is_taken_over(url: str) -> None:
+def test_lock_of_a_killed_process_is_taken_over(url: str) -> None:
     kill_holder(url, "alice@elsewhere:1")
     store = Store(url, "debian")
 
@@ -105,7 +105,7 @@ def test_writes_continue_after_lock_connection_was_lost(
 
 
 @pytest.mark.skipif(pgbouncer.program() is None, reason="NOT TESTED: pgbouncer is not installed")
-def test_the_lock_is_held_by_one_through_a_pooler_too(
+def test_lock_is_exclusive_through_a_connection_pooler(
     postgres_store: Store, postgres_url: str
 ) -> None:
     with pgbouncer.pooled(postgres_url, "fleet") as url:

@@ -28,15 +28,13 @@ def breaks(store: Store) -> list[str]:
     return list(find_breaks(store.log_chain()))
 
 
-def test_a_new_store_has_an_empty_log(store: Store) -> None:
+def test_new_store_has_an_empty_log(store: Store) -> None:
     assert store.read_log() == ()
     assert store.log_chain() == (Mark(), (), Mark())
     assert breaks(store) == []
 
 
-def test_entries_are_read_back_in_the_order_they_were_appended(
-    store: Store, opener: Opener
-) -> None:
+def test_log_entries_are_returned_in_order_of_append(store: Store, opener: Opener) -> None:
     entries = numbered(3)
     store.append_log(entries[:1])
     head = store.append_log(entries[1:])
@@ -47,20 +45,20 @@ def test_entries_are_read_back_in_the_order_they_were_appended(
     assert breaks(again) == []
 
 
-def test_an_entry_of_another_kind_keeps_its_details(store: Store) -> None:
+def test_entry_of_another_kind_keeps_its_details(store: Store) -> None:
     order = LogEntry(at=NOW, kind="freeze", because="bad image", details={"until": "2h"})
     store.append_log([order])
 
     assert store.read_log() == (order,)
 
 
-def test_appending_nothing_leaves_the_head(store: Store) -> None:
+def test_append_of_no_entries_keeps_the_head(store: Store) -> None:
     head = store.append_log(numbered(1))
 
     assert store.append_log([]) == head
 
 
-def test_the_log_is_read_from_a_moment_on(store: Store) -> None:
+def test_log_is_read_from_a_time_on(store: Store) -> None:
     store.append_log(numbered(3))
 
     found = store.read_log(NOW + timedelta(seconds=1))
@@ -68,7 +66,7 @@ def test_the_log_is_read_from_a_moment_on(store: Store) -> None:
     assert [each.machine for each in found] == ["m-1", "m-2"]
 
 
-def test_entries_older_than_the_retention_go_and_leave_an_anchor(store: Store) -> None:
+def test_entries_older_than_retention_leave_an_anchor(store: Store) -> None:
     store.append_log(numbered(2))
     noted = store.log_chain()
     late = [an_entry(at=NOW + KEPT + timedelta(days=1), machine=name) for name in ("x", "y")]
@@ -83,7 +81,7 @@ def test_entries_older_than_the_retention_go_and_leave_an_anchor(store: Store) -
     assert [has_mark(chain, each) for each in (noted.head, noted.links[0].mark)] == [True, None]
 
 
-def test_a_clock_that_jumps_once_removes_nothing(store: Store) -> None:
+def test_clock_jump_removes_no_log_entries(store: Store) -> None:
     store.append_log(numbered(2))
     store.append_log([an_entry(at=NOW + 3 * KEPT)])
     store.append_log([an_entry(at=NOW + timedelta(minutes=1))])
@@ -92,7 +90,7 @@ def test_a_clock_that_jumps_once_removes_nothing(store: Store) -> None:
     assert breaks(store) == []
 
 
-def test_a_store_that_does_not_exist_has_no_log(opener: Opener) -> None:
+def test_missing_store_has_no_log(opener: Opener) -> None:
     store = opener("debian")
     with pytest.raises(StoreMissing):
         store.append_log([])
@@ -134,7 +132,7 @@ def test_concurrent_appends_form_one_chain(database: Store) -> None:
     assert breaks(database) == []
 
 
-def test_one_appends_while_another_holds_the_fleets_lock(database: Store) -> None:
+def test_log_append_succeeds_while_another_holds_the_lock(database: Store) -> None:
     other = Store(database.url.render_as_string(hide_password=False), "debian")
     with database.lock("me", NOW):
         database.append_log(numbered(1))
@@ -173,7 +171,7 @@ def test_tampering_breaks_the_chain(sqlite: Store, statement: str) -> None:
         assert breaks(sqlite) != []
 
 
-def test_entries_that_changed_places_are_found(sqlite: Store) -> None:
+def test_swapped_log_entries_are_found(sqlite: Store) -> None:
     sqlite.append_log(numbered(3))
     change(sqlite, "update fleet_log set place = place + 10 where place < 3")
     change(sqlite, "update fleet_log set place = 23 - place - 10 where place > 10")
@@ -181,7 +179,7 @@ def test_entries_that_changed_places_are_found(sqlite: Store) -> None:
     assert breaks(sqlite) != []
 
 
-def test_an_entry_that_cannot_be_read_is_named(sqlite: Store) -> None:
+def test_unreadable_log_entry_is_named(sqlite: Store) -> None:
     sqlite.append_log(numbered(1))
     change(sqlite, "update fleet_log set entry = '[]'")
 
@@ -189,7 +187,7 @@ def test_an_entry_that_cannot_be_read_is_named(sqlite: Store) -> None:
         sqlite.read_log()
 
 
-def test_a_log_is_carried_whole(database: Store, tmp_path: Path) -> None:
+def test_log_is_exported_and_imported(database: Store, tmp_path: Path) -> None:
     database.append_log(numbered(3))
     copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
 

@@ -40,7 +40,7 @@ def worlds_of(*minutes: float) -> list[bytes]:
     return [f'{{"world": {each}}}'.encode() for each in minutes]
 
 
-def test_a_new_store_has_kept_nothing(store: Store) -> None:
+def test_new_store_has_no_observations(store: Store) -> None:
     assert kept(store) == []
 
 
@@ -51,7 +51,7 @@ def test_observed_worlds_round_trip_in_order(store: Store, opener: Opener) -> No
     assert kept(store, since=60, until=70) == worlds_of(*range(60, 71))
 
 
-def test_the_first_world_of_one_moment_stays(store: Store) -> None:
+def test_first_world_of_a_time_is_kept(store: Store) -> None:
     keep(store, 0, 0, worlds=["first", "second"])
 
     assert kept(store) == [b"first"]
@@ -72,7 +72,7 @@ def test_retention_of_zero_deletes_kept_worlds(store: Store) -> None:
     assert kept(store) == []
 
 
-def test_a_clock_that_went_back_loses_nothing(store: Store) -> None:
+def test_worlds_are_kept_when_clock_went_back(store: Store) -> None:
     keep(store, 0, 10, 500, 20, 30, 510)
 
     assert {*kept(store)} >= {*worlds_of(0, 10, 500, 510)}
@@ -82,7 +82,7 @@ def test_a_clock_that_went_back_loses_nothing(store: Store) -> None:
 
 @given(worlds=st.lists(st.text(max_size=300), max_size=80))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_is_read_back_as_it_was(
+def test_any_text_round_trips_in_worlds(
     worlds: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "store.db"
@@ -101,7 +101,7 @@ def a_store(folder: Path) -> Store:
 
 
 @pytest.mark.slow
-def test_each_after_the_first_takes_little(tmp_path: Path) -> None:
+def test_each_further_world_needs_little_space(tmp_path: Path) -> None:
     store, names = a_store(tmp_path), [f"package-{n * 7919 % 10_007}" for n in range(400)]
     worlds = [" ".join(names[nth : nth + 300]) for nth in range(60)]
 
@@ -121,7 +121,7 @@ def test_kept_worlds_are_in_the_dump(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "!", "é", "Xk~0{Zy"])
-def test_a_damaged_moment_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_world_is_an_error_with_its_time(tmp_path: Path, text: str) -> None:
     keep(store := a_store(tmp_path), 0, 10)
     with store.begin() as connection:
         connection.execute(sa.text("update fleet_moments set world = :text"), {"text": text})
@@ -131,7 +131,7 @@ def test_a_damaged_moment_is_named(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.slow
-def test_some_of_a_long_time_are_spread_evenly(store: Store) -> None:
+def test_selected_worlds_are_spread_evenly(store: Store) -> None:
     keep(store, *range(0, 6 * 1440, 240))
 
     found = [*store.some_moments(NOW + MINUTE, NOW + 5 * DAY, 2)]

@@ -101,7 +101,7 @@ def test_older_store_fails_with_remedy_when_user_may_only_read(
     assert tells(str(failed.value), "permission denied", "user who can")
 
 
-def test_older_store_takes_new_records(older: Store) -> None:
+def test_older_store_accepts_new_records(older: Store) -> None:
     older.spend("a", ("one:1",))
     older.record_attempts([an_attempt()])
     older.charge(a_charging(a_charge()))
@@ -176,7 +176,7 @@ def test_older_store_is_migrated_once_when_many_open_it(older: Store) -> None:
     assert columns_of(older) == ALL_COLUMNS
 
 
-def test_lost_table_is_an_error_and_not_empty(store: Store) -> None:
+def test_lost_table_is_an_error(store: Store) -> None:
     with sa.create_engine(store.url, poolclass=sa.NullPool).begin() as connection:
         connection.execute(sa.text("drop table fleet_orders"))
 

@@ -35,7 +35,7 @@ def test_charges_of_both_names_in_one_hour_are_added(store: Store) -> None:
     assert (charge.pool, charge.seconds[0], charge.money[0]) == ("heavy", 90, Decimal("0.003"))
 
 
-def test_tries_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
+def test_attempts_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
     store.record_stack(a_record(pool="builders"))
     store.record_attempts([an_attempt(), an_attempt(pool="other", worker="debian-ci-other-0001")])
 

@@ -47,7 +47,7 @@ def test_steps_run_concurrently_up_to_the_limit_of_provider() -> None:
     assert most == [2]
 
 
-def test_interrupt_before_all_steps_started_waits_for_none() -> None:
+def test_interrupt_before_all_steps_started_starts_no_more() -> None:
     provider, was_cut = FakeSupportsConcurrency(), list[bool]()
 
     class Interrupted(list[int]):
@@ -75,7 +75,7 @@ def test_provider_without_limit_runs_steps_in_order() -> None:
     assert done == [(step, threading.current_thread().name) for step in range(3)]
 
 
-def test_a_step_that_fails_stops_no_other() -> None:
+def test_failing_step_does_not_stop_others() -> None:
     def do(step: int) -> None:
         if step == 1:
             raise FleetError("sold out")
@@ -117,7 +117,7 @@ def test_own_commands_create_machines_concurrently(tmp_path: Path) -> None:
     assert [step.worker for step in done] == [worker.name for worker in WORKERS]
 
 
-def test_one_that_is_not_made_leaves_the_others_made_and_recorded(tmp_path: Path) -> None:
+def test_failed_machine_keeps_others_created_and_recorded(tmp_path: Path) -> None:
     refuse = 'case $FLEET_MACHINE in *-0002) exit 1 ;; esac; echo "$FLEET_MACHINE"'
     engine = EmbeddedEngine(
         tmp_path / "state.db", {"desk": a_hook_cloud(tmp_path, new=refuse, list="echo []")}

@@ -84,7 +84,7 @@ def waiting(desk: TicketDesk, now: datetime = NOW) -> list[str]:
     return [request.id for request in demand.requests]
 
 
-def test_an_open_ticket_is_demand(place: tuple[TicketDesk, Client]) -> None:
+def test_open_ticket_is_demand(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
 
     number = client.open(a_ticket())
@@ -111,7 +111,7 @@ def test_ticket_round_trips(place: tuple[TicketDesk, Client]) -> None:
     assert desk.settle(NOW, None) == (asked,)
 
 
-def test_ids_count_up_and_are_never_given_again(place: tuple[TicketDesk, Client]) -> None:
+def test_ticket_ids_increase_and_are_never_reused(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     first = client.open(a_ticket())
     client.change(first, lambda ticket: close(ticket, NOW), NOW)
@@ -140,7 +140,7 @@ def test_leased_ticket_is_ready_and_its_worker_busy(
     assert waiting(desk) == []
 
 
-def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[TicketDesk, Client]) -> None:
+def test_ticket_closed_meanwhile_gets_no_machine(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket())
     client.change(number, lambda ticket: close(ticket, NOW), NOW)
@@ -178,7 +178,7 @@ def test_ticket_is_kept_when_client_was_heard_meanwhile(
     assert waiting(desk, LATER) == [str(number)]
 
 
-def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[TicketDesk, Client]) -> None:
+def test_ticket_with_a_machine_gets_no_other(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket())
     desk.lease([given(number)], NOW)
@@ -188,7 +188,7 @@ def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[TicketDesk, Clie
     assert [worker.name for worker in workers_of(desk)] == ["m1"]
 
 
-def test_a_closed_ticket_releases_its_machine_in_its_sandbox(
+def test_closed_ticket_releases_its_machine_in_its_sandbox(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -207,7 +207,7 @@ def test_a_closed_ticket_releases_its_machine_in_its_sandbox(
     assert not worker.draining
 
 
-def test_a_released_machine_may_be_used_again_in_its_sandbox(
+def test_released_machine_may_be_used_again_in_its_sandbox(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -219,7 +219,7 @@ def test_a_released_machine_may_be_used_again_in_its_sandbox(
     assert [worker.uses for worker in workers_of(desk)] == [2]
 
 
-def test_a_machine_of_another_sandbox_is_refused(place: tuple[TicketDesk, Client]) -> None:
+def test_machine_of_another_sandbox_is_refused(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     lend_once(desk, client)
     second = client.open(a_ticket(sandbox="t"))
@@ -231,7 +231,7 @@ def test_a_machine_of_another_sandbox_is_refused(place: tuple[TicketDesk, Client
     assert waiting(desk) == [str(second)]
 
 
-def test_a_machine_that_is_refused_keeps_no_other_from_being_given(
+def test_refused_machine_does_not_delay_other_leases(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -275,7 +275,7 @@ def test_machine_keeps_sandbox_when_provider_clock_is_ahead(
     assert tells(leased.refused[second], "m1", "sandbox s")
 
 
-def test_a_silent_client_loses_ticket_and_machine(place: tuple[TicketDesk, Client]) -> None:
+def test_silent_client_loses_ticket_and_machine(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket(lease=60, heard_at=NOW, sandbox="s"))
     desk.lease([given(number)], NOW)
@@ -299,7 +299,7 @@ def test_settle_forgets_vanished_machines_without_ticket(
     assert [worker.name for worker in workers_of(desk)] == [f"m{n}" for n in numbers[1:]]
 
 
-def test_machines_that_are_not_known_to_be_gone_are_remembered(
+def test_machines_of_unknown_existence_stay_recorded(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -323,7 +323,7 @@ def test_ticket_of_broken_machine_fails_with_reason(
     assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
 
 
-def test_a_machine_is_to_be_cleaned_once_its_ticket_has_ended(
+def test_machine_needs_cleaning_after_its_ticket_ended(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -336,7 +336,7 @@ def test_a_machine_is_to_be_cleaned_once_its_ticket_has_ended(
     assert desk.released() == ("m1",)
 
 
-def test_a_machine_that_was_cleaned_may_be_used_again(place: tuple[TicketDesk, Client]) -> None:
+def test_cleaned_machine_may_be_leased_again(place: tuple[TicketDesk, Client]) -> None:
     desk, client = place
     lend_once(desk, client)
     second = client.open(a_ticket(sandbox="s"))
@@ -347,7 +347,7 @@ def test_a_machine_that_was_cleaned_may_be_used_again(place: tuple[TicketDesk, C
     assert desk.lease([given(second)], LATER).tickets == (second,)
 
 
-def test_a_machine_that_could_not_be_cleaned_gets_no_other_ticket(
+def test_uncleaned_machine_gets_no_other_ticket(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -379,7 +379,7 @@ def test_note_is_kept_until_ticket_gets_its_machine(
     assert noted == {first: "", second: "without extra_powerful"}
 
 
-def test_the_work_of_a_ticket_asks_for_the_tags_that_it_was_given_for(
+def test_work_of_ticket_requires_tags_of_its_lease(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place
@@ -421,7 +421,7 @@ def test_machine_is_kept_for_an_unknown_ticket(
     assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
 
 
-def test_a_machine_that_a_ticket_has_is_kept_for_no_other(
+def test_machine_with_a_ticket_is_kept_for_no_other(
     place: tuple[TicketDesk, Client],
 ) -> None:
     desk, client = place

@@ -54,7 +54,7 @@ def asked(request: pytest.FixtureRequest) -> Waiter:
     return waiter
 
 
-def test_a_waiter_that_was_asked_to_end_waits_no_more(asked: Waiter) -> None:
+def test_wait_returns_immediately_after_request_to_end(asked: Waiter) -> None:
     assert not asked.wait(3600)
     assert not asked.wait(3600)
 
@@ -72,21 +72,21 @@ def test_signal_interrupts_immediately_outside_a_change(
     assert not signals.was_cut
 
 
-def test_a_signal_in_a_step_is_heard_when_the_step_is_done(signals: Signals) -> None:
+def test_signal_in_a_step_takes_effect_after_the_step(signals: Signals) -> None:
     ask_to_end(signals, signal.SIGINT)
 
     assert signals.is_ending()
     assert not signals.was_cut
 
 
-def test_a_second_signal_in_a_step_interrupts_it(signals: Signals) -> None:
+def test_second_signal_in_a_step_interrupts_it(signals: Signals) -> None:
     with pytest.raises(KeyboardInterrupt):
         ask_to_end(signals, signal.SIGINT, times=2)
 
     assert signals.was_cut
 
 
-def test_a_step_that_fails_holds_no_later_signal_back(signals: Signals) -> None:
+def test_signal_takes_effect_after_a_failed_step(signals: Signals) -> None:
     with pytest.raises(ValueError, match="failed"), signals.changing():
         raise ValueError("failed")
 
@@ -104,9 +104,7 @@ def test_signal_handlers_are_restored() -> None:
 
 
 @pytest.mark.parametrize("waiter", ["signals", "bell"])
-def test_a_signal_that_does_not_interrupt_a_sleep_ends_the_wait_soon(
-    waiter: str, request: pytest.FixtureRequest
-) -> None:
+def test_missed_signal_ends_the_wait_soon(waiter: str, request: pytest.FixtureRequest) -> None:
     # So does one that arrives between the look whether somebody asked, and the sleep.
     waiting: Signals = request.getfixturevalue(waiter)
 
@@ -124,7 +122,7 @@ def test_a_signal_that_does_not_interrupt_a_sleep_ends_the_wait_soon(
 # only the one that can be rung
 
 
-def test_a_bell_that_was_rung_ends_the_wait_once(bell: WakeableTimer) -> None:
+def test_wake_ends_one_wait(bell: WakeableTimer) -> None:
     bell.wake()
     bell.wait(3600)
     began = time.monotonic()
@@ -133,7 +131,7 @@ def test_a_bell_that_was_rung_ends_the_wait_once(bell: WakeableTimer) -> None:
     assert time.monotonic() - began >= 0.04
 
 
-def test_a_bell_is_heard_from_another_thread(bell: WakeableTimer) -> None:
+def test_wake_from_another_thread_ends_the_wait(bell: WakeableTimer) -> None:
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(bell.wait, 3600)
         bell.wake()
@@ -149,7 +147,7 @@ def test_wake_before_wait_ends_the_wait() -> None:
         assert bell.wait(7200)
 
 
-def test_runs_begin_apart_on_average_however_often_a_bell_is_rung() -> None:
+def test_runs_keep_average_distance_despite_many_wakes() -> None:
     began = time.monotonic()
     bell = WakeableTimer(0.05)
 
@@ -175,7 +173,7 @@ def test_wait_ends_at_its_limit() -> None:
     assert bell.wait(0.01)
 
 
-def test_a_signal_ends_a_wait_for_a_bell(bell: WakeableTimer) -> None:
+def test_signal_ends_a_wait_for_a_wake(bell: WakeableTimer) -> None:
     def wait_until_asked(threads: ThreadPoolExecutor) -> None:
         threads.submit(os.kill, os.getpid(), signal.SIGTERM)
         bell.wait(3600)
