@@ -25,12 +25,12 @@ from fleet.state.storage import Storage
 P = TypeVar("P")
 
 _ENGINE_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE|PULUMI)_.*")
-"""Pattern of variables that providers, backends and engines read credentials from."""
+"""Pattern of environment variables with credentials of providers, backends and engines."""
 _COMMON_VARIABLES = re.compile(
     r"HOME|LANG|LANGUAGE|LC_.*|LOGNAME|PATH|SHELL|SSL_CERT_.*|TMPDIR|TZ|USER|XDG_.*"
     r"|(?i:(all|ftp|http|https|no)_proxy)"
 )
-"""Pattern of variables that any program may need."""
+"""Pattern of environment variables that any program may need."""
 _LABEL_TIME = "%Y%m%dT%H%M%SZ"
 
 
@@ -106,7 +106,7 @@ class Cloud(ABC, Generic[P]):
         return None
 
     def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader | None:  # noqa: ARG002 - for kinds that can be asked
-        """Return the reader of current prices of these machine types; plans do not use it.
+        """Return the reader of these types' current prices, which are only compared, not used.
 
         `spot`: types with a spot price to read. None without a price API, or if `prices` reads it.
         """
@@ -167,7 +167,7 @@ def trimmed(amount: Decimal) -> Decimal:
 
 
 def withheld_variables(fleet: Fleet, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return possibly secret variables, which no engine needs, with empty values.
+    """Map variables that may be secret and that no engine needs to an empty value.
 
     They contain secrets of fleet.yaml, or are passed to a provider's commands. A child process of
     fleet inherits all other variables. A provider's token is added separately.

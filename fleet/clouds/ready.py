@@ -54,7 +54,7 @@ class _Looks(Value):
 
 
 class CheckStorage(Protocol):
-    """Storage of check results. Both methods raise OSError, and those of a store FleetError."""
+    """Storage of check results. Methods raise OSError, or FleetError if this is the store."""
 
     def read(self) -> str | None:
         """Return the stored text; None if no text is stored."""

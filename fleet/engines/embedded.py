@@ -148,7 +148,7 @@ class Records:
             _increment_serial(connection, ref.name)
 
     def put(self, stack: str, row: ResourceRow) -> None:
-        """Record a resource; its state shows if a step on it is about to start."""
+        """Record a resource. The state in the record shows whether a step is about to start."""
         with self._transaction() as connection:
             connection.execute(_select_resource(sa.delete(_RESOURCES), stack, row.name))
             connection.execute(sa.insert(_RESOURCES).values(_row_values(stack, row)))
@@ -364,7 +364,7 @@ class EmbeddedEngine:
     def _find_unfinished(
         self, ref: StackRef, project: Project, rows: Mapping[str, ResourceRow]
     ) -> dict[str, Machine]:
-        """Map the names of unfinished steps to the machines of these steps that exist."""
+        """Map names of resources with an unfinished step to their machines, if these exist."""
         unfinished = {
             row.name: worker
             for row in rows.values()

@@ -104,7 +104,7 @@ class ChangeDecision(NamedTuple):
 
 @contextmanager
 def turn_released(turn: threading.Lock) -> Iterator[None]:
-    """Release the lock during the body. Only the thread that holds the lock runs other code."""
+    """Release the lock during the body, so that another thread can run."""
     turn.release()
     try:
         yield

@@ -50,7 +50,7 @@ class ProviderAccount:
     environment: Callable[[], Mapping[str, str]] = dict
     inputs: Mapping[str, Any] = field(default_factory=dict)
     clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
-    """Deletes unrecorded objects of a shared resource: (fleet, resource, names in its stack)."""
+    """Function (fleet, resource, recorded names) that deletes a resource's unrecorded objects."""
 
 
 def check_owner(ref: StackRef, *, mine: str, owner: str | None) -> None:
@@ -72,7 +72,7 @@ def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> Non
 
 
 def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
-    """Raise PlanRefused if the stack does not contain this worker, whose record shall go."""
+    """Raise PlanRefused if the stack lacks the worker whose record is to be removed."""
     if worker not in held:
         raise PlanRefused(
             f"stack {ref.name} does not hold {worker}, so there is nothing to forget"

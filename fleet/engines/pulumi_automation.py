@@ -259,7 +259,7 @@ _MAX_LOGS = 20
 
 
 def _without_attribute_files(backend: str) -> str:
-    """Return the URL of a backend so that the CLI writes no attribute files to a folder.
+    """Add a parameter to a file backend's URL, so that the CLI writes no attribute files.
 
     The CLI does not write these files atomically; see `remove_empty_attribute_files`. The
     parameter is defined by gocloud.dev/blob/fileblob.
@@ -291,7 +291,7 @@ class Home:
             replace_file(plugins / "pulumi-resource-sim", launcher.encode(), mode=0o700)
 
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
-        """Return the CLI's environment. Secrets are in it, and never in arguments."""
+        """Return the CLI's environment. Secrets are passed in it, never as arguments."""
         return {
             "PULUMI_BACKEND_URL": _without_attribute_files(backend),
             "PULUMI_CONFIG_PASSPHRASE": passphrase,

@@ -144,7 +144,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 class Objects(Protocol):
-    """The objects of one backend, by key. All methods raise StoreFailed if it is unreachable."""
+    """The objects of one backend, by key. If it is unreachable, methods raise StoreFailed."""
 
     address: str
     """Location of the backend, without credentials."""

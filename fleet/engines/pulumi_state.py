@@ -174,7 +174,7 @@ def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
 
 
 def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bool:
-    """Remove a worker's resources from a deployment. Return whether there were any."""
+    """Remove a worker's resources from a deployment. Return False if it had no resources."""
     resources = deployment.get("resources") or []
     gone = {
         each["urn"]
@@ -225,7 +225,7 @@ _LOCKS_PREFIX = ".pulumi/locks/organization/"
 _DRAFT_SUFFIX = ".tmp"
 """Suffix of a lock file that the CLI is still writing."""
 _OWNER_NAME_PART = "pulumi"
-"""Part of the name of every program that takes such a lock."""
+"""Part of the name of every program that takes a lock on a stack."""
 _CLOCK_TOLERANCE_SECONDS = 5.0
 _EXITING_FLAG = 0x4
 """The flag PF_EXITING of the Linux kernel."""
@@ -330,7 +330,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _has_container_process(pid: int, proc: Path) -> bool:
-    """Return whether a process in a container here may have this id, so may own a lock."""
+    """Return whether a container on this host may have a process with this id."""
     for path in proc.glob("[0-9]*/status"):
         with suppress(OSError):
             if has_inner_id(pid, path.read_text(encoding="utf-8", errors="replace")):
@@ -373,7 +373,7 @@ class CheckpointCopy:
         self._copy = folder / (self._key + KEPT)
 
     def keep(self, project: Project, wanted: Collection[str] | None) -> None:
-        """Copy the checkpoint before a change, which deletes workers not in `wanted` (None: none).
+        """Copy the checkpoint before a change that keeps only the `wanted` workers (None: all).
 
         Raises StoreFailed if there is no space for the copy; the stack is then unchanged.
         """

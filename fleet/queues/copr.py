@@ -72,7 +72,7 @@ class _Job(QueueReply):
 
     @property
     def priority(self) -> int:
-        """Return 0 to 3: background builds are lowest, and source builds above other builds."""
+        """Return the rank, 0 to 3: background builds are lower, and then source builds higher."""
         return 2 * (not self.background) + self.is_source
 
     @property
@@ -217,7 +217,7 @@ def _order(job: _Job) -> tuple[int, int, str]:
 
 
 def _drop_ticketed(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
-    """Return the builds that have no ticket. If builds are equal, drop the first builds.
+    """Remove one equal build per ticket, the first in the list, and return the other builds.
 
     A ticket that names its build may have tags from a rule, which only the build has stored.
     """
@@ -318,7 +318,7 @@ def _request(job: _Job, count: int, named: _BuildRecord | None) -> Request:
 
 
 def _parse_sandbox(job: _Job) -> tuple[str | None, str | None]:
-    """Parse a sandbox name OWNER/PROJECT--SUBMITTER to project and submitter, or two Nones."""
+    """Parse OWNER/PROJECT--SUBMITTER to project and submitter; None for unknown parts."""
     owner, _, rest = (job.sandbox or "").partition("/")
     project, dashes, submitter = rest.rpartition("--")
     if owner != job.project_owner or not dashes:

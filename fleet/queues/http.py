@@ -44,7 +44,7 @@ def trusted() -> ssl.SSLContext:
 
 
 def _identify_version(name: str) -> object:
-    """Return a value that changes with the file that a variable names; None without a file."""
+    """Return a value that identifies the version of a variable's file; None without a file."""
     try:
         found = Path(os.environ[name]).stat()
     except (KeyError, OSError):

@@ -196,7 +196,7 @@ _NOTES = {
 
 
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
-    """Yield each tag with the reasons and their lines in fleet.yaml, then the same per pool."""
+    """Yield each tag, then each pool, with the reasons and their lines in fleet.yaml."""
     yield line(StyledText(explanation.headline, Style.BOLD))
     yield from _draw_first(explanation.tags, _tag)
     for rule in explanation.other_tasks:
@@ -267,7 +267,7 @@ _FIGURES = (
     *(("WAITING", 0), ("LONGEST", 0), ("MEDIAN", 3)),
     *(("RUNNING", 0), ("WORKERS", 1), ("CONNECTED", 2), ("BUSY", 0)),
 )
-"""Headings of the columns with folding ranks. A narrow terminal folds the highest rank first."""
+"""Column headings with folding ranks. A narrow terminal moves the highest rank below the row."""
 
 
 def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:

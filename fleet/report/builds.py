@@ -25,7 +25,7 @@ from fleet.words import figures as words
 _MAX_BUILDS = 20
 """Maximum builds in a report; the JSON has all builds."""
 _MAX_UNMOVED = 5
-"""Maximum builds to show in a terminal that a change does not affect."""
+"""Maximum builds to show in a terminal that are not affected by the change."""
 
 
 class _BuildRow(NamedTuple):
@@ -56,7 +56,7 @@ def _sum(builds: BuildsCost, count: int, currency: str) -> str:
 
 
 def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
-    """Return a table of builds and their possible machines. Builds that change come first."""
+    """Return a table of builds and their possible machines. Affected builds come first."""
     moved = sum(build.is_moved for build in builds)
     rows = []
     for nth, build in enumerate(builds[:_MAX_BUILDS]):
@@ -105,7 +105,7 @@ def _describe_build(build: ComparedBuild) -> str:
 
 
 def _rows(build: ComparedBuild) -> Iterator[_BuildRow]:
-    """Yield the possible machines of a build: first those that fit without the change."""
+    """Yield the possible machines of a build: those that fit without the change, then others."""
     fitting = {way_to(each): each for each in build.before if not each.asks}
     after = {way_to(each): each for each in build.after}
     for way in dict.fromkeys((*fitting, *after)):

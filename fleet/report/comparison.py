@@ -178,7 +178,7 @@ def _waits(verdict: Verdict) -> str:
 
 
 def _compare_waits(name: str, before: int | None, after: int | None) -> str:
-    """Return a wait without and with the change, as text. State an unknown wait as unknown."""
+    """Return a wait without and with the change, as text. An unknown wait is not compared."""
     if before is not None and after is not None:
         old, new = write_duration(before), write_duration(after)
         return f"{name} {old}" + (f" -> {new}" if new != old else "")
@@ -241,7 +241,7 @@ def _moves_builds(change: Changes) -> bool:
 
 
 def _steady_cost(change: Changes) -> str:
-    """Return the later change of the monthly cost as text; empty if the change is 0 or unknown."""
+    """Return the lasting change of the monthly cost as text; empty if it is 0 or unknown."""
     before, after = change.rest_before, change.rest_after
     if before is None or after is None or change.currency != change.currency_before:
         return ""
@@ -281,7 +281,7 @@ def _money(change: Changes) -> str:
 
 
 def _amounts(change: Changes) -> list[Decimal]:
-    """Return all amounts of a change, so that all are shown with equally many decimals."""
+    """Return all amounts of a change, to show them with the same number of decimals."""
     difference = change.cost_after - change.cost_before
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 

@@ -13,7 +13,7 @@ from fleet.report.plots import Panel
 
 
 class Style(StrEnum):
-    """Style of a text. The text has the same meaning without the style."""
+    """Style of a text, such as bold or red. The meaning must not depend on the style."""
 
     PLAIN = ""
     BOLD = "1"
@@ -67,9 +67,9 @@ class Form(StrEnum):
 
     ALL = "all"
     BRIEF = "brief"
-    """Only terminals, for example for a row with the number of hidden rows."""
+    """Draw only in a terminal, for example a row with the number of hidden rows."""
     FULL = "full"
-    """Only renderers that can fold a long table: Markdown and HTML."""
+    """Draw only where a long table can be folded: in Markdown and HTML."""
 
 
 class ColumnKind(StrEnum):
@@ -238,7 +238,7 @@ def is_empty(block: Block) -> bool:
 def shorten(rows: Sequence[Row], most: int, rest: str, *, at: int = 0) -> list[Row]:
     """Hide the rows after the first `most` in a terminal, and append a row that counts them.
 
-    The appended row has the text `rest` in column `at`, with the number of hidden rows as `{}`.
+    The appended row has the text `rest` in column `at`; `{}` becomes the number of hidden rows.
     """
     hidden = [row._replace(form=Form.FULL) for row in rows[most:]]
     more = Row((*[""] * at, f"… and {rest.format(f'{len(hidden):,}')}"), form=Form.BRIEF)

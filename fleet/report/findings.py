@@ -109,6 +109,6 @@ def _identity(finding: Finding) -> tuple[object, ...]:
 
 
 def _fingerprint(finding: Finding, earlier: int) -> str:
-    """Return a hash of a finding's rule, file and path. A new line number keeps the hash."""
+    """Return a hash of a finding's rule, file and path. It does not depend on the line number."""
     text = json.dumps([*_identity(finding), earlier])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

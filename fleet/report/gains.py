@@ -1,4 +1,4 @@
-"""Render packages that would gain on a powerful machine, and allow-list rules without builds."""
+"""Render packages that would build faster on a powerful machine, and unused allow-list rules."""
 
 from collections.abc import Iterator
 

@@ -19,7 +19,7 @@ from fleet.report.terminal import visible
 def plan_to_json(plan: Plan, change: Comparison | None = None, cadence: int | None = None) -> str:
     """Return the plan and the effect of a change as JSON, which parses to an equal value.
 
-    `cadence` is the time between runs when the observation was recorded, in seconds.
+    `cadence` is the time between the runs of a recorded observation, in seconds.
     """
     return visible("".join(plan_to_lines(plan, change, cadence)))
 
@@ -109,9 +109,9 @@ _NESTED = frozenset({dict, list})
 
 
 def _sort_keys(value: Any, orders: dict[tuple[str, ...], dict[str, None]]) -> Any:  # noqa: ANN401 - JSON
-    """Return a JSON value with sorted keys in all of its tables.
+    """Return a JSON value in which the keys of all objects are sorted.
 
-    `orders` caches sorted keys, because most tables have the same keys as another table.
+    `orders` caches sorted keys, because most objects have the same keys as another object.
     """
     if isinstance(value, list):
         if isinstance(value[0], str):

@@ -118,7 +118,7 @@ def _blocks(blocks: Iterable[Block], level: int, title: str) -> Iterator[str]:
 
 
 def _title(title: Title, level: int) -> Iterator[str]:
-    """Yield a heading with subject and result, then the title; without a result, the title."""
+    """Yield the heading `SUBJECT: RESULT` and the title; the title is the heading if alone."""
     first, result = (sentence(text_of(each)) for each in (title.line, title.result))
     if result:
         yield f"{'#' * level} {code(title.subject)}: {result}"

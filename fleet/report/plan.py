@@ -92,7 +92,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = ""
 def plan_blocks(
     plan: Plan, change: Comparison | None = None, age: str = "", *, digests: bool = False
 ) -> Iterator[Block]:
-    """Yield the effect of a change, if any, then the plan. `age` tells the age of a recording."""
+    """Yield the effect of a change, if any, then the plan. `age` is the age of a recording."""
     head = line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     notes: list[Block] = [Items(words.clock(plan), StyledText("! ", Style.RED))]
     notes += [line(age)] if age else []
@@ -453,7 +453,7 @@ class TagNote:
     is_wrong: bool = True
     """Whether the requests lose a tag that they asked for."""
     is_unknown: bool = False
-    """Whether the tag is unknown because a value of the request, such as its environment, is."""
+    """Whether the tag is unknown because the request has an unusable value."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
@@ -530,7 +530,7 @@ def _tags(plan: Plan) -> Iterator[Section]:
 
 
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
-    """Return a table of places with a queue's rules, and of missing or additional rules."""
+    """Return a row per workspace or file of allow-list rules: state, missing and extra rules."""
     rows = [
         row(
             f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
@@ -610,7 +610,7 @@ def _end_of(approval: ApprovalVerdict) -> str:
 
 
 def _warnings(plan: Plan) -> Iterator[Section]:
-    """Yield the warnings. If fleet.yaml has many warnings, they get a separate section."""
+    """Yield the warnings. If fleet.yaml has many warnings, these get a separate section."""
     warnings = words.warnings(plan)
     own = [each for each in warnings if not each.place]
     folds = len(own) <= _MOST_OPEN_WARNINGS < len(warnings)

@@ -152,7 +152,7 @@ def shown_limits(
     """Return the limits as rows, and the positions of the `most` most used limits."""
 
     def left(nth: int) -> tuple[bool, int, int]:
-        """Return the sort key: first limits with waiting requests, then the least left."""
+        """Return the sort key: limits with waiting requests, then limits with the least left."""
         limit = limits[nth]
         return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
 

@@ -41,7 +41,7 @@ MIN_WIDTH = 40
 _TAIL = 12
 """Characters to reserve for a text in the last column, where long texts are wrapped."""
 _CELLS_PER_LONG = 10
-"""A column may have one overlong cell per this number of cells, and at least one."""
+"""Number of cells per overlong cell that a column may have. Each column may have one."""
 _MIN_EXCESS = 8
 """Minimum characters by which an overlong cell is wider than the other cells of its column."""
 

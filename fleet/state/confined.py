@@ -130,7 +130,7 @@ def _add_hook() -> None:
 
 @contextmanager
 def _check_events(check: _Check) -> Iterator[None]:
-    """Check all audit events of the process while the body runs."""
+    """Apply `check` to all audit events of the process while the body runs."""
     global _active  # noqa: PLW0603 - an audit hook is per process
     _add_hook()
     before, _active = _active, check

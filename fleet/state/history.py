@@ -118,7 +118,7 @@ def read_earlier(name: str, before: datetime) -> list[bytes]:
 
 
 def spread(found: Sequence[Element], most: int) -> Sequence[Element]:
-    """Return about every nth element, so that at most `most` remain; at least the first."""
+    """Return at most `most` evenly spaced elements, and at least one."""
     return found[:: max(1, -(-len(found) // max(1, most)))]
 
 

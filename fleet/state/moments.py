@@ -43,7 +43,7 @@ def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
 
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
-    """Return the start times, which identify chains, of chains with a moment in this period."""
+    """Return the chains with a moment in this period, by their start times, oldest first."""
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
     return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
 

@@ -179,8 +179,8 @@ class Store(Database):
     def init(self, now: datetime | None = None) -> bool:
         """Create the store. Return False if this fleet already has a store.
 
-        `now`: the store may replace a lost one, so its ticket ids start above all ids of the lost
-        one; None: the store replaces no other.
+        With `now`, ticket ids start above all ids of a lost store that this store may replace.
+        With None, this store replaces no other store.
         """
         about = (
             {CREATED_KEY: now.isoformat(), TICKETS_AFTER_KEY: str(first_id(now))} if now else {}
@@ -482,7 +482,7 @@ class Store(Database):
             return in_utc(datetime.fromisoformat(first)) if first else None
 
     def tallies(self, month: str) -> tuple[Tally, ...]:
-        """Return the counts of a month, sorted by kind and name."""
+        """Return the totals (count, seconds, money) of a month, sorted by kind and name."""
         of_it = sa.select(MONTHS).where(MONTHS.c.month == month)
         query = of_it.order_by(MONTHS.c.kind, MONTHS.c.name)
         with self.begin() as connection, reading_rows(MONTHS):
@@ -690,7 +690,7 @@ class Store(Database):
         raise Locked(f"{self._held_message()}; wait for it to end")
 
     def _record_owner(self, owner: str, now: datetime) -> tuple[str | None, int]:
-        """Record the lock's owner; return the owner that died with it, and the new fence."""
+        """Record the lock's owner; return the owner that died with it, and the fencing token."""
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         with self._transaction() as connection:
             # If the recorded owner were alive, `_hold_liveness_lock` would have failed.
@@ -761,7 +761,7 @@ def _add_to_ledger(
 
 
 def _add_tallies(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
-    """Add counts to the stored counts of their months."""
+    """Add counts, seconds and money to the stored totals of their months."""
     for tally in tallies:
         row = tally.model_dump()
         amounts = {name: row.pop(name) for name in ("count", "seconds", "nanos")}

@@ -299,7 +299,7 @@ def _is_in_class(piece: str, characters: str) -> bool:
 
 
 def _group_close(pattern: str) -> int:
-    """Return the index of the `)` that closes the group at the start; -1 if none does."""
+    """Return the index of the `)` that closes the group at the start; -1 if it is not closed."""
     depth = at = 0
     for piece in pieces(pattern):
         depth += (piece == "(") - (piece == ")")

@@ -130,7 +130,7 @@ class UnknownTag:
     value: str
     """The value that leaves the tag unknown."""
     entry: tuple[str, ...] = ()
-    """Path of the missing key in `lookups` that would define the tag; empty if none can."""
+    """Path of the missing key in `lookups` that would define the tag; empty if no key can."""
 
 
 _ARCHITECTURE = "{value.architecture}"

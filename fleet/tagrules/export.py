@@ -212,7 +212,7 @@ def _too_wide(index: int, rule: PowerfulRule) -> Iterator[Finding]:
 
 
 def _too_wide_together(fleet: Fleet, today: date) -> Iterator[Finding]:
-    """Yield findings for names that match several rules whose tags are together too long."""
+    """Yield findings for names that match several rules whose tags are too long for Copr."""
     for name in sorted({name for rule in fleet.powerful for name in rule.matches}):
         found = rules_for_name(fleet, name, today, BUILD_TASK)
         width = len(" ".join(tag for match in found for tag in match.rule.ask))
@@ -535,7 +535,7 @@ def describe_rule_at(
 
 
 def format_since(verdicts: Sequence[RulesVerdict]) -> str:
-    """Return a phrase on the time since when the rules are seen as active, or `now`."""
+    """Return `since TIME`, the time at which fleet first saw the rules active, or `now`."""
     moments = [verdict.since for verdict in verdicts]
     known = [moment for moment in moments if moment is not None]
     return f"since {max(known):%Y-%m-%d %H:%M} UTC" if len(known) == len(moments) else "now"

@@ -93,7 +93,7 @@ def find_unasked(ask: Ask, offer: Offer) -> tuple[str, ...] | None:
 
 
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
-    """Return the ask of a request with these required tags, minimums and provided tags."""
+    """Return an Ask with these required tags, minimums and provided tags."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)
     return Ask(required=plain, provided=frozenset(provided), minimums=minimums)
 
@@ -191,7 +191,7 @@ class Nearness:
 
 
 def _relative_shortfall(minimums: Numbers, numbers: Numbers) -> Decimal:
-    """Return the sum of relative differences between minimums and too small numbers."""
+    """Return the sum of the relative shortfalls of numbers below their minimums."""
     have = dict(numbers)
     short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
     return sum(

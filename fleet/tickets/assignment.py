@@ -214,7 +214,7 @@ class Spending:
         self._group_of = group_of
 
     def stops(self, ticket: Ticket, kinds: Iterable[str]) -> set[str]:
-        """Return the kinds of machine that some remaining budget cannot pay for this ticket."""
+        """Return the kinds of machine that cost this ticket more than some budget has left."""
         if not self._amounts:
             return set()
         group = self._group_of(ticket)

@@ -104,7 +104,7 @@ def _host_of(url: str) -> str:
 
 
 def _find_login(host: str, file: str | None) -> Sequence[str] | None:
-    """Return the name and token for a host; None without a file or without an entry for it."""
+    """Return the name and token for a host; None without a file or a line for the host."""
     path = Path(file) if file else Path(os.path.expanduser("~/.netrc"))  # noqa: PTH111 - without HOME, ~ stays
     try:
         mode = path.stat().st_mode

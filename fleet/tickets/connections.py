@@ -63,7 +63,7 @@ class Caller(NamedTuple):
 
 _UNKNOWN = Caller("", None)
 Identify = Callable[[str, str, str | None, str], Caller]
-"""Function from method, path, Authorization header and address to the caller."""
+"""Function that identifies the caller by method, path, Authorization header and address."""
 
 
 @dataclass(eq=False)

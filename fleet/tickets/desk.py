@@ -195,7 +195,7 @@ class StoredTicketDesk:
 
 
 def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
-    """Return the ticket queue of this name, or the only one for None; raises WrongUsage."""
+    """Return the ticket queue of this name (None: the only queue); raises WrongUsage."""
     desks = {name: q for name, q in fleet.queues.items() if isinstance(q, TicketQueue)}
     said = ", ".join(desks) or "none"
     if asked is None:

@@ -288,7 +288,7 @@ class TicketAssigner:
     def assign(self, queue: str, tickets: Iterable[Ticket]) -> TicketAssignment:
         """Assign free machines to tickets of a queue.
 
-        A ticket that is not in the world, such as one opened since, waits for the next run.
+        A ticket that was not observed, such as one opened since, waits for the next run.
         """
         own = [each for each in self._demand if each.queue == queue]
         signed = {request.key: each for each in own for request in each.requests}
@@ -486,7 +486,7 @@ def _find_free(
 
 
 def _is_usable(pool_plan: PoolPlan, machine: Machine | None) -> bool:
-    """Return whether a machine responds and is up, so not while it reboots or stops."""
+    """Return whether a machine responds; False for a machine that reboots or stops."""
     if machine is None:
         return True
     is_asked = pool_plan.pool is not None and pool_plan.pool.ready is not None

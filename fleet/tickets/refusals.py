@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 from itertools import islice
 
 _FREE_TRIES = 3
-"""Wrong tokens per network without a delay of the answer, because users mistype tokens."""
+"""Wrong tokens per network to answer without a delay, because users mistype tokens."""
 _FIRST_DELAY_SECONDS = 0.25
 _MAX_DELAY_SECONDS = 8.0
 _FORGET_SECONDS = 60.0

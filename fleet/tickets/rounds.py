@@ -309,7 +309,7 @@ def with_forgotten(
 
 
 def _build_busy_worker(machine: Machine, now: datetime) -> Worker:
-    """Return the busy worker of a machine with a lost ticket, as the next apply will.
+    """Return the busy worker of a machine with a lost ticket, as the next apply records it.
 
     A plan before that apply then counts and reserves the same amounts.
     """

@@ -235,7 +235,7 @@ class TicketCalls:
 
     @contextmanager
     def _event(self, client: str, number: int | str) -> Iterator[threading.Event]:
-        """Yield an event that is set when a ticket may be done; raises TicketRefused if full."""
+        """Yield an event for the end of a ticket's wait; raises TicketRefused if too many wait."""
         event = threading.Event()
         key = read_number(number) or 0
         with self._turn:

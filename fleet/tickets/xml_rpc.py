@@ -185,7 +185,7 @@ def _handler(
             _reply(self, 200, _run_call(answer, client, body), "text/xml")
 
         def do_GET(self) -> None:
-            """Return a page. /healthz needs no token: it has no ticket or machine."""
+            """Send a page. /healthz needs no token, because it names no ticket or machine."""
             if self.path != "/healthz":
                 _send_page(self, server, self.client)
                 return
@@ -396,7 +396,7 @@ class Health:
         self._ended = self._clock.now()
 
     def tell(self) -> tuple[bool, Mapping[str, object]]:
-        """Return True if the latest runs are healthy, and the figures of the runs."""
+        """Return whether the latest runs succeeded, with figures for /healthz."""
         ended = self._ended.isoformat() if self._ended else None
         figures = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
         return self._failures < _MAX_FAILURES, figures

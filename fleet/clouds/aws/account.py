@@ -14,7 +14,7 @@ from fleet.errors import SourceUnreachable, needing
 from fleet.state.s3 import new_session
 
 MARK = "fleet"
-"""The tag whose value is exactly the name of the owner fleet. All other tags start with it."""
+"""The tag whose value is exactly the owner fleet's name. Other tags start with `fleet:`."""
 _CONNECT_TIMEOUT_SECONDS = 10
 _READ_TIMEOUT_SECONDS = 30
 _ADVICE = {

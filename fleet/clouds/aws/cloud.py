@@ -19,7 +19,7 @@ class Aws(Cloud[AwsProvider]):
         return AwsMachines(self.declared)
 
     def account(self, labels: Mapping[str, str]) -> ProviderAccount:
-        """Return the data for the Pulumi engine. Resources missing in the stack are deleted."""
+        """Return the data for the Pulumi engine. Unrecorded shared resources are deleted."""
         return ProviderAccount(
             self.machines,
             config={"aws:region": self.declared.region},
@@ -41,6 +41,6 @@ class Aws(Cloud[AwsProvider]):
         return AwsPublisher(self.site.fleet.fleet, self.declared.region)
 
     def unchecked(self) -> Iterator[tuple[str, str]]:
-        """Yield quotas as unchecked, because fleet needs no permission to read quotas."""
+        """Yield quotas as unchecked: fleet does not require the permission to read quotas."""
         command = "aws service-quotas list-service-quotas --service-code ec2 --region"
         yield "quotas", f"`{command} {self.declared.region}`"

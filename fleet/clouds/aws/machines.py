@@ -37,7 +37,7 @@ _STATES = {
 }
 _TERMINATED = "terminated"
 _SINGLE_INSTANCE_ERRORS = frozenset({"InvalidInstanceID.NotFound", "TagLimitExceeded"})
-"""Errors of requests for several instances that one of the instances causes."""
+"""Error codes of a request for several instances that a single instance can cause."""
 
 
 class _AwsReply(BaseModel):

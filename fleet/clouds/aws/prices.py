@@ -93,7 +93,7 @@ class AwsPrices:
             raise SourceUnreachable(f"AWS returned impossible prices: {said}") from error
 
     def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
-        """Return the price of a usage type, whose name some regions prefix; None if not sold."""
+        """Return the price of a usage type; None if not sold. Regions may prefix its name."""
         found = (
             trimmed(price)
             for offer in self._offers(service, asked)

@@ -189,7 +189,7 @@ class Hetzner:
         self.act(server, server.power_on, "poweron")
 
     def snapshot(self, server: BoundServer, description: str, labels: Labels) -> BoundImage:
-        """Power a server off, take a snapshot of its disk, and wait until that can boot."""
+        """Power a server off and take a snapshot of its disk; return it when it can boot."""
         self.act(server, server.power_off, "poweroff")
         self._await_off(server)
 
@@ -441,7 +441,7 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
 
 
 def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer, str]:
-    """Create a server, and return it, booting, with the name of its type."""
+    """Create a server; return the booting server and the name of its type."""
     stock = _stock_image(api, order)
     key = api.make_key(order.name, pair.public, order.labels)
     options = {
@@ -497,7 +497,7 @@ def _price(sold: BoundServerType, location: str) -> float | None:
 
 
 def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
-    """Return the image to boot, by name or id. The rescue system needs just any image."""
+    """Return the image to boot, by name or id; any image for the rescue system."""
     wanted = _HETZNER_ARCHITECTURES.get(order.architecture, "")
     if (order.stock_image or "").isdecimal():
         image = api.image(order.stock_image or "")
@@ -550,7 +550,7 @@ class HcloudPublisher:
             yield from map(_upload, self._api.images(marks, "image", "version"))
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
-        """Publish a disk as a complete snapshot; return it and the rental (None if it existed)."""
+        """Publish a disk as a complete snapshot; return it and the rental of a server, if any."""
         if known:
             taken, rental = self._api.image(known.id), None
         else:

@@ -160,7 +160,7 @@ _LISTED = TypeAdapter(Annotated[list[ListedMachine], Field(max_length=100_000)])
 
 
 def parse(said: str) -> list[ListedMachine]:
-    """Parse the output of `list`; raises ValueError if empty, since no machines are `[]`."""
+    """Parse the output of `list`; raises ValueError if invalid or empty (no machines: `[]`)."""
     if not said.strip():
         raise ValueError("list printed nothing; a list of no machines is []")
     try:
@@ -319,8 +319,8 @@ class ResallocInterface:
     def is_empty(self, failure: CommandFailed, going: Collection[str]) -> bool:
         """Return whether a failed `list` means that no machine exists.
 
-        As with `grep`, such a `list` prints no output. It is a failure if a created machine is
-        recorded, unless its `delete` runs (`going`) or has succeeded.
+        As with `grep`, such a `list` prints no output. The result is False while a created machine
+        is recorded, unless its `delete` runs (`going`) or has succeeded.
         """
         prints, complains = failure.prints or (True, True)
         made = {name for name, memo in self._memos().items() if memo.said is not None}

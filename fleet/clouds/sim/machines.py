@@ -205,7 +205,7 @@ class SimCloud:
         )
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
-        """Add the labels of a worker to a machine; raises SourceUnreachable if none exists."""
+        """Add a worker's labels to a machine; raises SourceUnreachable if it does not exist."""
         with changing(self.path) as contents:
             machine = contents.machines.get(machine_id)
             if machine is None:

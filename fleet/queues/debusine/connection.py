@@ -64,7 +64,7 @@ def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
 
 
 def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
-    """Convert an error of the driver to one with advice, without the password."""
+    """Convert the database driver's error to SourceUnreachable, with advice and no password."""
     from psycopg import errors
 
     text = first_line(error)
@@ -160,7 +160,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def ask_command(
     command: Sequence[str], text: bytes = b"", *, seconds: float = 60, limit: int = _MOST_BYTES
 ) -> bytes:
-    """Run a command with this input and return its output; raises SourceUnreachable."""
+    """Run a command and return its output; raises SourceUnreachable if the command fails."""
     call = Invocation(
         what=shlex.join(command),
         command=command,

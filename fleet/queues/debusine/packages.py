@@ -193,7 +193,7 @@ class Looks:
 
 
 def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
-    """Return the request fields that fleet.yaml or these required tags of workers use."""
+    """Return the fields of requests that affect decisions, by fleet.yaml and workers' tags."""
     by_pools = {tag for pool in fleet.dynamic_pools.values() for tag in pool.requires}
     teams = fleet.teams.values()
     by_pools |= {GROUP_TAG + group for team in teams for group in team.groups}
@@ -330,7 +330,7 @@ class Packages:
 def read_packages(
     connection: "Connection", scopes: Sequence[str], looks: Looks, *, of: tuple[Fleet, date]
 ) -> Packages:
-    """Read the waiting packages and return their classes; none if fleet.yaml needs no packages."""
+    """Read the waiting packages and return their classes; empty if fleet.yaml uses no packages."""
     if not (looks.named or looks.history):
         return Packages(PackageEvaluator(*of))
     values: dict[str, object] = {"scopes": list(scopes), "prefix": PACKAGE_TAG}

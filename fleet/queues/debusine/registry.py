@@ -286,7 +286,7 @@ class DebusineRegistry:
         raise self._reverted_error(worker, what)
 
     def _note(self, worker: str, what: _Written | None) -> None:
-        """Record a change to be read back one scheduler interval from now; None: no change."""
+        """Record a change to read back one scheduler interval from now. None records no change."""
         self._last = self._clock()
         self._written.pop(worker, None)
         if what:

@@ -189,7 +189,7 @@ def _sample(
 
 
 def _environments(rows: Sequence[WorkRequestRow]) -> dict[str, dict[str, str]]:
-    """Map ids to environments that the server has looked up. Omit contradictory ones."""
+    """Map ids to environments that the server has looked up. Omit ids with contradictory data."""
     found: dict[str, dict[str, str]] = {}
     differing = set()
     for number, record in filter(None, (row.environment() for row in rows)):

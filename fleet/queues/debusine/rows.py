@@ -188,7 +188,7 @@ def groups_of(provided: Iterable[str]) -> tuple[str, ...]:
 
 
 def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
-    """Return id and record of an environment that the server looked up; None without one."""
+    """Return id and record of an environment; None if the server has not looked it up."""
     number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
     record = _within(field, "data")
     if not isinstance(number, int) or _within(field, "artifact_id") != number:

@@ -140,7 +140,7 @@ def read_groups(
 def read_environments(
     connection: "Connection", scopes: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Map ids to environments that the server has looked up. Omit contradictory ones."""
+    """Map ids to environments that the server has looked up. Omit ids with contradictory data."""
     found: dict[str, list[dict[str, str]]] = {}
     for (data,) in connection.execute(_ENVIRONMENTS, {"scopes": list(scopes)}):
         environment = environment_of(data)
