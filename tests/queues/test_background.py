@@ -9,7 +9,7 @@ import pytest
 from fleet.queues.http import BackgroundServer, LoopbackServer
 
 
-def test_it_answers_while_somebody_is_inside() -> None:
+def test_server_answers_while_block_runs() -> None:
     with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
         socket.create_connection(("127.0.0.1", server.port)).close()
 

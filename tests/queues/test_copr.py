@@ -85,7 +85,7 @@ def test_build_requires_tags_of_a_backend_ticket() -> None:
     assert names_of(source) == ("praiskup/ping/srpm-builds/",)
 
 
-def test_source_builds_come_first_and_background_ones_last() -> None:
+def test_source_builds_are_first_and_background_builds_last() -> None:
     jobs = [
         build(1, background=True),
         {**SOURCE, "task_id": "4", "build_id": 4, "background": True},
@@ -106,7 +106,7 @@ def test_equal_builds_form_one_group_named_by_first() -> None:
     assert (found.id, found.count) == ("9-fedora-42-x86_64", 3)
 
 
-def test_a_build_with_a_ticket_that_waits_is_counted_once() -> None:
+def test_build_with_waiting_ticket_is_counted_once() -> None:
     ticket = Request(
         id="1",
         required=("copr_builder", "arch_x86_64", "extra_powerful"),
@@ -224,9 +224,7 @@ AWAY = Unknown(unknown="the store is away")
         (QueueReading(demand=Demand(read_at=NOW), workers=AWAY), "machine"),
     ],
 )
-def test_nothing_is_known_of_builds_while_tickets_cannot_be_read(
-    gone: QueueReading, what: str
-) -> None:
+def test_builds_are_unknown_while_tickets_are_unreadable(gone: QueueReading, what: str) -> None:
     with Loopback(serving(BUILD_42)) as server:
         demand = frontend(server, ticketed=lambda _: gone).read(NOW).demand
 
@@ -248,9 +246,7 @@ def test_packages_are_read_when_rules_need_names() -> None:
 
 
 @pytest.mark.parametrize(("told", "deadline"), [(7200, 7200), (0, None), (None, None), (-1, None)])
-def test_the_record_of_a_build_tells_how_long_it_may_run(
-    told: int | None, deadline: int | None
-) -> None:
+def test_record_of_build_has_its_time_limit(told: int | None, deadline: int | None) -> None:
     records = {str(BUILD_42["task_id"]): NAMED | {"timeout": told}}
     with Loopback(serving(BUILD_42, records=records)) as server:
         (found,) = read(server, with_names=True).requests
@@ -258,7 +254,7 @@ def test_the_record_of_a_build_tells_how_long_it_may_run(
     assert found.deadline_seconds == deadline
 
 
-def test_a_build_that_began_meanwhile_has_no_name() -> None:
+def test_build_started_meanwhile_has_no_name() -> None:
     with Loopback(serving(BUILD_42)) as server:
         (found,) = read(server, with_names=True).requests
 
@@ -273,7 +269,7 @@ def test_unreadable_name_keeps_the_build() -> None:
     assert found.count == 1
 
 
-def test_a_build_that_the_frontend_could_not_tell_makes_an_estimate() -> None:
+def test_demand_is_estimate_when_frontend_omits_a_build() -> None:
     with Loopback(serving(BUILD_42, None)) as server:
         demand = read(server)
 
@@ -336,7 +332,7 @@ def test_empty_list_is_unknown_while_a_build_ticket_waits() -> None:
     ],
     ids=["cancelled just now", "alone", "not of a backend", "of no age"],
 )
-def test_other_tickets_say_nothing_of_an_empty_list(desk: QueueReading) -> None:
+def test_empty_list_is_accepted_when_only_other_tickets_wait(desk: QueueReading) -> None:
     with Loopback(serving()) as server:
         assert read(server, ticketed=lambda _: desk).requests == ()
 

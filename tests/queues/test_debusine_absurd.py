@@ -65,7 +65,7 @@ def test_request_is_known_when_its_time_limit_is_absurd(debusine: Debusine, seco
     ("started", "completed"),
     [("1970-01-02", "9999-12-31"), ("0001-01-01", "2026-01-01"), ("4000-01-01 BC", "2026-01-01")],
 )
-def test_expectation_leaves_out_runs_that_took_centuries(
+def test_expected_duration_ignores_runs_of_centuries(
     debusine: Debusine, started: str, completed: str
 ) -> None:
     debusine.tables.add_requests(
@@ -88,7 +88,7 @@ def test_expectation_leaves_out_runs_that_took_centuries(
 
 @pytest.mark.parametrize("moment", ["9999-12-31 23:59:59+00", "0001-01-02 00:00:00+00"])
 @pytest.mark.parametrize("column", ["registered", "connected"])
-def test_workers_are_known_when_a_moment_is_absurd(
+def test_workers_are_known_when_a_time_is_absurd(
     debusine: Debusine, column: str, moment: str
 ) -> None:
     debusine.add_worker("odd", **{column: f"'{moment}'"})  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def test_workers_are_known_when_a_moment_is_absurd(
     assert sorted(debusine.workers()) == ["odd", "plain"]
 
 
-def test_worker_hurries_not_when_its_token_never_expires(debusine: Debusine) -> None:
+def test_worker_has_no_deadline_when_its_token_never_expires(debusine: Debusine) -> None:
     debusine.add_worker("odd", access="awaited", expires="9999-12-31 23:59:59+00")
 
     assert debusine.workers()["odd"].token_expires is None

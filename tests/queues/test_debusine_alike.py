@@ -64,7 +64,7 @@ def over_rest(fleet: Fleet) -> Demand:
 
 
 @pytest.mark.parametrize("changes", FLEETS.values(), ids=FLEETS)
-def test_the_recorded_queue_is_the_same_demand_over_rest_and_over_sql(
+def test_recorded_queue_has_equal_demand_by_rest_and_sql(
     debusine: Debusine, changes: dict[str, object]
 ) -> None:
     fleet = a_fleet(**changes)
@@ -87,7 +87,7 @@ def test_the_recorded_queue_is_the_same_demand_over_rest_and_over_sql(
         ("sbuild", {"global": 7200}, None),
     ],
 )
-def test_a_test_that_ends_itself_says_when(
+def test_test_request_has_its_timeout(
     debusine: Debusine, task: str, timeout: object, deadline: int | None
 ) -> None:
     debusine.tables.add_requests([RequestRow(1, task=task, data={"timeout": timeout})])

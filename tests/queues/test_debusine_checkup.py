@@ -9,7 +9,7 @@ from tests.queues.conftest import Debusine
 from tests.rigs.debusine import NOW
 
 
-def test_a_role_with_the_rights_it_needs_is_fine(debusine: Debusine) -> None:
+def test_role_with_required_rights_has_no_finding(debusine: Debusine) -> None:
     version, clock, rights = check_database("db", debusine.reader)
 
     assert version.result == "ok"
@@ -19,7 +19,7 @@ def test_a_role_with_the_rights_it_needs_is_fine(debusine: Debusine) -> None:
     assert "role fleet_ro " in rights.said
 
 
-def test_a_right_that_is_missing_is_wrong_and_named(debusine: Debusine) -> None:
+def test_missing_right_is_wrong_and_named(debusine: Debusine) -> None:
     debusine.tables.connection.execute("REVOKE SELECT ON db_scope FROM fleet_ro")
 
     _, _, rights = check_database("db", debusine.reader)
@@ -28,7 +28,7 @@ def test_a_right_that_is_missing_is_wrong_and_named(debusine: Debusine) -> None:
     assert tells(rights.said, "fleet_ro", "SELECT on db_scope (id, name)")
 
 
-def test_a_right_too_much_is_to_be_known(debusine: Debusine) -> None:
+def test_excess_right_is_reported(debusine: Debusine) -> None:
     debusine.tables.connection.execute("GRANT SELECT (hash) ON db_token TO fleet_ro")
 
     _, _, rights = check_database("db", debusine.reader)

@@ -27,9 +27,7 @@ __all__ = ["postgres_url", "tables"]
         ("print('hello')", "printed no result"),
     ],
 )
-def test_an_admin_command_that_does_not_answer_is_named(
-    tmp_path: Path, lines: str, said: str
-) -> None:
+def test_admin_command_without_response_is_named(tmp_path: Path, lines: str, said: str) -> None:
     script = tmp_path / "debusine-admin.py"
     script.write_text(f"import sys\nsys.stdin.read()\n{lines}\n", encoding="utf-8")
     channel = CommandChannel([sys.executable, str(script)])
@@ -39,7 +37,7 @@ def test_an_admin_command_that_does_not_answer_is_named(
 
 
 @pytest.mark.slow
-def test_admin_command_supports_the_whole_worker_life(tables: Tables, postgres_url: str) -> None:
+def test_admin_command_supports_all_worker_operations(tables: Tables, postgres_url: str) -> None:
     place = DebusinePlace(
         tables, CommandChannel([sys.executable, "-m", "tests.fakes.debusine_admin", postgres_url])
     )
@@ -55,7 +53,7 @@ def test_admin_command_supports_the_whole_worker_life(tables: Tables, postgres_u
     assert not place.may_talk(WORKER)
 
 
-def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
+def test_hanging_admin_command_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "debusine-admin.py"
     script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
     channel = CommandChannel([sys.executable, str(script)], partial(ask_command, seconds=0.3))
@@ -64,7 +62,7 @@ def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
-def test_an_admin_command_that_is_not_there_is_named() -> None:
+def test_missing_admin_command_is_named() -> None:
     channel = CommandChannel(["no-such-program"])
 
     with pytest.raises(
@@ -100,7 +98,7 @@ def test_sent_module_has_recorded_digest() -> None:
 
 
 @pytest.mark.slow
-def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:
+def test_module_is_sent_from_a_zip_file(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "fleet.zip", "w") as packed:
         for path in (ROOT / "fleet").rglob("*.py"):
             packed.write(path, path.relative_to(ROOT))

@@ -53,7 +53,7 @@ def test_equal_requests_are_one_group_with_oldest_age(
     assert (request.id, request.count, request.pending_since) == ("9", 3, TEN)
 
 
-def test_the_oldest_is_known_by_the_microsecond(debusine: Debusine) -> None:
+def test_age_of_oldest_request_has_microseconds(debusine: Debusine) -> None:
     first = datetime(2037, 12, 31, 23, 59, 59, 999_997, tzinfo=UTC)
     later = [first.replace(microsecond=999_998), first.replace(microsecond=999_999)]
     times = {1: later[1], 2: first, 3: later[0]}
@@ -66,7 +66,7 @@ def test_the_oldest_is_known_by_the_microsecond(debusine: Debusine) -> None:
     assert (request.id, request.pending_since) == ("2", first)
 
 
-def test_groups_stand_in_the_order_of_debusine_s_scheduler(debusine: Debusine) -> None:
+def test_groups_are_in_order_of_debusines_scheduler(debusine: Debusine) -> None:
     debusine.tables.add_requests(
         [
             RequestRow(1, AMD64, created_at=str(ELEVEN)),
@@ -126,7 +126,7 @@ def test_packages_with_same_rules_form_one_group(
     assert (request.count, request.package, request.workspace) == (5, "package-1", "w1")
 
 
-def test_a_tag_that_a_worker_requires_tells_requests_apart(debusine: Debusine) -> None:
+def test_tag_required_by_a_worker_separates_groups(debusine: Debusine) -> None:
     debusine.tables.add_requests(
         [RequestRow(1, AMD64, ("task:x", "task:y")), RequestRow(2, AMD64, ("task:y",))]
     )
@@ -153,7 +153,7 @@ def test_expected_seconds_are_median_of_equal_work(debusine: Debusine) -> None:
     assert expected == {"4": 15 * 60, "5": None}
 
 
-def test_a_package_of_its_own_is_expected_to_take_as_long_as_it_took(debusine: Debusine) -> None:
+def test_expected_seconds_are_of_same_package_when_known(debusine: Debusine) -> None:
     fleet = a_fleet(powerful=[{"match": "debian/.*/chromium", "ask": ["big"]}])
     debusine.tables.add_requests(
         [
@@ -306,20 +306,20 @@ def test_requests_wait_when_their_environments_are_gone(debusine: Debusine, unkn
     assert {each.id: each.count for each in demand.requests}["4"] == 2
 
 
-def test_a_scope_that_is_none_of_the_server_s_is_unknown_not_empty(debusine: Debusine) -> None:
+def test_scope_missing_at_server_is_unknown(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1), RequestRow(2, scope="kali")])
 
     assert tells(debusine.why_unknown(None, "debain"), "debain", "debian", "kali")
 
 
-def test_a_right_that_the_role_lacks_is_named(debusine: Debusine) -> None:
+def test_missing_right_of_role_is_named(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1)])
     debusine.tables.connection.execute(f"REVOKE ALL ON db_scope FROM {READER}".encode())
 
     assert tells(debusine.why_unknown(), "denied", "db_scope", "fleet debusine grants", "--check")
 
 
-def test_workers_that_cannot_be_read_leave_the_demand_known(debusine: Debusine) -> None:
+def test_demand_is_known_when_workers_are_unreadable(debusine: Debusine) -> None:
     debusine.tables.add_requests([RequestRow(1)])
     debusine.tables.connection.execute(f"REVOKE ALL ON db_token FROM {READER}".encode())
 
@@ -341,13 +341,13 @@ def test_workers_are_unknown_when_server_pools_are_unreadable(
     assert tells(workers.unknown, "denied", "db_workerpool")
 
 
-def test_pools_that_the_server_itself_would_launch_are_rivals(debusine: Debusine) -> None:
+def test_pools_launched_by_server_are_rivals(debusine: Debusine) -> None:
     debusine.tables.add_pool(1, "theirs", {"instance_wide": True})
 
     assert debusine.database().read(NOW).rivals == ("theirs",)
 
 
-def test_a_database_of_another_version_is_refused_by_its_name(debusine: Debusine) -> None:
+def test_database_of_another_version_is_refused(debusine: Debusine) -> None:
     debusine.tables.connection.execute("ALTER TABLE db_worker ADD drained boolean")
     debusine.add_worker(
         "celery", worker_type="celery", dynamic={"system:worker_version": "0.17.0"}
@@ -359,7 +359,7 @@ def test_a_database_of_another_version_is_refused_by_its_name(debusine: Debusine
     assert tells(said, "reports 0.17.0", "0.16.2 (539c41736018)")
 
 
-def test_a_database_that_is_none_of_debusine_s_is_said_to_be_none(debusine: Debusine) -> None:
+def test_database_without_debusine_is_an_error(debusine: Debusine) -> None:
     debusine.tables.connection.execute("DROP TABLE db_workrequest")
 
     assert tells(debusine.why_unknown(), "no table", "db_workrequest")
@@ -373,16 +373,14 @@ def test_a_database_that_is_none_of_debusine_s_is_said_to_be_none(debusine: Debu
         "postgresql://me:x@s3cret@host/debusine",
     ],
 )
-def test_a_dsn_that_leads_nowhere_is_unknown_and_keeps_its_password(
-    debusine: Debusine, dsn: str
-) -> None:
+def test_unreachable_dsn_is_unknown_and_hides_password(debusine: Debusine, dsn: str) -> None:
     said = debusine.why_unknown(dsn=dsn)
 
     assert "s3cret" not in said
     assert len(said.split()) > 5
 
 
-def test_a_pool_that_requires_a_tag_makes_that_tag_looked_at(debusine: Debusine) -> None:
+def test_tag_required_by_a_pool_is_read(debusine: Debusine) -> None:
     fleet = a_fleet(pools={"builders": a_pool(requires=["task:x"])})
     debusine.tables.add_requests([RequestRow(1, AMD64, ("task:x", "task:y"))])
 

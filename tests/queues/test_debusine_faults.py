@@ -33,7 +33,7 @@ def server() -> Iterator[Replay]:
 # the token stays with its server
 
 
-def test_only_the_cursor_is_taken_from_the_link_to_the_next_page(server: Replay) -> None:
+def test_next_page_link_provides_only_the_cursor(server: Replay) -> None:
     recorded_host = "127.0.0.1:18080"
 
     read_demand(server.url)
@@ -46,7 +46,7 @@ def test_only_the_cursor_is_taken_from_the_link_to_the_next_page(server: Replay)
     ]
 
 
-def test_a_redirect_is_not_followed_and_the_token_is_not_sent_there(server: Replay) -> None:
+def test_redirect_is_not_followed(server: Replay) -> None:
     with Loopback(lambda _: one_page()) as other:
         server.faults.instead[LIST] = redirect(other.url + "/?token=canary")
 
@@ -57,19 +57,19 @@ def test_a_redirect_is_not_followed_and_the_token_is_not_sent_there(server: Repl
     assert "canary" not in unknown
 
 
-def test_a_redirect_within_the_server_is_an_error_too(server: Replay) -> None:
+def test_redirect_within_server_is_an_error(server: Replay) -> None:
     server.faults.instead[LIST] = redirect("/login")
 
     assert tells(why_unknown(server.url), LIST, "redirects", "another path")
 
 
-def test_a_redirect_to_nonsense_is_an_error_too(server: Replay) -> None:
+def test_invalid_redirect_is_an_error(server: Replay) -> None:
     server.faults.instead[LIST] = redirect("http://[nonsense")
 
     assert tells(why_unknown(server.url), LIST, "redirects", "another path")
 
 
-def test_questions_that_need_no_token_get_none() -> None:
+def test_public_queries_send_no_token() -> None:
     with Replay("wr-list-outsider", "service-status") as server:
         server.faults.instead[LIST] = Answer(200, NO_ROWS)
 
@@ -79,7 +79,7 @@ def test_questions_that_need_no_token_get_none() -> None:
     assert sent == {LIST: TOKEN, STATUS: None, METRICS: None}
 
 
-def test_a_token_with_a_line_break_is_refused_without_showing_it(server: Replay) -> None:
+def test_token_with_a_line_break_is_refused_without_showing_it(server: Replay) -> None:
     unknown = why_unknown(server.url, token="canary\nX-Evil: yes")
 
     assert tells(unknown, "characters", "HTTP")
@@ -87,7 +87,7 @@ def test_a_token_with_a_line_break_is_refused_without_showing_it(server: Replay)
     assert server.received == []
 
 
-def test_a_token_outside_ascii_is_refused_without_showing_it(server: Replay) -> None:
+def test_token_outside_ascii_is_refused_without_showing_it(server: Replay) -> None:
     unknown = why_unknown(server.url, token="canäry")
 
     assert tells(unknown, "characters", "HTTP")
@@ -97,7 +97,7 @@ def test_a_token_outside_ascii_is_refused_without_showing_it(server: Replay) -> 
 # a server that refuses, lies or is down
 
 
-def test_a_wrong_token_is_unknown_and_says_how_to_make_another(server: Replay) -> None:
+def test_wrong_token_is_unknown_with_advice(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-bad-token").answer
 
     assert tells(
@@ -105,7 +105,7 @@ def test_a_wrong_token_is_unknown_and_says_how_to_make_another(server: Replay) -
     )
 
 
-def test_a_workers_token_is_unknown(server: Replay) -> None:
+def test_token_of_a_worker_gives_unknown_demand(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-worker-token").answer
 
     assert tells(
@@ -113,7 +113,7 @@ def test_a_workers_token_is_unknown(server: Replay) -> None:
     )
 
 
-def test_a_missing_token_is_unknown_and_says_where_to_write_it(server: Replay) -> None:
+def test_missing_token_is_unknown_with_advice(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-no-token").answer
 
     assert tells(why_unknown(server.url, token=None), "`token`", "fleet.yaml")
@@ -128,57 +128,57 @@ def test_unknown_scope_is_unknown_demand(
     assert tells(why_unknown(server.url, scopes=("nosuch",)), "404", "scope nosuch")
 
 
-def test_a_refused_question_is_unknown(server: Replay) -> None:
+def test_refused_query_is_unknown_demand(server: Replay) -> None:
     server.faults.instead[LIST] = read_exchange("wr-list-invalid-status").answer
 
     assert "status 400: " in why_unknown(server.url)
 
 
-def test_a_page_instead_of_json_is_unknown(server: Replay) -> None:
+def test_html_instead_of_json_is_unknown_demand(server: Replay) -> None:
     server.faults.instead[LIST] = html()
 
     assert tells(why_unknown(server.url), "HTML", "JSON")
 
 
-def test_a_failing_server_is_unknown(server: Replay) -> None:
+def test_failing_server_is_unknown_demand(server: Replay) -> None:
     server.faults.instead[LIST] = html(500)
 
     assert "status 500: " in why_unknown(server.url)
 
 
-def test_an_answer_that_breaks_off_is_unknown(server: Replay) -> None:
+def test_truncated_response_is_unknown_demand(server: Replay) -> None:
     server.faults.truncate = since(2)
 
     assert tells(why_unknown(server.url), "broke off")
 
 
-def test_one_connection_closed_without_an_answer_is_asked_again(server: Replay) -> None:
+def test_closed_connection_is_retried(server: Replay) -> None:
     server.faults.drop = {2}
 
     assert len(read_demand(server.url).requests) == 27
 
 
-def test_a_connection_that_is_always_closed_is_unknown(server: Replay) -> None:
+def test_permanently_closed_connection_is_unknown_demand(server: Replay) -> None:
     server.faults.drop = since(2)
 
     assert tells(why_unknown(server.url), "closed")
     assert len(server.received) == 4
 
 
-def test_a_server_that_is_down_is_unknown() -> None:
+def test_unreachable_server_is_unknown_demand() -> None:
     with Loopback(lambda _: one_page()) as server:
         pass
 
     assert tells(why_unknown(server.url), server.url, "Connection refused")
 
 
-def test_a_server_that_says_nothing_is_unknown(server: Replay) -> None:
+def test_silent_server_is_unknown_demand(server: Replay) -> None:
     server.faults.hold = True
 
     assert tells(why_unknown(server.url, silence=0.6), "0.6 s")
 
 
-def test_a_reading_older_than_its_limit_is_given_up(server: Replay) -> None:
+def test_reading_beyond_its_time_limit_is_stopped(server: Replay) -> None:
     seconds = count(step=100)
     queue = DebusineQueue(kind="debusine", url=server.url, scopes=["debian"])
 
@@ -189,14 +189,14 @@ def test_a_reading_older_than_its_limit_is_given_up(server: Replay) -> None:
     assert "guards.demand_max_age" in reading.demand.unknown
 
 
-def test_a_list_that_leads_in_a_circle_is_unknown() -> None:
+def test_circular_list_is_unknown_demand() -> None:
     circle = one_page(row(), next_page="http://elsewhere.example/?cursor=again")
 
     with Loopback(lambda _: circle) as server:
         assert tells(why_unknown(server.url), "loops", "2 pages")
 
 
-def test_a_link_to_the_next_page_without_a_cursor_is_unknown() -> None:
+def test_next_link_without_cursor_is_unknown_demand() -> None:
     with Loopback(lambda _: one_page(row(), next_page="/?page=2")) as server:
         assert tells(why_unknown(server.url), "next page", "cursor")
 
@@ -227,13 +227,13 @@ def test_other_server_than_debusine_is_unknown_demand() -> None:
         (b'{"next": null, "previous": null, "results": [{}]}', "at results.0.id: Field required"),
     ],
 )
-def test_an_answer_of_another_shape_is_unknown_and_says_where(body: bytes, place: str) -> None:
+def test_invalid_response_is_unknown_with_place(body: bytes, place: str) -> None:
     with Loopback(lambda _: Answer(200, body)) as server:
         assert place in why_unknown(server.url)
 
 
 @pytest.mark.parametrize("key", ["worker", "scheduler_tags_required", "priority_base", "scope"])
-def test_a_row_without_a_field_that_decides_is_unknown(key: str) -> None:
+def test_row_without_required_field_is_unknown_demand(key: str) -> None:
     short = row()
     del short[key]
 
@@ -244,7 +244,7 @@ def test_a_row_without_a_field_that_decides_is_unknown(key: str) -> None:
 @pytest.mark.parametrize(
     "other", [{"status": "running"}, {"scope": "kali"}, {"task_type": "Signing"}]
 )
-def test_a_row_that_was_not_asked_for_is_unknown(other: dict[str, object]) -> None:
+def test_unrequested_row_is_unknown_demand(other: dict[str, object]) -> None:
     with Loopback(lambda _: one_page(row(**other))) as server:
         assert tells(why_unknown(server.url), "pending", "scope debian")
 

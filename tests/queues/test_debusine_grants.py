@@ -71,7 +71,7 @@ def test_difference_of_rights_is_named(
     assert bool(found.excess) == bool(excess)
 
 
-def test_a_role_for_reading_lacks_every_right_to_change(debusine: Debusine) -> None:
+def test_reader_role_has_no_right_to_change(debusine: Debusine) -> None:
     missing = standing(debusine, admin=True).missing
 
     assert "UPDATE on db_workrequest (started_at, status, worker_id)" in missing
@@ -89,11 +89,11 @@ def test_granted_admin_role_has_exactly_the_required_rights(
     assert standing(debusine, admin=True) == GrantDifference(role=READER, missing=(), excess=())
 
 
-def test_a_role_s_name_is_quoted() -> None:
+def test_role_name_is_quoted() -> None:
     assert write_grants('a"b').startswith('CREATE ROLE "a""b" LOGIN;\n')
 
 
-def test_a_connection_that_reads_cannot_write_whatever_its_role(debusine: Debusine) -> None:
+def test_read_connection_cannot_write_with_any_role(debusine: Debusine) -> None:
     with (
         reading(debusine.url) as connection,
         pytest.raises(psycopg.errors.ReadOnlySqlTransaction),
@@ -111,7 +111,7 @@ def test_a_connection_that_reads_cannot_write_whatever_its_role(debusine: Debusi
         ({"instance_wide": True, "enabled": False}, True, ()),
     ],
 )
-def test_the_server_s_own_pools_launch_where_some_scope_enables_them(
+def test_server_pools_launch_when_a_scope_enables_them(
     debusine: Debusine, pool: dict[str, object], *, linked: bool, launching: tuple[str, ...]
 ) -> None:
     debusine.tables.add_pool(1, "p", pool)

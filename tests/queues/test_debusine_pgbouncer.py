@@ -35,7 +35,7 @@ def test_pending_requests_are_read_through_pgbouncer(pooled: Debusine) -> None:
         assert [request.count for request in pooled.demand().requests] == [2]
 
 
-def test_settings_of_a_reading_are_those_of_its_transaction_alone(pooled: Debusine) -> None:
+def test_settings_of_reading_are_local_to_its_transaction(pooled: Debusine) -> None:
     shown = "SELECT current_setting('work_mem'), current_setting('transaction_read_only')"
     with reading(pooled.reader) as first:
         assert first.execute(shown.encode()).fetchone() == ("128MB", "on")
@@ -43,7 +43,7 @@ def test_settings_of_a_reading_are_those_of_its_transaction_alone(pooled: Debusi
         assert first.execute(b"SELECT current_setting('work_mem')").fetchone() == ("4MB",)
 
 
-def test_a_worker_is_enrolled_and_read(tables: Tables, postgres_url: str) -> None:
+def test_worker_is_enrolled_and_read(tables: Tables, postgres_url: str) -> None:
     with pgbouncer.pooled(postgres_url, "fleet") as url:
         life = Life(tables, url)
         for _ in range(6):

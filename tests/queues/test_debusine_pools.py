@@ -33,7 +33,7 @@ def admin(tmp_path: Path, *lines: str) -> list[str]:
     return [sys.executable, str(script)]
 
 
-def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
+def test_admin_command_lists_server_pools(tmp_path: Path) -> None:
     command = admin(tmp_path, f"sys.stdout.write(open({str(LISTING)!r}).read())")
 
     assert list_by_command(command, limit=LIMIT) == LISTING.read_bytes()
@@ -58,12 +58,12 @@ def test_command_without_list_is_an_error(tmp_path: Path, lines: list[str], said
     assert str(failed.value).endswith(f"debusine-admin.py worker_pool list --yaml {said_}")
 
 
-def test_a_command_that_is_not_there_is_named() -> None:
+def test_missing_command_is_named() -> None:
     with pytest.raises(SourceUnreachable, match="PATH"):
         list_by_command(["no-such-program"], limit=LIMIT)
 
 
-def test_a_command_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
+def test_hanging_command_is_killed(tmp_path: Path) -> None:
     began = time.monotonic()
 
     with pytest.raises(SourceUnreachable, match=r"0\.5s"):
@@ -120,7 +120,7 @@ def imported(server: tuple[str, Tables]) -> Imported:
     return import_debusine("db_workerpool", list_by_sql(server[0], limit=LIMIT), "demo")
 
 
-def test_a_database_also_tells_tags_architectures_and_scopes(imported: Imported) -> None:
+def test_database_listing_has_tags_architectures_and_scopes(imported: Imported) -> None:
     fleet = fleet_of(imported)
     pool = fleet.pools["arm"]
     queue = fleet.queues["debusine"]
@@ -162,7 +162,7 @@ def test_role_without_rights_error_names_grants_command(server: tuple[str, Table
     assert tells(str(refused.value), "denied", "db_workerpool", "fleet debusine grants", "--check")
 
 
-def test_a_role_that_may_read_those_tables_needs_no_other(server: tuple[str, Tables]) -> None:
+def test_import_needs_only_rights_to_read_pool_tables(server: tuple[str, Tables]) -> None:
     url, tables = server
     tables.connection.execute(
         "CREATE ROLE lists_pools LOGIN; GRANT SELECT ON db_workerpool, db_worker, db_scope, "
@@ -172,14 +172,14 @@ def test_a_role_that_may_read_those_tables_needs_no_other(server: tuple[str, Tab
     assert b'"name": "arm"' in list_by_sql(url.replace("//fleet@", "//lists_pools@"), limit=LIMIT)
 
 
-def test_another_database_is_not_taken_for_debusine_s(postgres_server: str) -> None:
+def test_import_refuses_other_database(postgres_server: str) -> None:
     with pytest.raises(SourceUnreachable, match=r"Debusine \(0\.16\)") as refused:
         list_by_sql(postgres_server, limit=LIMIT)
 
     assert tells(str(refused.value), 'relation "db_workerpool"')
 
 
-def test_too_long_a_list_is_refused(server: tuple[str, Tables]) -> None:
+def test_import_refuses_too_long_listing(server: tuple[str, Tables]) -> None:
     with pytest.raises(SourceUnreachable, match="100 bytes"):
         list_by_sql(server[0], limit=100)
 
@@ -194,7 +194,7 @@ def test_too_long_a_list_is_refused(server: tuple[str, Tables]) -> None:
         "",
     ],
 )
-def test_a_dsn_that_leads_nowhere_is_an_error_that_keeps_its_password(dsn: str) -> None:
+def test_unreachable_dsn_error_hides_password(dsn: str) -> None:
     with pytest.raises(SourceUnreachable) as failed:
         list_by_sql(dsn or "host=/nowhere", limit=LIMIT)
 

@@ -53,7 +53,7 @@ def test_enrolled_row_has_fleet_pool_and_tags(place: DebusinePlace) -> None:
     }
 
 
-def test_only_the_digest_of_a_token_is_stored(place: DebusinePlace) -> None:
+def test_store_has_only_digest_of_token(place: DebusinePlace) -> None:
     token = place.registry.enrol(an_enrolment())
 
     rows = place.ask("SELECT hash, t::text, w::text FROM db_token t, db_worker w")
@@ -68,7 +68,7 @@ def test_token_has_requested_expiry(place: DebusinePlace) -> None:
     assert place.ask("SELECT expire_at, enabled FROM db_token") == [(expires, True)]
 
 
-def test_a_token_that_expired_can_be_replaced(place: DebusinePlace) -> None:
+def test_token_that_expired_can_be_replaced(place: DebusinePlace) -> None:
     first = place.registry.enrol(an_enrolment())
     place.ask("UPDATE db_token SET expire_at = now() - interval '1 second'")
 
@@ -78,7 +78,7 @@ def test_a_token_that_expired_can_be_replaced(place: DebusinePlace) -> None:
     assert place.register(WORKER, second)
 
 
-def test_a_row_is_used_again_and_keeps_its_history(at_work: DebusinePlace) -> None:
+def test_reused_row_keeps_its_history(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 1)
     at_work.ask("UPDATE db_workrequest SET status = 'completed'")
     before = at_work.ask("SELECT id FROM db_worker")
@@ -90,7 +90,7 @@ def test_a_row_is_used_again_and_keeps_its_history(at_work: DebusinePlace) -> No
     assert at_work.holder_of(1) == WORKER
 
 
-def test_a_row_that_is_used_again_says_nothing_of_the_machine_before(
+def test_reused_row_has_no_data_of_earlier_machine(
     at_work: DebusinePlace,
 ) -> None:
     at_work.ask(
@@ -109,7 +109,7 @@ def test_a_row_that_is_used_again_says_nothing_of_the_machine_before(
     assert "provided_tags" not in at_work.static(WORKER)
 
 
-def test_a_row_left_by_a_killed_run_is_taken_over(place: DebusinePlace) -> None:
+def test_row_left_by_a_killed_run_is_taken_over(place: DebusinePlace) -> None:
     place.registry.enrol(an_enrolment())
     place.ask("UPDATE db_worker SET static_metadata = '{}'")
 
@@ -125,7 +125,7 @@ def test_a_row_left_by_a_killed_run_is_taken_over(place: DebusinePlace) -> None:
         "UPDATE db_worker SET worker_type = 'signing'",
     ],
 )
-def test_a_row_that_is_somebody_else_s_is_refused(at_work: DebusinePlace, statement: str) -> None:
+def test_row_of_another_owner_is_refused(at_work: DebusinePlace, statement: str) -> None:
     at_work.registry.disable(WORKER)
     at_work.ask(statement)
 
@@ -142,7 +142,7 @@ def test_administrator_metadata_is_kept(at_work: DebusinePlace) -> None:
     assert at_work.static(WORKER)["tasks_denylist"] == ["autopkgtest"]
 
 
-def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace) -> None:
+def test_unknown_version_of_debusine_is_not_written(place: DebusinePlace) -> None:
     place.ask("ALTER TABLE db_worker ADD COLUMN mood text")
 
     with pytest.raises(PlanRefused, match=r"\b(?!539c41736018)[0-9a-f]{12}\b"):
@@ -160,7 +160,7 @@ def test_too_long_name_is_refused_before_writing(
     assert place.ask("SELECT id FROM db_token") == []
 
 
-def test_a_drained_worker_takes_no_task_whatever_a_workspace_provides(
+def test_drained_worker_gets_no_task_with_workspace_tags(
     at_work: DebusinePlace,
 ) -> None:
     at_work.registry.drain(WORKER)
@@ -170,7 +170,7 @@ def test_a_drained_worker_takes_no_task_whatever_a_workspace_provides(
     assert row.requires == frozenset()
 
 
-def test_a_drain_loses_no_exclusivity(at_work: DebusinePlace) -> None:
+def test_drain_keeps_exclusive_tags(at_work: DebusinePlace) -> None:
     write(at_work, required_tags=["task:scope:kernel"], tasks_allowlist=["sbuild"])
 
     at_work.registry.drain(WORKER)
@@ -192,14 +192,14 @@ def test_enrolment_restores_metadata_from_before_drain(at_work: DebusinePlace) -
 
 
 @pytest.mark.parametrize("allowed", [["sbuild"], [], None])
-def test_draining_and_undraining_is_nothing(allowed: object) -> None:
+def test_drain_and_resume_restore_the_row(allowed: object) -> None:
     static = {"tasks_allowlist": allowed, "required_tags": ["task:scope:kernel"]}
 
     assert undrained(drained(drained(static))) == static
     assert undrained(static) == static
 
 
-def test_a_drain_that_the_server_undoes_is_done_again(at_work: DebusinePlace) -> None:
+def test_drain_undone_by_server_is_repeated(at_work: DebusinePlace) -> None:
     before = at_work.static(WORKER)
     at_work.registry.drain(WORKER)
     at_work.ask("UPDATE db_worker SET static_metadata = %s::jsonb", json.dumps(before))
@@ -219,7 +219,7 @@ def test_confirm_waits_once_per_change(at_work: DebusinePlace) -> None:
     assert at_work.waits == [15.0]
 
 
-def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace) -> None:
+def test_permanently_undone_drain_is_an_error(at_work: DebusinePlace) -> None:
     at_work.ask(
         "CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " NEW.static_metadata = OLD.static_metadata; RETURN NEW; END $$;"
@@ -230,7 +230,7 @@ def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace
         at_work.registry.drain(WORKER)
 
 
-def test_a_request_that_is_given_back_begins_again(at_work: DebusinePlace) -> None:
+def test_released_request_starts_again(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 90)
     at_work.vanish(WORKER)
 
@@ -260,7 +260,7 @@ def test_release_of_connected_busy_worker_is_refused(at_work: DebusinePlace) -> 
     assert at_work.may_talk(WORKER)
 
 
-def test_a_drain_by_hand_ends_with_the_machine_it_was_meant_for(at_work: DebusinePlace) -> None:
+def test_manual_drain_ends_with_its_machine(at_work: DebusinePlace) -> None:
     at_work.ask(
         """UPDATE db_worker SET static_metadata = static_metadata || %s::jsonb""",
         '{"tasks_allowlist": []}',
@@ -273,21 +273,21 @@ def test_a_drain_by_hand_ends_with_the_machine_it_was_meant_for(at_work: Debusin
     assert at_work.takes_work(WORKER)
 
 
-def test_a_row_that_another_fleet_waits_for_is_not_taken(place: DebusinePlace) -> None:
+def test_row_enrolled_by_another_fleet_is_not_taken(place: DebusinePlace) -> None:
     place.registry.enrol(an_enrolment(fleet="debian-ci"))
 
     with pytest.raises(PlanRefused, match="fleet debian"):
         place.registry.enrol(an_enrolment())
 
 
-def test_a_ghost_s_row_is_used_again(at_work: DebusinePlace) -> None:
+def test_row_of_vanished_worker_is_reused(at_work: DebusinePlace) -> None:
     at_work.ask("UPDATE db_token SET enabled = false")
 
     assert at_work.register(WORKER, at_work.registry.enrol(an_enrolment()))
 
 
 @pytest.mark.parametrize("act", ["drain", "disable", "release"])
-def test_a_worker_that_has_no_row_is_named(place: DebusinePlace, act: str) -> None:
+def test_worker_without_row_is_named(place: DebusinePlace, act: str) -> None:
     with pytest.raises(PlanRefused, match=f"{WORKER}"):
         getattr(place.registry, act)(WORKER)
 

@@ -40,7 +40,7 @@ def test_recorded_demand_has_exactly_the_27_waiting_requests(
     assert ids == [4, 5, 7, *range(9, 33)]
 
 
-def test_each_request_brings_its_required_tags_and_its_priority(server: Replay) -> None:
+def test_each_request_has_required_tags_and_priority(server: Replay) -> None:
     recorded = {
         entry["id"]: entry
         for name in PENDING
@@ -59,7 +59,7 @@ def test_each_request_brings_its_required_tags_and_its_priority(server: Replay) 
     }
 
 
-def test_a_request_is_read_with_every_field_that_a_rule_may_look_at(server: Replay) -> None:
+def test_request_has_every_field_that_rules_may_use(server: Replay) -> None:
     demand = read_demand(server.url)
 
     assert {request.id: request for request in demand.requests}["5"] == Request(
@@ -158,22 +158,22 @@ def test_environment_with_conflicting_data_is_omitted() -> None:
     assert demand.requests == ()
 
 
-def test_requests_stand_in_the_order_in_which_debusine_serves_them(server: Replay) -> None:
+def test_requests_are_in_order_of_service(server: Replay) -> None:
     demand = read_demand(server.url)
 
     assert [request.id for request in demand.requests[:3]] == ["4", "7", "9"]
     assert demand.requests[-1].id == "5"
 
 
-def test_the_age_of_demand_counts_from_the_start_of_the_reading(server: Replay) -> None:
+def test_age_of_demand_starts_with_the_reading(server: Replay) -> None:
     assert read_demand(server.url).read_at == NOW
 
 
-def test_rest_alone_has_no_registry(server: Replay) -> None:
+def test_rest_without_sql_has_no_registry(server: Replay) -> None:
     assert rest(server.url).read(NOW).workers is None
 
 
-def test_a_page_that_repeats_a_request_does_not_count_it_twice() -> None:
+def test_repeated_request_is_counted_once() -> None:
     pages = {"": one_page(row(id=7), next_page="/?cursor=b"), "b": one_page(row(id=7), row(id=8))}
 
     with serving(lambda received: pages[received.query.get("cursor", "")], debian=2) as server:
@@ -194,7 +194,7 @@ def test_request_assigned_during_the_read_is_omitted() -> None:
     assert [request.id for request in demand.requests] == ["9"]
 
 
-def test_every_scope_is_walked_once_with_its_own_header() -> None:
+def test_each_scope_is_read_once_with_its_header() -> None:
     def answer(received: Received) -> Answer:
         scope = received.headers["x-debusine-scope"]
         return one_page(row(id=1 if scope == "debian" else 2, scope=scope))
@@ -210,7 +210,7 @@ def test_every_scope_is_walked_once_with_its_own_header() -> None:
     assert asked == ["debian", "kali", None]
 
 
-def test_the_http_library_is_loaded_only_when_something_is_read() -> None:
+def test_http_library_is_imported_only_by_a_read() -> None:
     modules = "fleet.queues.debusine.rest, fleet.queues.recorded, fleet.clouds.hcloud.machines"
     code = f"import sys, {modules}; print('httpx' in sys.modules)"
 

@@ -42,7 +42,7 @@ def read(url: str, *scopes: str, seconds: Iterable[float]) -> Demand:
     return reading.demand
 
 
-def test_a_list_that_is_too_long_is_sampled_and_marked_as_an_estimate() -> None:
+def test_too_long_list_is_sampled_as_estimate() -> None:
     with serving(endless, debian=50_000) as server:
         demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
 
@@ -54,7 +54,7 @@ def test_a_list_that_is_too_long_is_sampled_and_marked_as_an_estimate() -> None:
     )
 
 
-def test_of_a_long_list_both_the_newest_and_the_oldest_part_are_known() -> None:
+def test_sample_has_newest_and_oldest_part_of_list() -> None:
     with serving(endless, debian=9_999) as server:
         demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
 
@@ -101,7 +101,7 @@ def test_short_list_is_checked_next_to_a_sampled_one() -> None:
     assert list(demand.sample.unlisted) == ["debian"]
 
 
-def test_a_list_without_an_end_has_one_more_request_at_least() -> None:
+def test_endless_list_has_at_least_one_more_request() -> None:
     with serving(endless, debian=4) as server:
         demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
 
@@ -109,7 +109,7 @@ def test_a_list_without_an_end_has_one_more_request_at_least() -> None:
     assert demand.sample.unlisted == {"debian": 1}
 
 
-def test_a_second_look_that_does_not_end_in_time_leaves_an_estimate() -> None:
+def test_unfinished_second_read_leaves_an_estimate() -> None:
     def answer(received: Received) -> Answer:
         counted = any(each.path == METRICS for each in server.received)
         return endless(received) if counted else one_page(row(id=1))

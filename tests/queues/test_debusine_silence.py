@@ -44,7 +44,7 @@ def test_assigned_rows_count_in_the_check_with_metrics() -> None:
     assert asked == [LIST, LIST, LIST, METRICS]
 
 
-def test_a_list_that_lacks_one_workspace_is_unknown() -> None:
+def test_list_without_one_workspace_is_unknown() -> None:
     with serving(one_page(row(id=7)), debian=4) as server:
         unknown = why_unknown(server.url)
 
@@ -60,7 +60,7 @@ def test_incomplete_scope_is_named_next_to_a_complete_one() -> None:
         assert tells(why_unknown(server.url, scopes=("debian", "kali")), "scope kali", "listed 0")
 
 
-def test_a_list_that_holds_more_than_the_server_counts_is_unknown() -> None:
+def test_list_longer_than_server_count_is_unknown() -> None:
     with serving(one_page(row(id=7), row(id=8)), debian=0) as server:
         assert tells(why_unknown(server.url), "scope debian", "listed 2", "counts 0", "cache")
 
@@ -75,7 +75,7 @@ def test_list_changed_during_the_read_is_read_again() -> None:
     assert not demand.estimate
 
 
-def test_a_list_that_lacks_more_than_moved_is_unknown() -> None:
+def test_list_is_unknown_when_it_omits_more_than_changed() -> None:
     looks = iter([one_page(row(id=7)), one_page(row(id=7), row(id=8))])
 
     with serving(lambda _: next(looks), debian=4) as server:
@@ -96,7 +96,7 @@ def test_empty_scope_is_empty_when_all_work_is_elsewhere() -> None:
     assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
-def test_metrics_of_megabytes_are_read_for_the_lines_that_count() -> None:
+def test_large_metrics_are_filtered_by_line() -> None:
     other = b"\n".join(b'workers{pool="p%d"} 0.0' % number for number in range(100_000))
     counted = metrics({"debian": 1}).body
 
@@ -139,7 +139,7 @@ def test_lists_are_accepted_without_metrics_when_totals_match() -> None:
     assert len(demand.requests) == 27
 
 
-def test_without_metrics_work_that_was_not_listed_is_unknown() -> None:
+def test_unlisted_work_is_unknown_without_metrics() -> None:
     with Replay("service-status") as server:
         server.faults.instead[LIST] = Answer(200, NO_ROWS)
 
@@ -150,14 +150,14 @@ def test_without_metrics_work_that_was_not_listed_is_unknown() -> None:
     assert tells(unknown, "open-metrics/", "501")
 
 
-def test_a_scope_that_the_metrics_do_not_name_is_not_taken_for_empty() -> None:
+def test_scope_missing_in_metrics_is_not_empty() -> None:
     with Replay("service-status", "open-metrics-work-requests") as server:
         server.faults.instead[LIST] = Answer(200, NO_ROWS)
 
         assert tells(why_unknown(server.url, scopes=("x",)), "open-metrics/", "scope x")
 
 
-def test_a_list_is_unknown_when_no_witness_answers() -> None:
+def test_list_is_unknown_without_any_second_source() -> None:
     with Loopback(lambda _: one_page(row(id=7))) as server:
         server.faults.instead[METRICS] = Answer(503, b"")
         server.faults.instead[STATUS] = Answer(503, b"")

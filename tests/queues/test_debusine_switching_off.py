@@ -23,7 +23,7 @@ def at_work(tables: Tables, postgres_url: str) -> DebusinePlace:
     return place
 
 
-def test_a_request_given_between_drain_and_disable_is_not_lost(at_work: DebusinePlace) -> None:
+def test_request_assigned_between_drain_and_disable_is_kept(at_work: DebusinePlace) -> None:
     at_work.registry.drain(WORKER)
     at_work.assign(WORKER, 90)
 
@@ -111,7 +111,7 @@ def test_worker_keeps_its_request_when_disable_failed(
     assert at_work.may_talk(WORKER)
 
 
-def test_a_refusal_to_switch_off_forgets_no_drain(at_work: DebusinePlace) -> None:
+def test_refused_disable_keeps_the_drain(at_work: DebusinePlace) -> None:
     at_work.registry.drain(WORKER)
     at_work.assign(WORKER, 90)
     with pytest.raises(WorkerBusy):
@@ -125,7 +125,7 @@ def test_a_refusal_to_switch_off_forgets_no_drain(at_work: DebusinePlace) -> Non
 
 @pytest.mark.parametrize("act", ["drain", "disable", "release", "revoke"])
 @pytest.mark.parametrize("mark", [{"fleet:fleet": "debian-ci"}, {"fleet:fleet": None}])
-def test_a_worker_of_that_name_that_is_not_ours_is_left_as_it_is(
+def test_foreign_worker_of_equal_name_is_not_changed(
     at_work: DebusinePlace, act: str, mark: dict[str, object]
 ) -> None:
     at_work.ask(

@@ -55,7 +55,7 @@ def life(tables: Tables, postgres_url: str) -> Life:
     return Life(tables, postgres_url)
 
 
-def test_an_enrolled_worker_is_ours_and_awaited(life: Life) -> None:
+def test_enrolled_worker_is_awaited(life: Life) -> None:
     life.enrol()
 
     worker = life.workers()[WORKER]
@@ -64,7 +64,7 @@ def test_an_enrolled_worker_is_ours_and_awaited(life: Life) -> None:
     assert worker.token_expires is not None
 
 
-def test_a_worker_that_registered_and_said_nothing_is_deaf(life: Life) -> None:
+def test_registered_worker_without_metadata_is_deaf(life: Life) -> None:
     life.register(WORKER, life.enrol())
 
     assert life.workers()[WORKER].state is WorkerState.DEAF
@@ -78,7 +78,7 @@ def test_running_worker_provides_reported_tags_and_pool_class(life: Life) -> Non
     assert {"worker:cap:sbuild", "worker:class:big"} <= set(worker.provides)
 
 
-def test_a_drained_worker_is_seen_to_drain(life: Life) -> None:
+def test_drained_worker_is_reported_as_draining(life: Life) -> None:
     life.come_up()
 
     life.registry.drain(WORKER)
@@ -86,7 +86,7 @@ def test_a_drained_worker_is_seen_to_drain(life: Life) -> None:
     assert life.workers()[WORKER].draining
 
 
-def test_a_worker_that_was_switched_off_is_disabled_however_connected(life: Life) -> None:
+def test_disabled_worker_is_disabled_while_connected(life: Life) -> None:
     life.come_up()
 
     life.registry.disable(WORKER)
@@ -94,7 +94,7 @@ def test_a_worker_that_was_switched_off_is_disabled_however_connected(life: Life
     assert life.workers()[WORKER].state is WorkerState.DISABLED
 
 
-def test_a_revoked_worker_is_disabled(life: Life) -> None:
+def test_revoked_worker_is_disabled(life: Life) -> None:
     life.enrol()
 
     life.registry.revoke(WORKER)
@@ -102,7 +102,7 @@ def test_a_revoked_worker_is_disabled(life: Life) -> None:
     assert life.workers()[WORKER].state is WorkerState.DISABLED
 
 
-def test_a_row_that_is_used_again_begins_as_a_new_worker(life: Life) -> None:
+def test_reused_row_is_a_new_worker(life: Life) -> None:
     life.come_up()
     life.registry.drain(WORKER)
     life.registry.disable(WORKER)
@@ -113,7 +113,7 @@ def test_a_row_that_is_used_again_begins_as_a_new_worker(life: Life) -> None:
     assert (worker.state, worker.draining, worker.uses) == (WorkerState.ENROLLED, False, 0)
 
 
-def test_a_machine_that_registers_twice_has_one_worker_of_ours(life: Life) -> None:
+def test_machine_registered_twice_has_one_worker(life: Life) -> None:
     life.come_up()
     life.ask(
         "INSERT INTO db_worker (name, static_metadata, dynamic_metadata, worker_type, concurrency)"

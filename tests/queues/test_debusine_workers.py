@@ -83,7 +83,7 @@ def test_worker_with_running_request_is_busy_and_absent_when_offline(
         ({}, "debian/builds/any/chromium"),
     ],
 )
-def test_work_has_the_names_that_its_request_had_while_it_waited(
+def test_work_has_names_of_its_waiting_request(
     debusine: Debusine, request_: dict[str, Any], name: str
 ) -> None:
     number = debusine.add_worker("w-1")
@@ -107,7 +107,7 @@ def test_request_of_worker_without_valid_token_is_stranded(debusine: Debusine, t
     assert (worker.stranded, worker.away, worker.connected_since) == (True, False, None)
 
 
-def test_a_worker_says_since_when_it_is_connected(debusine: Debusine) -> None:
+def test_worker_has_time_of_connection(debusine: Debusine) -> None:
     debusine.add_worker("w-1", connected=f"'{TEN}'")
 
     assert debusine.workers()["w-1"].connected_since == TEN
@@ -131,7 +131,7 @@ def test_running_request_precedes_assigned_one(debusine: Debusine) -> None:
     assert debusine.workers()["w-1"].running == "42"
 
 
-def test_a_worker_of_this_fleet_has_its_machine_and_pool(debusine: Debusine) -> None:
+def test_worker_of_this_fleet_has_its_machine_and_pool(debusine: Debusine) -> None:
     debusine.add_worker("w-1", static=OURS)
 
     worker = debusine.workers()["w-1"]
@@ -142,9 +142,7 @@ def test_a_worker_of_this_fleet_has_its_machine_and_pool(debusine: Debusine) -> 
 @pytest.mark.parametrize(
     "theirs", [{}, OURS | {changes.FLEET: "debian-ci-0002"}, {changes.FLEET: 5}]
 )
-def test_a_worker_of_somebody_else_is_static(
-    debusine: Debusine, theirs: dict[str, object]
-) -> None:
+def test_worker_of_another_owner_is_static(debusine: Debusine, theirs: dict[str, object]) -> None:
     debusine.add_worker("w-1", static=theirs)
 
     worker = debusine.workers()["w-1"]
@@ -152,7 +150,7 @@ def test_a_worker_of_somebody_else_is_static(
     assert (worker.machine, worker.pool, worker.static) == (None, None, True)
 
 
-def test_tags_are_those_that_debusine_counts(debusine: Debusine) -> None:
+def test_tags_of_worker_equal_those_of_debusine(debusine: Debusine) -> None:
     written = {"provided_tags": ["worker:class:huge"], "required_tags": ["task:scope:debian"]}
     debusine.add_worker("w-1", static=written, dynamic=TOLD)
 
@@ -177,7 +175,7 @@ def test_silent_worker_provides_only_known_tags(
 
 
 @pytest.mark.parametrize(("allowed", "drains"), [([], True), (["sbuild"], False), (None, False)])
-def test_a_worker_drains_that_takes_no_task_at_all(
+def test_worker_that_accepts_no_task_is_draining(
     debusine: Debusine, allowed: list[str] | None, *, drains: bool
 ) -> None:
     debusine.add_worker("w-1", static=OURS | {changes.TASKS_ALLOWLIST: allowed})
@@ -185,7 +183,7 @@ def test_a_worker_drains_that_takes_no_task_at_all(
     assert debusine.workers()["w-1"].draining is drains
 
 
-def test_a_worker_that_waits_to_register_says_until_when_it_may(debusine: Debusine) -> None:
+def test_unregistered_worker_has_expiry_of_its_token(debusine: Debusine) -> None:
     debusine.add_worker("w-1", static=OURS, access="awaited", expires="2026-11-21 12:00+00")
 
     assert debusine.workers()["w-1"].token_expires == datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -218,7 +216,7 @@ def test_only_external_workers_are_listed(debusine: Debusine) -> None:
     assert list(debusine.workers()) == ["w-1"]
 
 
-def test_no_worker_at_all_is_a_registry_that_is_empty(debusine: Debusine) -> None:
+def test_registry_is_empty_without_workers(debusine: Debusine) -> None:
     reading = debusine.database(a_fleet()).read(NOW)
 
     assert reading.workers == ()

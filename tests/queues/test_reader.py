@@ -16,7 +16,7 @@ from tests.rigs.loopback import Answer, Loopback
 PLAIN = {"Content-Type": "text/plain"}
 
 
-def test_an_answer_larger_than_its_limit_is_given_up() -> None:
+def test_response_larger_than_its_limit_is_aborted() -> None:
     with (
         Loopback(lambda _: Answer(200, b"x" * 1000, PLAIN)) as server,
         Reader(server.url, limits=ReadLimits(body_bytes=999)) as reader,
@@ -25,7 +25,7 @@ def test_an_answer_larger_than_its_limit_is_given_up() -> None:
         reader.get("/", {}, {})
 
 
-def test_an_answer_that_outlasts_the_deadline_is_given_up() -> None:
+def test_response_slower_than_deadline_is_aborted() -> None:
     seconds = count(step=40)
 
     with (
@@ -36,7 +36,7 @@ def test_an_answer_that_outlasts_the_deadline_is_given_up() -> None:
         reader.get("/", {}, {})
 
 
-def test_nothing_of_an_address_but_its_host_and_path_is_used() -> None:
+def test_only_host_and_path_of_an_address_are_used() -> None:
     with Loopback(lambda _: Answer(200, b"", PLAIN)) as server:
         with Reader(f"{server.url}/sub/?key=canary#canary") as reader:
             reply = reader.get("/list", {"a": "b c"}, {})
@@ -46,7 +46,7 @@ def test_nothing_of_an_address_but_its_host_and_path_is_used() -> None:
         assert server.received[0].query == {"a": "b c"}
 
 
-def test_a_compressed_answer_is_not_asked_for() -> None:
+def test_compressed_response_is_not_requested() -> None:
     with Loopback(lambda _: Answer(200, b"", PLAIN)) as server:
         with Reader(server.url) as reader:
             reader.get("/", {}, {})
@@ -54,7 +54,7 @@ def test_a_compressed_answer_is_not_asked_for() -> None:
         assert server.received[0].headers["accept-encoding"] == "identity"
 
 
-def test_an_address_that_is_none_is_said_to_be() -> None:
+def test_invalid_address_is_an_error() -> None:
     with (
         Reader("http://127.0.0.1:many") as reader,
         pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:many.*HTTP"),
@@ -62,7 +62,7 @@ def test_an_address_that_is_none_is_said_to_be() -> None:
         reader.get("/", {}, {})
 
 
-def test_of_an_answer_in_lines_only_those_that_begin_so_are_kept() -> None:
+def test_only_lines_with_prefix_are_kept() -> None:
     text = b"a 1\nb 2\n\na 3\nba 4\n" * 50_000 + b"a 5"
 
     with (
@@ -74,7 +74,7 @@ def test_of_an_answer_in_lines_only_those_that_begin_so_are_kept() -> None:
     assert body == b"a 1\na 3\n" * 50_000 + b"a 5"
 
 
-def test_a_last_line_that_begins_otherwise_is_not_kept() -> None:
+def test_last_line_with_other_prefix_is_dropped() -> None:
     with (
         Loopback(lambda _: Answer(200, b"a 1\nb 2", PLAIN)) as server,
         Reader(server.url) as reader,
@@ -92,7 +92,7 @@ def test_filtered_body_and_line_length_are_bounded(text: bytes) -> None:
         reader.get("/", {}, {}, only=b"a")
 
 
-def test_lines_that_are_not_kept_may_be_many() -> None:
+def test_number_of_dropped_lines_is_unlimited() -> None:
     with (
         Loopback(lambda _: Answer(200, b"b\n" * 5000 + b"a\n", PLAIN)) as server,
         Reader(server.url, limits=ReadLimits(body_bytes=9_999)) as reader,
@@ -100,7 +100,7 @@ def test_lines_that_are_not_kept_may_be_many() -> None:
         assert reader.get("/", {}, {}, only=b"a").body == b"a\n"
 
 
-def test_one_question_may_be_waited_for_longer_than_others() -> None:
+def test_one_query_may_have_a_longer_timeout() -> None:
     with Loopback(lambda _: Answer(200, b"", PLAIN)) as server:
         server.faults.hold = True
 
@@ -137,7 +137,7 @@ def trickling() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("speak", [dripping, continuing, trickling])
-def test_a_server_that_says_a_little_without_end_is_cut_off(
+def test_endless_slow_response_is_aborted(
     speak: Callable[[], Iterator[bytes]],
 ) -> None:
     pause = threading.Event()

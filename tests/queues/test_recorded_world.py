@@ -23,12 +23,12 @@ def test_committed_world_equals_the_recording() -> None:
     assert TARGET.read_text(encoding="utf-8") == world_text()
 
 
-def test_the_committed_world_is_small() -> None:
+def test_committed_world_is_small() -> None:
     assert TARGET.stat().st_size < 50_000
 
 
 @pytest.mark.parametrize("name", PENDING)
-def test_a_replayed_body_is_the_recorded_one(name: str) -> None:
+def test_replayed_body_equals_recorded_one(name: str) -> None:
     asked = read_exchange(name).asked
 
     with Replay(name) as server, Reader(server.url) as reader:

@@ -26,13 +26,15 @@ def test_trust_store_is_cached(bundle: Path) -> None:
     assert trusted() is trusted()
 
 
-def test_every_certificate_is_checked_and_the_name_in_it(bundle: Path) -> None:
+def test_certificate_and_its_name_are_verified(bundle: Path) -> None:
     assert bundle.exists()
     assert trusted().verify_mode is ssl.CERT_REQUIRED
     assert trusted().check_hostname
 
 
-def test_another_setting_is_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_setting_of_trust_store_is_read(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = len(trusted().get_ca_certs())
 
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -42,7 +44,7 @@ def test_another_setting_is_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(trusted().get_ca_certs()) > few
 
 
-def test_a_file_that_was_replaced_is_read_again(bundle: Path) -> None:
+def test_replaced_certificate_file_is_read_again(bundle: Path) -> None:
     before = len(trusted().get_ca_certs())
 
     one, _, _ = bundle.read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")

@@ -44,17 +44,17 @@ def _why_not(**keys: object) -> str:
 # a queue out of a recording
 
 
-def test_a_recording_is_read_now() -> None:
+def test_recording_has_current_time_of_reading() -> None:
     demand = _read(_files(debian=READING)).demand
 
     assert demand == Demand(read_at=NOW, requests=(Request(id="1"),), estimate=True)
 
 
-def test_recorded_workers_are_the_registry() -> None:
+def test_recorded_workers_form_the_registry() -> None:
     assert _read(_files(debian=READING)).workers == (WORKER,)
 
 
-def test_recorded_ignorance_stays_ignorance() -> None:
+def test_recorded_unknown_stays_unknown() -> None:
     unknown = QueueReading(demand=Unknown(unknown="the server was down"), workers=None)
 
     assert _read(_files(debian=unknown)) == unknown
@@ -74,7 +74,7 @@ def test_several_queues_without_a_choice_are_unknown_and_named() -> None:
     assert "(debian, kali)" in reading.demand.unknown
 
 
-def test_a_queue_that_was_not_recorded_is_unknown() -> None:
+def test_unrecorded_queue_is_unknown() -> None:
     demand = _read(_files(debian=READING), "kali").demand
 
     assert isinstance(demand, Unknown)
@@ -90,7 +90,7 @@ def test_workers_are_unknown_when_recording_is_unreadable() -> None:
 # the file
 
 
-def test_a_world_is_read_as_it_was_written() -> None:
+def test_world_round_trips() -> None:
     world = World(fleet="demo", time=BEFORE, queues={"debian": READING})
 
     assert read_world("w", FakeFiles({"w": world.model_dump_json().encode()})) == world
@@ -109,7 +109,7 @@ def test_invalid_json_is_refused_with_place(content: bytes, message: str) -> Non
     assert _why_unreadable(content) == message
 
 
-def test_a_recording_of_another_format_is_refused() -> None:
+def test_recording_of_another_format_is_refused() -> None:
     assert tells(
         _why_not(format="fleet-world-9"),
         "world.json: $.format",
@@ -122,11 +122,11 @@ def test_non_object_is_refused() -> None:
     assert tells(_why_unreadable(b"[]"), "world.json: $", "object")
 
 
-def test_a_missing_key_is_named_by_its_path() -> None:
+def test_error_names_path_of_missing_key() -> None:
     assert tells(_why_unreadable(b"{}"), "world.json", "fleet-world-1", "$.fleet", "$.time")
 
 
-def test_a_fault_deep_inside_is_named_by_its_path() -> None:
+def test_error_names_path_of_nested_fault() -> None:
     demand = {"read_at": "2026-11-21T08:00:00Z", "requests": [{"id": 5, "prio": 1}]}
 
     assert tells(
@@ -146,11 +146,11 @@ def test_error_inside_unknown_is_reported_alone() -> None:
     )
 
 
-def test_a_time_without_its_zone_is_refused() -> None:
+def test_time_without_its_zone_is_refused() -> None:
     assert tells(_why_not(time="2026-11-21T08:00:00"), "$.time")
 
 
-def test_only_the_first_faults_are_listed() -> None:
+def test_error_lists_only_first_faults() -> None:
     many = {f"extra{number}": 1 for number in range(9)}
 
     assert tells(_why_not(**many), "$.extra2", "6 more")
