@@ -23,7 +23,7 @@ _FAILED = "failed"
 def send_notices(
     plan: Plan, messengers: Mapping[str, Messenger], store: Store, now: datetime, tell: Tell
 ) -> None:
-    """Send due notices to each channel; print a warning for a channel that fails."""
+    """Send due notices to each channel; print a warning if sending or recording fails."""
     if not (plan.notices and messengers):
         return
     try:

@@ -89,7 +89,7 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
 def import_state(
     fleet: Fleet, store: Store, storage: Storage, source: str, console: Console
 ) -> int:
-    """Import the whole file into the state of fleet.yaml, or nothing; return the exit code."""
+    """Import a whole file into the state of fleet.yaml, or refuse it. Return the exit code."""
     file = _read(Path(source))
     if file.fleet != fleet.fleet:
         raise WrongUsage(f"{source} is of fleet {file.fleet}, fleet.yaml of fleet {fleet.fleet}")

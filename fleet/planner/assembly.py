@@ -155,7 +155,7 @@ def warn_of_durations(
 
 
 def find_unknown(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield a sentence per unreadable source, with the effect on the plan."""
+    """Yield a sentence per unreadable source or unknown price, with the effect on the plan."""
     seen = set()
     for queue in sorted(world.queues):
         trouble = demand_trouble(fleet, world, queue)

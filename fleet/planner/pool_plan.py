@@ -241,7 +241,7 @@ class PoolPlan:
 
     @property
     def unused(self) -> list[Unit]:
-        """Return the idle units without an assigned request."""
+        """Return the remaining units that can take work but have no assigned request."""
         return [u for u in self.staying if u.is_capacity and u.name not in self.used]
 
     @property

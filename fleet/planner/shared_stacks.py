@@ -88,7 +88,7 @@ def _template(provider: AwsProvider, fleet: str, name: str) -> SharedResource:
 
 
 def _disk(pool: Pool) -> dict[str, str]:
-    """Return the settings of a root disk with swap, in GiB; empty for the size of the image."""
+    """Return the root disk with swap, in GiB, as a setting; empty without `disk` in fleet.yaml."""
     disk = pool.machine.disk if isinstance(pool.machine, MachineSettings) else None
     return {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
 

@@ -66,7 +66,7 @@ class UnwantedPool(LifeRule):
         return LifeLimit("idle", 0, ("mode",), "drain") if is_drained else None
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete booting machines and drain workers, whose running work finishes."""
+        """Propose to delete booting machines and drain workers. Running work finishes."""
         reason = pool_plan.unwanted
         if reason is None:
             return
