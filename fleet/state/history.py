@@ -42,11 +42,11 @@ class Appended:
     """Bytes of the whole history file after the append."""
     added: int
     torn: int
-    """Bytes of an incomplete moment that the append removed."""
+    """Bytes of an incomplete observation that the append removed."""
 
 
 def append(name: str, line: str, at: datetime) -> Appended:
-    """Append a line of JSON to a history as a moment. Create the history if it is missing."""
+    """Append an observation, as a line of JSON, to a history file. Create a missing file."""
     parameter = zstd.CompressionParameter
     options = {int(parameter.compression_level): _LEVEL, int(parameter.checksum_flag): 1}
     frame = zstd.compress(line.encode(), options=options)
@@ -67,7 +67,7 @@ def append(name: str, line: str, at: datetime) -> Appended:
 
 @contextmanager
 def _reading(name: str) -> Iterator[BinaryIO]:
-    """Open a history for reading; raises FileUnreadable if it cannot be opened or read."""
+    """Open a history file for reading; raises FileUnreadable if it cannot be opened or read."""
     with touching(f"{name}: cannot be read", FileUnreadable), Path(name).open("rb") as file:
         yield file
 
@@ -79,11 +79,11 @@ class StoredMoment:
     content: bytes
     at: datetime
     torn: int
-    """Number of skipped bytes after the last complete moment."""
+    """Number of skipped bytes after the last complete observation."""
 
 
 def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
-    """Return the latest moment in a history, up to `until` if set; raises FileUnreadable."""
+    """Return the latest observation in a history file, up to `until`; raises FileUnreadable."""
     with _reading(name) as file:
         size = file.seek(0, os.SEEK_END)
         end = _find_end(name, file)
@@ -95,7 +95,7 @@ def read_moment(name: str, until: datetime | None = None) -> StoredMoment:
 
 
 def last_moment(name: str) -> datetime | None:
-    """Return the time of the latest moment in a history; None if the history is empty."""
+    """Return the time of the latest observation in a history file; None if the file is empty."""
     if not Path(name).exists():
         return None
     with _reading(name) as file:
@@ -103,9 +103,9 @@ def last_moment(name: str) -> datetime | None:
 
 
 def read_earlier(name: str, before: datetime) -> list[bytes]:
-    """Return moments from the 30 days before a time as JSON, oldest first.
+    """Return observations from the 30 days before a time as JSON, oldest first.
 
-    The moments are evenly spaced. Their number and bytes are limited, so that reading takes
+    The observations are evenly spaced. Their number and bytes are limited, so that this takes
     seconds.
     """
     with _reading(name) as file:
@@ -123,9 +123,9 @@ def spread(found: Sequence[Element], most: int) -> Sequence[Element]:
 
 
 def read_moments(name: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
-    """Yield the moments of a history between two times as JSON, oldest first.
+    """Yield the observations of a history file between two times as JSON, oldest first.
 
-    Lengths and times are read first, then one moment at a time, to save memory.
+    Lengths and times are read first, then one observation at a time, to save memory.
     """
     with _reading(name) as file:
         lengths = array("Q")
@@ -147,9 +147,9 @@ def _read_frame(name: str, file: BinaryIO, start: int, length: int) -> bytes:
 
 
 class RecordedFiles(LocalFiles):
-    """Files of this computer, and moments of histories (`history.jsonl.zst@2026-11-21T08:00`).
+    """Local files, and observations in history files (`history.jsonl.zst@2026-11-21T08:00`).
 
-    A name without a time means the latest moment. A time without a zone is in UTC.
+    A name without a time means the latest observation. A time without a zone is in UTC.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -157,7 +157,7 @@ class RecordedFiles(LocalFiles):
         self._note = note
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the content of a file; for a history, the content of one moment."""
+        """Return the content of a file; for a history file, one observation in it."""
         path, moment = _split_name(name)
         if not path:
             return super().read(name, limit)
@@ -167,7 +167,7 @@ class RecordedFiles(LocalFiles):
         return found.content
 
     def earlier(self, name: str, before: datetime) -> list[bytes]:
-        """Return moments before a time, oldest first; empty if the file is not a history."""
+        """Return the observations before a time, oldest first; empty if the file is no history."""
         path, _ = _split_name(name)
         return read_earlier(path, before) if path else []
 
@@ -181,7 +181,7 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def torn_message(appended: Appended) -> str:
-    """Return a message about an incomplete moment that an append removed."""
+    """Return a message about an incomplete observation that an append removed."""
     return f"{_torn_end(appended.torn)} was cut off"
 
 
@@ -218,7 +218,7 @@ def _decompress(name: str, frame: bytes) -> bytes:
 
 
 def _index_backwards(name: str, file: BinaryIO, end: int) -> Iterator[tuple[int, int, datetime]]:
-    """Yield the offset, length and time of each moment, the latest first."""
+    """Yield the offset, length and time of each observation in the file, the latest first."""
     while end > len(_FILE_HEADER):
         mark = _read_mark(file, end)
         if mark is None:
@@ -229,7 +229,7 @@ def _index_backwards(name: str, file: BinaryIO, end: int) -> Iterator[tuple[int,
 
 
 def _find_end(name: str, file: BinaryIO) -> int:
-    """Return the offset of the end of the last complete moment."""
+    """Return the offset of the end of the last complete observation."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     begin = file.read(len(_FILE_HEADER))

@@ -1,7 +1,7 @@
-"""Store the complete observation of each run, in chains of compressed worlds.
+"""Store the complete observation of each run, in chains of compressed observations.
 
-The first world of a chain is compressed alone. Each later world is compressed with the one before
-it as zstd's dictionary, which saves 95 % of the space. A chain is always read from its start.
+The first observation of a chain is compressed alone, each later one with its predecessor as zstd's
+dictionary, which saves 95 % of the space. A chain is always read from its start.
 """
 
 import base64
@@ -21,16 +21,16 @@ _LEVEL = 9
 _MIN_DICTIONARY_BYTES = 8
 """Minimum length of a zstd dictionary in bytes."""
 _MAX_CHAIN_LENGTH = 64
-"""Maximum moments in a chain. Longer chains save little and take long to unpack."""
+"""Maximum observations in a chain. Longer chains save little and take long to unpack."""
 _MAX_CHAIN_SPAN = timedelta(days=1)
 """Maximum time span of a chain, because a chain expires as a whole."""
 _first, _at = MOMENTS.c.first, MOMENTS.c.at
 
 
 def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
-    """Store an observation, and remove each chain whose last moment has expired.
+    """Store an observation, and remove each chain whose last observation has expired.
 
-    If a world of the same time is stored, that world is kept.
+    If an observation of the same time is stored, the stored observation is kept.
     """
     at = observed.at.isoformat()
     if observed.keep and not connection.execute(sa.select(_at).where(_at == at)).first():
@@ -43,19 +43,19 @@ def write_moment(connection: sa.Connection, observed: RunObservation) -> None:
 
 
 def list_chains(connection: sa.Connection, since: datetime, until: datetime) -> tuple[str, ...]:
-    """Return the chains with a moment in this period, by their start times, oldest first."""
+    """Return the chains with an observation in this period, by start times, oldest first."""
     query = sa.select(_first).where(_at >= since.isoformat(), _at <= until.isoformat())
     return tuple(connection.execute(query.distinct().order_by(_first)).scalars())
 
 
 def unpack_first(connection: sa.Connection, first: str) -> bytes:
-    """Return the first world of a chain as JSON; empty if another run removed the chain."""
+    """Return the first observation of a chain as JSON; empty if another run removed the chain."""
     row = connection.execute(sa.select(MOMENTS).where(_at == first)).mappings().first()
     return _unpack(row, b"") if row else b""
 
 
 def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]:
-    """Map the times of a chain to its worlds as JSON, oldest first."""
+    """Map the times of a chain to its observations as JSON, oldest first."""
     query = sa.select(MOMENTS).where(_first == first).order_by(_at)
     found, world = {}, b""
     for row in connection.execute(query).mappings():
@@ -66,7 +66,7 @@ def unpack_chain(connection: sa.Connection, first: str) -> dict[datetime, bytes]
 
 
 def _pack_after(connection: sa.Connection, observed: RunObservation, at: str) -> tuple[bytes, str]:
-    """Compress a world, and return it with the start time of its chain (`at` for a new chain)."""
+    """Compress an observation; return it with its chain's start time (`at` for a new chain)."""
     world = observed.world.encode()
     last = connection.execute(sa.select(_at, _first).order_by(_at.desc()).limit(1)).first()
     begun = (observed.at - _MAX_CHAIN_SPAN).isoformat()

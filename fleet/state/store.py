@@ -86,7 +86,7 @@ _ATTEMPT_RETENTION = timedelta(days=30)
 """Time for which attempts to create machines are kept."""
 _SAMPLE_RETENTION = timedelta(days=35)
 _FULL_SAMPLE_RETENTION = timedelta(days=2)
-"""Time for which all samples are kept. Later, one sample per ten minutes is kept."""
+"""Time for which all samples of runs are kept. Later, one sample per ten minutes is kept."""
 _TEN_MINUTE_PREFIX = len("2026-11-21T08:0")
 _MAX_CLOCK_LEAD = timedelta(days=31)
 """Maximum assumed error of the last run's clock, for the removal of expired orders."""
@@ -136,7 +136,7 @@ class Notes(Generic[Content]):
 
 
 class StoredSightings:
-    """Text about the last sightings of one provider's machines, stored under a key."""
+    """Stored text with the latest readiness checks of one provider's machines, under a key."""
 
     def __init__(self, begin: Begin, key: str) -> None:
         self._begin = begin
@@ -344,7 +344,7 @@ class Store(Database):
         return found
 
     def record_sample(self, sample: RunSample, observed: RunObservation | None = None) -> None:
-        """Record a run's sample and observation. Replace a sample of the same time."""
+        """Record a run's summary figures and observation. Replace a sample of the same time."""
         at = SAMPLES.c.at
         row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
         is_older = at < (sample.at - _FULL_SAMPLE_RETENTION).isoformat()
@@ -360,7 +360,7 @@ class Store(Database):
                 write_moment(connection, observed)
 
     def samples(self, since: datetime, until: datetime) -> tuple[RunSample, ...]:
-        """Return the samples between two times, oldest first."""
+        """Return the summary figures (samples) of runs between two times, oldest first."""
         at = SAMPLES.c.at
         of_then = (at >= since.isoformat(), at <= until.isoformat())
         query = sa.select(at, SAMPLES.c.sample).where(*of_then).order_by(at)
@@ -442,7 +442,7 @@ class Store(Database):
             return True
 
     def note_payers(self, payers: Sequence[MachinePayer]) -> None:
-        """Record the payers of planned machines, and keep the payers of other machines."""
+        """Record the payers (team, owner) of planned machines. Keep those of other machines."""
         with self.begin() as connection:
             replace_rows(connection, PAYERS, map(_payer_row, payers))
 
@@ -556,7 +556,7 @@ class Store(Database):
             connection.execute(sa.delete(SPENT).where(*ours))
 
     def orders(self, now: datetime) -> tuple[Order, ...]:
-        """Return the orders of operators that are active at this time, sorted by key."""
+        """Return the orders (freezes, holds, approvals) active at this time, sorted by key."""
         with self.begin() as connection:
             rows = _read_orders(connection)
         with reading_rows(ORDERS):
@@ -631,7 +631,7 @@ class Store(Database):
             return None if text is None else Manifest.model_validate_json(text)
 
     def looks(self, provider: str) -> StoredSightings:
-        """Return the storage of the text about sightings of a provider's machines."""
+        """Return the storage of the latest readiness checks of a provider's machines."""
         return StoredSightings(self.begin, f"looks {provider}")
 
     def server_time(self) -> datetime | None:

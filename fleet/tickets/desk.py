@@ -83,7 +83,7 @@ class StoredTicketDesk:
         return {str(number): places for number, places in sorted(behind.items())}
 
     def _add_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
-        """Add the durations of earlier builds of these packages to a reading.
+        """Add the durations of earlier builds of these packages to a queue's reading.
 
         If the fleet has a Copr queue, add the builds of all packages: they are comparable.
         """
@@ -218,7 +218,7 @@ def read_desk(
     now: datetime,
     ended: Iterable[Ticket] = (),
 ) -> QueueReading:
-    """Return a queue's reading, from its tickets and the records of machines.
+    """Return the demand and workers of a queue, from its tickets and the records of machines.
 
     `ended` are tickets that have released their machine, if no later ticket had the machine.
     """

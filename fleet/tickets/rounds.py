@@ -239,7 +239,7 @@ def _lease(
 
 
 def _without_tickets(reading: QueueReading, tickets: Iterable[int]) -> QueueReading:
-    """Return a reading without the requests of these tickets."""
+    """Return a queue's reading without the requests of these tickets."""
     ids = {str(ticket) for ticket in tickets}
     if isinstance(reading.demand, Unknown):
         return reading
