@@ -65,7 +65,7 @@ def _list_recorded(
 
 
 def _is_undecided(key: _Key, judged: set[_Key], sources: tuple[Stacks, Listings]) -> bool:
-    """Return True if an earlier absence is kept because its listing or a stack is unreadable."""
+    """Return True if an unreadable listing or stack keeps an earlier absence undecided."""
     stacks, listings = sources
     if key in judged or isinstance(stacks, Unknown):
         return False
@@ -79,7 +79,7 @@ def _check(
     asking: SourceReader,
     now: datetime,
 ) -> dict[_Key, bool]:
-    """Map each unlisted machine with a conclusive livecheck to True if the machine is alive."""
+    """Map machine to True if its livecheck passes; omit machines without a conclusive check."""
     by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
     names: dict[tuple[str, str], _Key] = {}
     for key, inputs in unlisted.items():

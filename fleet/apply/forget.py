@@ -32,7 +32,7 @@ class RemovedRecord(NamedTuple):
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> RemovedRecord:
-    """Remove a machine's record and disable its worker; raise PlanRefused if it may exist."""
+    """Forget a missing machine and disable its worker. Raises PlanRefused if it may exist."""
     pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
     unit = _find_missing(fleet, world, inventory, name)

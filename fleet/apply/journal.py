@@ -86,7 +86,7 @@ class _Enroller:
 
 
 class _Engine:
-    """An engine that notes each update, as its last preview described it, before the start."""
+    """An engine that notes each update before the start, with the steps of the last preview."""
 
     def __init__(
         self, engine: Engine, planned: dict[str, tuple[StackStep, ...]], note: Note

@@ -402,7 +402,7 @@ def read_bases(
 
 
 def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return the reference to a provider's shared stack. No stack of a pool has its name."""
+    """Return the reference to a provider's shared stack. No pool's stack has the same name."""
     return StackRef(
         project=fleet.providers[provider].kind,
         name=f"{fleet.fleet}.{provider}",

@@ -64,7 +64,7 @@ class Ordering:
 
     @staticmethod
     def ends(args: argparse.Namespace) -> bool:
-        """Return True if the command ends an order. Raises WrongUsage if it also places one."""
+        """Return True if the command ends an order. Raises WrongUsage if it also places orders."""
         terms = (args.seconds, args.reason, getattr(args, "count", None))
         if args.end and any(each is not None for each in terms):
             raise WrongUsage("--end ends an order now: remove --for, --reason and --count")

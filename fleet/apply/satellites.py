@@ -56,7 +56,7 @@ class TicketSources(NamedTuple):
 
 
 class SeenRun(NamedTuple):
-    """The observation of a run, by which the next run assigns machines while it observes."""
+    """The observation of a run, used by the next run to assign machines while it observes."""
 
     fleet: Fleet
     world: World
@@ -90,7 +90,7 @@ class HandOut(Protocol):
         """Assign machines that are still idle; return True if any ticket got a machine."""
 
     def note_waits(self, fleet: Fleet, world: World, plan: Plan, sources: TicketSources) -> None:
-        """Record, for clients that query it, why tickets wait according to the plan."""
+        """Record why tickets wait according to the plan, so that clients can query the reasons."""
 
     def with_forgotten(
         self,

@@ -200,7 +200,7 @@ def _list_prices(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
 
 
 def _finish_deletions(pool_plan: PoolPlan) -> None:
-    """Add a stack's unfinished deletions to its deletions, because the engine does both."""
+    """If the plan deletes in a stack, add its unfinished deletions: the engine does both."""
     if any(isinstance(action, Delete) for action in pool_plan.actions):
         for unit in pool_plan.inventory.having(UnitState.UNDELETED):
             if unit.name not in pool_plan.leaving:
@@ -307,7 +307,7 @@ def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
 def sweep_blocks(
     plan: Plan, *, is_dry: bool = True, named: Collection[str] | None = None
 ) -> Iterator[Block]:
-    """Yield the text of a deletion plan. With `is_dry`, it says that this is a dry run.
+    """Yield the text of a deletion plan. With `is_dry`, the text says that it is a dry run.
 
     `named` are the machines that a user named; None for a sweep.
     """

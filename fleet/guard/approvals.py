@@ -107,7 +107,7 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict], today: date) -> Iter
 def approve_first(
     plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
 ) -> Mapping[str, str]:
-    """Map the workers of the first actions that approvals pass to the approval's digest."""
+    """Return the approval's digest per worker of the first actions that approvals pass."""
     passing: dict[str, str] = {}
     waiting = iter(actions)
     for approval in _active_approvals(plan, guard, pool):

@@ -364,7 +364,7 @@ def _explanatory_fields(
     decided: Decided,
     approvals: Sequence[ApprovalVerdict],
 ) -> dict[str, Any]:
-    """Map the name of each plan field that guards do not read to its value."""
+    """Return the plan fields, by name, that guards do not read."""
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
     return {
         "notices": tuple(find_notices(fleet, world, approvals)),

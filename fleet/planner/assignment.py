@@ -131,7 +131,7 @@ class Assignment:
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
-        """Map each limit that another request at a place would exceed to the excess."""
+        """Return the excess per limit that another request at a place would exceed."""
         more = self._more_machines(block, place, 1)
         return self._excess(place, self._model.usage(block, place), more)
 
@@ -198,7 +198,7 @@ class Assignment:
         return not self._excess(place, usage, more)
 
     def _excess(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
-        """Map each limit that `usage` and `more` new machines would exceed to the excess."""
+        """Return the excess per limit that `usage` and `more` new machines would exceed."""
         rows, used, needed = self._model.rows, self.used, dict(usage)
         for n in self._model.rows_of[place] if more else ():
             needed[n] = needed.get(n, _ZERO) + more * rows[n].machines[place]

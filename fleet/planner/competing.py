@@ -126,7 +126,7 @@ def _warning(message: str) -> Warning_:
 
 
 def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
-    """Yield the plan's entry, to keep it, for each machine whose provider is unreadable."""
+    """Yield a plan entry that keeps the machine, per machine whose provider is unreadable."""
     for inventory in inventories:
         for unit in inventory.unseen:
             yield WorkerVerdict(

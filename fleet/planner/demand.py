@@ -113,7 +113,7 @@ class RequestShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Signed:
-    """Requests of one signature in service order, with the workers and pools that can serve it."""
+    """Equal requests (one signature) in service order; the workers and pools that fit them."""
 
     id: str
     queue: str

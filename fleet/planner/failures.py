@@ -150,7 +150,7 @@ def settle(
 
 
 def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
-    """Map each pool that an operator's commands create to the time limit of `new`."""
+    """Return the time limit of `new` per pool that an operator's commands create."""
     return {
         name: timedelta(seconds=provider.timeouts.new)
         for name, pool in fleet.dynamic_pools.items()
@@ -233,7 +233,7 @@ def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory])
 
 
 def describe_creations(memory: BootAttempts, pool: str) -> dict[str, str]:
-    """Map each worker of a pool whose latest creation failed to its error message."""
+    """Return the error message per worker of a pool whose latest creation failed."""
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
         worker: _describe_creation(attempt.detail)

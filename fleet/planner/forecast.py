@@ -273,7 +273,7 @@ class _Schedule:
 
 
 def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, str]:
-    """Map each request that limits or budgets block in all fitting pools to the reason."""
+    """Return the reason per request that limits or budgets block in all fitting pools."""
     vocabulary = Vocabulary(fleet)
     found: dict[str, str] = {}
     for unserved in plan.unserved:

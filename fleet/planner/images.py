@@ -398,7 +398,7 @@ def describe_troubles(
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
-    """Map image to the newer version that waits for promotion; omit images without one."""
+    """Map image to the newer version that waits for promotion; omit all other images."""
     found = {
         name: find_standing(fleet, name, world.versions, world.queues, world.time)
         for name in sorted(fleet.images)

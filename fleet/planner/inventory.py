@@ -152,7 +152,7 @@ def _find_heirs(fleet: Fleet) -> dict[str, str]:
 
 
 def holds_of(world: World) -> dict[str, Hold]:
-    """Map each machine that an operator holds to the hold; omit expired holds."""
+    """Return the hold of each machine that an operator holds, by name; omit expired holds."""
     orders = () if isinstance(world.orders, Unknown) else world.orders
     holds = (order for order in orders if isinstance(order, Hold) and order.until > world.time)
     return {hold.machine: hold for hold in holds}
@@ -461,7 +461,7 @@ class PoolInventory:
 
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
-    """Map each pool that is configured or still has machines to its observed state."""
+    """Return the observed state of each pool that is configured or has machines, by name."""
     names = fleet.dynamic_pools.keys()
     seen = SharedObservations(fleet, world)
     return {
@@ -775,7 +775,7 @@ def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> d
 def _end_by_journal(
     fleet: Fleet, world: World, provider: str, machine: Machine
 ) -> datetime | None:
-    """Compute the expiry of a machine that stores none, from its creation and the last run."""
+    """Compute the expiry of a machine without stored expiry, by its creation and the last run."""
     if not isinstance(world.runs, Unknown):
         known = [*filter(None, [machine.created_at]), *world.runs]
         return extended(fleet, max(known)) if known else None

@@ -199,7 +199,7 @@ class PoolPlan:
 
     @property
     def unwanted(self) -> Reason | None:
-        """Return why fleet.yaml no longer wants the pool; None if it does."""
+        """Return why fleet.yaml no longer wants the pool; None if the pool is wanted."""
         if self.pool is None:
             return Reason.POOL_REMOVED
         return Reason.POOL_DRAINING if self.pool.mode == "drain" else None

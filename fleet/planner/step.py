@@ -82,7 +82,7 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     drops = Drops(fleet, world.time)
 
     def let_work(before: Worker) -> Worker:
-        """Return a worker after the ends and starts of its work until `moment`."""
+        """Return a worker after all work that it ends or starts until `moment`."""
         worker, standing = before, found.standing.get(before.name)
         left = standing.free_in if standing and standing.works else None
         if left is not None and left <= seconds:

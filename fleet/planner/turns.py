@@ -391,7 +391,7 @@ def _capacity_turns(pool_plan: PoolPlan, turns: Mapping[str, int]) -> Iterator[f
 def _waiting_for_room(
     pool_plan: PoolPlan, chosen: Chosen, service: Service
 ) -> dict[str, tuple[Stop, ...]]:
-    """Map each request that only the capacity of a pool blocks to the blocked places.
+    """Return the blocked places per request that only the capacity of a pool blocks.
 
     Limits that other requests of this plan exhaust may also block the request.
     """
@@ -410,7 +410,7 @@ def _waiting_for_room(
 
 
 def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
-    """Map each waiting ticket to its position in service order; empty unless a ticket queue."""
+    """Map each waiting ticket to its position in service order; empty without tickets."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
         return {}
