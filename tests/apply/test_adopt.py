@@ -70,7 +70,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> TicketDesk:
     return TicketDesk(PulumiRig(tmp_path))
 
 
-def test_a_machine_is_recorded_under_its_own_id_and_none_is_made(desk: TicketDesk) -> None:
+def test_adopt_records_machine_under_its_id_without_creation(desk: TicketDesk) -> None:
     outcome = desk.adopt()
 
     assert (outcome.result, outcome.adopted) == ("applied", (NAME,))
@@ -78,7 +78,7 @@ def test_a_machine_is_recorded_under_its_own_id_and_none_is_made(desk: TicketDes
     assert desk.rig.machines() == [NAME]
 
 
-def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: TicketDesk) -> None:
+def test_adopt_records_inputs_so_that_preview_is_empty(desk: TicketDesk) -> None:
     desk.adopt()
 
     workers = read(desk.rig.engine).workers
@@ -95,7 +95,7 @@ def test_adopt_keeps_earlier_workers_of_the_stack(desk: TicketDesk) -> None:
     assert {each.name for each in read(desk.rig.engine).workers} == {NAME, before.name}
 
 
-def test_killed_after_the_mark_it_is_finished_by_the_same_command(tmp_path: Path) -> None:
+def test_adopt_finishes_an_adoption_killed_after_the_mark(tmp_path: Path) -> None:
     desk = TicketDesk(EmbeddedRig(tmp_path))
 
     def die(said: str) -> None:
@@ -108,7 +108,7 @@ def test_killed_after_the_mark_it_is_finished_by_the_same_command(tmp_path: Path
     assert read(desk.rig.engine).ids == {NAME: desk.id}
 
 
-def test_its_stack_is_remembered_so_that_its_loss_would_be_noticed(tmp_path: Path) -> None:
+def test_adopt_stores_record_of_the_stack(tmp_path: Path) -> None:
     desk = TicketDesk(EmbeddedRig(tmp_path))
 
     desk.adopt()
@@ -116,7 +116,7 @@ def test_its_stack_is_remembered_so_that_its_loss_would_be_noticed(tmp_path: Pat
     assert [record.name for record in desk.store.stacks()] == [REF.name]
 
 
-def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> None:
+def test_adopt_records_nothing_when_mark_is_not_listed(tmp_path: Path) -> None:
     desk = TicketDesk(EmbeddedRig(tmp_path))
     adoption = desk.judge()
 
@@ -133,7 +133,7 @@ def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> Non
     assert read(desk.rig.engine).ids == {}
 
 
-def test_where_the_engine_would_do_more_nothing_is_marked(tmp_path: Path) -> None:
+def test_adopt_marks_nothing_when_engine_has_other_steps(tmp_path: Path) -> None:
     desk = TicketDesk(EmbeddedRig(tmp_path))
     lost = a_sim_worker("debian-builders-0001")
     desk.rig.engine.up(REF, [lost], lambda _: None)
@@ -156,7 +156,7 @@ class Unable(FakeEngine):
         self.prepare(ref, workers)
 
 
-def test_where_the_engine_cannot_record_nothing_is_marked(tmp_path: Path) -> None:
+def test_adopt_marks_nothing_when_engine_cannot_record(tmp_path: Path) -> None:
     desk = TicketDesk(EmbeddedRig(tmp_path))
     sources = replace(desk.sources, engine_of=lambda _: Unable())
 

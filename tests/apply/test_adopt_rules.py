@@ -71,7 +71,7 @@ def test_adopted_machine_is_recorded_with_its_inputs_and_labels() -> None:
     }
 
 
-def test_one_that_the_pool_would_make_today_is_not_outdated() -> None:
+def test_adopted_machine_equal_to_new_one_is_not_outdated() -> None:
     (adopted,) = judged().machines
 
     assert adopted.differs == ()
@@ -86,7 +86,7 @@ def test_one_that_the_pool_would_make_today_is_not_outdated() -> None:
         ({"architecture": "arm64"}, ("architecture", "arm64", "amd64")),
     ],
 )
-def test_one_that_differs_needs_consent_and_is_outdated_then(
+def test_different_machine_needs_consent_and_is_outdated(
     said: dict[str, object], says: tuple[str, ...]
 ) -> None:
     machine = found(NAME, **said)
@@ -97,7 +97,7 @@ def test_one_that_differs_needs_consent_and_is_outdated_then(
     assert "outdated" in adopted.next or "waits" in adopted.next
 
 
-def test_where_another_setting_made_it_it_differs() -> None:
+def test_machine_with_other_settings_is_different() -> None:
     fleet = a_sim_fleet(
         providers={"desk": {"kind": "local", "run": ["true"]}},
         pools={"builders": a_pool(provider="desk", machine={"cores": 1, "memory": "1GiB"})},
@@ -125,13 +125,13 @@ def test_where_another_setting_made_it_it_differs() -> None:
         (found(worker=WorkerState.DEAF), ("worker", "tags")),
     ],
 )
-def test_some_things_speak_against_it_whatever_a_person_allows(
+def test_some_obstacles_to_adoption_cannot_be_waived(
     machine: FoundMachine, says: tuple[str, ...]
 ) -> None:
     assert tells(refusal(machine, outdated=True), machine.machine.name, *says)
 
 
-def test_a_static_worker_is_not_counted_twice() -> None:
+def test_static_worker_is_not_counted_twice() -> None:
     pools = {"builders": a_pool(provider="desk"), "legacy": {"static": [NAME]}}
 
     assert "`static`" in refusal(fleet=a_sim_fleet(pools=pools))
@@ -145,19 +145,19 @@ def test_adoption_of_all_is_refused_when_one_is_refused() -> None:
     assert refusal(found("builder-02"), found(image=None)).startswith(f"{NAME}: ")
 
 
-def test_a_name_that_another_pool_s_stack_holds_is_taken() -> None:
+def test_name_in_stack_of_another_pool_is_refused() -> None:
     world = a_sim_world(a_worker(name=NAME, pool="big"))
 
     assert tells(refusal(world=world), "stack", "pool big")
 
 
-def test_more_than_max_are_refused() -> None:
+def test_adoption_above_max_is_refused() -> None:
     machines = [found(f"builder-0{number}") for number in range(4)]
 
     assert tells(refusal(*machines), "builders", "0", "workers.max", "3", "4")
 
 
-def test_one_that_the_stack_holds_already_is_not_taken_again() -> None:
+def test_machine_in_stack_is_not_adopted_again() -> None:
     world = a_sim_world(*idle(FIRST))
     again = found(FIRST, labels={"fleet": "debian-ci", "pool": "builders"})
 
@@ -167,7 +167,7 @@ def test_one_that_the_stack_holds_already_is_not_taken_again() -> None:
     assert [each.machine.name for each in adoption.machines] == [NAME]
 
 
-def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
+def test_marked_machine_without_stack_can_be_adopted() -> None:
     world = a_sim_world()
     listing = world.providers["desk"]
     assert isinstance(listing, Listing)
@@ -182,7 +182,7 @@ def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
     assert adopted.next.startswith("keep: ")
 
 
-def test_nothing_is_taken_while_a_witness_is_silent() -> None:
+def test_adoption_is_refused_while_a_source_is_unknown() -> None:
     world = a_sim_world().altered(providers={"desk": Unknown(unknown="no answer")})
 
     assert tells(
@@ -190,7 +190,7 @@ def test_nothing_is_taken_while_a_witness_is_silent() -> None:
     )
 
 
-def test_nothing_is_taken_while_a_registry_is_silent() -> None:
+def test_adoption_is_refused_while_a_registry_is_unknown() -> None:
     world = a_sim_world()
     queue = world.queues["debian"].altered(workers=Unknown(unknown="no answer"))
     listing = world.providers["desk"]
@@ -216,13 +216,13 @@ def test_nothing_is_taken_while_a_registry_is_silent() -> None:
         ),
     ],
 )
-def test_only_a_pool_that_makes_machines_takes_some(
+def test_adoption_is_refused_for_pool_that_creates_no_machines(
     pools: dict[str, object], says: tuple[str, ...]
 ) -> None:
     assert tells(refusal(fleet=a_sim_fleet(pools=pools)), *says)
 
 
-def test_after_the_adoption_nothing_is_replaced() -> None:
+def test_plan_replaces_no_machine_after_adoption() -> None:
     (adopted,) = judged().machines
     machine = adopted.machine.altered(pool="builders", digest=adopted.inputs.labels["digest"])
     world = a_sim_world(a_worker(name=NAME))

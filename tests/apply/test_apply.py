@@ -93,7 +93,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(store)
 
 
-def test_a_creation_is_made_and_recorded(bench: Bench) -> None:
+def test_creation_is_executed_and_recorded(bench: Bench) -> None:
     outcome = bench.apply(a_create(worker=FIRST))
 
     assert outcome.stacks[0].created == (FIRST,)
@@ -101,7 +101,7 @@ def test_a_creation_is_made_and_recorded(bench: Bench) -> None:
     assert [(r.name, r.engine) for r in bench.store.stacks()] == [(REF.name, "embedded")]
 
 
-def test_workers_that_stay_keep_their_recorded_inputs(bench: Bench) -> None:
+def test_kept_workers_have_their_recorded_inputs(bench: Bench) -> None:
     bench.holding(FIRST)
 
     bench.apply(a_create(worker=SECOND, inputs=some_inputs(name=SECOND, image="newer")))
@@ -109,7 +109,7 @@ def test_workers_that_stay_keep_their_recorded_inputs(bench: Bench) -> None:
     assert bench.engine.machines[FIRST] == some_inputs(name=FIRST)
 
 
-def test_a_drain_touches_no_machine(bench: Bench) -> None:
+def test_drain_changes_no_machine(bench: Bench) -> None:
     bench.holding(FIRST)
 
     outcome = bench.apply(a_drain(worker=FIRST, registry="desk"))
@@ -118,7 +118,7 @@ def test_a_drain_touches_no_machine(bench: Bench) -> None:
     assert (bench.registry.drained, list(bench.engine.machines)) == ([FIRST], [FIRST])
 
 
-def test_a_worker_is_disabled_before_its_machine_is_deleted(bench: Bench) -> None:
+def test_worker_is_disabled_before_its_machine_is_deleted(bench: Bench) -> None:
     bench.holding(FIRST)
 
     outcome = bench.apply(a_delete(worker=FIRST, registry="desk"))
@@ -127,7 +127,7 @@ def test_a_worker_is_disabled_before_its_machine_is_deleted(bench: Bench) -> Non
     assert (bench.registry.disabled, list(bench.engine.machines)) == ([FIRST], [])
 
 
-def test_a_worker_that_took_work_after_the_plan_stays(bench: Bench) -> None:
+def test_worker_that_got_work_after_the_plan_is_kept(bench: Bench) -> None:
     bench.holding(FIRST, SECOND)
     bench.registry.running = {FIRST: "90"}
     deletes = [a_delete(worker=name, registry="desk") for name in (FIRST, SECOND)]
@@ -167,7 +167,7 @@ def test_pool_is_refused_when_engine_omits_a_planned_create(bench: Bench) -> Non
     assert tells(outcome.stacks[0].error, "create", FIRST)
 
 
-def test_a_failed_creation_leaves_the_others_and_says_so(bench: Bench) -> None:
+def test_failed_creation_is_reported_and_keeps_other_machines(bench: Bench) -> None:
     bench.engine.fails = {SECOND}
 
     outcome = bench.apply(a_create(worker=FIRST), a_create(worker=SECOND))
@@ -176,13 +176,13 @@ def test_a_failed_creation_leaves_the_others_and_says_so(bench: Bench) -> None:
     assert outcome.exit_code == 5
 
 
-def test_nothing_done_and_something_failed_is_plain_failure(bench: Bench) -> None:
+def test_exit_code_is_1_when_all_changes_failed(bench: Bench) -> None:
     bench.engine.fails = {FIRST}
 
     assert bench.apply(a_create(worker=FIRST)).exit_code == 1
 
 
-def test_a_refusing_guard_makes_the_outcome_refused(bench: Bench) -> None:
+def test_refusing_guard_makes_the_outcome_refused(bench: Bench) -> None:
     outcome = bench.apply(guards=(a_guard_result(),))
 
     assert outcome.exit_code == 4
@@ -203,7 +203,7 @@ def test_pool_is_refused_when_its_source_is_unknown(bench: Bench, dark: dict[str
     assert bench.engine.machines == {}
 
 
-def test_the_empty_stack_of_a_removed_pool_is_forgotten(bench: Bench) -> None:
+def test_empty_stack_of_removed_pool_is_forgotten(bench: Bench) -> None:
     bench.holding(FIRST)
     bench.fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
 
@@ -212,7 +212,7 @@ def test_the_empty_stack_of_a_removed_pool_is_forgotten(bench: Bench) -> None:
     assert bench.store.stacks() == ()
 
 
-def test_the_serial_of_a_changed_stack_is_recorded(bench: Bench) -> None:
+def test_serial_of_a_changed_stack_is_recorded(bench: Bench) -> None:
     bench.apply(a_create(worker=FIRST))
 
     stack = bench.engine.stacks[REF.name]
@@ -254,7 +254,7 @@ def test_pool_is_refused_when_queue_cannot_drain_its_worker(
     assert list(bench.engine.machines) == [FIRST]
 
 
-def test_the_empty_stack_of_a_pool_that_is_still_wanted_is_remembered(bench: Bench) -> None:
+def test_empty_stack_of_existing_pool_stays_recorded(bench: Bench) -> None:
     bench.holding(FIRST)
 
     bench.apply(a_delete(worker=FIRST, registry="desk"))
@@ -285,7 +285,7 @@ def spent(bench: Bench) -> int:
     return len(bench.store.spent().get("a", ()))
 
 
-def test_approval_is_spent_only_for_its_worker(bench: Bench) -> None:
+def test_approval_is_used_only_for_its_worker(bench: Bench) -> None:
     bench.holding(FIRST, SECOND)
     drains = [a_drain(worker=name, registry="desk") for name in (FIRST, SECOND)]
 
@@ -294,7 +294,7 @@ def test_approval_is_spent_only_for_its_worker(bench: Bench) -> None:
     assert spent(bench) == 1
 
 
-def test_a_machine_that_is_let_pass_again_is_spent_once(bench: Bench) -> None:
+def test_approval_of_repeated_change_is_used_once(bench: Bench) -> None:
     bench.holding(FIRST)
 
     for _ in range(2):
@@ -303,7 +303,7 @@ def test_a_machine_that_is_let_pass_again_is_spent_once(bench: Bench) -> None:
     assert spent(bench) == 1
 
 
-def test_another_machine_of_the_same_name_is_charged_again(bench: Bench) -> None:
+def test_approval_is_used_again_for_new_machine_of_equal_name(bench: Bench) -> None:
     for _ in range(2):
         bench.apply(a_create(worker=FIRST), approvals=passing(FIRST))
         bench.apply(a_delete(worker=FIRST, registry="desk"))
@@ -311,7 +311,7 @@ def test_another_machine_of_the_same_name_is_charged_again(bench: Bench) -> None
     assert spent(bench) == 2
 
 
-def test_an_approval_is_spent_before_the_first_change(bench: Bench) -> None:
+def test_approval_is_used_before_the_first_change(bench: Bench) -> None:
     class Dies(FakeRegistry):
         def drain(self, worker: str) -> None:
             raise KeyboardInterrupt(worker)
@@ -348,7 +348,7 @@ def test_approvals_after_a_failed_drain_are_refunded(bench: Bench) -> None:
     assert spent(bench) == 1
 
 
-def test_a_worker_that_stays_because_it_took_work_is_taken_back(bench: Bench) -> None:
+def test_approval_is_refunded_when_worker_got_work(bench: Bench) -> None:
     bench.holding(FIRST, SECOND)
     bench.registry.running = {FIRST: "90"}
     deletes = [a_delete(worker=name, registry="desk") for name in (FIRST, SECOND)]

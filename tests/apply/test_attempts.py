@@ -84,7 +84,7 @@ def remembered(desk: TicketDesk, *attempts: Attempt) -> dict[str, object]:
     return {"attempts": attempts}
 
 
-def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: TicketDesk) -> None:
+def test_created_machine_has_an_unfinished_attempt(desk: TicketDesk) -> None:
     desk.apply(creation(FIRST, type="ccx63", settings={"market": "spot"}))
 
     (begun,) = desk.sources.store.attempts(10)
@@ -119,7 +119,7 @@ def test_attempt_stores_error_of_provider_when_creation_fails(
     assert desk.sources.store.attempts(10)[1].detail == says
 
 
-def test_a_try_is_written_down_before_the_engine_runs(desk: TicketDesk) -> None:
+def test_attempt_is_stored_before_the_engine_runs(desk: TicketDesk) -> None:
     desk.engine.dies_at = FIRST
 
     with pytest.raises(Killed):
@@ -138,7 +138,7 @@ def test_interrupted_attempt_is_gone_after_next_apply_without_machine(
     assert desk.tries == [(FIRST, "gone")]
 
 
-def test_a_creation_that_is_finished_later_is_one_try(desk: TicketDesk) -> None:
+def test_creation_finished_later_is_one_attempt(desk: TicketDesk) -> None:
     world = remembered(desk, an_attempt(result="starting"))
     unfinished = a_stack(provider="desk", workers=(some_inputs(),), interrupted=True)
 
@@ -147,7 +147,7 @@ def test_a_creation_that_is_finished_later_is_one_try(desk: TicketDesk) -> None:
     assert desk.tries == [(FIRST, "starting")]
 
 
-def test_where_nothing_began_no_try_is_written_down(desk: TicketDesk) -> None:
+def test_attempt_is_not_stored_when_no_creation_started(desk: TicketDesk) -> None:
     desk.apply()
 
     assert desk.tries == []
@@ -159,7 +159,7 @@ def test_observation_contains_stored_attempts(desk: TicketDesk) -> None:
     assert observe(a_sim_fleet(), desk.sources, NOW).attempts == (an_attempt(),)
 
 
-def test_without_a_store_no_try_is_remembered(tmp_path: Path) -> None:
+def test_attempts_are_empty_without_store(tmp_path: Path) -> None:
     missing = TicketDesk(Store(f"sqlite:///{tmp_path}/nowhere.db", "debian-ci"))
 
     assert observe(a_sim_fleet(), missing.sources, NOW).attempts == ()

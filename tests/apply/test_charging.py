@@ -81,7 +81,7 @@ def seconds_today(store: Store) -> int:
     return sum(charge.seconds[1] for charge in ledger_at(0, store).charges)
 
 
-def test_an_apply_charges_the_time_since_the_last_one(store: Store) -> None:
+def test_apply_charges_the_time_since_the_last_one(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(10, store), store)
 
@@ -102,7 +102,7 @@ def test_ledger_is_charged_once_when_apply_repeats_with_same_world(store: Store)
     assert tells(line, "another run", "charged")
 
 
-def test_an_apply_that_is_killed_has_charged_its_time_once(store: Store) -> None:
+def test_killed_apply_charges_its_time_once(store: Store) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(world_at(0, store), store, killed)
     apply(world_at(10, store), store)
@@ -120,7 +120,7 @@ def test_next_apply_charges_time_of_an_apply_that_died(
     assert seconds_today(store) == 3600 + 1200
 
 
-def test_a_long_gap_is_charged_and_said(store: Store) -> None:
+def test_long_gap_is_charged_and_reported(store: Store) -> None:
     apply(world_at(0, store), store)
 
     said = apply(world_at(2 * 24 * 60, store), store)
@@ -130,7 +130,7 @@ def test_a_long_gap_is_charged_and_said(store: Store) -> None:
     assert sum(c.seconds[2] for c in ledger_at(2 * 24 * 60, store).charges) == 3600 + 2 * 86400
 
 
-def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: Store) -> None:
+def test_charge_is_empty_when_clock_went_back(store: Store) -> None:
     apply(world_at(10, store), store)
     before = ledger_at(0, store)
 
@@ -142,7 +142,7 @@ def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: Store) 
 @pytest.mark.parametrize(
     ("charged", "now"), [(61, 59), (65, 58), (69, 59), (24 * 60 + 4, 24 * 60 - 5)]
 )
-def test_a_clock_reverts_no_charge_when_it_is_minutes_behind(
+def test_charges_are_kept_when_clock_is_minutes_behind(
     store: Store, charged: int, now: int
 ) -> None:
     apply(world_at(0, store), store)
@@ -154,7 +154,7 @@ def test_a_clock_reverts_no_charge_when_it_is_minutes_behind(
     assert (ledger_at(charged, store), said) == (before, [])
 
 
-def test_a_clock_reverts_the_next_hour_when_it_is_far_behind(store: Store) -> None:
+def test_charges_of_next_hour_are_reverted_when_clock_is_far_behind(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(72, store), store)
 
@@ -163,7 +163,7 @@ def test_a_clock_reverts_the_next_hour_when_it_is_far_behind(store: Store) -> No
     assert ledger_at(72, store).charged_until == NOW + timedelta(minutes=60)
 
 
-def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: Store) -> None:
+def test_future_hours_charged_by_fast_clock_do_not_count(store: Store) -> None:
     apply(world_at(0, store), store)
     apply(world_at(24 * 60, store), store)
 
@@ -188,7 +188,7 @@ def test_charge_is_reverted_and_reported_when_clock_was_ahead(store: Store) -> N
     assert len(store.dump()["ledger"]) == 3
 
 
-def test_a_run_of_the_future_is_not_seen(store: Store) -> None:
+def test_future_run_is_ignored(store: Store) -> None:
     for days in (0, 400):
         began = NOW + timedelta(days=days)
         store.record_run(started=began, ended=began, plan="p", outcome="{}")
@@ -206,7 +206,7 @@ def test_observation_contains_charged_ledger(store: Store) -> None:
     assert world.ledger == ledger_at(0, store)
 
 
-def test_a_ledger_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+def test_unreadable_ledger_is_unknown(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/none.db", "debian-ci")
 
     world = observe(FLEET, sources(store, alive), NOW)
@@ -215,7 +215,7 @@ def test_a_ledger_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     assert tells(world.ledger.unknown, "store")
 
 
-def test_a_ledger_of_another_currency_is_unknown(store: Store) -> None:
+def test_ledger_of_another_currency_is_unknown(store: Store) -> None:
     apply(world_at(0, store), store)
 
     world = observe(a_sim_fleet(money={"currency": "USD"}), sources(store, alive), NOW)

@@ -99,7 +99,7 @@ def test_doctor_is_ok_when_all_sources_work() -> None:
     assert found.exit_code == 0
 
 
-def test_a_secret_that_is_not_there_is_wrong_and_says_how_to_set_it() -> None:
+def test_missing_secret_is_wrong_with_advice() -> None:
     found = check(environment={})
 
     finding = of(found, "secret queues.debian.token")
@@ -114,9 +114,7 @@ def test_a_secret_that_is_not_there_is_wrong_and_says_how_to_set_it() -> None:
         ({"command": ["/no/such/pass", "show"]}, "/no/such/pass show"),
     ],
 )
-def test_each_kind_of_secret_is_mended_in_its_own_way(
-    reference: dict[str, object], fix: str
-) -> None:
+def test_advice_differs_by_kind_of_secret(reference: dict[str, object], fix: str) -> None:
     assert of(check(with_token(reference)), "secret queues.debian.token").fix == fix
 
 
@@ -136,14 +134,14 @@ def test_doctor_advises_chmod_when_secret_file_is_readable_by_others(
     assert after.result == "ok"
 
 
-def test_a_server_that_is_down_is_wrong_and_asked_nothing_else() -> None:
+def test_unreachable_server_is_wrong_and_not_queried_further() -> None:
     found = check(server=FakeServer(broken="could not be reached"))
 
     assert of(found, "queue debian, server").result == "wrong"
     assert not any(finding.about == "queue debian, token" for finding in found.findings)
 
 
-def test_a_refused_token_is_wrong_and_the_suggested_command_mends_it() -> None:
+def test_refused_token_is_wrong_with_working_command() -> None:
     refused = "answered with status 403: `debusine-admin create_token USER` makes one"
 
     finding = of(check(server=FakeServer(refuses=refused)), "queue debian, token")
@@ -151,13 +149,13 @@ def test_a_refused_token_is_wrong_and_the_suggested_command_mends_it() -> None:
     assert (finding.result, finding.fix) == ("wrong", "debusine-admin create_token USER")
 
 
-def test_a_token_that_the_server_takes_for_nobodys_is_wrong() -> None:
+def test_token_without_user_is_wrong() -> None:
     finding = of(check(server=FakeServer(user="")), "queue debian, token")
 
     assert (finding.result, finding.fix) == ("wrong", "debusine-admin create_token USER")
 
 
-def test_a_queue_without_a_token_is_not_checked_and_not_fine() -> None:
+def test_queue_without_token_is_unchecked() -> None:
     assert of(check(with_token(None)), "queue debian, token").result == "unchecked"
 
 
@@ -169,7 +167,7 @@ def test_a_queue_without_a_token_is_not_checked_and_not_fine() -> None:
         (-5, "wrong", ("5m", "behind")),
     ],
 )
-def test_clocks_that_differ_are_wrong(minutes: int, result: str, said: tuple[str, ...]) -> None:
+def test_different_clocks_are_wrong(minutes: int, result: str, said: tuple[str, ...]) -> None:
     server = FakeServer(server_time=NOON + timedelta(minutes=minutes))
 
     finding = of(check(server=server), "queue debian, clock")
@@ -189,7 +187,7 @@ class _WithoutMetrics(FakeServer):
         raise SourceUnreachable("open-metrics answered with status 404")
 
 
-def test_without_a_second_witness_something_is_wrong() -> None:
+def test_doctor_reports_missing_second_source() -> None:
     finding = of(check(server=_WithoutMetrics()), "queue debian, second witness")
 
     assert finding.result == "wrong"
@@ -205,7 +203,7 @@ def test_demand_is_wrong_with_grant_command_when_unknown() -> None:
     assert (finding.result, finding.fix) == ("wrong", "debusine-admin workspace grant_role A")
 
 
-def test_a_sampled_queue_is_to_be_known_and_leads_to_sql() -> None:
+def test_sampled_queue_is_a_notice_that_suggests_sql() -> None:
     sample = QueueSample(listed=10, unlisted={"debian": 90}, longest=10)
     demand = Demand(read_at=NOW, estimate=True, sample=sample)
     world = a_world(queues={"debian": QueueReading(demand=demand)})
@@ -271,7 +269,7 @@ def test_notice_explains_request_that_no_pool_can_run() -> None:
     assert finding.fix == "fleet explain request debian/5"
 
 
-def test_waits_are_grouped_by_architecture_with_its_machinery() -> None:
+def test_waits_are_grouped_by_architecture_with_its_workers() -> None:
     waiting = (
         a_request(id="1", required=(AMD,), pending_since=ago(minutes=10)),
         a_request(id="2", required=(AMD,), pending_since=ago(minutes=20)),
@@ -301,7 +299,7 @@ def test_waits_are_grouped_by_architecture_with_its_machinery() -> None:
     )
 
 
-def test_waits_lack_machinery_when_server_is_down() -> None:
+def test_waits_have_no_workers_when_server_is_down() -> None:
     world = a_world(queues={"debian": a_reading(FOR_RISCV)})
 
     (wait,) = check(world=world, server=FakeServer(broken="down")).waits
@@ -312,7 +310,7 @@ def test_waits_lack_machinery_when_server_is_down() -> None:
 # machines and state
 
 
-def test_workers_that_no_registry_tells_of_are_not_fine() -> None:
+def test_workers_without_registry_are_not_ok() -> None:
     reading = a_reading(workers=None)
 
     finding = of(check(world=a_world(queues={"debian": reading})), "queue debian, workers")
@@ -320,7 +318,7 @@ def test_workers_that_no_registry_tells_of_are_not_fine() -> None:
     assert (finding.result, finding.fix) == ("unchecked", "fleet debusine grants")
 
 
-def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
+def test_unlistable_provider_is_wrong() -> None:
     world = a_world(providers={"hetzner": Unknown(unknown="the token is wrong")})
 
     finding = of(check(a_fleet(), world), "provider hetzner, machines")
@@ -395,7 +393,7 @@ def test_unchecked_fact_has_unchecked_result() -> None:
     assert of(found, "provider hetzner, quotas").result == "unchecked"
 
 
-def test_a_look_that_fails_is_wrong_with_the_command_of_its_sentence() -> None:
+def test_failed_check_is_wrong_with_command() -> None:
     def fail() -> tuple[CheckResult, ...]:
         raise SourceUnreachable("it refuses (`fleet debusine grants --check`)")
 

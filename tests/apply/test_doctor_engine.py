@@ -4,7 +4,7 @@ from tests.apply.test_doctor import check, of
 from tests.builders import a_fleet
 
 
-def test_a_real_engine_without_a_passphrase_is_wrong() -> None:
+def test_pulumi_engine_without_passphrase_is_wrong() -> None:
     fleet = a_fleet(providers={"far": {"kind": "sim", "engine": "pulumi"}}, pools={})
 
     finding = of(check(fleet), "provider far, engine")
@@ -15,7 +15,7 @@ def test_a_real_engine_without_a_passphrase_is_wrong() -> None:
     )
 
 
-def test_a_real_engine_that_is_not_installed_is_wrong() -> None:
+def test_missing_pulumi_engine_is_wrong() -> None:
     fleet = a_fleet(providers={"far": {"kind": "sim", "engine": "pulumi"}}, pools={})
 
     finding = of(check(fleet, asked={"lacking": {"far": "install it"}}), "provider far, engine")

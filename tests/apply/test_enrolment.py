@@ -76,7 +76,7 @@ def desk(tmp_path: Path) -> TicketDesk:
     return TicketDesk.at(tmp_path)
 
 
-def test_a_new_machine_is_given_its_worker_s_token(desk: TicketDesk) -> None:
+def test_new_machine_gets_token_of_its_worker(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND)
 
     assert {name: desk.token_of(name) for name in (FIRST, SECOND)} == desk.registry.tokens
@@ -89,14 +89,14 @@ def test_user_data_contains_url_of_server(desk: TicketDesk) -> None:
     assert any("https://debusine.example.org/api" in file.content for file in files)
 
 
-def test_workers_of_one_run_start_one_after_the_other(desk: TicketDesk) -> None:
+def test_workers_of_one_run_start_in_order(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND, THIRD)
 
     delays = [read_user_data(desk.engine.given[name]).delay for name in (FIRST, SECOND, THIRD)]
     assert delays == [0, 2, 4]
 
 
-def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: TicketDesk) -> None:
+def test_token_expires_after_boot_deadline_of_its_machine(desk: TicketDesk) -> None:
     desk.make(FIRST, SECOND)
 
     deadline = timedelta(minutes=10)  # boot.deadline
@@ -114,7 +114,7 @@ def test_user_data_contains_swap_of_pool(desk: TicketDesk) -> None:
     assert read_user_data(desk.engine.given[FIRST]).swap == 2048
 
 
-def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: TicketDesk) -> None:
+def test_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: TicketDesk) -> None:
     tags = {"provides": ["worker:class:big"], "requires": ["task:scope:debian"]}
     pools = {"builders": a_pool(provider="desk", **tags)}
     desk.fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
@@ -127,7 +127,7 @@ def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: TicketDesk) -> 
     assert enrolment.requires == ("task:scope:debian",)
 
 
-def test_a_machine_that_is_refused_leaves_no_token(desk: TicketDesk) -> None:
+def test_refused_machine_leaves_no_token(desk: TicketDesk) -> None:
     desk.engine.fails = {FIRST}
 
     outcome = desk.make(FIRST, SECOND)
@@ -136,7 +136,7 @@ def test_a_machine_that_is_refused_leaves_no_token(desk: TicketDesk) -> None:
     assert list(desk.registry.tokens) == [SECOND]
 
 
-def test_a_machine_that_may_have_been_made_keeps_its_token(desk: TicketDesk) -> None:
+def test_machine_of_unknown_existence_keeps_its_token(desk: TicketDesk) -> None:
     desk.engine = OnAFullDisk()
 
     outcome = desk.make(FIRST)
@@ -145,7 +145,7 @@ def test_a_machine_that_may_have_been_made_keeps_its_token(desk: TicketDesk) -> 
     assert list(desk.engine.machines) == list(desk.registry.tokens) == [FIRST]
 
 
-def test_a_worker_that_cannot_be_enrolled_stops_no_earlier_one(
+def test_failed_enrolment_does_not_stop_earlier_workers(
     desk: TicketDesk,
 ) -> None:
     desk.registry = FailingRegistry(most=1)
@@ -224,7 +224,7 @@ def test_disabled_workers_are_deleted_when_registry_fails_later(desk: TicketDesk
     assert tells(outcome.stacks[0].error, SECOND, "deleted", "answer", SECOND)
 
 
-def test_why_a_worker_stays_is_said_where_the_others_cannot_go_either(desk: TicketDesk) -> None:
+def test_reason_for_kept_worker_is_given_when_all_deletions_fail(desk: TicketDesk) -> None:
     desk.engine = TakenMeanwhile()
     desk.make(FIRST, SECOND)
     desk.registry.running = {FIRST: "90"}
@@ -269,7 +269,7 @@ def test_request_is_released_before_stopped_machine_is_deleted(
     assert (desk.registry.released, outcome.stacks[0].deleted) == ([FIRST], (FIRST,))
 
 
-def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: TicketDesk) -> None:
+def test_busy_name_is_skipped_and_other_machines_are_created(desk: TicketDesk) -> None:
     desk.registry.running = {FIRST: "90"}
 
     outcome = desk.make(FIRST, SECOND)
@@ -278,7 +278,7 @@ def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: Ticket
     assert f"{FIRST} not created: {FIRST} runs request 90" in outcome.stacks[0].error
 
 
-def test_the_token_of_a_run_that_dies_is_replaced_by_the_next_run(
+def test_token_of_killed_run_is_replaced_by_next_run(
     desk: TicketDesk,
 ) -> None:
     desk.engine.dies_at = FIRST
@@ -336,7 +336,7 @@ def test_console_shows_confirmation_wait_when_a_worker_was_drained(desk: TicketD
     assert " 12 s" in desk.said[-1]
 
 
-def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: TicketDesk) -> None:
+def test_run_continues_when_registry_does_not_confirm(desk: TicketDesk) -> None:
     class Forgetful(FakeRegistry):
         def confirm(self, tell: Tell) -> None:  # noqa: ARG002 - the port's own argument
             raise SourceUnreachable("worker w-9 was not drained")

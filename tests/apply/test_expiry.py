@@ -63,31 +63,31 @@ def due(fleet: Fleet, world: World) -> list[str]:
     ("expires", "is_due"),
     [(None, True), (PAST, True), (NOW + timedelta(hours=23), True), (COMING, False)],
 )
-def test_a_run_extends_an_expiry_that_is_too_near(
+def test_apply_extends_an_expiry_that_is_too_near(
     expires: datetime | None, *, is_due: bool
 ) -> None:
     assert due(DAILY, with_expiry(a_worker(), expires=expires)) == [FIRST] * is_due
 
 
-def test_an_expiry_lasts_at_least_as_long_as_it_says_after_the_run() -> None:
+def test_expiry_is_at_least_expire_after_from_end_of_run() -> None:
     until = extended(DAILY, NOW)
 
     assert until - NOW == timedelta(hours=30)
     assert due(DAILY, with_expiry(a_worker(), expires=until)) == []
 
 
-def test_a_machine_without_a_stack_gets_no_new_expiry() -> None:
+def test_machine_without_a_stack_gets_no_new_expiry() -> None:
     world = with_expiry(a_worker(), stacks={"builders": a_stack(provider="desk")})
 
     assert due(DAILY, world) == []
 
 
 @pytest.mark.parametrize("stacks", [LOST, {"builders": LOST}])
-def test_where_a_stack_is_not_known_its_machines_are_extended(stacks: object) -> None:
+def test_expiry_is_extended_when_stack_is_unknown(stacks: object) -> None:
     assert due(DAILY, with_expiry(a_worker(), stacks=stacks)) == [FIRST]
 
 
-def test_a_machine_that_is_about_to_be_recorded_is_extended() -> None:
+def test_expiry_of_machine_to_record_is_extended() -> None:
     world = with_expiry(a_worker())
     assert not isinstance(world.stacks, Unknown)
     stack = world.stacks["builders"]
@@ -97,7 +97,7 @@ def test_a_machine_that_is_about_to_be_recorded_is_extended() -> None:
     assert due(DAILY, world.altered(stacks={"builders": unfinished})) == [FIRST]
 
 
-def test_where_a_provider_notes_nothing_nothing_is_extended() -> None:
+def test_no_expiry_is_extended_when_provider_stores_none() -> None:
     assert due(DAILY, a_sim_world(a_worker())) == []
 
 
@@ -127,7 +127,7 @@ def test_recorded_expiry_counts_when_journal_has_other_runs(
         ((), ago(days=2), True),
     ],
 )
-def test_without_a_note_the_last_run_and_its_making_count(
+def test_expiry_is_from_last_run_and_creation_without_record(
     runs: tuple[datetime, ...], created: datetime, *, over: bool
 ) -> None:
     assert expired(a_sim_world(runs=runs), a_machine(created_at=created)) is over
@@ -140,7 +140,7 @@ def test_expiry_is_assumed_from_age_when_record_and_journal_are_lost() -> None:
     assert [expired(world, old), expired(world, young)] == [True, False]
 
 
-def test_where_nothing_can_tell_nothing_has_expired() -> None:
+def test_no_machine_is_expired_without_any_record() -> None:
     assert not expired(a_sim_world(runs=LOST), a_machine(created_at=ago(days=99)))
 
 
@@ -186,14 +186,14 @@ def test_sweep_deletes_unregistered_machine_and_revokes_its_token() -> None:
 
 
 @pytest.mark.parametrize("stacks", [LOST, {"builders": LOST}])
-def test_a_lost_stack_keeps_no_expired_machine(stacks: object) -> None:
+def test_sweep_drains_expired_machine_of_lost_stack(stacks: object) -> None:
     plan = swept(with_expiry(a_worker(draining=True), stacks=stacks))
 
     assert actions_of(plan) == [("delete", FIRST)]
     assert any(tells(each, "there is no store", "provider") for each in plan.unknown)
 
 
-def test_a_machine_that_no_stack_holds_goes_too() -> None:
+def test_sweep_drains_expired_machine_without_stack() -> None:
     world = with_expiry(a_worker(draining=True), stacks={"builders": a_stack(provider="desk")})
 
     assert actions_of(swept(world)) == [("delete", FIRST)]
@@ -228,14 +228,14 @@ def test_sweep_keeps_machine_when_registry_is_unreadable() -> None:
     assert "it is down" in sentence_of(plan, FIRST)
 
 
-def test_a_pool_in_mode_pause_keeps_its_expired_machines() -> None:
+def test_sweep_keeps_expired_machines_of_paused_pool() -> None:
     plan = swept(with_expiry(a_worker()), fleet_with(mode="pause"))
 
     assert actions_of(plan) == []
     assert tells(sentence_of(plan, FIRST), "kept", "mode", "pause")
 
 
-def test_pools_that_were_removed_are_swept_too() -> None:
+def test_sweep_drains_expired_machines_of_removed_pools() -> None:
     assert actions_of(swept(with_expiry(a_worker()), a_sim_fleet(pools={}))) == [("drain", FIRST)]
 
 
@@ -252,7 +252,7 @@ def test_sweep_respects_delete_throttle() -> None:
     assert len(plan.withheld) == 10
 
 
-def test_a_sweep_makes_no_machine() -> None:
+def test_sweep_creates_no_machine() -> None:
     world = with_expiry(a_worker(draining=True), expires=COMING)
 
     assert swept(world, fleet_with(min=3)).actions == ()

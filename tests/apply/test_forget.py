@@ -97,7 +97,7 @@ def test_forget_is_refused_when_worker_is_still_connected(
         forget(engine, a_world_of(engine, providers={"desk": listing}))
 
 
-def test_the_worker_of_a_forgotten_machine_is_disabled_with_its_work(
+def test_worker_of_forgotten_machine_is_released(
     engine: FakeEngine,
 ) -> None:
     away = a_worker(name=ONE, machine=ONE, busy=True, away=True)
@@ -120,7 +120,7 @@ def test_forget_does_not_release_a_disabled_worker(engine: FakeEngine) -> None:
     assert (done, registry.released) == (RemovedRecord("builders"), [])
 
 
-def test_a_worker_that_cannot_be_switched_off_leaves_all_as_it_was(engine: FakeEngine) -> None:
+def test_forget_changes_nothing_when_worker_cannot_be_disabled(engine: FakeEngine) -> None:
     idle = a_worker(name=ONE, machine=ONE, state="disconnected")
     listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(idle,))
 

@@ -88,7 +88,7 @@ def test_first_apply_creates_shared_resources_and_their_server(operator: Operato
     assert data.files[1].content == operator.registry.tokens[server["name"]]
 
 
-def test_a_second_run_with_the_same_demand_changes_nothing(operator: Operator) -> None:
+def test_second_apply_with_equal_demand_changes_nothing(operator: Operator) -> None:
     operator.apply(1, network=NETWORK)
     before = operator.rig.api.state.resources["servers"].copy()
 
@@ -107,7 +107,7 @@ def test_apply_leaves_no_token_or_server_when_type_is_out_of_stock(operator: Ope
     assert operator.servers() == []
 
 
-def test_of_an_answer_that_was_lost_no_machine_is_left_over(operator: Operator) -> None:
+def test_apply_leaves_no_server_after_a_lost_reply(operator: Operator) -> None:
     operator.rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
 
     outcome = operator.apply(1)
@@ -117,7 +117,7 @@ def test_of_an_answer_that_was_lost_no_machine_is_left_over(operator: Operator) 
     assert list(operator.registry.tokens) == [FIRST]
 
 
-def test_while_the_base_cannot_be_made_no_machine_is_bought(operator: Operator) -> None:
+def test_no_server_is_created_when_base_fails(operator: Operator) -> None:
     operator.rig.api.fail(Fault("POST", "/networks", status=500, count=None))
 
     outcome = operator.apply(1, network=NETWORK)
@@ -127,7 +127,7 @@ def test_while_the_base_cannot_be_made_no_machine_is_bought(operator: Operator) 
     assert operator.servers() == []
 
 
-def test_a_network_in_use_outlives_its_key(operator: Operator) -> None:
+def test_used_network_is_kept_when_its_key_is_removed(operator: Operator) -> None:
     operator.apply(1, network=NETWORK)
 
     operator.apply(1)

@@ -50,7 +50,7 @@ def sources(
     )
 
 
-def test_each_step_is_written_before_it_is_done() -> None:
+def test_each_step_is_in_journal_before_its_execution() -> None:
     said: list[str] = []
     edges = journalled(sources(FakeRegistry(), FakeEngine(), said), said.append)
     registry, engine = edges.registries["desk"], edges.engine_of("desk")
@@ -86,7 +86,7 @@ def test_each_step_is_written_before_it_is_done() -> None:
     assert all(tells(line, *step) for line, step in zip(said, steps, strict=True))
 
 
-def test_the_update_of_a_base_stack_is_written_before_it_is_done() -> None:
+def test_update_of_base_is_in_journal_before_its_execution() -> None:
     said: list[str] = []
     base = journalled(sources(FakeRegistry(), FakeEngine(), said), said.append).bases["desk"]
 
@@ -96,7 +96,7 @@ def test_the_update_of_a_base_stack_is_written_before_it_is_done() -> None:
     assert said == ["stack debian-ci.desk: create key-ana", "created"]
 
 
-def test_changes_are_not_made_when_journal_cannot_be_written() -> None:
+def test_no_change_is_executed_when_journal_is_unwritable() -> None:
     def full(_: str) -> None:
         raise StoreFailed("the disk is full")
 

@@ -51,7 +51,7 @@ class Loop:
 # when it runs
 
 
-def test_runs_begin_as_far_apart_as_was_said_however_long_they_take() -> None:
+def test_runs_start_at_interval_regardless_of_duration() -> None:
     loop = Loop(BUSY, BUSY, BUSY, took=25, asked_after=2)
 
     loop.keep(MINUTELY)
@@ -67,7 +67,7 @@ def test_next_run_starts_immediately_after_a_long_one() -> None:
     assert loop.began == [0, 90, 180]
 
 
-def test_a_clock_that_is_set_back_delays_no_run() -> None:
+def test_loop_is_not_delayed_when_clock_is_set_back() -> None:
     loop = Loop(BUSY, BUSY, took=-86_400, asked_after=1)
 
     loop.keep(MINUTELY)
@@ -78,7 +78,7 @@ def test_a_clock_that_is_set_back_delays_no_run() -> None:
 # what ends it
 
 
-def test_without_an_end_it_goes_on_after_it_became_quiet() -> None:
+def test_loop_continues_after_quiet_run_without_until() -> None:
     loop = Loop(QUIET, QUIET, QUIET, QUIET, asked_after=3)
 
     assert loop.keep(MINUTELY) == 0
@@ -94,14 +94,14 @@ def test_until_quiet_stops_after_first_quiet_run() -> None:
     assert "3 runs" in loop.said[0]
 
 
-def test_a_run_that_is_not_in_order_is_not_quiet() -> None:
+def test_run_with_problems_is_not_quiet() -> None:
     loop = Loop(ApplyResult(1), QUIET)
 
     assert loop.keep(Schedule(60, until_quiet=True)) == 0
     assert "2 runs (1 failed)" in loop.said[0]
 
 
-def test_no_run_begins_when_the_time_is_over() -> None:
+def test_no_run_starts_after_timeout() -> None:
     loop = Loop(BUSY, BUSY, BUSY, BUSY)
 
     assert loop.keep(Schedule(60, 180)) == 0
@@ -126,7 +126,7 @@ def test_until_quiet_exits_1_with_reason_when_time_is_over() -> None:
 @pytest.mark.parametrize(
     "failure", [Locked("another apply holds the lock"), FleetError("it is full")]
 )
-def test_a_run_that_fails_or_finds_the_lock_taken_is_a_note(failure: FleetError) -> None:
+def test_failed_or_locked_run_is_reported_and_loop_continues(failure: FleetError) -> None:
     loop = Loop(QUIET, failure, QUIET, asked_after=2)
 
     loop.keep(MINUTELY)
@@ -156,7 +156,7 @@ def test_loop_waits_longer_after_each_run_with_a_defect() -> None:
     assert [text.count("Traceback") for text in loop.said[:2]] == [1, 1]
 
 
-def test_a_defect_in_six_runs_in_a_row_ends_the_loop() -> None:
+def test_loop_ends_after_six_consecutive_defects() -> None:
     loop = Loop(*(KeyError("a") for _ in range(9)))
 
     with pytest.raises(KeyError):
@@ -178,7 +178,7 @@ def test_a_defect_in_six_runs_in_a_row_ends_the_loop() -> None:
         ((Locked("taken"), Locked("taken")), 1),
     ],
 )
-def test_the_last_run_that_had_the_lock_gives_the_exit_code(
+def test_exit_code_is_that_of_last_run_with_lock(
     results: tuple[ApplyResult | FleetError, ...], code: int
 ) -> None:
     assert Loop(*results).keep(Schedule(60, 120)) == code
@@ -246,7 +246,7 @@ def test_throttled_actions_are_pending() -> None:
     assert on_the_way(fleet, a_sim_world(requests=requests)) == ["3 actions", "3 waiting requests"]
 
 
-def test_a_static_machine_is_not_ours_to_wait_for() -> None:
+def test_static_machine_is_not_pending() -> None:
     fleet = a_sim_fleet(pools={"legacy": {"static": ["builder-01"]}})
     world = a_sim_world()
     reading = world.queues["debian"].altered(
@@ -256,13 +256,13 @@ def test_a_static_machine_is_not_ours_to_wait_for() -> None:
     assert on_the_way(fleet, world.altered(queues={"debian": reading})) == []
 
 
-def test_a_worker_that_is_still_to_be_switched_off_is_on_the_way() -> None:
+def test_worker_to_disable_is_pending() -> None:
     release = Release(pool="builders", worker="w", registry="debian", because="it is gone")
 
     assert list(find_on_the_way(a_plan(releases=(release,)))) == ["1 action"]
 
 
-def test_a_queue_that_was_only_sampled_is_on_the_way() -> None:
+def test_sampled_queue_is_pending() -> None:
     estimate = Estimate(queue="debian", listed=9, because="it is long")
 
     assert len([*find_on_the_way(a_plan(estimates=(estimate,)))]) == 1

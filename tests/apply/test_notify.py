@@ -35,7 +35,7 @@ def plan_with(*keys: str) -> Plan:
     return a_plan(notices=tuple(a_notice(key=key) for key in keys))
 
 
-def test_a_notice_is_sent_once_over_each_channel() -> None:
+def test_notice_is_sent_once_per_channel() -> None:
     sending = Sending()
 
     sent = [sending.run(plan_with(*keys)) for keys in (("a",), ("a",), ("a", "b"), ("a", "b"))]
@@ -60,7 +60,7 @@ def test_failed_notice_is_retried_after_an_hour() -> None:
     assert [text for text in sending.told if "notify.webhook" in text and "warning" in text]
 
 
-def test_a_clock_that_was_ahead_does_not_silence_it() -> None:
+def test_notice_is_sent_after_clock_was_ahead() -> None:
     sending = Sending()
     sending.webhook.is_up = False
     sending.run(plan_with("a"), NOW + timedelta(days=300))
@@ -69,7 +69,7 @@ def test_a_clock_that_was_ahead_does_not_silence_it() -> None:
     assert sending.run(plan_with("a")) == ["a"]
 
 
-def test_many_notices_go_in_messages_of_bounded_size() -> None:
+def test_many_notices_are_split_into_bounded_messages() -> None:
     keys = [f"k{number}" for number in range(MOST + 7)]
     sending = Sending()
 
@@ -78,7 +78,7 @@ def test_many_notices_go_in_messages_of_bounded_size() -> None:
     assert [len(each) for each in sent] == [MOST, 7, 0]
 
 
-def test_without_a_store_nothing_is_sent_again_and_again() -> None:
+def test_notice_is_not_repeated_without_store() -> None:
     sending = Sending(made=False)
 
     assert sending.run(plan_with("a")) == []

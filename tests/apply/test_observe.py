@@ -55,14 +55,14 @@ def with_a_worker(**labels: str) -> FakeEngine:
     return engine
 
 
-def test_a_stack_that_was_there_and_is_missing_is_unknown(tmp_path: Path) -> None:
+def test_recorded_stack_that_is_missing_is_unknown(tmp_path: Path) -> None:
     seen = stack_seen(tmp_path, FakeEngine(), a_record(name=REF.name, pool="b", serial=1))
 
     assert isinstance(seen, Unknown)
     assert "--forget-stack debian-ci-b" in seen.unknown
 
 
-def test_a_stack_that_was_only_about_to_be_made_may_be_missing(tmp_path: Path) -> None:
+def test_stack_that_was_never_created_may_be_missing(tmp_path: Path) -> None:
     assert stack_seen(tmp_path, FakeEngine(), a_record(name=REF.name, pool="b", serial=0)) is None
 
 
@@ -76,7 +76,7 @@ def test_a_stack_that_was_only_about_to_be_made_may_be_missing(tmp_path: Path) -
         ),
     ],
 )
-def test_a_stack_of_another_engine_or_provider_is_unknown(
+def test_stack_of_another_engine_or_provider_is_unknown(
     tmp_path: Path, record: StackRecord, because: tuple[str, ...]
 ) -> None:
     seen = stack_seen(tmp_path, with_a_worker(), record)
@@ -85,14 +85,14 @@ def test_a_stack_of_another_engine_or_provider_is_unknown(
     assert tells(seen.unknown, *because)
 
 
-def test_a_stack_of_this_fleet_is_known(tmp_path: Path) -> None:
+def test_stack_of_this_fleet_is_known(tmp_path: Path) -> None:
     assert isinstance(stack_seen(tmp_path, with_a_worker(fleet="debian-ci", pool="b")), Stack)
 
 
 @pytest.mark.parametrize(
     "labels", [{"fleet": "debian", "pool": "ci-b"}, {"fleet": "debian-ci", "pool": "a"}]
 )
-def test_a_stack_of_the_same_name_with_machines_of_another_is_unknown(
+def test_stack_with_machines_of_another_fleet_is_unknown(
     tmp_path: Path, labels: dict[str, str]
 ) -> None:
     seen = stack_seen(tmp_path, with_a_worker(**labels))
@@ -153,7 +153,7 @@ class LateProvider:
         return Listing(read_at=NOW)
 
 
-def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path) -> None:
+def test_ticket_opened_during_observation_is_read(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
     store.init()
     fleet = a_ticket_fleet()
@@ -250,7 +250,7 @@ class NamingQueue:
 
 
 @pytest.mark.parametrize(("own", "told"), [("", "kernel"), ("linux", "linux")])
-def test_a_ticket_s_work_has_copr_s_package_where_it_names_none(
+def test_work_of_ticket_has_package_of_copr_when_it_has_none(
     tmp_path: Path, own: str, told: str
 ) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")

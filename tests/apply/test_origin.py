@@ -25,7 +25,7 @@ def test_origin_has_user_commit_and_urls_of_gitlab_job() -> None:
 
 
 @pytest.mark.parametrize("forge", ["GITHUB", "FORGEJO", "GITEA"])
-def test_a_job_of_github_forgejo_or_gitea_does_too(forge: str) -> None:
+def test_origin_has_commit_and_urls_of_github_forgejo_or_gitea_job(forge: str) -> None:
     job = {
         f"{forge}_ACTOR": "ann",
         f"{forge}_SHA": SHA,
@@ -40,7 +40,7 @@ def test_a_job_of_github_forgejo_or_gitea_does_too(forge: str) -> None:
     assert found.pipeline == "https://git.example/infra/fleet/actions/runs/7"
 
 
-def test_without_a_job_it_is_this_user_and_computer() -> None:
+def test_origin_is_user_and_computer_without_ci_job() -> None:
     assert find_origin({}) == Origin(by=name_user(), host=socket.gethostname())
 
 

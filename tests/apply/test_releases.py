@@ -30,7 +30,7 @@ def desk(tmp_path: Path) -> TicketDesk:
     return TicketDesk.at(tmp_path)
 
 
-def test_a_worker_that_is_left_behind_is_released(desk: TicketDesk) -> None:
+def test_worker_without_machine_is_released(desk: TicketDesk) -> None:
     outcome = desk.apply(releases=(GONE,))
 
     assert desk.registry.released == [FIRST]
@@ -48,7 +48,7 @@ def test_apply_continues_when_release_fails(desk: TicketDesk) -> None:
     assert tells(desk.said[0], FIRST, "released", "answer")
 
 
-def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: TicketDesk) -> None:
+def test_apply_is_refused_when_queue_creates_machines_itself(desk: TicketDesk) -> None:
     create = a_create(worker=SECOND, serves=("debian/1",), inputs=some_inputs(name=SECOND))
 
     outcome = desk.apply(create, releases=(GONE,), rivals=("own-amd64", "own-arm64"))
@@ -79,14 +79,14 @@ def test_release_is_refused_when_delete_guard_refuses(desk: TicketDesk) -> None:
     assert (desk.registry.released, outcome.exit_code) == ([], 4)
 
 
-def test_approval_is_spent_when_worker_is_released(desk: TicketDesk) -> None:
+def test_approval_is_used_when_worker_is_released(desk: TicketDesk) -> None:
     outcome = vanished(desk, approved=1)
 
     assert (desk.registry.released, outcome.released) == ([FIRST], (FIRST,))
     assert list(desk.store.spent().values()) == [(f"builders/{FIRST}:",)]
 
 
-def test_an_approval_is_given_back_where_nothing_was_released(desk: TicketDesk) -> None:
+def test_approval_is_refunded_when_release_failed(desk: TicketDesk) -> None:
     desk.registry = Silent()
 
     vanished(desk, approved=2)

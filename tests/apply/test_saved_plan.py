@@ -56,7 +56,7 @@ def test_worker_cost_of_an_older_plan_is_unknown_when_it_was() -> None:
     assert isinstance(worker.cost, UnknownFigure)
 
 
-def test_a_plan_that_is_read_back_is_the_plan_that_was_saved() -> None:
+def test_saved_plan_round_trips() -> None:
     made_from = some_inputs(labels={"pool": "b", "fleet": "a"}, settings={"z": "1", "a": "2"})
     creation = a_create(inputs=made_from)
     plan = sealed(actions=(creation,), pools=(a_pool_verdict(),), workers=(a_worker_verdict(),))
@@ -88,7 +88,7 @@ def test_read_plan_names_defect_when_file_is_not_a_plan(content: bytes, said: st
     assert tells(str(unreadable.value), "fleet plan --out FILE")
 
 
-def test_a_plan_that_was_edited_is_refused() -> None:
+def test_edited_plan_is_refused() -> None:
     saved = plan_to_json(sealed(actions=(a_create(),)))
     edited = saved.replace("ccx33", "ccx63")
     assert edited != saved
@@ -112,7 +112,7 @@ def test_drift_is_empty_when_only_requests_and_counts_differ() -> None:
     assert find_drift(saved, now) == ()
 
 
-def test_labels_that_each_run_rewrites_make_no_difference() -> None:
+def test_drift_ignores_labels_that_each_run_rewrites() -> None:
     saved = a_create(inputs=some_inputs(labels={"digest": "a", "expires": "1", "commit": "1"}))
     now = a_create(inputs=some_inputs(labels={"digest": "a", "expires": "2", "commit": "2"}))
 
@@ -185,7 +185,7 @@ def test_drift_names_each_different_action(
     assert [part for part in parts if part not in difference] == []
 
 
-def test_the_serial_of_a_stack_that_is_left_alone_makes_no_difference() -> None:
+def test_drift_ignores_serial_of_unchanged_stack() -> None:
     saved = a_plan(pools=(a_pool_verdict(serial=3),))
     now = a_plan(pools=(a_pool_verdict(serial=5),))
 
@@ -225,7 +225,7 @@ def unserved_plan(**request: object) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def test_another_wording_changes_no_digest() -> None:
+def test_digest_is_independent_of_wording() -> None:
     plan = unserved_plan()
     other = reworded(plan)
 
@@ -235,7 +235,7 @@ def test_another_wording_changes_no_digest() -> None:
 
 
 @pytest.mark.parametrize("key", ["code", "needed"])
-def test_another_decision_changes_the_digest(key: str) -> None:
+def test_digest_changes_with_a_decision(key: str) -> None:
     plan = unserved_plan()
     (first, *rest) = plan.unserved
     (blocked,) = first.blocked

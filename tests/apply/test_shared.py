@@ -81,7 +81,7 @@ def laid(fleet: Fleet) -> FakeSharedStackEngine:
     return FakeSharedStackEngine(Base(serial=1, parts=parts, ids=ids, laid=True))
 
 
-def test_a_base_is_made_and_the_world_knows_it() -> None:
+def test_created_base_is_in_observation() -> None:
     desk = TicketDesk()
 
     world, troubles = desk.lay(a_sharing_fleet(**ASKED))
@@ -94,7 +94,7 @@ def test_a_base_is_made_and_the_world_knows_it() -> None:
     assert tells(said, "hetzner", "create", "debian-ci-hetzner-network")
 
 
-def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
+def test_current_base_starts_no_engine() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
 
     desk.lay(a_sharing_fleet(**ASKED))
@@ -102,7 +102,7 @@ def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
     assert desk.engine.runs == 0
 
 
-def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
+def test_base_is_applied_again_after_failed_change() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.fails_to_change = {"debian-ci-hetzner-network"}
     desk.lay(a_sharing_fleet(**WIDER))
@@ -113,7 +113,7 @@ def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
     assert (desk.engine.runs, troubles) == (2, ())
 
 
-def test_where_nothing_is_shared_no_base_is_made() -> None:
+def test_no_base_is_created_without_shared_resources() -> None:
     desk = TicketDesk()
 
     desk.lay(a_sharing_fleet())
@@ -203,7 +203,7 @@ STRAY = a_machine(name="debian-ci-builders-0007", id="hcloud-7")
         (Unknown(unknown="it timed out"), "it timed out"),
     ],
 )
-def test_a_part_that_an_unrecorded_machine_may_use_is_not_replaced(
+def test_base_resource_that_may_be_used_is_not_replaced(
     listing: Listing | Unknown, because: str
 ) -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
@@ -226,7 +226,7 @@ def test_base_resource_is_kept_when_unrecorded_machine_may_use_it() -> None:
     assert "debian-ci-builders-0007" in said
 
 
-def test_unused_parts_may_be_replaced() -> None:
+def test_unused_base_resource_may_be_replaced() -> None:
     desk = TicketDesk(laid(a_sharing_fleet(**ASKED)))
     desk.engine.anew = {"debian-ci-hetzner-network"}
 
@@ -260,7 +260,7 @@ def test_base_has_no_ids_after_a_failed_replace() -> None:
     assert base.ids == {}
 
 
-def test_a_base_that_cannot_be_read_is_left_alone() -> None:
+def test_unreadable_base_is_not_changed() -> None:
     desk = TicketDesk(FakeSharedStackEngine(Unknown(unknown="locked")))
 
     desk.lay(a_sharing_fleet(**ASKED))
@@ -302,7 +302,7 @@ def test_base_is_unchanged_when_saved_plan_is_applied_while_frozen() -> None:
     assert (desk.engine.runs, troubles) == (0, ())
 
 
-def test_a_base_is_made_where_one_ordered_pool_may_be_changed() -> None:
+def test_base_is_created_when_one_selected_pool_may_change() -> None:
     desk = TicketDesk(selection=Selection(pools=frozenset({"a", "b"})))
     pools = {"a": a_pool(mode="pause"), "b": a_pool()}
 
@@ -329,7 +329,7 @@ def under_saved(before: Fleet, after: Fleet, anew: str) -> tuple[int, tuple[str,
     return len(saved.actions), drift
 
 
-def test_a_saved_plan_that_names_a_replaced_part_is_outdated() -> None:
+def test_saved_plan_is_outdated_when_base_resource_was_replaced() -> None:
     before, after = (sharing.a_sharing_fleet(**each) for each in (ASKED, WIDER))
 
     planned, drift = under_saved(before, after, "debian-ci-hetzner-network")

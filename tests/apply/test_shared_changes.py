@@ -77,7 +77,7 @@ def test_plan_has_no_base_change_when_base_is_current_or_unknown() -> None:
     assert planned(sharing(mode="pause", **ASKED)).bases == ()
 
 
-def test_an_update_that_did_not_finish_is_finished() -> None:
+def test_unfinished_update_of_base_is_finished() -> None:
     fleet = sharing(**ASKED)
 
     (change,) = planned(fleet, laid(fleet, interrupted=True)).bases
@@ -86,7 +86,7 @@ def test_an_update_that_did_not_finish_is_finished() -> None:
     assert tells(step, "finish")
 
 
-def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
+def test_base_change_is_in_every_output_of_the_plan() -> None:
     plan = planned(sharing(**ASKED))
 
     text = plan_to_text(plan, colour=False)
@@ -98,7 +98,7 @@ def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 
 
-def test_a_saved_plan_differs_where_a_base_would_change_otherwise() -> None:
+def test_saved_plan_differs_when_base_change_differs() -> None:
     fleet = sharing(**ASKED)
 
     drift = find_drift(planned(fleet), planned(fleet, laid(fleet)))
@@ -107,7 +107,7 @@ def test_a_saved_plan_differs_where_a_base_would_change_otherwise() -> None:
     assert tells(difference, "hetzner", "create", NETWORK, "nothing now")
 
 
-def test_an_order_holds_only_the_bases_of_its_pools() -> None:
+def test_selection_has_only_bases_of_its_pools() -> None:
     plan = planned(sharing(**ASKED))
 
     assert selected_part(Selection(pools=frozenset({"other"})), plan).bases == ()

@@ -23,12 +23,12 @@ def test_approval_is_unused_when_drain_was_not_sent() -> None:
     assert used(f"builders/{ONE}:sim-1", holding_one(), a_worker(name=ONE)) == 0
 
 
-def test_a_worker_that_drains_counts() -> None:
+def test_approval_is_used_when_worker_drains() -> None:
     assert used(f"builders/{ONE}:sim-1", holding_one(), a_worker(name=ONE, draining=True)) == 1
 
 
 @pytest.mark.parametrize("stack", [a_stack(), None])
-def test_a_machine_that_is_gone_counts(stack: Stack | None) -> None:
+def test_approval_is_used_when_machine_is_missing(stack: Stack | None) -> None:
     assert used(f"builders/{ONE}:sim-1", stack) == 1
 
 
@@ -36,12 +36,12 @@ def test_approval_is_used_when_machine_was_replaced_under_its_name() -> None:
     assert used(f"builders/{ONE}:sim-0", holding_one(), a_worker(name=ONE)) == 1
 
 
-def test_a_creation_that_was_never_begun_counts_nothing() -> None:
+def test_approval_is_unused_when_creation_never_started() -> None:
     assert used(f"builders/{ONE}@1", a_stack(serial=1)) == 0
     assert used(f"builders/{ONE}@0", None) == 0
 
 
-def test_a_creation_that_was_begun_counts() -> None:
+def test_approval_is_used_when_creation_started() -> None:
     assert used(f"builders/{ONE}@3", holding_one()) == 1
     assert used(f"builders/{ONE}@1", a_stack(serial=2)) == 1
 

@@ -64,7 +64,7 @@ def test_sweep_disables_drained_idle_worker_before_deletion() -> None:
     assert outcome.exit_code == 0
 
 
-def test_a_worker_that_gets_work_is_drained_and_its_machine_stays() -> None:
+def test_sweep_keeps_machine_of_worker_with_new_work() -> None:
     bench = Bench()
 
     outcome = bench.sweep(a_worker())
@@ -74,7 +74,7 @@ def test_a_worker_that_gets_work_is_drained_and_its_machine_stays() -> None:
     assert outcome.stacks[0].drained == (FIRST,)
 
 
-def test_a_worker_that_took_work_meanwhile_stays() -> None:
+def test_sweep_keeps_worker_that_got_work_meanwhile() -> None:
     bench = Bench(FIRST)
 
     outcome = bench.sweep(a_worker(draining=True))
@@ -94,7 +94,7 @@ def test_sweep_is_refused_when_queue_is_read_only() -> None:
     assert tells(outcome.stacks[0].error, "queue desk", "read-only")
 
 
-def test_a_provider_that_cannot_delete_without_a_stack_is_refused() -> None:
+def test_sweep_is_refused_when_provider_cannot_delete() -> None:
     bench = Bench(keeps=False)
 
     outcome = bench.sweep(a_worker(draining=True))
@@ -104,7 +104,7 @@ def test_a_provider_that_cannot_delete_without_a_stack_is_refused() -> None:
     assert tells(outcome.stacks[0].error, "desk", "stack")
 
 
-def test_one_machine_that_cannot_be_deleted_stops_no_other() -> None:
+def test_sweep_continues_when_one_deletion_fails() -> None:
     bench = Bench()
     bench.machine_api.silent = True
 

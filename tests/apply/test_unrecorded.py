@@ -75,7 +75,7 @@ def test_orphans_are_disabled_then_deleted_by_id() -> None:
     assert bench.said == [f"builders: delete {FIRST}", f"builders: delete {SECOND}"]
 
 
-def test_one_that_a_ticket_got_meanwhile_stays() -> None:
+def test_orphan_is_kept_when_a_ticket_got_it_meanwhile() -> None:
     bench = Bench(FIRST)
 
     outcome = bench.delete()
@@ -85,7 +85,7 @@ def test_one_that_a_ticket_got_meanwhile_stays() -> None:
     assert outcome.error == f"{FIRST} not deleted: {FIRST} runs request 90"
 
 
-def test_one_that_is_off_goes_and_its_ticket_with_it() -> None:
+def test_stopped_orphan_is_deleted_and_its_ticket_fails() -> None:
     bench = Bench(FIRST)
     bench.releases = True
 
