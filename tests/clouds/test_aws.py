@@ -40,7 +40,7 @@ def _why_unknown(*answers: Answer, **wiring: Callable[[], float]) -> str:
     return unknown.unknown
 
 
-def test_an_instance_is_read_with_everything_a_decision_rests_on(amazon: Amazon) -> None:
+def test_instance_has_all_fields_of_a_decision(amazon: Amazon) -> None:
     more = {"fleet:digest": "abc123", "fleet:expires": LATER.isoformat()}
     made = amazon.launch("demo-builders-0001", more)
 
@@ -61,13 +61,13 @@ def test_an_instance_is_read_with_everything_a_decision_rests_on(amazon: Amazon)
     )
 
 
-def test_an_instance_that_is_terminated_is_gone(amazon: Amazon) -> None:
+def test_terminated_instance_is_not_listed(amazon: Amazon) -> None:
     amazon.ask("terminate_instances", InstanceIds=[amazon.launch("demo-builders-0001")])
 
     assert _machines() == ()
 
 
-def test_of_two_instances_of_one_worker_the_older_goes_by_its_id(amazon: Amazon) -> None:
+def test_older_of_two_instances_of_a_worker_is_named_by_id(amazon: Amazon) -> None:
     ids = sorted(amazon.launch("demo-builders-0001") for _ in range(2))
 
     machines = _machines()
@@ -115,7 +115,7 @@ def test_extend_tags_more_machines_than_one_call_permits(amazon: Amazon) -> None
     assert {machine.expires for machine in _machines()} == {LATER}
 
 
-def test_an_expiry_leaves_every_other_tag_alone(amazon: Amazon) -> None:
+def test_extend_keeps_other_tags(amazon: Amazon) -> None:
     made = amazon.launch("demo-builders-0001", {"own": "kept"})
 
     AwsMachines(PROVIDER).extend([made], LATER)
@@ -135,12 +135,12 @@ def test_an_expiry_leaves_every_other_tag_alone(amazon: Amazon) -> None:
         ("stopped", MachineState.STOPPED),
     ],
 )
-def test_every_state_of_an_instance_has_its_own(status: str, state: MachineState) -> None:
+def test_every_instance_state_has_a_machine_state(status: str, state: MachineState) -> None:
     with LyingAmazon(page("i-1", state=status)):
         assert [machine.state for machine in _machines()] == [state]
 
 
-def test_a_state_that_fleet_does_not_know_makes_the_listing_unknown() -> None:
+def test_listing_is_unknown_when_a_state_is_unknown() -> None:
     assert tells(_why_unknown(page("i-1", state="dreaming")), "i-1", "dreaming")
 
 
@@ -152,7 +152,7 @@ def test_all_pages_are_read() -> None:
     assert "NextToken=two" in api.received[1].body
 
 
-def test_instances_that_an_api_lists_unasked_are_not_ours() -> None:
+def test_foreign_instances_are_ignored() -> None:
     with LyingAmazon(page("i-1")):
         listing = AwsMachines(PROVIDER).list("demo-two")
 
@@ -160,17 +160,17 @@ def test_instances_that_an_api_lists_unasked_are_not_ours() -> None:
     assert listing.machines == ()
 
 
-def test_pages_that_do_not_end_are_unknown() -> None:
+def test_listing_is_unknown_when_pages_never_end() -> None:
     assert tells(_why_unknown(page("i-1", following="again")), "pages", "never")
 
 
-def test_half_a_listing_is_unknown() -> None:
+def test_incomplete_listing_is_unknown() -> None:
     answers = (page("i-1", following="two"), refusal("InternalError", 500))
 
     assert tells(_why_unknown(*answers), "EC2", "(InternalError)")
 
 
-def test_a_listing_that_takes_too_long_is_unknown() -> None:
+def test_listing_is_unknown_after_timeout() -> None:
     seconds = iter(range(0, 10_000, 200))
 
     why = _why_unknown(
@@ -206,11 +206,11 @@ def test_listing_is_unknown_with_advice_when_aws_refuses(code: str, advice: str)
     [html(), Answer(200, b"<a/>"), Answer(200, b"no XML"), Answer(200, b""), page("")],
     ids=["page", "other XML", "no XML", "nothing", "no id"],
 )
-def test_an_answer_of_another_shape_is_unknown(garbage: Answer) -> None:
+def test_listing_is_unknown_when_response_is_invalid(garbage: Answer) -> None:
     assert tells(_why_unknown(garbage), "EC2", "answer")
 
 
-def test_an_answer_that_breaks_off_is_unknown() -> None:
+def test_listing_is_unknown_when_response_is_truncated() -> None:
     with LyingAmazon(page("i-1")) as api:
         api.faults.truncate = since(1)
 
@@ -230,7 +230,7 @@ def test_listing_is_unknown_when_address_has_no_listener(monkeypatch: pytest.Mon
     assert tells(unknown.unknown, "EC2", "no connection", "AWS")
 
 
-def test_without_credentials_the_listing_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_unknown_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with LyingAmazon(page()):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -241,7 +241,7 @@ def test_without_credentials_the_listing_is_unknown(monkeypatch: pytest.MonkeyPa
     assert tells(unknown.unknown, "AWS_PROFILE")
 
 
-def test_half_a_credential_is_unknown_and_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_unknown_with_incomplete_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with LyingAmazon(page()):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
 
@@ -251,7 +251,7 @@ def test_half_a_credential_is_unknown_and_is_not_shown(monkeypatch: pytest.Monke
     assert SECRET not in unknown.unknown
 
 
-def test_a_profile_that_does_not_exist_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_unknown_with_missing_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     with LyingAmazon(page()):
         monkeypatch.setenv("AWS_PROFILE", "nobody")
 
@@ -262,7 +262,7 @@ def test_a_profile_that_does_not_exist_is_unknown(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("region", ["the moon", "eu_central"])
-def test_a_region_that_is_none_is_unknown(region: str) -> None:
+def test_listing_is_unknown_with_invalid_region(region: str) -> None:
     provider = AwsProvider.model_validate({"kind": "aws", "region": region})
 
     with LyingAmazon(page()):
@@ -272,7 +272,7 @@ def test_a_region_that_is_none_is_unknown(region: str) -> None:
     assert tells(unknown.unknown, f"EC2 in {region}", "not", "region")
 
 
-def test_an_expiry_that_cannot_be_noted_says_why() -> None:
+def test_extend_error_has_reason_of_aws() -> None:
     with (
         LyingAmazon(page("i-1"), refusal("UnauthorizedOperation", 403)),
         pytest.raises(SourceUnreachable, match=r"CreateTags.*refused"),
@@ -304,7 +304,7 @@ def test_extend_continues_when_one_instance_has_maximum_tags(amazon: Amazon) -> 
     assert noted == {*names} - {names[2]}
 
 
-def test_a_machine_that_may_not_be_ended_says_why() -> None:
+def test_delete_error_has_reason_of_aws() -> None:
     with (
         LyingAmazon(refusal("OperationNotPermitted")),
         pytest.raises(SourceUnreachable, match=r"TerminateInstances.*refused"),

@@ -8,11 +8,11 @@ def loader_of(session: object) -> object:
     return vars(session)["_session"].get_component("data_loader")
 
 
-def test_all_sessions_read_of_services_once() -> None:
+def test_sessions_read_service_definitions_once() -> None:
     assert loader_of(new_session()) is loader_of(new_session())
 
 
-def test_a_further_session_names_no_folder_again() -> None:
+def test_second_session_adds_no_search_folder() -> None:
     loader = loader_of(new_session())
     before = list(vars(loader)["_search_paths"])
 

@@ -74,7 +74,7 @@ def test_clear_keeps_parts_in_stack(amazon: Amazon) -> None:
     assert parts(amazon) == [f"group {NAME}", f"template {NAME}"]
 
 
-def test_where_nothing_was_left_nothing_happens(amazon: Amazon) -> None:
+def test_clear_without_leftovers_deletes_nothing(amazon: Amazon) -> None:
     clear()
 
     assert parts(amazon) == []
@@ -89,7 +89,7 @@ def test_clear_keeps_parts_with_other_label_or_name(amazon: Amazon, fleet: str, 
     assert parts(amazon) == [f"{kind} {name}" for kind in ("group", "profile", "role", "template")]
 
 
-def test_a_group_that_machines_are_in_keeps_all_the_rest() -> None:
+def test_used_placement_group_keeps_all_parts() -> None:
     groups = b"<R><securityGroupInfo><item><groupId>sg-1</groupId></item></securityGroupInfo></R>"
     one_group = Answer(200, groups, {"Content-Type": "text/xml"})
     amazon = LyingAmazon(one_group, refusal("DependencyViolation"))
@@ -99,12 +99,12 @@ def test_a_group_that_machines_are_in_keeps_all_the_rest() -> None:
     assert len(amazon.received) == 2
 
 
-def test_a_name_that_one_may_not_ask_for_is_not_there() -> None:
+def test_part_with_forbidden_name_counts_as_missing() -> None:
     with LyingAmazon(refusal("AccessDenied", 403)):
         AwsShared(PROVIDER.region).clear("debian", NAME, {f"{NAME}-group", NAME})
 
 
-def test_clear_fails_when_aws_does_not_answer() -> None:
+def test_clear_fails_when_aws_is_unreachable() -> None:
     with (
         LyingAmazon(refusal("ServiceFailure", 500)),
         pytest.raises(SourceUnreachable, match=r"GetInstanceProfile.*refused"),

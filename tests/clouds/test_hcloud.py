@@ -46,7 +46,7 @@ def _why_unknown_after(answer: Answer) -> str:
         return _why_unknown(f"{liar.url}/v1")
 
 
-def test_a_server_is_read_with_everything_a_decision_rests_on(api: SimulatedHetzner) -> None:
+def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner) -> None:
     server = a_server(api, labels={"fleet": "demo", "pool": "builders", "digest": "abc123"})
 
     assert _machines(api) == (
@@ -64,7 +64,7 @@ def test_a_server_is_read_with_everything_a_decision_rests_on(api: SimulatedHetz
     )
 
 
-def test_a_server_made_from_a_snapshot_names_it_by_id(api: SimulatedHetzner) -> None:
+def test_server_made_from_a_snapshot_names_it_by_id(api: SimulatedHetzner) -> None:
     a_server(api, image={"id": 77, "name": None, "type": "snapshot"})
 
     assert _machines(api)[0].image == "77"
@@ -117,7 +117,7 @@ def test_every_status_of_the_api_has_its_state(
     assert _machines(api)[0].state is state
 
 
-def test_a_status_that_fleet_does_not_know_makes_the_listing_unknown(
+def test_listing_is_unknown_when_a_status_is_unknown(
     api: SimulatedHetzner,
 ) -> None:
     a_server(api, status="dreaming")
@@ -157,7 +157,7 @@ def test_listing_omits_foreign_servers_when_api_ignores_selector(
     assert listing.machines == ()
 
 
-def test_half_a_listing_is_unknown(api: SimulatedHetzner) -> None:
+def test_incomplete_listing_is_unknown(api: SimulatedHetzner) -> None:
     a_server(api, "demo-builders-0001")
     a_server(api, "demo-builders-0002")
     api.fail(Fault("GET", "/servers", half_page=True))
@@ -166,7 +166,7 @@ def test_half_a_listing_is_unknown(api: SimulatedHetzner) -> None:
 
 
 @pytest.mark.parametrize("following", [1, 1001])
-def test_pages_that_do_not_end_are_unknown(following: int) -> None:
+def test_listing_is_unknown_when_pages_never_end(following: int) -> None:
     pagination = {"next_page": following, "total_entries": None}
     body = {"servers": [], "meta": {"pagination": pagination}}
 
@@ -193,38 +193,38 @@ def test_listing_is_unknown_with_advice_when_hetzner_refuses(
     assert tells(_why_unknown(api.endpoint), "/v1/servers", status, advice)
 
 
-def test_a_wrong_token_is_unknown_and_is_not_shown(api: SimulatedHetzner) -> None:
+def test_listing_is_unknown_with_wrong_token(api: SimulatedHetzner) -> None:
     unknown = _why_unknown(api.endpoint, token="canary")
 
     assert "status 401" in unknown
     assert "canary" not in unknown
 
 
-def test_a_redirect_is_unknown_and_the_token_is_not_sent_there() -> None:
+def test_listing_is_unknown_after_redirect() -> None:
     with Loopback(lambda _: Answer(200, b"{}")) as other:
         assert tells(_why_unknown_after(redirect(other.url)), "redirects", "127.0.0.1")
 
     assert other.received == []
 
 
-def test_a_page_instead_of_json_is_unknown() -> None:
+def test_listing_is_unknown_when_response_is_html() -> None:
     assert tells(_why_unknown_after(html()), "HTML")
 
 
-def test_an_answer_that_breaks_off_is_unknown(api: SimulatedHetzner) -> None:
+def test_listing_is_unknown_when_response_is_truncated(api: SimulatedHetzner) -> None:
     api.fail(Fault("GET", "/servers", broken_off=True))
 
     assert tells(_why_unknown(api.endpoint), "broke off")
 
 
-def test_a_server_without_labels_is_of_another_shape() -> None:
+def test_listing_is_unknown_when_a_server_has_no_labels() -> None:
     pages = b'{"pagination": {"next_page": null, "total_entries": 1}}'
     body = b'{"servers": [{"id": 1}], "meta": %s}' % pages
 
     assert tells(_why_unknown_after(Answer(200, body)), "servers.0.name")
 
 
-def test_a_listing_that_takes_too_long_is_unknown(api: SimulatedHetzner) -> None:
+def test_listing_is_unknown_after_timeout(api: SimulatedHetzner) -> None:
     seconds = iter(range(0, 10_000, 200))
 
     listing = HcloudMachines(api.token, base_url=api.endpoint, clock=lambda: next(seconds)).list(
@@ -235,7 +235,7 @@ def test_a_listing_that_takes_too_long_is_unknown(api: SimulatedHetzner) -> None
     assert tells(listing.unknown, "300 s")
 
 
-def test_noting_an_expiry_keeps_every_other_label(api: SimulatedHetzner) -> None:
+def test_extend_keeps_other_labels(api: SimulatedHetzner) -> None:
     labels = {"fleet": "demo", "pool": "builders", "owner": "ana"}
     server = a_server(api, labels=labels)
 
@@ -260,7 +260,7 @@ def test_extend_error_has_reason_of_hetzner(api: SimulatedHetzner, status: int, 
         _machines_of(api).extend([str(server["id"])], NOW)
 
 
-def test_servers_that_cannot_be_labelled_keep_no_other_from_it(api: SimulatedHetzner) -> None:
+def test_extend_continues_when_a_server_cannot_be_labelled(api: SimulatedHetzner) -> None:
     servers = [a_server(api, f"demo-builders-{number:04}") for number in range(1, 5)]
     ids = sorted(str(server["id"]) for server in servers)
     for locked in ids[:2]:
@@ -273,9 +273,7 @@ def test_servers_that_cannot_be_labelled_keep_no_other_from_it(api: SimulatedHet
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])
-def test_a_refusal_that_is_about_every_server_is_asked_for_once(
-    api: SimulatedHetzner, status: int
-) -> None:
+def test_refusal_for_all_servers_is_requested_once(api: SimulatedHetzner, status: int) -> None:
     ids = sorted(str(a_server(api, f"demo-builders-{number:04}")["id"]) for number in (1, 2))
     api.fail(Fault("PUT", f"/servers/{ids[0]}", status=status, count=1))
 
@@ -285,7 +283,7 @@ def test_a_refusal_that_is_about_every_server_is_asked_for_once(
     assert [machine.expires for machine in _machines(api)] == [None, None]
 
 
-def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
+def test_delete_error_has_reason_of_hetzner(api: SimulatedHetzner) -> None:
     server = a_server(api)
     api.fail(Fault("DELETE", "/servers/*", status=500, count=1))
 
@@ -299,7 +297,7 @@ def _machines_of(api: SimulatedHetzner) -> HcloudMachines:
     return HcloudMachines(TOKEN, base_url=api.endpoint, now=lambda: NOW)
 
 
-def test_the_address_of_the_api_can_stand_in_the_environment(
+def test_api_url_is_read_from_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with SimulatedHetzner() as api:

@@ -6,7 +6,7 @@ from simulators.hetzner.server import SimulatedHetzner
 PARTS = 120
 
 
-def test_parts_on_later_pages_are_listed_too() -> None:
+def test_parts_on_later_pages_are_listed() -> None:
     with SimulatedHetzner() as api:
         api.state.resources["ssh_keys"] = {
             number: {"id": number, "name": f"key-{number}", "labels": {"fleet": "debian"}}

@@ -32,23 +32,23 @@ def states(folder: Path, now: datetime, **provider: object) -> list[MachineState
     return [machine.state for machine in listing.machines]
 
 
-def test_after_three_in_a_row_a_machine_has_failed_and_no_other(folder: Path) -> None:
+def test_machine_is_failed_after_three_failed_livechecks(folder: Path) -> None:
     firsts = [states(folder, NOW + number * STEP)[0] for number in range(3)]
 
     assert firsts == [MachineState.RUNNING, MachineState.RUNNING, MachineState.FAILED]
     assert states(folder, NOW + 3 * STEP) == [MachineState.FAILED, MachineState.RUNNING]
 
 
-def test_how_many_it_takes_is_said_in_fleet_yaml(folder: Path) -> None:
+def test_number_of_failed_livechecks_is_set_in_fleet_yaml(folder: Path) -> None:
     assert states(folder, NOW, livecheck_failures=1)[0] is MachineState.FAILED
 
 
-def test_frequent_looks_count_a_failure_once(folder: Path) -> None:
+def test_frequent_livechecks_count_a_failure_once(folder: Path) -> None:
     for _ in range(5):
         assert states(folder, NOW)[0] is MachineState.RUNNING
 
 
-def test_one_that_works_again_starts_at_zero(folder: Path) -> None:
+def test_count_of_failures_restarts_after_successful_livecheck(folder: Path) -> None:
     states(folder, NOW, livecheck_failures=2)
     write_hooks(folder, livecheck="exit 0")
     states(folder, NOW + STEP, livecheck_failures=2)
@@ -57,7 +57,7 @@ def test_one_that_works_again_starts_at_zero(folder: Path) -> None:
     assert states(folder, NOW + 2 * STEP, livecheck_failures=2)[0] is MachineState.RUNNING
 
 
-def test_a_check_that_hangs_has_failed(folder: Path) -> None:
+def test_hanging_livecheck_is_a_failure(folder: Path) -> None:
     write_hooks(folder, livecheck="exec sleep 99")
 
     found = states(folder, NOW, livecheck_failures=1, timeouts={"livecheck": "1s"})
@@ -65,20 +65,20 @@ def test_a_check_that_hangs_has_failed(folder: Path) -> None:
     assert found == [MachineState.FAILED, MachineState.FAILED]
 
 
-def test_a_check_that_cannot_be_started_says_nothing_of_a_machine(folder: Path) -> None:
+def test_livecheck_that_cannot_start_has_no_result(folder: Path) -> None:
     listing = hooks_over(folder, livecheck=["./nothing"]).list("debian")
 
     assert isinstance(listing, Unknown)
     assert tells(listing.unknown, "livecheck", "./nothing", "started")
 
 
-def test_a_clock_that_was_set_back_does_not_stop_the_checks(folder: Path) -> None:
+def test_livechecks_continue_when_clock_was_set_back(folder: Path) -> None:
     states(folder, NOW + timedelta(days=400), livecheck_failures=2)
 
     assert states(folder, NOW, livecheck_failures=2)[0] is MachineState.FAILED
 
 
-def test_a_machine_of_the_same_id_that_was_gone_begins_again(folder: Path) -> None:
+def test_count_of_failures_restarts_for_reappeared_machine(folder: Path) -> None:
     states(folder, NOW, livecheck_failures=2)
     cloud = hooks_over(folder)
     cloud.delete("debian-builders-0001")
@@ -88,7 +88,7 @@ def test_a_machine_of_the_same_id_that_was_gone_begins_again(folder: Path) -> No
     assert states(folder, NOW + 2 * STEP, livecheck_failures=2)[0] is MachineState.RUNNING
 
 
-def test_a_memory_that_is_damaged_is_named(folder: Path) -> None:
+def test_damaged_livecheck_record_is_named(folder: Path) -> None:
     (folder / "state/livechecks.json").write_text("{")
 
     listing = hooks_over(folder).list("debian")
@@ -97,6 +97,6 @@ def test_a_memory_that_is_damaged_is_named(folder: Path) -> None:
     assert tells(listing.unknown, "state/livechecks.json", "fleet-livechecks-1")
 
 
-def test_without_a_livecheck_none_has_failed_and_nothing_is_noted(folder: Path) -> None:
+def test_no_machine_is_failed_without_livecheck(folder: Path) -> None:
     assert set(states(folder, NOW, livecheck=None)) == {MachineState.RUNNING}
     assert not (folder / "state/livechecks.json").exists()

@@ -32,14 +32,14 @@ def test_hook_log_contains_output_of_each_command(tmp_path: Path) -> None:
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
-def test_a_log_can_be_read_while_its_command_runs(tmp_path: Path) -> None:
+def test_hook_log_is_readable_while_its_command_runs(tmp_path: Path) -> None:
     new = f"echo half done >&2; until grep -q half hooks/{NAME}/new.log; do :; done; echo i-1"
     cloud = a_hook_cloud(tmp_path, new=new)
 
     assert cloud.create(ONE) == "i-1"
 
 
-def test_a_log_has_no_secret_also_where_it_is_written_in_parts(tmp_path: Path) -> None:
+def test_hook_log_hides_secret_written_in_parts(tmp_path: Path) -> None:
     write_hooks(tmp_path, new="printf 5ec4e7 >&2; echo $RACK_KEY | cut -c7- >&2; exit 1")
     cloud = hooks_among({"RACK_KEY": TOKEN}, tmp_path, NOW, {"environment": ["RACK_KEY"]})
 
@@ -51,7 +51,7 @@ def test_a_log_has_no_secret_also_where_it_is_written_in_parts(tmp_path: Path) -
     assert "5ec4e7" not in text
 
 
-def test_a_list_is_logged_where_it_fails_and_the_error_says_where(tmp_path: Path) -> None:
+def test_failed_list_command_is_logged_and_error_names_log(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, list="echo no route >&2; exit 3")
 
     listing = cloud.list("debian")
@@ -63,13 +63,13 @@ def test_a_list_is_logged_where_it_fails_and_the_error_says_where(tmp_path: Path
     assert not (tmp_path / "b/hooks").exists()
 
 
-def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+def test_hook_runs_when_its_log_is_unwritable(tmp_path: Path) -> None:
     (tmp_path / "hooks").write_text("no folder")
 
     assert a_hook_cloud(tmp_path, new="echo i-1").create(ONE) == "i-1"
 
 
-def test_a_call_that_floods_is_cut_and_a_long_log_gives_way(tmp_path: Path) -> None:
+def test_hook_log_has_bounded_size(tmp_path: Path) -> None:
     path = tmp_path / "m1/new.log"
     for number in range(4):
         log = HookLog(path, "new", ())
@@ -83,7 +83,7 @@ def test_a_call_that_floods_is_cut_and_a_long_log_gives_way(tmp_path: Path) -> N
     assert all(MOST_BYTES < size < 1_200_000 for size in sizes)
 
 
-def test_logs_of_machines_that_are_long_gone_are_deleted(tmp_path: Path) -> None:
+def test_logs_of_old_machines_are_deleted(tmp_path: Path) -> None:
     now = time.time()
     for number in range(MOST_MACHINES + 20):
         log = tmp_path / f"m{number}" / "new.log"

@@ -63,7 +63,7 @@ def test_new_command_receives_resalloc_numbers_and_names(tmp_path: Path) -> None
     ]
 
 
-def test_braces_in_a_command_are_those_of_its_shell(tmp_path: Path) -> None:
+def test_braces_in_a_command_are_passed_to_its_shell(tmp_path: Path) -> None:
     new = ["sh", "-c", "name=mine; echo ${name} > said"]
     keys = {"interface": "resalloc", "new": new, "list": ["true"], "delete": ["true"]}
 
@@ -99,7 +99,7 @@ def test_listed_machine_has_recorded_inputs_and_data(tmp_path: Path) -> None:
     assert cloud.particulars(machine) == {"data": f"host: {ONE}.example.org\nssh_port: 2222"}
 
 
-def test_the_smallest_free_numbers_are_given_again_and_an_id_never(tmp_path: Path) -> None:
+def test_smallest_free_numbers_are_reused_but_no_id(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE, TWO)
     cloud.delete(ONE)
@@ -111,7 +111,7 @@ def test_the_smallest_free_numbers_are_given_again_and_an_id_never(tmp_path: Pat
     assert "RESALLOC_NAMED_COUNTER_ip=0" in given
 
 
-def test_a_counter_is_shared_by_the_pools_of_all_providers(tmp_path: Path) -> None:
+def test_counter_is_shared_by_the_pools_of_all_providers(tmp_path: Path) -> None:
     made(a_cloud(tmp_path), ONE)
 
     made(a_cloud(tmp_path, provider="attic"), TWO)
@@ -119,7 +119,7 @@ def test_a_counter_is_shared_by_the_pools_of_all_providers(tmp_path: Path) -> No
     assert "RESALLOC_NAMED_COUNTER_ip=1" in told(tmp_path)
 
 
-def test_a_creation_that_made_nothing_gives_its_numbers_back(tmp_path: Path) -> None:
+def test_failed_creation_releases_its_numbers(tmp_path: Path) -> None:
     with pytest.raises(CreationRefused):
         made(a_cloud(tmp_path, new="exit 1"), ONE)
 
@@ -137,7 +137,7 @@ def test_machine_of_failed_new_command_is_listed_as_failed(tmp_path: Path) -> No
     assert [machine.state for machine in listed(cloud)] == [MachineState.FAILED]
 
 
-def test_while_new_of_a_killed_run_goes_on_its_machine_starts(tmp_path: Path) -> None:
+def test_machine_is_starting_while_command_new_of_killed_run_runs(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path, new=f"{NEW}exit 1")
     with pytest.raises(SourceUnreachable):
         made(cloud, ONE)
@@ -183,7 +183,7 @@ def test_machine_with_foreign_name_is_not_listed(tmp_path: Path, name: str) -> N
     assert listed(a_cloud(tmp_path, list=f"echo {name}")) == ()
 
 
-def test_a_machine_that_has_a_name_of_before_is_still_one_of_its_pool(tmp_path: Path) -> None:
+def test_machine_with_old_name_is_listed_in_its_pool(tmp_path: Path) -> None:
     (machine,) = listed(a_cloud(tmp_path, list="echo debian-builders-12"))
 
     assert (machine.name, machine.pool) == ("debian-builders-12", "builders")
@@ -213,15 +213,15 @@ def test_removed_pool_is_listed_while_it_has_machines(
 GREP = 'mkdir -p machines; ls machines | grep "^$RESALLOC_POOL_ID"'
 
 
-def test_a_list_that_ends_in_a_grep_of_nothing_is_unknown_at_first(tmp_path: Path) -> None:
+def test_first_list_that_exits_1_without_output_is_unknown(tmp_path: Path) -> None:
     assert isinstance(a_cloud(tmp_path, list=GREP).list("debian"), Unknown)
 
 
-def test_such_a_list_is_empty_where_fleet_yaml_says_so(tmp_path: Path) -> None:
+def test_list_that_exits_1_is_empty_when_fleet_yaml_permits_it(tmp_path: Path) -> None:
     assert listed(a_cloud(tmp_path, {"list_exit": "ignored"}, list=GREP)) == ()
 
 
-def test_such_a_list_is_empty_once_it_was_seen_to_work(tmp_path: Path) -> None:
+def test_list_that_exits_1_is_empty_after_it_has_worked(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path, list=GREP)
     made(cloud, ONE)
     cloud.delete(ONE)
@@ -230,7 +230,7 @@ def test_such_a_list_is_empty_once_it_was_seen_to_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exits", ["believed", "ignored"])
-def test_such_a_list_is_unknown_while_a_machine_is_known(tmp_path: Path, exits: str) -> None:
+def test_list_that_exits_1_is_unknown_while_a_machine_exists(tmp_path: Path, exits: str) -> None:
     cloud = a_cloud(tmp_path, {"list_exit": exits}, list=GREP)
     made(cloud, ONE)
     (tmp_path / "machines" / ONE).unlink()
@@ -247,7 +247,7 @@ def test_such_a_list_is_unknown_while_a_machine_is_known(tmp_path: Path, exits: 
     ],
     ids=["complains", "prints", "is killed"],
 )
-def test_a_list_that_fails_otherwise_is_unknown(tmp_path: Path, script: str, exits: str) -> None:
+def test_list_with_other_failure_is_unknown(tmp_path: Path, script: str, exits: str) -> None:
     made(a_cloud(tmp_path), ONE)
     a_cloud(tmp_path).delete(ONE)
 
@@ -256,7 +256,7 @@ def test_a_list_that_fails_otherwise_is_unknown(tmp_path: Path, script: str, exi
     assert isinstance(listing, Unknown)
 
 
-def test_a_delete_by_the_beginning_of_a_name_takes_no_other_machine(tmp_path: Path) -> None:
+def test_delete_by_name_prefix_deletes_no_other_machine(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path, delete='rm -f "machines/$RESALLOC_NAME"*')
     names = [f"builders_f{number:04}" for number in range(1, 21)]
     made(cloud, *names)
@@ -266,7 +266,7 @@ def test_a_delete_by_the_beginning_of_a_name_takes_no_other_machine(tmp_path: Pa
     assert [machine.name for machine in listed(cloud)] == names[1:]
 
 
-def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
+def test_long_list_is_read_completely(tmp_path: Path) -> None:
     cloud = a_cloud(
         tmp_path, list=f"seq -f 'aws_x86_64_powerful_%08.0f_20261121_080000' 20000; {LIST}"
     )
@@ -283,14 +283,16 @@ def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
         ("yes machine", ("16777216 bytes",)),
     ],
 )
-def test_an_odd_list_makes_all_unknown(tmp_path: Path, script: str, says: tuple[str, ...]) -> None:
+def test_listing_is_unknown_when_list_output_is_invalid(
+    tmp_path: Path, script: str, says: tuple[str, ...]
+) -> None:
     listing = a_cloud(tmp_path, list=script).list("debian")
 
     assert isinstance(listing, Unknown)
     assert tells(listing.unknown, *says)
 
 
-def test_a_broken_memory_makes_all_unknown(tmp_path: Path) -> None:
+def test_listing_is_unknown_when_machine_records_are_damaged(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     (tmp_path / "hook-machines.json").write_text("{")
 
@@ -300,7 +302,7 @@ def test_a_broken_memory_makes_all_unknown(tmp_path: Path) -> None:
     assert tells(listing.unknown, "fleet-hook-machines-1")
 
 
-def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> None:
+def test_damaged_machine_records_stop_delete_and_clean(tmp_path: Path) -> None:
     keys = {"named_counters": ["ip"], "release": ["touch", "released"]}
     write_hooks(tmp_path, delete="touch deleted")
     cloud = hooks_among({}, tmp_path, NOW, keys)
@@ -316,7 +318,7 @@ def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> N
     assert not {"deleted", "released"} & {path.name for path in tmp_path.iterdir()}
 
 
-def test_a_memory_that_cannot_be_written_is_an_error_of_that_machine(tmp_path: Path) -> None:
+def test_unwritable_record_is_an_error_of_its_machine(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE)
     (tmp_path / "hook-machines.lock").unlink()
@@ -328,7 +330,7 @@ def test_a_memory_that_cannot_be_written_is_an_error_of_that_machine(tmp_path: P
         made(cloud, TWO)
 
 
-def test_a_machine_is_deleting_while_a_list_of_names_shows_it(tmp_path: Path) -> None:
+def test_deleted_machine_is_deleting_while_still_listed(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path, delete="true")
     made(cloud, ONE)
 
@@ -339,7 +341,7 @@ def test_a_machine_is_deleting_while_a_list_of_names_shows_it(tmp_path: Path) ->
     assert machine.deleting_since == NOW
 
 
-def test_a_list_that_finds_none_is_empty_after_the_last_deletion(tmp_path: Path) -> None:
+def test_list_without_output_is_empty_after_last_deletion(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path, list="ls machines | grep builders")
     made(cloud, ONE)
 

@@ -59,7 +59,7 @@ def test_new_command_receives_inputs_in_environment(tmp_path: Path) -> None:
     ]
 
 
-def test_arguments_are_filled_in_once(tmp_path: Path) -> None:
+def test_placeholders_are_replaced_once(tmp_path: Path) -> None:
     write_hooks(tmp_path, new='echo "$@" > told')
     cloud = hooks_over(tmp_path, new=["sh", "new.sh", "{name}:{image}", "{id}", "{cores}x{{}}"])
 
@@ -68,7 +68,7 @@ def test_arguments_are_filled_in_once(tmp_path: Path) -> None:
     assert (tmp_path / "told").read_text() == f"{NAME}:{{type}} {{id}} 48x{{{{}}}}\n"
 
 
-def test_user_data_is_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:
+def test_user_data_is_only_on_standard_input(tmp_path: Path) -> None:
     script = "cat > input; cat /proc/$$/environ /proc/$$/cmdline > seen"
     cloud = a_hook_cloud(tmp_path, new=script)
 
@@ -78,7 +78,7 @@ def test_user_data_is_on_standard_input_and_nowhere_else(tmp_path: Path) -> None
     assert TOKEN not in (tmp_path / "seen").read_text()
 
 
-def test_its_token_is_in_no_message(tmp_path: Path) -> None:
+def test_messages_hide_token(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, new="echo cannot do: $(cat) >&2; exit 1")
 
     with pytest.raises(CreationRefused) as refused:
@@ -101,7 +101,7 @@ def test_commands_get_the_variables_that_fleet_yaml_names(tmp_path: Path) -> Non
     assert (tmp_path / "told").read_text() == f"{TOKEN}\n"
 
 
-def test_a_variable_that_is_not_set_is_a_failure_of_everything(tmp_path: Path) -> None:
+def test_unset_variable_fails_every_command(tmp_path: Path) -> None:
     write_hooks(tmp_path)
     cloud = hooks_over(tmp_path, environment=["RACK_KEY"])
 
@@ -125,19 +125,19 @@ def test_machine_id_is_its_name_when_new_prints_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_an_id_of_several_words_is_none_and_the_machine_is_looked_for(tmp_path: Path) -> None:
+def test_machine_is_searched_when_printed_id_has_several_words(tmp_path: Path) -> None:
     with pytest.raises(SourceUnreachable, match=rf"^{NAME}: .*\bid\b"):
         a_hook_cloud(tmp_path, new="echo made it").create(ONE)
 
 
-def test_a_creation_that_failed_and_made_nothing_is_refused(tmp_path: Path) -> None:
+def test_failed_creation_without_machine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CreationRefused, match="resource_unavailable"):
         a_hook_cloud(
             tmp_path, new="echo resource_unavailable: the rack is full >&2; exit 1"
         ).create(ONE)
 
 
-def test_a_creation_that_failed_and_made_something_is_to_be_taken_up(tmp_path: Path) -> None:
+def test_failed_creation_with_machine_is_adopted(tmp_path: Path) -> None:
     write_hooks(tmp_path)
     cloud = hooks_over(tmp_path, new=["sh", "-c", ". ./new.sh; exit 1"])
 
@@ -147,7 +147,7 @@ def test_a_creation_that_failed_and_made_something_is_to_be_taken_up(tmp_path: P
     assert [each.name for each in listed(cloud)] == [NAME]
 
 
-def test_a_creation_that_took_too_long_may_yet_make_something(tmp_path: Path) -> None:
+def test_machine_may_appear_after_creation_timeout(tmp_path: Path) -> None:
     write_hooks(tmp_path, new="exec sleep 99")
     cloud = hooks_over(tmp_path, timeouts={"new": "1s"})
 
@@ -178,7 +178,7 @@ def test_failed_creation_is_unknown_when_list_fails_too(tmp_path: Path) -> None:
         cloud.create(ONE)
 
 
-def test_while_new_of_a_killed_run_goes_on_none_of_its_name_is_made(tmp_path: Path) -> None:
+def test_name_is_not_reused_while_command_new_of_killed_run_runs(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     (tmp_path / "state").mkdir()
     with (tmp_path / f"state/{NAME}.lock").open("a") as lock:
@@ -190,7 +190,7 @@ def test_while_new_of_a_killed_run_goes_on_none_of_its_name_is_made(tmp_path: Pa
     assert listed(cloud) == ()
 
 
-def test_the_lock_that_an_old_new_holds_outlives_its_machine(tmp_path: Path) -> None:
+def test_lock_of_old_command_new_outlives_its_machine(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     cloud.create(ONE)
     with (tmp_path / f"state/{NAME}.lock").open("a") as lock:
@@ -204,7 +204,7 @@ def test_the_lock_that_an_old_new_holds_outlives_its_machine(tmp_path: Path) -> 
     assert cloud.create(ONE) == NAME
 
 
-def test_new_holds_its_machines_lock_as_long_as_it_runs(tmp_path: Path) -> None:
+def test_command_new_holds_lock_of_its_machine_while_running(tmp_path: Path) -> None:
     script = f"flock -n state/{NAME}.lock true || echo held > told; cat > /dev/null"
     a_hook_cloud(tmp_path, new=script).create(ONE)
 
@@ -212,7 +212,7 @@ def test_new_holds_its_machines_lock_as_long_as_it_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "-x", "a b"])
-def test_a_name_that_might_lead_astray_is_refused(tmp_path: Path, name: str) -> None:
+def test_unsafe_machine_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CreationRefused, match="invalid_input"):
         a_hook_cloud(tmp_path).create(ONE.altered(name=name))
 
@@ -237,7 +237,7 @@ def test_delete_command_receives_machine_in_environment(tmp_path: Path) -> None:
     ]
 
 
-def test_a_deletion_that_failed_is_one_and_the_machine_is_still_there(tmp_path: Path) -> None:
+def test_failed_deletion_is_an_error_when_machine_is_listed(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, delete="echo busy >&2; exit 1")
     machine_id = cloud.create(ONE)
 
@@ -247,7 +247,7 @@ def test_a_deletion_that_failed_is_one_and_the_machine_is_still_there(tmp_path: 
     assert [each.name for each in listed(cloud)] == [NAME]
 
 
-def test_a_deletion_that_failed_for_it_was_gone_is_fine(tmp_path: Path) -> None:
+def test_failed_deletion_succeeds_when_machine_is_missing(tmp_path: Path) -> None:
     write_hooks(tmp_path)
     cloud = hooks_over(tmp_path, delete=["sh", "-c", ". ./delete.sh; exit 1"])
 
@@ -256,7 +256,7 @@ def test_a_deletion_that_failed_for_it_was_gone_is_fine(tmp_path: Path) -> None:
     assert listed(cloud) == ()
 
 
-def test_a_machine_that_is_gone_is_not_deleted_again(tmp_path: Path) -> None:
+def test_missing_machine_is_not_deleted_again(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, delete="touch asked")
 
     cloud.delete("i-never-was")
@@ -267,7 +267,7 @@ def test_a_machine_that_is_gone_is_not_deleted_again(tmp_path: Path) -> None:
 SHORT_ONCE = ["sh", "-c", "if [ -e short ]; then rm short; echo '[]'; else . ./list.sh; fi"]
 
 
-def test_a_deletion_that_failed_is_none_though_one_list_was_short(tmp_path: Path) -> None:
+def test_failed_deletion_stays_failed_after_incomplete_list(tmp_path: Path) -> None:
     write_hooks(tmp_path, delete="touch short; exit 1")
     cloud = hooks_over(tmp_path, list=SHORT_ONCE)
     machine_id = cloud.create(ONE)
@@ -278,7 +278,7 @@ def test_a_deletion_that_failed_is_none_though_one_list_was_short(tmp_path: Path
     assert not (tmp_path / "short").exists()
 
 
-def test_a_machine_that_one_list_lacked_is_deleted(tmp_path: Path) -> None:
+def test_machine_missing_in_one_list_is_deleted(tmp_path: Path) -> None:
     write_hooks(tmp_path)
     machine_id = hooks_over(tmp_path).create(ONE)
     (tmp_path / "short").touch()
@@ -297,12 +297,12 @@ def test_failed_creation_is_adopted_when_one_list_was_incomplete(tmp_path: Path)
         cloud.create(ONE)
 
 
-def test_a_deletion_while_nothing_can_be_listed_is_out_of_reach(tmp_path: Path) -> None:
+def test_deletion_is_unreachable_when_list_fails(tmp_path: Path) -> None:
     with pytest.raises(SourceUnreachable):
         a_hook_cloud(tmp_path, list="exit 1").delete("i-1")
 
 
-def test_an_expiry_is_noted_nowhere_and_a_listing_says_so(tmp_path: Path) -> None:
+def test_listing_reports_that_hooks_store_no_expiry(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     cloud.extend([cloud.create(ONE)], NOW)
 
@@ -313,7 +313,7 @@ def test_an_expiry_is_noted_nowhere_and_a_listing_says_so(tmp_path: Path) -> Non
     assert [machine.expires for machine in listing.machines] == [None]
 
 
-def test_no_machines_is_an_empty_list(tmp_path: Path) -> None:
+def test_listing_is_empty_without_machines(tmp_path: Path) -> None:
     assert listed(printing(tmp_path)) == ()
 
 
@@ -339,7 +339,7 @@ def test_listed_machine_has_printed_state_address_and_image(tmp_path: Path) -> N
         ("printf '['; yes '[' | head -c 2000000 | tr -d '\\n'", "Invalid JSON"),
     ],
 )
-def test_an_odd_list_is_not_known_and_never_empty(tmp_path: Path, script: str, says: str) -> None:
+def test_invalid_list_is_unknown(tmp_path: Path, script: str, says: str) -> None:
     cloud = a_hook_cloud(tmp_path, list=script)
 
     assert says in unknown(cloud)
@@ -359,7 +359,7 @@ def test_an_odd_list_is_not_known_and_never_empty(tmp_path: Path, script: str, s
         ({"id": ""}, "1.id"),
     ],
 )
-def test_an_odd_machine_makes_all_unknown(
+def test_listing_is_unknown_when_one_machine_is_invalid(
     tmp_path: Path, said: dict[str, object], says: str
 ) -> None:
     cloud = printing(tmp_path, a_printed_machine(), a_printed_machine(**said))
@@ -382,13 +382,13 @@ def test_listing_is_unknown_when_a_value_is_duplicated(
 
 
 @pytest.mark.slow
-def test_a_list_that_hangs_makes_all_unknown(tmp_path: Path) -> None:
+def test_listing_is_unknown_when_list_command_hangs(tmp_path: Path) -> None:
     write_hooks(tmp_path, list="exec sleep 99")
 
     assert tells(unknown(hooks_over(tmp_path, timeouts={"list": "1s"})), "list", "1s")
 
 
-def test_a_deletion_is_forgotten_when_its_name_is_used_again(tmp_path: Path) -> None:
+def test_record_of_deletion_ends_when_its_name_is_reused(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, delete="true")
     machine_id = cloud.create(ONE)
     with pytest.raises(DeletionPending, match=NAME):
@@ -402,7 +402,7 @@ def test_a_deletion_is_forgotten_when_its_name_is_used_again(tmp_path: Path) -> 
     assert (deleting.deleting_since, machine.deleting_since) == (NOW, None)
 
 
-def test_machines_deleted_one_after_the_other_are_listed_each_time(tmp_path: Path) -> None:
+def test_list_command_runs_after_each_deletion(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     names = [f"debian-builders-{number:04}" for number in (1, 2)]
     for name in names:
@@ -414,7 +414,7 @@ def test_machines_deleted_one_after_the_other_are_listed_each_time(tmp_path: Pat
     assert listed(cloud) == ()
 
 
-def test_a_machine_is_not_forgotten_while_its_new_still_runs(tmp_path: Path) -> None:
+def test_machine_is_not_forgotten_while_its_command_new_runs(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
     (tmp_path / "state").mkdir()
 

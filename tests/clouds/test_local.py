@@ -35,7 +35,7 @@ TOKEN = "5ec4e7" * 10 + "abcd"
 URL = "https://debusine.example.org"
 
 
-def test_a_machine_runs_its_command_in_its_own_home(folder: Path, cloud: LocalMachines) -> None:
+def test_machine_runs_its_command_in_its_home_folder(folder: Path, cloud: LocalMachines) -> None:
     script = 'echo "$0 $1 $HOME"; pwd; echo ready'
     cloud.create(a_worker("sh", "-c", script, "{name}", "{home}/here"))
 
@@ -43,7 +43,7 @@ def test_a_machine_runs_its_command_in_its_own_home(folder: Path, cloud: LocalMa
     assert said(folder) == f"{NAME} {home}/here {home}\n{home}\n"
 
 
-def test_a_process_gets_nothing_of_our_environment(
+def test_process_gets_no_variables_of_fleet(
     folder: Path, cloud: LocalMachines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HCLOUD_TOKEN", TOKEN)
@@ -54,9 +54,7 @@ def test_a_process_gets_nothing_of_our_environment(
     assert names - {"PWD", "SHLVL", "_"} == {"HOME", "PATH"}  # a shell sets some itself
 
 
-def test_a_machine_finds_its_user_data_where_its_worker_looks(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_user_data_is_in_file_that_worker_reads(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker(), write_user_data(URL, TOKEN))
 
     home = folder / NAME / "home"
@@ -67,7 +65,7 @@ def test_a_machine_finds_its_user_data_where_its_worker_looks(
     assert modes == [0o700, 0o600]
 
 
-def test_the_token_is_in_one_file_and_nowhere_else(folder: Path, cloud: LocalMachines) -> None:
+def test_token_is_in_only_one_file(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker("sh", "-c", "echo ready; exec sleep 99"), write_user_data(URL, TOKEN))
 
     assert said(folder) == ""
@@ -88,14 +86,14 @@ def test_files_of_machine_are_private(folder: Path, cloud: LocalMachines) -> Non
     assert open_to_others == []
 
 
-def test_user_data_can_have_its_command_wait(folder: Path, cloud: LocalMachines) -> None:
+def test_user_data_can_delay_its_command(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker("touch", "{home}/begun"), write_user_data(URL, TOKEN, delay=3600))
 
     assert states(cloud) == [MachineState.RUNNING]
     assert not (folder / NAME / "home/begun").exists()
 
 
-def test_user_data_of_another_make_is_refused_and_not_shown(
+def test_user_data_of_other_format_is_refused_and_not_shown(
     folder: Path, cloud: LocalMachines
 ) -> None:
     with pytest.raises(CreationRefused) as refusal:
@@ -105,7 +103,7 @@ def test_user_data_of_another_make_is_refused_and_not_shown(
     assert not folder.exists()
 
 
-def test_deleting_a_machine_that_is_gone_is_fine(cloud: LocalMachines) -> None:
+def test_delete_of_missing_machine_succeeds(cloud: LocalMachines) -> None:
     machine_id = cloud.create(a_worker())
 
     cloud.delete(machine_id)
@@ -123,7 +121,7 @@ def test_concurrent_deletions_of_one_machine_succeed(folder: Path, cloud: LocalM
     assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
-def test_a_name_can_be_used_again_and_is_another_machine_then(cloud: LocalMachines) -> None:
+def test_reused_name_is_a_new_machine(cloud: LocalMachines) -> None:
     first = cloud.create(a_worker())
     cloud.delete(first)
 
@@ -132,9 +130,7 @@ def test_a_name_can_be_used_again_and_is_another_machine_then(cloud: LocalMachin
     assert first != second
 
 
-def test_a_name_in_use_is_refused_and_its_machine_runs_on(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_creation_is_refused_when_name_is_in_use(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker())
 
     with pytest.raises(CreationRefused, match="uniqueness_error"):
@@ -170,14 +166,14 @@ def test_only_one_of_concurrent_creations_gets_the_name(cloud: LocalMachines) ->
         ("out-of-stock", "resource_unavailable"),
     ],
 )
-def test_creations_fail_on_demand(folder: Path, fault: str, says: str) -> None:
+def test_creations_fail_when_configured(folder: Path, fault: str, says: str) -> None:
     with pytest.raises(CreationRefused, match=rf"^{NAME}: {says}"):
         a_local_cloud(folder, create=fault).create(a_worker())
 
     assert not folder.exists()
 
 
-def test_a_machine_that_never_boots_does_not_run_its_command(folder: Path) -> None:
+def test_machine_that_never_boots_does_not_run_its_command(folder: Path) -> None:
     cloud = a_local_cloud(folder, never_boots=["small"])
 
     machine_id = cloud.create(a_worker("touch", "{home}/begun"))
@@ -189,7 +185,7 @@ def test_a_machine_that_never_boots_does_not_run_its_command(folder: Path) -> No
     assert listed(cloud) == ()
 
 
-def test_a_program_that_is_not_there_is_refused(cloud: LocalMachines) -> None:
+def test_missing_program_is_refused(cloud: LocalMachines) -> None:
     with pytest.raises(CreationRefused, match="debusine-wrocker"):
         cloud.create(a_worker("debusine-wrocker"))
 
@@ -208,7 +204,7 @@ def test_interrupted_creation_is_removed_by_the_next(folder: Path, cloud: LocalM
     assert sorted(path.name for path in folder.iterdir()) == [".lock", NAME]
 
 
-def test_a_process_that_could_not_be_started_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+def test_failed_start_leaves_no_files(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/setsid").write_text("#!/bin/sh\necho no more processes >&2\n")
     (tmp_path / "bin/setsid").chmod(0o755)
@@ -243,7 +239,7 @@ def test_other_files_in_folder_are_kept(folder: Path, cloud: LocalMachines) -> N
     assert [machine.name for machine in listed(cloud)] == [NAME]
 
 
-def test_listing_makes_no_folder(folder: Path, cloud: LocalMachines) -> None:
+def test_list_creates_no_folder(folder: Path, cloud: LocalMachines) -> None:
     assert listed(cloud) == ()
     assert not folder.exists()
 
@@ -261,7 +257,7 @@ def test_listing_is_unknown_when_a_record_is_damaged(folder: Path, cloud: LocalM
     assert is_alive(process_of(folder))
 
 
-def test_a_folder_that_cannot_be_made_is_a_refusal(tmp_path: Path) -> None:
+def test_creation_is_refused_when_folder_is_unwritable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(CreationRefused, match="local_fault"):

@@ -28,23 +28,21 @@ def workers(cloud: LocalWorkers) -> tuple[Worker, ...]:
     return listing.workers
 
 
-def test_a_process_that_runs_is_an_idle_worker(cloud: LocalWorkers) -> None:
+def test_running_process_is_an_idle_worker(cloud: LocalWorkers) -> None:
     cloud.create(a_worker())
 
     idle = Worker(name=NAME, machine=NAME, pool="builders", state=WorkerState.IDLE, since=NOW)
     assert workers(cloud) == (idle,)
 
 
-def test_a_process_says_itself_that_it_is_busy(cloud: LocalWorkers, folder: Path) -> None:
+def test_process_reports_busy_state(cloud: LocalWorkers, folder: Path) -> None:
     cloud.create(a_worker())
     (folder / NAME / "home/busy").touch()
 
     assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
 
 
-def test_a_process_that_ended_is_a_worker_that_serves_nothing(
-    cloud: LocalWorkers, folder: Path
-) -> None:
+def test_worker_of_ended_process_serves_no_request(cloud: LocalWorkers, folder: Path) -> None:
     cloud.create(a_worker())
     (folder / NAME / "home/busy").touch()
     end(process_of(folder), 1)
@@ -64,7 +62,7 @@ def test_machine_that_never_boots_has_no_worker_after_revoke(
     assert workers(cloud) == ()
 
 
-def test_a_worker_that_came_up_is_not_revoked(cloud: LocalWorkers) -> None:
+def test_registered_worker_is_not_revoked(cloud: LocalWorkers) -> None:
     cloud.create(a_worker())
 
     with pytest.raises(WorkerBusy, match="not revoked"):
@@ -81,7 +79,7 @@ def test_drained_worker_has_draining_file_in_its_home(cloud: LocalWorkers, folde
     assert (folder / NAME / "home/draining").exists()
 
 
-def test_a_disabled_worker_serves_nothing_any_more(cloud: LocalWorkers) -> None:
+def test_disabled_worker_serves_no_request(cloud: LocalWorkers) -> None:
     cloud.create(a_worker())
 
     cloud.disable(NAME)
@@ -89,7 +87,7 @@ def test_a_disabled_worker_serves_nothing_any_more(cloud: LocalWorkers) -> None:
     assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
 
 
-def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> None:
+def test_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> None:
     cloud.create(a_worker())
     (folder / NAME / "home/busy").touch()
 
@@ -99,6 +97,6 @@ def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> Non
     assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
 
 
-def test_an_unknown_worker_is_named(cloud: LocalWorkers) -> None:
+def test_error_names_unknown_worker(cloud: LocalWorkers) -> None:
     with pytest.raises(SourceUnreachable, match="debian-builders-0009"):
         cloud.drain("debian-builders-0009")

@@ -43,7 +43,7 @@ def workers(cloud: SimCloud) -> tuple[Worker, ...]:
     return listed(cloud).workers or ()
 
 
-def test_a_new_machine_starts_and_its_worker_is_not_there_yet(cloud: SimCloud) -> None:
+def test_new_machine_is_starting_without_worker(cloud: SimCloud) -> None:
     cloud.create(ONE)
 
     (machine,) = listed(cloud).machines
@@ -52,9 +52,7 @@ def test_a_new_machine_starts_and_its_worker_is_not_there_yet(cloud: SimCloud) -
     assert workers(cloud) == ()
 
 
-def test_a_worker_registers_itself_when_its_machine_has_booted(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
+def test_worker_registers_when_its_machine_has_booted(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(seconds=60)
 
@@ -64,7 +62,7 @@ def test_a_worker_registers_itself_when_its_machine_has_booted(
     assert listed(cloud).machines[0].state is MachineState.RUNNING
 
 
-def test_a_machine_of_a_type_that_never_boots_has_no_worker(
+def test_machine_of_a_type_that_never_boots_has_no_worker(
     cloud: SimCloud, clock: FixedClock
 ) -> None:
     cloud.create(a_sim_worker("debian-builders-0001", type="ccx63"))
@@ -74,7 +72,7 @@ def test_a_machine_of_a_type_that_never_boots_has_no_worker(
     assert listed(cloud).machines[0].state is MachineState.STARTING
 
 
-def test_a_worker_reports_the_tags_of_its_settings(cloud: SimCloud, clock: FixedClock) -> None:
+def test_worker_reports_the_tags_of_its_settings(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(
         a_sim_worker("debian-builders-0001", settings={"provides": "b a", "requires": "c"})
     )
@@ -84,7 +82,7 @@ def test_a_worker_reports_the_tags_of_its_settings(cloud: SimCloud, clock: Fixed
     assert (worker.provides, worker.requires) == (("a", "b"), ("c",))
 
 
-def test_an_assigned_worker_is_busy_since_then(cloud: SimCloud, clock: FixedClock) -> None:
+def test_assigned_worker_is_busy_since_assignment(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(seconds=90)
 
@@ -95,7 +93,7 @@ def test_an_assigned_worker_is_busy_since_then(cloud: SimCloud, clock: FixedCloc
     assert worker.since == NOW + timedelta(seconds=90)
 
 
-def test_a_worker_counts_the_requests_that_it_has_finished(
+def test_worker_counts_the_requests_that_it_has_finished(
     cloud: SimCloud, clock: FixedClock
 ) -> None:
     cloud.create(ONE)
@@ -106,7 +104,7 @@ def test_a_worker_counts_the_requests_that_it_has_finished(
     assert [worker.uses for worker in workers(cloud)] == [2]
 
 
-def test_a_busy_worker_is_not_disabled(cloud: SimCloud, clock: FixedClock) -> None:
+def test_busy_worker_is_not_disabled(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(seconds=60)
     cloud.assign(ONE.name, "request-7")
@@ -117,7 +115,7 @@ def test_a_busy_worker_is_not_disabled(cloud: SimCloud, clock: FixedClock) -> No
     assert workers(cloud)[0].state is WorkerState.BUSY
 
 
-def test_draining_and_disabling_outlive_the_process(cloud: SimCloud, clock: FixedClock) -> None:
+def test_drained_and_disabled_states_are_persistent(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(seconds=60)
 
@@ -128,7 +126,7 @@ def test_draining_and_disabling_outlive_the_process(cloud: SimCloud, clock: Fixe
     assert (worker.draining, worker.state) == (True, WorkerState.DISABLED)
 
 
-def test_an_idle_worker_is_draining_since_its_drain(cloud: SimCloud, clock: FixedClock) -> None:
+def test_idle_worker_is_draining_since_its_drain(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(hours=2)
     cloud.drain(ONE.name)
@@ -140,7 +138,7 @@ def test_an_idle_worker_is_draining_since_its_drain(cloud: SimCloud, clock: Fixe
     assert (worker.draining, worker.since) == (True, NOW + timedelta(hours=2))
 
 
-def test_a_draining_worker_is_busy_since_it_took_its_work(
+def test_draining_worker_is_busy_since_it_took_its_work(
     cloud: SimCloud, clock: FixedClock
 ) -> None:
     cloud.create(ONE)
@@ -154,7 +152,7 @@ def test_a_draining_worker_is_busy_since_it_took_its_work(
     assert (worker.running, worker.since) == ("7", NOW + timedelta(hours=1))
 
 
-def test_a_draining_worker_is_idle_since_the_end_of_its_work(
+def test_draining_worker_is_idle_since_the_end_of_its_work(
     cloud: SimCloud, clock: FixedClock
 ) -> None:
     cloud.create(ONE)
@@ -169,7 +167,7 @@ def test_a_draining_worker_is_idle_since_the_end_of_its_work(
     assert (worker.draining, worker.uses, worker.since) == (True, 1, NOW + timedelta(hours=2))
 
 
-def test_a_worker_is_disabled_since_then(cloud: SimCloud, clock: FixedClock) -> None:
+def test_disabled_worker_has_time_of_disable(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(hours=1)
     cloud.drain(ONE.name)
@@ -181,9 +179,7 @@ def test_a_worker_is_disabled_since_then(cloud: SimCloud, clock: FixedClock) -> 
     assert (worker.state, worker.since) == (WorkerState.DISABLED, NOW + timedelta(hours=2))
 
 
-def test_a_booted_machine_has_no_result_of_a_port_check(
-    cloud: SimCloud, clock: FixedClock
-) -> None:
+def test_booted_machine_has_no_port_check(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(hours=1)
 
@@ -203,7 +199,7 @@ def test_worker_with_revoked_token_never_registers(cloud: SimCloud, clock: Fixed
     assert [machine.name for machine in listed(cloud).machines] == [ONE.name]
 
 
-def test_a_worker_that_has_registered_keeps_its_token(cloud: SimCloud, clock: FixedClock) -> None:
+def test_worker_that_has_registered_keeps_its_token(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(seconds=60)
 
@@ -213,7 +209,7 @@ def test_a_worker_that_has_registered_keeps_its_token(cloud: SimCloud, clock: Fi
     assert [worker.name for worker in workers(cloud)] == [ONE.name]
 
 
-def test_the_spot_market_has_a_stock_of_its_own(cloud: SimCloud) -> None:
+def test_spot_market_has_a_separate_stock(cloud: SimCloud) -> None:
     cloud.configure(Menu(types={"ccx33": None, "ccx33/spot": 1}))
     one, two = (each.altered(settings={"market": "spot"}) for each in (ONE, TWO))
     cloud.create(one)
@@ -224,24 +220,24 @@ def test_the_spot_market_has_a_stock_of_its_own(cloud: SimCloud) -> None:
     assert cloud.create(TWO)
 
 
-def test_a_type_that_is_not_on_the_spot_market_is_refused_there(cloud: SimCloud) -> None:
+def test_type_not_sold_on_spot_market_is_refused(cloud: SimCloud) -> None:
     with pytest.raises(CreationRefused, match="ccx33/spot"):
         cloud.create(ONE.altered(settings={"market": "spot"}))
 
 
-def test_a_worker_that_is_not_there_cannot_be_drained(cloud: SimCloud) -> None:
+def test_missing_worker_cannot_be_drained(cloud: SimCloud) -> None:
     with pytest.raises(SourceUnreachable, match="nobody"):
         cloud.drain("nobody")
 
 
-def test_a_name_is_given_once(cloud: SimCloud) -> None:
+def test_second_creation_with_same_name_is_refused(cloud: SimCloud) -> None:
     cloud.create(ONE)
 
     with pytest.raises(CreationRefused, match="uniqueness_error"):
         cloud.create(ONE)
 
 
-def test_stock_runs_out_and_comes_back(cloud: SimCloud) -> None:
+def test_stock_is_exhausted_and_restored(cloud: SimCloud) -> None:
     first = cloud.create(ONE)
     cloud.create(TWO)
     three = a_sim_worker("debian-builders-0003")
@@ -253,7 +249,7 @@ def test_stock_runs_out_and_comes_back(cloud: SimCloud) -> None:
     assert cloud.create(three) == "sim-3"
 
 
-def test_a_type_that_is_not_sold_is_refused(cloud: SimCloud) -> None:
+def test_unsold_type_is_refused(cloud: SimCloud) -> None:
     with pytest.raises(CreationRefused, match=r"big.*ccx33.*ccx63"):
         cloud.create(a_sim_worker("debian-builders-0001", type="big"))
 
@@ -282,7 +278,7 @@ def test_another_fleets_machines_are_not_listed(cloud: SimCloud) -> None:
     assert listed(cloud, "debian-ci").machines == ()
 
 
-def test_deleting_twice_is_fine(cloud: SimCloud) -> None:
+def test_delete_is_idempotent(cloud: SimCloud) -> None:
     machine_id = cloud.create(ONE)
 
     cloud.delete(machine_id)
@@ -291,16 +287,14 @@ def test_deleting_twice_is_fine(cloud: SimCloud) -> None:
     assert listed(cloud).machines == ()
 
 
-def test_a_machine_can_be_read_by_its_id(cloud: SimCloud) -> None:
+def test_machine_is_read_by_id(cloud: SimCloud) -> None:
     machine_id = cloud.create(ONE)
 
     assert cloud.read(machine_id) == ONE
     assert cloud.read("sim-99") is None
 
 
-def test_a_missing_file_is_an_empty_cloud_and_reading_makes_none(
-    tmp_path: Path, clock: FixedClock
-) -> None:
+def test_missing_file_is_an_empty_cloud(tmp_path: Path, clock: FixedClock) -> None:
     cloud = SimCloud(tmp_path / "none.json", clock)
 
     assert listed(cloud).machines == ()
@@ -318,7 +312,7 @@ def test_damaged_file_is_unknown_on_list_and_error_on_create(cloud: SimCloud) ->
         cloud.create(ONE)
 
 
-def test_a_full_disk_is_an_error_and_the_cloud_stays_as_it_was(cloud: SimCloud) -> None:
+def test_full_disk_is_an_error_without_changes(cloud: SimCloud) -> None:
     cloud.create(ONE)
     before = cloud.path.read_bytes()
 

@@ -54,27 +54,27 @@ def diff(plugin: SimResourceProvider, **overrides: object) -> api.DiffResponse:
     return asyncio.run(plugin.diff(request))
 
 
-def test_a_creation_makes_a_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
+def test_plugin_creates_a_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
     answer = create(plugin)
 
     assert answer.resource_id == "sim-1"
     assert cloud.read("sim-1") == ONE
 
 
-def test_a_preview_makes_nothing(plugin: SimResourceProvider, cloud: SimCloud) -> None:
+def test_plugin_preview_creates_no_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
     create(plugin, preview=True)
 
     assert names_in(cloud) == []
 
 
-def test_a_refusal_is_the_clouds_own(plugin: SimResourceProvider) -> None:
+def test_plugin_returns_refusal_of_cloud(plugin: SimResourceProvider) -> None:
     create(plugin)
 
     with pytest.raises(CreationRefused, match="uniqueness_error"):
         create(plugin)
 
 
-def test_a_machine_is_read_back_as_it_was_made(plugin: SimResourceProvider) -> None:
+def test_plugin_reads_created_machine_unchanged(plugin: SimResourceProvider) -> None:
     create(plugin)
 
     answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-1", {}, {})))
@@ -83,13 +83,13 @@ def test_a_machine_is_read_back_as_it_was_made(plugin: SimResourceProvider) -> N
     assert answer.inputs == properties()
 
 
-def test_a_machine_that_vanished_is_read_as_nothing(plugin: SimResourceProvider) -> None:
+def test_plugin_reads_vanished_machine_as_missing(plugin: SimResourceProvider) -> None:
     answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-9", {}, {})))
 
     assert answer.resource_id == ""
 
 
-def test_a_deletion_deletes(plugin: SimResourceProvider, cloud: SimCloud) -> None:
+def test_plugin_deletes_a_machine(plugin: SimResourceProvider, cloud: SimCloud) -> None:
     create(plugin)
 
     asyncio.run(plugin.delete(api.DeleteRequest(URN, "sim-1", {}, 0.0)))
@@ -101,17 +101,17 @@ def test_diff_has_no_changes_when_inputs_are_equal(plugin: SimResourceProvider) 
     assert diff(plugin).changes is False
 
 
-def test_another_type_is_another_machine(plugin: SimResourceProvider) -> None:
+def test_changed_type_replaces_the_machine(plugin: SimResourceProvider) -> None:
     assert diff(plugin, type="ccx63").replaces == ["type"]
 
 
-def test_another_label_is_a_change_in_place(plugin: SimResourceProvider) -> None:
+def test_changed_label_updates_the_machine(plugin: SimResourceProvider) -> None:
     answer = diff(plugin, labels={"fleet": "debian"})
 
     assert (answer.changes, answer.diffs, answer.replaces) == (True, ["labels"], [])
 
 
-def test_a_change_in_place_is_shown_and_never_done(plugin: SimResourceProvider) -> None:
+def test_update_of_machine_is_previewed_and_refused(plugin: SimResourceProvider) -> None:
     def update(*, preview: bool) -> api.UpdateResponse:
         request = api.UpdateRequest(URN, "sim-1", {}, properties(), 0.0, [], preview)
         return asyncio.run(plugin.update(request))
@@ -121,7 +121,7 @@ def test_a_change_in_place_is_shown_and_never_done(plugin: SimResourceProvider) 
         update(preview=False)
 
 
-def test_inputs_that_are_not_a_workers_are_refused_by_name(plugin: SimResourceProvider) -> None:
+def test_invalid_inputs_are_refused_by_name(plugin: SimResourceProvider) -> None:
     request = api.CheckRequest(URN, {}, properties(image=7.0), b"")
 
     answer = asyncio.run(plugin.check(request))
@@ -129,6 +129,6 @@ def test_inputs_that_are_not_a_workers_are_refused_by_name(plugin: SimResourcePr
     assert [failure.property for failure in answer.failures or ()] == ["image"]
 
 
-def test_without_a_file_nothing_can_be_made() -> None:
+def test_creation_is_refused_without_file() -> None:
     with pytest.raises(SourceUnreachable, match="sim:path"):
         create(SimResourceProvider())
