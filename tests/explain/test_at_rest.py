@@ -34,7 +34,7 @@ def test_rest_cost_excludes_request_machines_and_keeps_spare_ones() -> None:
     assert rest(priced("0.10", max=4, min=3, spare=1), world) == (0.3, 219)
 
 
-def test_a_month_has_no_more_hours_than_its_provider_bills() -> None:
+def test_month_has_at_most_the_hours_billed_by_its_provider() -> None:
     fleet = a_sim_fleet(
         pools={
             "builders": a_pool(

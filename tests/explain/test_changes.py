@@ -84,7 +84,7 @@ def test_comparison_is_quiet_when_only_demand_acts() -> None:
     assert (change.actions, change.requests, change.pools) == ((), (), ())
 
 
-def test_a_change_that_matters_only_later_names_the_limit() -> None:
+def test_change_without_immediate_effect_names_the_limit() -> None:
     change = changes(fleet_with(max=3), fleet_with(max=9), waiting(1))
 
     assert change.is_quiet
@@ -99,7 +99,7 @@ def test_comparison_ignores_names_of_new_machines() -> None:
     assert compare(base, head).is_quiet
 
 
-def test_the_base_is_named_by_its_digest() -> None:
+def test_comparison_names_base_by_digest() -> None:
     base = fleet_with(max=1)
 
     assert changes(base, fleet_with(max=2), waiting(0)).base == config_digest(base)
@@ -108,7 +108,7 @@ def test_the_base_is_named_by_its_digest() -> None:
 # more and fewer machines
 
 
-def test_a_raised_max_makes_the_machines_it_had_kept_from_being_made() -> None:
+def test_raised_max_creates_withheld_machines() -> None:
     change = changes(fleet_with(max=1), fleet_with(max=3), waiting(3))
 
     (made,) = change.actions
@@ -117,7 +117,7 @@ def test_a_raised_max_makes_the_machines_it_had_kept_from_being_made() -> None:
     assert (change.cost_before, change.cost_after) == (PRICE, 3 * PRICE)
 
 
-def test_a_raised_max_serves_the_requests_that_it_had_kept_waiting() -> None:
+def test_raised_max_serves_waiting_requests() -> None:
     change = changes(fleet_with(max=1), fleet_with(max=3), waiting(3))
 
     (served,) = change.requests
@@ -125,7 +125,7 @@ def test_a_raised_max_serves_the_requests_that_it_had_kept_waiting() -> None:
     assert "pool builders" in served.because
 
 
-def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
+def test_lowered_max_names_requests_without_a_machine() -> None:
     change = changes(fleet_with(max=3), fleet_with(max=1), waiting(3))
 
     (unserved,) = change.requests
@@ -135,7 +135,7 @@ def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
     assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 3, 1)]
 
 
-def test_a_lowered_max_names_the_workers_that_it_drains() -> None:
+def test_lowered_max_names_drained_workers() -> None:
     limits = {"refuse": {"delete": {"share": "100%", "count": 10}}}
     pools = {"builders": a_pool(provider="desk", max=1)}
     head = a_sim_fleet(pools=pools, guards=limits)
@@ -148,7 +148,7 @@ def test_a_lowered_max_names_the_workers_that_it_drains() -> None:
     assert tells(drained.because, "2", "workers.max", "1")
 
 
-def test_another_reason_for_the_same_drain_is_a_difference() -> None:
+def test_changed_reason_of_a_drain_is_a_difference() -> None:
     base = fleet_with(max=1)
     head = fleet_with(max=1, mode="drain")
     world = holding("one", idle=60)
@@ -172,7 +172,7 @@ def test_comparison_shows_changed_type_at_equal_count() -> None:
     assert change.requests == ()
 
 
-def test_machines_that_a_change_outdates_are_named_before_they_go() -> None:
+def test_comparison_names_machines_outdated_by_change() -> None:
     base, head = fleet_with(max=2), fleet_with(max=2, machine="ccx63")
     there = made_by(base, 2)
 
@@ -200,7 +200,7 @@ def test_comparison_omits_machines_outdated_in_both() -> None:
     assert changes(fleet_with(max=2), fleet_with(max=3), there).outdated == ()
 
 
-def test_money_in_another_currency_is_not_subtracted_but_said() -> None:
+def test_costs_in_different_currencies_are_not_subtracted() -> None:
     base, head = a_plan(cost_after=Decimal(2)), a_plan(cost_after=Decimal(2), currency="USD")
 
     change = compare(base, head)
@@ -224,7 +224,7 @@ def test_added_pool_serves_requests_that_no_pool_fitted() -> None:
     assert counted(change) == [("big", "create", Reason.REQUESTS_WAIT, False, 0, 1)]
 
 
-def test_a_pool_that_is_removed_drains_its_workers() -> None:
+def test_pool_that_is_removed_drains_its_workers() -> None:
     head = a_sim_fleet(pools={}, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
 
     change = changes(fleet_with(), head, holding("one"))
@@ -233,7 +233,7 @@ def test_a_pool_that_is_removed_drains_its_workers() -> None:
     assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, False, 0, 1)]
 
 
-def test_a_pool_that_comes_back_serves_with_the_workers_it_still_has() -> None:
+def test_restored_pool_serves_with_its_remaining_workers() -> None:
     worker = a_worker(name="one", machine="one")
     world = a_sim_world(worker, requests=(a_request(),))
 
@@ -259,7 +259,7 @@ def test_comparison_shows_new_refusal_with_withheld_actions() -> None:
     assert change.cost_before == change.cost_after
 
 
-def test_a_guard_that_no_longer_refuses_is_said() -> None:
+def test_comparison_reports_guard_that_stops_refusing() -> None:
     pools: dict[str, object] = {}
     base = a_sim_fleet(pools=pools)
     head = a_sim_fleet(pools=pools, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
@@ -282,7 +282,7 @@ def test_comparison_omits_refusal_in_both_plans() -> None:
     assert (change.guards, change.is_quiet) == ((), True)
 
 
-def test_a_machine_that_newly_needs_a_person_is_said() -> None:
+def test_comparison_reports_machine_that_newly_needs_attention() -> None:
     base, head = a_plan(), a_plan(attention=("debian-ci-builders-0001: it costs money",))
 
     change = compare(base, head)
@@ -294,7 +294,7 @@ def test_a_machine_that_newly_needs_a_person_is_said() -> None:
 # what cannot be compared
 
 
-def test_a_queue_that_only_the_base_names_is_not_taken_for_empty() -> None:
+def test_queue_of_base_only_is_unknown() -> None:
     base = a_sim_fleet(queues={"debian": {"kind": "tickets"}, "old": {"kind": "tickets"}})
 
     unseen = find_unseen(base, a_sim_fleet(), waiting(0))

@@ -13,7 +13,7 @@ def edits(base: dict[str, object], head: dict[str, object]) -> list[tuple[str, s
     return [(".".join(map(str, each.path)), each.before, each.after) for each in found]
 
 
-def test_the_same_file_has_no_edits() -> None:
+def test_equal_files_have_no_edits() -> None:
     assert edits({}, {}) == []
 
 
@@ -47,7 +47,7 @@ def test_edited_key_has_values_before_and_after(
     assert edits(base, head) == [edit]
 
 
-def test_of_a_list_the_entries_that_came_and_went_are_named() -> None:
+def test_edited_list_has_added_and_removed_entries() -> None:
     old, kept, new = ({"match": name, "ask": ["big"]} for name in ("old", "kept", "new"))
 
     assert edits({"powerful": [old, kept]}, {"powerful": [kept, new]}) == [
@@ -64,7 +64,7 @@ def test_long_entry_is_truncated_between_keys_with_closed_brackets() -> None:
     assert after == "{match: " + "a" * 200 + ", ask: [big], at_most: 4, …}"
 
 
-def test_of_a_key_that_is_too_long_itself_its_beginning_is_kept() -> None:
+def test_long_key_is_truncated_after_its_beginning() -> None:
     ((_, _, after),) = edits({}, {"powerful": [{"match": "a" * 300, "ask": ["big"]}]})
 
     assert after == "{match:…"

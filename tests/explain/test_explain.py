@@ -61,7 +61,9 @@ def test_explanation_of_served_request_has_start_and_next_step() -> None:
 
 
 @pytest.mark.parametrize(("task", "said"), [("sbuild", ("sbuild debian",)), ("", ())])
-def test_of_a_ticket_which_has_no_task_none_is_said(task: str, said: tuple[str, ...]) -> None:
+def test_explanation_of_ticket_without_task_names_no_task(
+    task: str, said: tuple[str, ...]
+) -> None:
     ticket = a_request(task=task, scope="debian" if task else None)
 
     found = of_request(a_sim_fleet(), a_sim_world(requests=(ticket,)))
@@ -99,7 +101,7 @@ def test_request_gets_suggestion_when_next_run_would_not_serve_it() -> None:
     assert "powerful" in step
 
 
-def test_a_request_s_worker_may_be_free_before_the_next_run() -> None:
+def test_worker_of_request_may_be_free_before_next_run() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}}, durations={"any": "1m"})
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
@@ -125,7 +127,7 @@ def test_unseen_worker_is_only_possible() -> None:
     assert not tells(found.next_steps[0], "nothing")
 
 
-def test_a_request_next_for_a_busy_worker_waits_until_its_work_ends() -> None:
+def test_request_next_for_a_busy_worker_waits_until_its_work_ends() -> None:
     work = {"started_at": ago(minutes=4), "expected_seconds": 600}
     request = a_request(expected_seconds=600)
     world = a_sim_world(a_worker(busy=True, work=work), requests=(request,))
@@ -193,7 +195,7 @@ def test_request_for_machine_tag_needs_a_new_pool() -> None:
     assert tells(reason.who, "new pool", "gpu")
 
 
-def test_a_full_pool_may_run_a_request_some_day() -> None:
+def test_request_of_full_pool_is_servable() -> None:
     assert not of_request(fleet_with(max=0), ASKING).never
 
 
@@ -231,7 +233,7 @@ def test_explanation_of_busy_worker_has_expected_end() -> None:
     assert "2026-11-21 08:10 UTC" in found[-1]
 
 
-def test_a_busy_worker_names_the_request_that_it_runs() -> None:
+def test_explanation_of_busy_worker_names_its_request() -> None:
     fleet, world = a_sim_fleet(), a_sim_world(a_worker(busy=True))
 
     found = explain_worker(fleet, world, planned(fleet, world), FIRST)
@@ -264,7 +266,7 @@ def test_explanation_of_worker_has_age_limit_and_uses() -> None:
     assert re.findall(r"\d+", found[-1]) == ["50", "12"]
 
 
-def test_a_worker_that_is_withheld_names_the_guard() -> None:
+def test_explanation_of_withheld_worker_names_guard() -> None:
     fleet = fleet_with(max=1)
     world = a_sim_world(a_worker(), a_worker(name=SECOND, machine=SECOND))
     plan = planned(fleet, world)
@@ -277,7 +279,7 @@ def test_a_worker_that_is_withheld_names_the_guard() -> None:
     assert ("guards", "refuse", "delete") in [reason.path for reason in found.reasons]
 
 
-def test_a_name_that_is_not_there_is_unknown() -> None:
+def test_explanation_of_missing_name_is_unknown() -> None:
     fleet, world = a_sim_fleet(), a_sim_world()
     plan = planned(fleet, world)
 

@@ -18,7 +18,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 
 @pytest.mark.slow
-def test_a_thousand_requests_are_a_few_groups() -> None:
+def test_thousand_requests_form_few_groups() -> None:
     world = a_sim_world(
         queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(1000)), workers=None)}
     )
@@ -79,7 +79,7 @@ def test_request_on_unseen_workers_has_its_own_outcome() -> None:
 
 
 @pytest.mark.parametrize("who", ["submitter", "owner", "scope", "team", "sandbox"])
-def test_a_limit_of_a_tag_splits_only_requests_that_ask_for_it(who: str) -> None:
+def test_limit_of_tag_splits_only_groups_that_require_it(who: str) -> None:
     limits = {"per": {who: 1}}
     tags = {"power": {"on_demand": True, "exclusive": True, "limits": limits}}
     teams = {"red": {"scopes": ["u0"]}, "blue": {"scopes": ["u1"]}}

@@ -29,26 +29,26 @@ def facts_of(*not_known: NotKnown) -> tuple[str, ...]:
     return explained.facts[:2]
 
 
-def test_every_figure_that_was_read_is_said() -> None:
+def test_explanation_has_every_known_figure() -> None:
     machines, cost = facts_of()
     assert tells(machines, "1 busy", "0 idle", "0 starting", "0 other", "0", "0", "0")
     assert tells(cost, "0.12 EUR/h", "0.12", "0.12 EUR/h")
 
 
-def test_a_pool_s_machines_and_cost_are_unknown_without_its_provider() -> None:
+def test_machines_and_cost_of_pool_are_unknown_without_provider() -> None:
     machines, cost = facts_of("machines", "workers", "cost", "price")
     assert tells(machines, "unknown", "0", "0", "0")
     assert tells(cost, "unknown", "unknown")
     assert re.findall(r"\d+", machines + cost) == ["0", "0", "0"]
 
 
-def test_machines_that_no_registry_tells_of_are_counted_and_no_more() -> None:
+def test_machines_without_registry_are_only_counted() -> None:
     machines, _ = facts_of("workers")
 
     assert tells(machines, "1 machine", "unknown")
 
 
-def test_without_a_store_a_pool_s_machines_and_demand_are_unknown() -> None:
+def test_machines_and_demand_of_pool_are_unknown_without_store() -> None:
     fleet = a_sim_fleet()
     missing = Unknown(unknown="there is no store at fleet.db; create it with `fleet state init`")
     for requests in ((), (a_request(),)):

@@ -33,17 +33,17 @@ def test_explanation_of_pool_names_request_unserved_with_one_less() -> None:
     assert less.endswith(": debian/2")
 
 
-def test_a_pool_says_that_min_keeps_its_last_machine() -> None:
+def test_explanation_of_pool_names_min_for_last_machine() -> None:
     assert "not 0: workers.min is 1" in of_pool(fleet_with(min=1), a_sim_world(a_worker()))
 
 
-def test_a_pool_says_which_worker_stays_although_nothing_would_wait() -> None:
+def test_explanation_of_pool_names_worker_kept_without_demand() -> None:
     found = of_pool(a_sim_fleet(), a_sim_world(a_worker()))
 
     assert any(tells(each, "0", FIRST, "idle") for each in found)
 
 
-def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
+def test_explanation_of_pool_names_limit_of_additional_machine() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
     found = of_pool(a_sim_fleet(), world)
@@ -112,7 +112,7 @@ def test_explanation_of_pool_has_cost_of_one_additional_machine() -> None:
     assert tells(more, "1", "idle", "0.0777 EUR/h")
 
 
-def test_a_static_pool_has_no_margins() -> None:
+def test_explanation_of_static_pool_has_no_margins() -> None:
     fleet = a_sim_fleet(pools={"legacy": {"static": ["old-1"]}})
 
     assert of_pool(fleet, a_sim_world(), "legacy") == []

@@ -38,7 +38,7 @@ def seen(
     )
 
 
-def test_the_end_of_a_ticket_with_a_machine_is_unknown() -> None:
+def test_end_of_ticket_with_machine_is_unknown() -> None:
     fleet = a_ticket_fleet()
     had = a_ticket(7, machine=NAME, state="ready", sandbox="s", heard_at=NOW)
     machine = a_machine(name=NAME, pool="powerful", type="ccx63", id="1")
@@ -84,7 +84,7 @@ def test_limit_of_ticket_queue_is_enforced_by_scheduler() -> None:
     assert held == ["scheduler", "scheduler"]
 
 
-def test_the_rule_that_gives_a_ticket_a_tag_is_named_with_its_place() -> None:
+def test_explanation_names_rule_that_gives_ticket_a_tag() -> None:
     rule = {"match": "praiskup/ping/fedora-.*/chromium", "ask": ["extra_powerful"]}
     fleet = a_ticket_fleet(tag={"asked_by": ["rules"]}, powerful=[rule])
     build = {"project": "ping", "chroot": "fedora-43-x86_64", "package": "chromium"}

@@ -33,7 +33,7 @@ def three(**overrides: object) -> tuple[Request, ...]:
     return tuple(a_request(id=str(number), **overrides) for number in (1, 2, 3))
 
 
-def test_requests_take_turns_on_the_one_worker_that_is_free() -> None:
+def test_forecast_assigns_requests_in_turn_to_one_free_worker() -> None:
     world = a_sim_world(a_worker(), requests=three())
 
     assert starts(one_worker(), world) == {"debian/1": 0, "debian/2": 10, "debian/3": 20}
@@ -59,24 +59,24 @@ def test_expected_seconds_of_request_override_task_duration() -> None:
     assert found == {"debian/1": 0, "debian/2": 2}
 
 
-def test_a_busy_worker_is_free_once_its_work_is_expected_to_end() -> None:
+def test_forecast_uses_busy_worker_after_expected_end() -> None:
     work = {"started_at": ago(minutes=4), "expected_seconds": 600}
     world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
 
     assert starts(one_worker(), world) == {"debian/101": 6}
 
 
-def test_a_machine_of_this_plan_takes_work_once_it_has_booted() -> None:
+def test_forecast_uses_planned_machine_after_boot() -> None:
     assert starts(one_worker(), a_sim_world(requests=(a_request(),))) == {"debian/101": 1.5}
 
 
-def test_a_machine_that_boots_has_only_the_rest_of_its_boot_to_go() -> None:
+def test_forecast_uses_booting_machine_after_remaining_boot() -> None:
     world = a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-0001",))
 
     assert starts(one_worker(), world) == {"debian/101": 1}
 
 
-def test_the_worker_that_the_plan_counts_for_a_request_takes_it() -> None:
+def test_forecast_uses_worker_that_plan_assigns() -> None:
     big = a_worker(name="a", machine="a", provides=("big",))
     world = a_sim_world(
         big,
@@ -105,20 +105,20 @@ def test_forecast_is_unknown_when_no_worker_fits() -> None:
     assert found.starts == {}
 
 
-def test_a_draining_worker_takes_nothing_more() -> None:
+def test_forecast_ignores_draining_worker() -> None:
     fleet = one_worker(pools={"builders": a_pool(provider="desk", max=0)})
     world = a_sim_world(a_worker(draining=True), requests=(a_request(),))
 
     assert expected(fleet, world).start_of("debian/101") is None
 
 
-def test_a_machine_that_a_guard_withholds_takes_nothing() -> None:
+def test_forecast_ignores_withheld_machine() -> None:
     fleet = one_worker(guards={"throttle": {"create": {"count": 0}}})
 
     assert starts(fleet, a_sim_world(requests=(a_request(),))) == {}
 
 
-def test_requests_that_a_queue_counts_together_take_turns_too() -> None:
+def test_forecast_assigns_grouped_requests_in_turn() -> None:
     world = a_sim_world(a_worker(), requests=(a_request(id="1", count=3),))
 
     assert starts(one_worker(), world) == {"debian/1#1": 0, "debian/1#2": 10, "debian/1#3": 20}
@@ -135,7 +135,7 @@ def test_request_with_denied_stored_tag_never_starts() -> None:
     assert starts(fleet, world.altered(queues=queues)) == {}
 
 
-def test_a_start_is_a_moment_after_the_time_of_the_world() -> None:
+def test_expected_start_is_after_time_of_world() -> None:
     found = expected(one_worker(), a_sim_world(a_worker(), requests=three()))
 
     assert found.start_of("debian/3") == NOW + timedelta(minutes=20)
@@ -170,7 +170,7 @@ def test_forecast_of_limited_request_has_earliest_start() -> None:
     assert tells(said, "tags.powerful.limits.total", "before 2026-11-21 08:11 UTC")
 
 
-def test_a_limit_of_nothing_is_never_said_to_leave_room() -> None:
+def test_limit_of_zero_has_no_capacity() -> None:
     found = of_powerful(one_worker(), limits={"total": 0})
 
     assert found.starts == {}
@@ -186,7 +186,7 @@ def test_start_is_unknown_when_a_request_is_late_by_its_own_limit() -> None:
     assert "leaves no room" not in found.not_known["debian/3"]
 
 
-def test_deadline_of_the_queue_is_why_a_start_is_unknown() -> None:
+def test_start_is_unknown_because_of_deadline_of_queue() -> None:
     fleet = one_worker(
         durations={"any": "3h"},
         queues={"debian": {"kind": "world", "path": "world.json", "deadline": "2h"}},

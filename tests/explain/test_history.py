@@ -35,7 +35,7 @@ def days(count: int) -> timedelta:
 FOUR_HOURS = SlotGrid(NOW, HOUR, 4, timedelta(hours=2))
 
 
-def test_a_sample_holds_each_pool_and_their_sum() -> None:
+def test_sample_has_each_pool_and_their_sum() -> None:
     plan = a_plan(
         pools=(
             a_pool_verdict(busy=2, idle=1, cost_before=Decimal("0.1234")),
@@ -52,7 +52,7 @@ def test_a_sample_holds_each_pool_and_their_sum() -> None:
     assert sample.fleet == MomentFigures(3, 1, 3, 1, 2 * waiting, 623_400_000)
 
 
-def test_a_pool_of_which_nothing_is_known_leaves_the_sum_unknown() -> None:
+def test_sum_is_unknown_when_a_pool_is_unknown() -> None:
     unknown = a_pool_verdict(pool="far", not_known=("machines", "workers", "cost"))
 
     sample = sample_of(a_fleet(), a_plan(pools=(a_pool_verdict(busy=2), unknown)))
@@ -82,7 +82,7 @@ def test_waiting_is_unknown_when_queue_was_partly_read() -> None:
     assert sample.pools["builders"].waiting is None
 
 
-def test_a_plan_without_pools_has_a_sample_of_nothing() -> None:
+def test_sample_is_empty_for_plan_without_pools() -> None:
     assert sample_of(a_fleet(), a_plan(pools=())).fleet == NOTHING
 
 
@@ -107,7 +107,7 @@ def test_slot_has_average_machines_and_maximum_waiting() -> None:
     assert (fourth.busy, fourth.waiting, fourth.rate) == (None, None, None)
 
 
-def test_a_sample_from_before_the_first_slot_stands_in_it() -> None:
+def test_sample_before_first_slot_counts_in_it() -> None:
     slots = fold([(NOW - HOUR, NOTHING._replace(idle=4))], FOUR_HOURS)
 
     assert [slot.idle for slot in slots] == [4.0, None, None, None]
@@ -121,7 +121,7 @@ def test_slot_average_omits_unknown_part() -> None:
     assert (first.busy, second.busy) == (6.0, None)
 
 
-def test_a_history_ends_with_the_plan_and_holds_each_pool_of_it() -> None:
+def test_history_ends_with_plan_and_has_each_of_its_pools() -> None:
     plan = a_plan(time=NOW + HOUR / 4, pools=(a_pool_verdict(busy=2), a_pool_verdict(pool="new")))
     at = [NOW - HOUR, NOW]
     samples = [
@@ -165,7 +165,7 @@ def test_every_sample_counts_when_runs_are_minutes_apart(
     ("age", "slots", "length"),
     [(minutes(3), 2, minutes(5)), (minutes(50), 11, minutes(5)), (days(2), 97, minutes(30))],
 )
-def test_a_history_starts_with_the_first_sample(
+def test_history_starts_with_the_first_sample(
     age: timedelta, slots: int, length: timedelta
 ) -> None:
     now = NOW + minutes(1)
@@ -178,7 +178,7 @@ def test_a_history_starts_with_the_first_sample(
     assert found.fleet.fine[0].busy == 0
 
 
-def test_a_history_without_samples_is_a_week_of_unknown_slots() -> None:
+def test_history_without_samples_is_a_week_of_unknown_slots() -> None:
     found = history_of(a_fleet(), a_plan(time=NOW), [])
 
     assert {slot.busy for slot in found.fleet.fine} == {None}
@@ -204,7 +204,7 @@ def test_slot_values_are_within_observed_range(
 
 
 @given(histories)
-def test_a_sample_that_says_the_same_again_changes_no_slot(
+def test_repeated_equal_sample_changes_no_slot(
     history: list[tuple[datetime, MomentFigures]],
 ) -> None:
     again = [(at + timedelta(seconds=30), each) for at, each in history]
@@ -217,5 +217,5 @@ def test_a_sample_that_says_the_same_again_changes_no_slot(
         assert one.waiting == two.waiting
 
 
-def test_the_first_sample_of_no_history_is_a_gap() -> None:
+def test_first_sample_without_history_is_a_gap() -> None:
     assert {slot.busy for slot in fold([], FOUR_HOURS)} == {None}

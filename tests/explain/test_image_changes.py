@@ -74,7 +74,7 @@ def test_changed_recipe_replaces_machines_of_its_pools() -> None:
         ),
     ],
 )
-def test_a_build_is_said_as_far_as_it_is_known(
+def test_build_shows_only_known_figures(
     versions: tuple[ImageVersion, ...], said: tuple[str, ...]
 ) -> None:
     assert tells(change(*versions).build, *said)
@@ -88,7 +88,7 @@ def test_a_build_is_said_as_far_as_it_is_known(
         ((rented("cx23", 560), rented("cx23", 400)), "0.0192 EUR"),
     ],
 )
-def test_a_rebuild_costs_the_hours_that_its_machines_are_billed(
+def test_rebuild_costs_the_hours_that_its_machines_are_billed(
     rentals: tuple[Rental, ...], cost: str
 ) -> None:
     said = rebuild(timed("20261121T060000Z", 560, "instance", *rentals))
@@ -114,7 +114,7 @@ def test_rebuild_cost_is_unknown_without_a_price(unknown: Rental) -> None:
         ({"version": "20261121T060000Z"}, ("images.trixie.version", "20261121T060000Z")),
     ],
 )
-def test_it_is_said_how_the_new_version_reaches_machines(
+def test_image_change_shows_how_machines_get_new_version(
     recipe: dict[str, object], said: tuple[str, ...]
 ) -> None:
     assert tells(change(**recipe).promotion, *said)

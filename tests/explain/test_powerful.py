@@ -60,7 +60,7 @@ def a_powerful_world(required: str) -> World:
     )
 
 
-def test_it_has_a_cost_so_far_and_an_expected_one() -> None:
+def test_powerful_build_has_current_and_expected_cost() -> None:
     (build,) = builds(durations={"sbuild": DAY})
 
     assert (build.worker.worker, build.package, build.worker.type) == (NAME, "chromium", "ccx63")
@@ -88,11 +88,11 @@ def test_build_without_duration_has_unknown_end() -> None:
     assert (build.ends, build.expected, build.elsewhere) == (None, None, None)
 
 
-def test_a_build_that_did_not_ask_for_it_is_none() -> None:
+def test_build_without_the_tag_is_not_powerful() -> None:
     assert builds("worker:type:external") == ()
 
 
-def test_it_is_not_compared_with_a_pool_of_another_queue() -> None:
+def test_powerful_build_is_not_compared_with_pool_of_other_queue() -> None:
     pools = POOLS | {"builders": a_pool(serves=["other"])}
     other = {"kind": "world", "path": "world.json"}
     queues = a_fleet().queues | {"other": other}
@@ -126,7 +126,7 @@ durations:
 """
 
 
-def test_the_page_of_money_shows_it(project: Path, run_fleet: RunFleet) -> None:
+def test_money_page_shows_powerful_builds(project: Path, run_fleet: RunFleet) -> None:
     (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
     world = a_powerful_world("extra_powerful").model_dump_json()
     (project / "world.json").write_text(world, encoding="utf-8")

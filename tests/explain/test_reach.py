@@ -44,7 +44,7 @@ def reach(base: Fleet, head: Fleet, *worlds: World) -> tuple[RuleReach, ...]:
     return find_reach(Edits(base, head), worlds, *costs)
 
 
-def test_of_an_unchanged_allow_list_nothing_is_said() -> None:
+def test_unchanged_allow_list_has_no_report() -> None:
     assert reach(with_rules(CHROMIUM), with_rules(CHROMIUM), moment(build(1))) == ()
 
 
@@ -68,13 +68,13 @@ def test_widened_rule_has_old_pattern_and_added_builds() -> None:
     assert rule.examples[0] == HEADERS
 
 
-def test_a_narrowed_rule_matches_nothing_newly() -> None:
+def test_narrowed_rule_has_no_new_builds() -> None:
     (rule,) = reach(with_rules(f"{CHROMIUM}.*"), with_rules(CHROMIUM), moment(build(1)))
 
     assert (rule.builds, rule.added, rule.is_wider) == (1, 0, False)
 
 
-def test_an_expired_rule_matches_nothing() -> None:
+def test_expired_rule_matches_no_build() -> None:
     yesterday = NOW.date() - timedelta(days=1)
 
     (rule,) = reach(with_rules(), with_rules(".*", expires=yesterday), moment(build(1)))
@@ -88,7 +88,7 @@ def test_grouped_builds_count_each() -> None:
     assert (rule.builds, rule.cost) == (7, 7 * HOUR)
 
 
-def test_a_build_without_a_known_duration_makes_the_cost_unknown() -> None:
+def test_rule_cost_is_unknown_when_a_duration_is_unknown() -> None:
     world = moment(build(1), build(2, expected_seconds=None))
 
     (rule,) = reach(with_rules(), with_rules(CHROMIUM), world)
@@ -119,7 +119,7 @@ def test_build_in_several_moments_counts_once() -> None:
     assert (rule.cost, rule.month) == (4 * HOUR, round(2 * HOUR * Decimal("3.0416667"), 4))
 
 
-def test_less_than_a_day_says_nothing_of_a_month() -> None:
+def test_cost_per_month_is_unknown_for_history_under_a_day() -> None:
     worlds = (moment(build(1), days_ago=0.9), moment(build(2)))
 
     (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
@@ -192,7 +192,7 @@ def rule_cost(pools: dict[str, Pool], **more: object) -> RuleReach:
     return found
 
 
-def test_a_rule_costs_the_speed_of_each_type_and_not_the_first() -> None:
+def test_rule_cost_uses_speed_of_each_type() -> None:
     one = rule_cost(two_pools())
     two = rule_cost(two_pools(machine={"type": ["ccx63", "ccx53"]}))
     other = rule_cost(two_pools(machine={"type": ["ccx53", "ccx63"]}))
@@ -203,7 +203,7 @@ def test_a_rule_costs_the_speed_of_each_type_and_not_the_first() -> None:
     assert two.cost <= one.cost
 
 
-def test_a_rule_costs_nothing_of_pools_that_do_not_fit_the_build() -> None:
+def test_rule_cost_ignores_pools_that_do_not_fit() -> None:
     alone = rule_cost(two_pools())
     for more in (
         {"machine": {"type": "cax41", "price": "0.01 EUR/h"}, "image": "arm"},
@@ -229,7 +229,7 @@ def test_rule_has_cost_of_its_builds_without_it() -> None:
     assert rule.cost > rule.cost_before
 
 
-def test_a_rule_costs_whole_billed_hours() -> None:
+def test_rule_cost_has_whole_billed_hours() -> None:
     provider = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
 
     rule = rule_cost(two_pools(), providers=provider)
@@ -237,7 +237,7 @@ def test_a_rule_costs_whole_billed_hours() -> None:
     assert rule.cost_before == 27 * Decimal("0.0777")
 
 
-def test_a_rule_has_no_cost_where_its_builds_miss_the_deadline() -> None:
+def test_rule_cost_is_absent_when_builds_miss_the_deadline() -> None:
     queue = {"kind": "world", "path": "world.json", "deadline": "1h"}
 
     rule = rule_cost(two_pools(), queues={"debian": queue})

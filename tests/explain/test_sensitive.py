@@ -169,7 +169,7 @@ SENSITIVE = [
 
 
 @pytest.mark.parametrize(("base", "head", "edit"), SENSITIVE)
-def test_an_edit_that_allows_more_is_sensitive(
+def test_edit_that_permits_more_is_sensitive(
     base: dict[str, Any], head: dict[str, Any], edit: tuple[str, str]
 ) -> None:
     assert kinds(base, head) == [edit]
@@ -191,7 +191,7 @@ def test_an_edit_that_allows_more_is_sensitive(
         (queue(COPR), queue(COPR, url="https://copr.example.com")),
     ],
 )
-def test_an_edit_that_allows_less_or_no_more_is_not(
+def test_edit_that_permits_less_is_not_sensitive(
     base: dict[str, Any], head: dict[str, Any]
 ) -> None:
     assert kinds(base, head) == []
@@ -213,7 +213,7 @@ def test_edit_of_team_members_is_sensitive(base: dict[str, Any], head: dict[str,
     assert (edit[0], edit[1].split(".")[0]) == ("limit-raised", "teams")
 
 
-def test_a_tag_that_a_wider_rule_still_forbids_is_not_sensitive() -> None:
+def test_tag_forbidden_by_wider_rule_is_not_sensitive() -> None:
     said = {"exclusive": True, "asked_by": ["rules"]}
 
     assert kinds({"tags": {"b*": said, "big": said}}, {"tags": {"b*": said}}) == []
@@ -225,11 +225,11 @@ def test_narrower_tag_rule_that_lifts_a_limit_is_sensitive() -> None:
     assert kinds({"tags": {"b*": TAG}}, lifted) == [("exclusive-removed", "tags.big.exclusive")]
 
 
-def test_a_removed_provider_or_queue_sends_no_secret() -> None:
+def test_removed_provider_or_queue_is_not_sensitive() -> None:
     assert kinds(queue(DEBIAN) | provider(HOOKS), {"queues": {}, "providers": {}}) == []
 
 
-def test_of_a_pool_limits_that_are_raised_are_sensitive() -> None:
+def test_raised_limits_of_a_pool_are_sensitive() -> None:
     base, head = (
         a_sim_fleet(pools={"builders": a_pool(provider="desk", **said)})
         for said in (
@@ -264,7 +264,7 @@ def test_removed_pool_names_busy_machines_first() -> None:
     assert (edit.count, edit.busy, edit.examples) == (2, 1, (BUSY, IDLE))
 
 
-def test_a_pool_that_begins_to_drain_is_as_one_that_is_removed() -> None:
+def test_pool_set_to_drain_counts_as_removed() -> None:
     base, head = (
         a_sim_fleet(pools={"builders": a_pool(provider="desk", mode=mode)})
         for mode in ("apply", "drain")
@@ -284,7 +284,7 @@ def test_removed_pool_has_unknown_count_when_provider_is_silent() -> None:
     assert (edit.kind, edit.count, edit.busy) == ("pool-removed", None, None)
 
 
-def test_a_removed_pool_without_machines_is_not_sensitive() -> None:
+def test_removed_pool_without_machines_is_not_sensitive() -> None:
     base = a_sim_fleet(pools={"builders": a_pool(provider="desk")})
 
     assert found(base, a_sim_fleet(pools={})) == ()

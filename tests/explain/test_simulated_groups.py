@@ -39,7 +39,7 @@ def jobs_of(worlds: Iterable[World]) -> list[PastRequest]:
 
 @pytest.mark.slow
 @given(asked=ASKED)
-def test_the_jobs_of_a_group_are_those_of_a_list(asked: list[tuple[int, int, str]]) -> None:
+def test_group_has_same_jobs_as_list(asked: list[tuple[int, int, str]]) -> None:
     """Law: each job is found once, began and ended as it did, and came when it did, about."""
     minute, jobs = 0, []
     for number, (after, minutes, task) in enumerate(asked, 100):

@@ -37,14 +37,14 @@ def found(world: World, **waited: object) -> dict[str, Tally]:
     return {f"{each.kind} {each.name}".strip(): each for each in tallies}
 
 
-def test_a_wait_is_from_when_a_request_waited_to_its_start() -> None:
+def test_wait_lasts_from_submission_to_start() -> None:
     seen = found(running(), debian_90=ago(minutes=11))
 
     assert f"wait ordinary {bucket_of(600)}" in seen
     assert "unseen" not in seen
 
 
-def test_a_build_of_the_allow_list_is_of_the_powerful_class() -> None:
+def test_build_of_allow_list_is_in_powerful_class() -> None:
     seen = found(running(required=("big",), names=("chromium",)), debian_90=ago(minutes=11))
 
     assert f"wait powerful {bucket_of(600)}" in seen
@@ -68,7 +68,7 @@ def test_wait_is_counted_when_request_starts() -> None:
     assert waiting_of(world, {}) == {"debian/7": ago(minutes=5)}
 
 
-def test_of_a_queue_that_is_silent_waits_go_on() -> None:
+def test_waits_continue_while_queue_is_unreadable() -> None:
     silent = a_reading().altered(demand=Unknown(unknown="down"))
     world = a_world(queues={"debian": silent}, providers={})
     before = {"debian/7": ago(minutes=5), "gone/1": NOW}

@@ -85,21 +85,21 @@ def pools(**builders: object) -> dict[str, object]:
 ASKING = a_sim_world(requests=(a_request(),))
 
 
-def test_a_served_request_needs_nothing() -> None:
+def test_served_request_has_no_suggestion() -> None:
     assert steps(a_sim_fleet(), ASKING) == []
 
 
-def test_an_unknown_request_gets_no_suggestion() -> None:
+def test_unknown_request_has_no_suggestion() -> None:
     assert steps(a_sim_fleet(), ASKING, "debian/9") == []
 
 
-def test_a_full_pool_is_raised_by_just_enough() -> None:
+def test_suggestion_raises_max_of_full_pool_minimally() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 8)))
 
     assert steps(a_sim_fleet(), world, "debian/7") == ["pools.builders.workers.max: 3 -> 7"]
 
 
-def test_two_limits_are_raised_together_where_neither_alone_does() -> None:
+def test_suggestion_raises_two_limits_when_both_are_needed() -> None:
     fleet = a_sim_fleet(pools=pools(max=0, max_starting=0))
 
     (together,) = steps(fleet, ASKING)
@@ -109,7 +109,7 @@ def test_two_limits_are_raised_together_where_neither_alone_does() -> None:
     )
 
 
-def test_an_edit_that_only_led_to_the_one_that_is_needed_is_left_out() -> None:
+def test_suggestion_omits_unnecessary_edit() -> None:
     tags = {"powerful": {"on_demand": True}}
     fleet = a_sim_fleet(pools=pools(max=0, provides=["amd64", "powerful"]), tags=tags)
     world = a_sim_world(a_worker(), requests=(a_request(required=["amd64"]),))
@@ -127,7 +127,7 @@ def test_suggestions_have_wait_for_busy_worker_and_higher_max() -> None:
     ]
 
 
-def test_the_next_run_is_awaited_while_an_enrolled_worker_boots() -> None:
+def test_suggestion_is_next_run_while_enrolled_worker_boots() -> None:
     enrolled = a_worker(state="enrolled", since=None, last_seen=None)
     asking = tuple(a_request(id=str(n), pending_since=ago(minutes=9 - n)) for n in (1, 2))
     world = a_debusine_world(enrolled, requests=asking, age=60)
@@ -135,13 +135,13 @@ def test_the_next_run_is_awaited_while_an_enrolled_worker_boots() -> None:
     assert steps(a_debusine_fleet(max_starting=1), world, "debian/2")[0].endswith("1 runs")
 
 
-def test_suggested_wait_has_no_moment_when_duration_is_unknown() -> None:
+def test_suggested_wait_has_no_time_when_duration_is_unknown() -> None:
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
     assert steps(a_sim_fleet(pools=pools(max=1)), world)[0] == "wait debian-ci-builders-0001 ?"
 
 
-def test_as_many_busy_workers_are_waited_for_as_wait_before_it() -> None:
+def test_suggested_wait_counts_earlier_requests() -> None:
     busy = [a_worker(name=f"debian-ci-builders-{n:04}", busy=True) for n in (1, 2, 3)]
     world = a_sim_world(*busy, requests=(a_request(id="1"), a_request(id="2")))
 
@@ -151,7 +151,7 @@ def test_as_many_busy_workers_are_waited_for_as_wait_before_it() -> None:
     assert len(found[0].suggestion.wait.workers) == 2
 
 
-def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
+def test_throttled_request_waits_for_run_that_creates_its_machine() -> None:
     throttle = {"throttle": {"create": {"count": 1}}}
     fleet = a_sim_fleet(guards=throttle)
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2"), a_request(id="3")))
@@ -171,7 +171,7 @@ def test_suggested_max_leaves_throttled_machines_to_later_runs() -> None:
     ]
 
 
-def test_a_throttle_is_raised_too_where_it_lets_nothing_pass() -> None:
+def test_suggestion_raises_throttle_when_it_permits_nothing() -> None:
     fleet = a_sim_fleet(pools=pools(max=0), guards={"throttle": {"create": {"count": 0}}})
 
     (together,) = steps(fleet, ASKING)
@@ -179,7 +179,7 @@ def test_a_throttle_is_raised_too_where_it_lets_nothing_pass() -> None:
     assert together == ("pools.builders.workers.max: 0 -> 1; guards.throttle.create.count: 0 -> 1")
 
 
-def test_one_edit_of_one_place_comes_before_two_edits() -> None:
+def test_suggestion_with_one_edit_precedes_two_edits() -> None:
     both = {
         "arm": a_pool(provider="desk", provides=["gpu"], mode="drain"),
         "builders": a_pool(provider="desk"),
@@ -191,7 +191,7 @@ def test_one_edit_of_one_place_comes_before_two_edits() -> None:
     ]
 
 
-def test_a_request_behind_machines_that_boot_waits_for_the_next_run() -> None:
+def test_request_behind_booting_machines_waits_for_next_run() -> None:
     fleet = a_sim_fleet(pools=pools(max_starting=1))
     world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
 
@@ -202,19 +202,19 @@ def test_a_request_behind_machines_that_boot_waits_for_the_next_run() -> None:
 
 
 @pytest.mark.parametrize("mode", ["drain", "pause"])
-def test_a_pool_that_makes_nothing_is_set_to_apply(mode: str) -> None:
+def test_suggestion_sets_drain_or_pause_mode_to_apply(mode: str) -> None:
     assert steps(a_sim_fleet(pools=pools(mode=mode)), ASKING) == [
         f"pools.builders.mode: {mode} -> apply"
     ]
 
 
-def test_an_observed_pool_is_set_to_apply() -> None:
+def test_suggestion_sets_observed_pool_to_apply() -> None:
     assert steps(a_sim_fleet(pools=pools(mode="observe")), ASKING) == [
         "pools.builders.mode: observe -> apply"
     ]
 
 
-def test_a_missing_tag_is_added_if_the_workers_really_have_it() -> None:
+def test_suggestion_adds_tag_only_if_workers_have_it() -> None:
     found = remedies(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
 
     assert [format_steps(each.suggestion) for each in found] == [
@@ -223,7 +223,7 @@ def test_a_missing_tag_is_added_if_the_workers_really_have_it() -> None:
     assert found[0].suggestion.changes[0].yaml == "pools: {builders: {provides: [gpu]}}"
 
 
-def test_a_tag_that_only_images_provide_is_added_to_the_image() -> None:
+def test_suggestion_adds_tag_to_image_that_provides_it() -> None:
     fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["image"]}})
 
     assert steps(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == [
@@ -231,13 +231,13 @@ def test_a_tag_that_only_images_provide_is_added_to_the_image() -> None:
     ]
 
 
-def test_a_tag_that_only_machines_have_cannot_be_added() -> None:
+def test_suggestion_never_adds_tag_of_machines() -> None:
     fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["machine"]}})
 
     assert steps(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == []
 
 
-def test_a_queue_that_no_pool_serves_is_served() -> None:
+def test_suggestion_adds_unserved_queue_to_a_pool() -> None:
     assert steps(a_sim_fleet(pools=pools(serves=["copr"])), ASKING) == [
         "pools.builders.serves: [copr] -> [copr, debian]"
     ]
@@ -284,7 +284,7 @@ def test_suggestions_permit_user_or_requester_to_request_tag() -> None:
     ]
 
 
-def test_a_rule_that_has_expired_is_given_another_day() -> None:
+def test_suggestion_extends_expired_rule() -> None:
     request = a_request(
         workspace="System", package="chromium", task_data={"host_architecture": "amd64"}
     )
@@ -308,7 +308,7 @@ def out_of_stock(number: int, minutes: int) -> Attempt:
     return an_attempt(worker=worker, image="trixie", at=at, result="out-of-stock")
 
 
-def test_a_back_off_is_waited_for_until_it_ends() -> None:
+def test_suggested_wait_lasts_until_end_of_backoff() -> None:
     attempts = tuple(out_of_stock(number, minutes=number) for number in (1, 2, 3))
 
     assert steps(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
@@ -316,7 +316,7 @@ def test_a_back_off_is_waited_for_until_it_ends() -> None:
     ]
 
 
-def test_boots_that_fail_are_waited_for_or_allowed_once_more() -> None:
+def test_suggestions_wait_or_permit_boot_of_failing_image() -> None:
     attempts = tuple(
         Attempt(
             pool="builders",
@@ -339,7 +339,7 @@ def test_boots_that_fail_are_waited_for_or_allowed_once_more() -> None:
     ("limits", "figure"),
     [({"total": 1}, "total"), ({"per": {"submitter": 1}}, "per.submitter")],
 )
-def test_a_limit_of_a_tag_is_raised_by_just_enough(limits: dict[str, object], figure: str) -> None:
+def test_suggestion_raises_limit_of_tag_minimally(limits: dict[str, object], figure: str) -> None:
     fleet = a_sim_fleet(pools=pools(provides=["big"]), tags={"big": {"limits": limits}})
     requests = tuple(
         a_request(id=name, required=("big",), requester="ada") for name in ("100", "101")
@@ -348,7 +348,7 @@ def test_a_limit_of_a_tag_is_raised_by_just_enough(limits: dict[str, object], fi
     assert steps(fleet, a_sim_world(requests=requests)) == [f"tags.big.limits.{figure}: 1 -> 2"]
 
 
-def test_a_budget_is_raised_to_the_cent_that_is_enough() -> None:
+def test_suggestion_raises_budget_to_the_cent() -> None:
     fleet = a_sim_fleet(pools=pools(budget={"per_hour": "0.01 EUR"}))
 
     found = remedies(fleet, a_sim_world(requests=(a_request(),), ledger=Ledger()))
@@ -376,7 +376,7 @@ def test_suggestions_are_empty_when_no_edit_helps() -> None:
     assert steps(fleet, ASKING) == []
 
 
-def test_the_search_ends_when_enough_was_planned() -> None:
+def test_search_for_suggestions_is_bounded() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
     replans = Replans(0)
     run = PlannedRun(fleet, ASKING, planned(fleet, ASKING))
@@ -385,7 +385,7 @@ def test_the_search_ends_when_enough_was_planned() -> None:
     assert replans.is_spent
 
 
-def test_a_long_queue_is_planned_again_less_often() -> None:
+def test_long_queue_is_replanned_less_often() -> None:
     many = a_sim_world(
         queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(10_000)))}
     )
@@ -395,7 +395,7 @@ def test_a_long_queue_is_planned_again_less_often() -> None:
     assert count_plans(planned(fleet, many)) < count_plans(planned(fleet, ASKING))
 
 
-def test_an_edit_leaves_everything_else_as_it_was() -> None:
+def test_suggested_edit_changes_only_its_key() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
     (remedy,) = remedies(fleet, ASKING)
 
@@ -515,7 +515,7 @@ LIMITED = {"big": {"limits": {"per": {"submitter": 1}}}}
         ({"total": 1}, {}),
     ],
 )
-def test_a_request_at_a_limit_waits_until_work_that_counts_to_it_ends(
+def test_request_at_a_limit_waits_for_end_of_work_in_it(
     limits: dict[str, object], whose: dict[str, object]
 ) -> None:
     fleet = a_sim_fleet(
@@ -532,7 +532,7 @@ def test_a_request_at_a_limit_waits_until_work_that_counts_to_it_ends(
     assert second.changes[0].path[:3] == ("tags", "big", "limits")
 
 
-def test_work_of_another_submitter_frees_no_place_under_a_limit() -> None:
+def test_work_of_another_submitter_frees_no_capacity_of_limit() -> None:
     fleet = a_sim_fleet(pools=pools(provides=["big"]), tags=LIMITED, durations={"any": "2h"})
     work = {"required": ("big",), "started_at": ago(minutes=10), "requester": "bob"}
     requests = [a_request(id=str(n), required=("big",), requester="ada") for n in (1, 2)]
@@ -544,7 +544,7 @@ def test_work_of_another_submitter_frees_no_place_under_a_limit() -> None:
     assert wait.workers == ("debian-ci-builders-0002",)
 
 
-def test_a_request_at_a_limit_of_its_team_waits_for_its_team() -> None:
+def test_request_at_team_limit_waits_for_work_of_its_team() -> None:
     teams = {"red": {"users": ["ada", "bob"]}, "blue": {"users": ["eve"]}}
     limits = {"big": {"limits": {"per": {"team": 1}}}}
     fleet = a_sim_fleet(
@@ -568,7 +568,7 @@ def test_a_request_at_a_limit_of_its_team_waits_for_its_team() -> None:
     assert wait.until == found.expected
 
 
-def test_a_reason_tells_when_a_request_does_without_a_tag() -> None:
+def test_reason_has_time_at_which_a_tag_is_waived() -> None:
     fleet = a_sim_fleet(tags={"big": {"otherwise": {"after": "30m", "drop": True}}})
     world = a_sim_world(requests=(a_request(required=("big",), pending_since=ago(minutes=10)),))
 
@@ -577,7 +577,7 @@ def test_a_reason_tells_when_a_request_does_without_a_tag() -> None:
     assert any(tells(each.because, "big", "2026-11-21 08:20") for each in found.reasons)
 
 
-def test_all_suggestions_of_a_request_take_ten_plans_at_most(
+def test_suggestions_of_a_request_need_at_most_ten_plans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[object] = []
@@ -601,7 +601,7 @@ def test_all_suggestions_of_a_request_take_ten_plans_at_most(
     assert len(made) <= MOST_PLANS
 
 
-def test_a_budget_in_another_currency_is_raised_at_the_stated_rate() -> None:
+def test_suggestion_raises_budget_at_stated_exchange_rate() -> None:
     fleet = a_sim_fleet(
         pools=pools(budget={"per_hour": "0.01 USD"}),
         money={"exchange": {"USD": {"rate": 0.5, "as_of": date(2026, 11, 1)}}},
@@ -614,7 +614,7 @@ def test_a_budget_in_another_currency_is_raised_at_the_stated_rate() -> None:
     )
 
 
-def test_no_suggestion_is_shown_when_no_plan_is_left() -> None:
+def test_suggestions_are_empty_when_plan_limit_is_used_up() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
     replans = Replans(0)
 

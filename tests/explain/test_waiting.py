@@ -14,7 +14,7 @@ def waits(fleet: Fleet, *requests: Request, most: int = 200) -> WaitingExplanati
     return waits_of(Case(fleet, world, guard(fleet, reconcile(fleet, world))), most=most)
 
 
-def test_those_without_a_machine_come_first_with_the_key_that_decides() -> None:
+def test_requests_without_machine_are_first_with_deciding_key() -> None:
     found = waits(a_sim_fleet(), *(a_request(id=str(n)) for n in range(1, 6)))
 
     waiting, served = found.groups
@@ -36,7 +36,7 @@ def test_few_waiting_requests_are_each_explained() -> None:
     assert other.reasons == first.reasons
 
 
-def test_of_many_requests_those_that_wait_longest_are_explained() -> None:
+def test_longest_waiting_of_many_requests_are_explained() -> None:
     requests = [a_request(id=str(n), pending_since=ago(minutes=100 - n)) for n in range(60)]
 
     found = waits(a_sim_fleet(), *requests, most=6)
@@ -45,7 +45,7 @@ def test_of_many_requests_those_that_wait_longest_are_explained() -> None:
     assert found.groups[0].since == ago(minutes=97)
 
 
-def test_a_request_is_late_after_the_target_of_its_pools_or_an_hour() -> None:
+def test_request_is_late_after_target_wait_or_an_hour() -> None:
     request = a_request(pending_since=ago(minutes=40))
     patient = a_sim_fleet(pools={"builders": a_pool(provider="desk", target_wait="50m")})
     hasty = a_sim_fleet(pools={"builders": a_pool(provider="desk", target_wait="30m")})
@@ -59,7 +59,7 @@ def test_a_request_is_late_after_the_target_of_its_pools_or_an_hour() -> None:
     assert late == {"none": (3600, False), "50m": (3000, False), "30m": (1800, True)}
 
 
-def test_the_list_has_the_same_expected_start_as_the_answer() -> None:
+def test_list_and_explanation_have_same_expected_start() -> None:
     fleet = a_sim_fleet(guards={"throttle": {"create": {"share": "50%", "count": 2}}})
 
     found = waits(fleet, *(a_request(id=str(n), expected_seconds=1200) for n in range(1, 6)))

@@ -20,7 +20,7 @@ def builds(count: int, **said: object) -> tuple[Request, ...]:
     return tuple(a_request(id=str(n), **{"expected_seconds": 600, **said}) for n in range(count))
 
 
-def test_where_nothing_waits_no_wait_is_known_and_none_is_zero() -> None:
+def test_waits_are_unknown_without_requests() -> None:
     assert waits() == ExpectedWaits(half=None, most=None, known=0, of=0)
 
 
@@ -34,7 +34,7 @@ def test_waits_are_unknown_after_build_of_unknown_duration() -> None:
     )
 
 
-def test_each_of_a_group_counts() -> None:
+def test_waits_count_each_request_of_a_group() -> None:
     assert waits(a_request(expected_seconds=600, count=20)) == ExpectedWaits(
         half=5400, most=10_800, known=20, of=20
     )

@@ -26,7 +26,7 @@ def facts(fleet: Fleet, world: World) -> WorkerFacts:
     return facts_of_workers(fleet, world)[NAME]
 
 
-def test_a_worker_has_a_size_a_place_and_a_price_so_far() -> None:
+def test_worker_has_size_location_and_cost_so_far() -> None:
     pool = a_pool(machine={"type": "ccx33", "swap": "16GiB"})
 
     told = facts(a_fleet(pools={"builders": pool}), a_building_world())
@@ -37,7 +37,7 @@ def test_a_worker_has_a_size_a_place_and_a_price_so_far() -> None:
     assert told.cost_so_far == 2 * Decimal("0.2227")
 
 
-def test_its_work_has_a_package_a_beginning_and_a_cost_so_far() -> None:
+def test_work_of_worker_has_package_start_and_cost_so_far() -> None:
     told = facts(a_fleet(), a_building_world())
 
     assert (told.task, told.package, told.work_since) == ("sbuild", "chromium", ago(minutes=30))
@@ -45,7 +45,7 @@ def test_its_work_has_a_package_a_beginning_and_a_cost_so_far() -> None:
     assert told.work_cost == Decimal("0.1114")
 
 
-def test_a_machine_of_last_month_is_billed_for_both_months() -> None:
+def test_machine_of_last_month_is_billed_for_both_months() -> None:
     world = a_building_world(a_worker())
     listing = a_listing(a_machine(created_at=ago(days=40)))
 
@@ -63,7 +63,7 @@ def test_unknown_facts_are_not_reported() -> None:
     assert (told.cores, told.cost_so_far, told.package, told.work_cost) == (None,) * 4
 
 
-def test_an_explanation_of_a_worker_holds_the_same_facts() -> None:
+def test_explanation_of_worker_has_same_facts() -> None:
     fleet, world = a_fleet(), a_building_world()
 
     explained = explain_worker(fleet, world, reconcile(fleet, world), NAME)
