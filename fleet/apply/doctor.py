@@ -286,9 +286,8 @@ def _images(case: Case) -> Iterator[CheckResult]:
 
 def _troubles(case: Case) -> Iterator[CheckResult]:
     """Yield a notice per stop, failure, freeze or hold that no other result reports."""
-    reported = describe_troubles(case.fleet, case.world, case.inventory).values()
     for each in find_troubles(case.plan):
-        if not any(text in each.said for text in reported):
+        if not each.reported:
             yield CheckResult(about=each.about, result="notice", said=each.said, fix=each.fix)
 
 

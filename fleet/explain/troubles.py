@@ -8,7 +8,9 @@ from fleet.guard.freezes import command_to_end
 from fleet.model.decisions import SizeReason
 from fleet.model.orders import FLEET, Freeze, Hold
 from fleet.model.plan import Plan
-from fleet.model.values import Value
+from fleet.model.values import Value, later
+from fleet.words.limits import CREATES_NONE
+from fleet.words.lives import join
 
 _STOPS = frozenset({SizeReason.CLOSED, SizeReason.IMAGE, SizeReason.OPTION_CLOSED})
 
@@ -20,6 +22,7 @@ class Trouble(Value):
     said: str
     fix: str = Field(description="The command that helps, or that explains it.")
     by_order: bool = Field(description="A freeze or a hold, which a person or fleet ordered.")
+    reported: bool = later(False, "Whether `attention` also reports it.")
 
 
 def find_troubles(plan: Plan) -> Iterator[Trouble]:
@@ -43,5 +46,12 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
         about, fix = f"pool {pool.pool}", f"fleet explain pool {pool.pool}"
         stops = [each.message for each in pool.decisions if each.code in _STOPS]
         stops = [text for text in stops if not any(what in text for what in frozen)]
-        for text in (*stops, *filter(None, [pool.failures])):
-            yield Trouble(about=about, said=text, fix=fix, by_order=False)
+        fresh = [text for text in stops if not _is_reported(plan, text)]
+        if said := join(*(fresh or stops), pool.failures):
+            known = bool(stops) and not fresh
+            yield Trouble(about=about, said=said, fix=fix, by_order=False, reported=known)
+
+
+def _is_reported(plan: Plan, stop: str) -> bool:
+    """Return whether a problem that needs an operator contains the reason of a stop."""
+    return any(stop.removeprefix(CREATES_NONE) in each for each in plan.attention)

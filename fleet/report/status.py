@@ -53,7 +53,6 @@ from fleet.report.document import (
 from fleet.schema.findings import yaml_key
 from fleet.words import figures as words
 from fleet.words.images import describe_waiting
-from fleet.words.limits import CREATES_NONE
 
 _MAX_SHOWN = 12
 """Maximum budgets or limits to draw in a terminal."""
@@ -414,16 +413,9 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
 
 def _stops(status: Status) -> Iterator[Line]:
     """Yield the stops and failures of pools that `attention` omits, each with the next command."""
-    stops = [
-        each
-        for each in status.troubles
-        if not each.by_order
-        and not any(each.said.removeprefix(CREATES_NONE) in text for text in status.attention)
-    ]
-    last = {each.about: nth for nth, each in enumerate(stops)}
-    for nth, each in enumerate(stops):
-        command = f"; `{each.fix}`" if nth == last[each.about] else ""
-        yield line(StyledText(f"{each.about}: ", Style.YELLOW), each.said, command)
+    for each in status.troubles:
+        if not (each.by_order or each.reported):
+            yield line(StyledText(f"{each.about}: ", Style.YELLOW), f"{each.said}; `{each.fix}`")
 
 
 def _pools(status: Status) -> Block:

@@ -180,7 +180,7 @@ def explain_newer(providers: Iterable[str], current: str | None) -> str:
 
 def describe_streak(runs: int, until: datetime) -> str:
     """Return the end of a sentence: the failed runs in a row, and the time of the next try."""
-    times = "once" if runs == 1 else f"{runs} runs in a row"
+    times = "in 1 run" if runs == 1 else f"in {runs} runs in a row"
     return f"{times}); retried from {_write_time_to_second(until)}"
 
 

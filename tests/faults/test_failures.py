@@ -69,7 +69,7 @@ def test_exceeded_quota_closes_all_pools_of_the_provider(trial: Trial) -> None:
     trial.wait_for(big=["1"])
     trial.do("apply")
 
-    assert tells(because(trial, "builders"), "quota", "provider desk", "used", "once")
+    assert tells(because(trial, "builders"), "quota", "provider desk", "used", "in 1 run")
 
 
 def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:

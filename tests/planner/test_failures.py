@@ -236,7 +236,7 @@ def test_first_out_of_stock_reply_closes_the_option() -> None:
         closed(an_attempt(result=OUT, at=ago(minutes=1))),
         "desk",
         "ccx33",
-        "once",
+        "in 1 run",
         "2026-11-21 08:02:00 UTC",
     )
 
@@ -275,11 +275,11 @@ def test_many_failures_of_one_run_count_once() -> None:
         for number in range(9)
     ]
 
-    assert "(once)" in closed(*tries)
+    assert "(in 1 run)" in closed(*tries)
 
 
 def test_successful_creation_ends_streak_of_errors() -> None:
-    assert "(once)" in closed(*some(f"{OUT} {OUT} registered {OUT}"))
+    assert "(in 1 run)" in closed(*some(f"{OUT} {OUT} registered {OUT}"))
     assert tells(closed(*some(f"registered {OUT} {OUT}")), "2 runs")
 
 
@@ -290,14 +290,14 @@ def test_attempt_without_result_does_not_end_streak_of_errors() -> None:
 def test_failure_is_ignored_after_three_hours() -> None:
     long_ago = an_attempt(result=OUT, at=ago(minutes=1) - FAILURE_MEMORY - timedelta(seconds=1))
 
-    assert "(once)" in closed(long_ago, an_attempt(result=OUT, at=ago(minutes=1)))
+    assert "(in 1 run)" in closed(long_ago, an_attempt(result=OUT, at=ago(minutes=1)))
 
 
 def test_quota_closes_market_in_every_pool_of_provider() -> None:
     fleet = a_sim_fleet(pools=TWO_POOLS)
     full = an_attempt(pool="other", type="ccx63", result="quota", at=ago(minutes=1))
 
-    assert tells(closed(full, fleet=fleet), "desk", "once", "2026-11-21 08:02:00 UTC")
+    assert tells(closed(full, fleet=fleet), "desk", "in 1 run", "2026-11-21 08:02:00 UTC")
     assert closed(full, fleet=fleet, market="spot") == ""
     assert closed(full, fleet=fleet, provider="elsewhere") == ""
 

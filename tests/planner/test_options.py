@@ -65,7 +65,7 @@ def test_next_type_and_market_are_used_when_out_of_stock() -> None:
     plan = plan_after(desk(), out("big", "spot"))
 
     assert made(plan) == [("small", "on-demand", Decimal("0.05"))]
-    no_stock = "desk is out of stock of big on the spot market (once); retried from"
+    no_stock = "desk is out of stock of big on the spot market (in 1 run); retried from"
     assert tells(why(plan), "big/spot", no_stock)
     assert made(plan_after(desk(), out("big", "spot"), out("small"))) == [
         ("big", "on-demand", Decimal("0.09"))
@@ -89,8 +89,8 @@ def test_pool_with_all_options_closed_names_each_reason() -> None:
     plan = plan_after(desk({"type": ["small", "big"]}), out("big"), out("small"))
 
     assert made(plan) == []
-    assert tells(why(plan), "desk", "small", "once")
-    assert tells(why(plan), "desk", "big", "once")
+    assert tells(why(plan), "desk", "small", "in 1 run")
+    assert tells(why(plan), "desk", "big", "in 1 run")
 
 
 def test_type_without_spot_price_is_not_created_on_spot_market() -> None:
