@@ -15,7 +15,7 @@ from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wro
 from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
-from fleet.planner.images import describe_troubles
+from fleet.planner.images import find_image_troubles
 from fleet.ports import Secrets, Server
 from fleet.schema.model import (
     CoprQueue,
@@ -275,8 +275,10 @@ def _images(case: Case) -> Iterator[CheckResult]:
         yield CheckResult(
             about=about, result="notice", said=describe_waiting(each), fix=each.command
         )
-    for name, said in describe_troubles(case.fleet, case.world, case.inventory).items():
-        yield wrong(f"pool {name}, image", said, f"see {IMAGE_PAGE}")
+    for name, found in find_image_troubles(case.fleet, case.world, case.inventory).items():
+        fix = found.fix or f"fleet help {IMAGE_PAGE.removeprefix('docs/')}"
+        about = f"pool {name}, image"
+        yield CheckResult(about=about, result="wrong", said=found.problem, fix=fix)
     for pool in case.plan.pools:
         if any(each.code is SizeReason.UNPUBLISHED for each in pool.decisions):
             about = f"pool {pool.pool}, image"

@@ -315,7 +315,7 @@ def note_failures(
         return
     memory = recall(fleet, world.altered(attempts=attempts), inventories)
     pools = tuple(
-        each.altered(failures=describe_failures(memory, each.pool)) for each in plan.pools
+        each.altered(failures=describe_failures(fleet, memory, each.pool)) for each in plan.pools
     )
     noted = plan.altered(pools=pools)
     connected().hand_out().note_waits(fleet, world, noted, sources.of_tickets)

@@ -16,7 +16,10 @@ def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet approve`."""
     add_file(parser)
     parser.add_argument(
-        "guard", choices=get_args(GuardName), metavar="GUARD", help="the guard to pass"
+        "guard",
+        choices=get_args(GuardName),
+        metavar="GUARD",
+        help="the guard to pass: " + ", ".join(get_args(GuardName)),
     )
     parser.add_argument(
         "--pool", required=True, metavar="NAME", help="the pool whose machines may pass"

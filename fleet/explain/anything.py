@@ -10,7 +10,7 @@ from fleet.explain.tags import WORDS, list_tags
 from fleet.explain.values import ExplainedReason, Explanation, Matches
 from fleet.explain.what_if import Replans
 from fleet.explain.worker import explain_worker
-from fleet.planner.images import describe_troubles, find_waiting
+from fleet.planner.images import find_image_troubles, find_waiting
 from fleet.schema.findings import listed
 from fleet.schema.model import ExistingImage
 from fleet.schema.units import write_count
@@ -52,7 +52,7 @@ def _image(case: Case, name: str) -> Iterator[Explanation]:
     if image is None and not versions:
         return
     pools = sorted(key for key, pool in fleet.dynamic_pools.items() if pool.image == name)
-    troubles = describe_troubles(fleet, world, case.inventory)
+    troubles = find_image_troubles(fleet, world, case.inventory)
     waiting = find_waiting(fleet, world).get(name)
     steps = [f"`{waiting.command}`: {describe_waiting(waiting)}"] if waiting else []
     yield Explanation(
@@ -63,7 +63,8 @@ def _image(case: Case, name: str) -> Iterator[Explanation]:
         or (answers.NO_VERSION if not isinstance(image, ExistingImage) else answers.EXISTING,),
         reasons=tuple(
             ExplainedReason(
-                because=answers.describe_trouble(pool, troubles[pool]), path=("images", name)
+                because=answers.describe_trouble(pool, troubles[pool].problem),
+                path=("images", name),
             )
             for pool in pools
             if pool in troubles

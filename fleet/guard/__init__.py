@@ -10,7 +10,7 @@ operators, `approvals.py` the exceptions.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from fleet.guard.freezes import withhold_frozen
@@ -21,6 +21,7 @@ from fleet.guard.refusals import (
     refuse_delete,
     refuse_rivalled,
     throttle,
+    withhold_untested,
 )
 from fleet.model.decisions import Decision, NoMachineReason, SizeReason
 from fleet.model.digests import seal
@@ -54,10 +55,10 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     """
     results: list[GuardResult] = []
     withheld: dict[str, GuardResult] = {}
-    approved: dict[str, str] = {}
+    approved: defaultdict[str, set[str]] = defaultdict(set)
     guards: tuple[_Guard, ...] = (
         *(_withhold_observed, withhold_frozen, _refuse_unregistrable, refuse_rivalled),
-        *(refuse_delete, refuse_cost, throttle),
+        *(withhold_untested, refuse_delete, refuse_cost, throttle),
     )
     for hold in guards:
         left: Sequence[Action] = plan.actions
@@ -65,7 +66,8 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             left = [action for action in left if action.worker not in withheld]
         for held in hold(fleet, plan, left):
             results.append(held.result)
-            approved |= held.approved
+            for worker, approval in held.approved.items():
+                approved[worker].add(approval)
             withheld |= {action.worker: held.result for action in held.withheld}
     if not results:
         return plan
@@ -103,10 +105,12 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
 
 
 def _add_passes(
-    approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
+    approval: ApprovalVerdict,
+    approved: Mapping[str, Collection[str]],
+    kept: Sequence[Action | Release],
 ) -> ApprovalVerdict:
     """Return an approval that lists the actions it passes, except withheld actions."""
-    passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
+    passes = [each.worker for each in kept if approval.digest in approved.get(each.worker, ())]
     return approval.altered(passes=tuple(passes))
 
 

@@ -263,6 +263,37 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         yield GuardDecision(result, left, passing)
 
 
+def withhold_untested(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
+    """Withhold creations on machine types that fail to boot, unless an approval lets them pass."""
+    kinds = {verdict.pool: verdict.on_trial for verdict in plan.pools if verdict.on_trial}
+    tried = [
+        action
+        for action in actions
+        if isinstance(action, Create)
+        and action.inputs.type in kinds.get(action.pool, ())
+        and not is_begun(action)
+    ]
+    for verdict, own in pools_with(plan, tried):
+        passing = approve_first(plan, "boot_failures", verdict.pool, own)
+        left = [action for action in own if action.worker not in passing]
+        because = join(
+            words.explain_retries(verdict.pool, verdict.on_trial, len(left)),
+            describe_approvals(plan, "boot_failures", verdict.pool, len(passing)),
+        )
+        result = GuardResult(
+            guard="boot_failures",
+            result="throttled" if left else "passed",
+            pool=verdict.pool,
+            because=because,
+            path=("guards", "boot_failures"),
+            count=len(own),
+            of=verdict.machines,
+            withheld=len(left),
+            approved=len(passing),
+        )
+        yield GuardDecision(result, left, passing)
+
+
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
     """Return the queues that may themselves create a machine for a creation's requests.
 

@@ -40,7 +40,7 @@ from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown, World
 from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
 from fleet.model.log import LogEntry
-from fleet.planner.images import describe_change, describe_troubles, find_waiting
+from fleet.planner.images import describe_change, find_image_troubles, find_waiting
 from fleet.ports import Console
 from fleet.report.json import value_to_json
 from fleet.schema.model import ExistingImage, Fleet
@@ -278,15 +278,18 @@ def _show(args: argparse.Namespace, console: Console) -> int:
 
 def _list_images(args: argparse.Namespace, console: Console) -> promote.ImageList:
     fleet = load_config(args, console).fleet
-    store = store_of(fleet, args.file)
+    store, now = store_of(fleet, args.file), utc_now()
     versions = store.image_versions()
     world = World(
         fleet=fleet.fleet,
-        time=utc_now(),
+        time=now,
         images=tuple(each.fact for each in versions),
         attempts=store.attempts(REMEMBERED),
+        orders=store.orders(now),
+        approved={digest: len(machines) for digest, machines in store.spent().items()},
     )
-    troubles, waiting = describe_troubles(fleet, world, {}), find_waiting(fleet, world)
+    found, waiting = find_image_troubles(fleet, world, {}), find_waiting(fleet, world)
+    troubles = {pool: choice.problem for pool, choice in found.items()}
     return promote.list_images(fleet, versions, troubles, waiting)
 
 

@@ -81,7 +81,7 @@ class GivenApproval(_Order):
     """An approval by `fleet approve`, in addition to the approvals in fleet.yaml."""
 
     order: Literal["approve"] = "approve"
-    guard: Literal["delete", "cost_increase", "rival"]
+    guard: Literal["boot_failures", "cost_increase", "delete", "rival"]
     pool: str
     count: Count = Field(description="Total number of machines that may pass.")
 

@@ -50,7 +50,7 @@ class GuardResult(Value):
         return self.result != "passed" or self.approved > 0
 
 
-GuardName = Literal["delete", "cost_increase", "rival"]
+GuardName = Literal["boot_failures", "cost_increase", "delete", "rival"]
 """The guards that an approval can overrule."""
 
 
@@ -582,6 +582,9 @@ class PoolVerdict(Value):
     failures: ForPeople = later(
         "",
         "Its latest attempts to create a machine, if they failed in a row: how many, when, why.",
+    )
+    on_trial: tuple[str, ...] = later(
+        (), "Machine types on which its image fails to boot, and which approvals let it create."
     )
 
     @property

@@ -513,6 +513,7 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
         draining=sum(is_going(unit) for unit in inventory.units),
         not_known=tuple(_not_known(pool_plan, price, costs.values())),
         failures=pool_plan.failures,
+        on_trial=tuple(pool_plan.choice.on_trial),
     )
 
 

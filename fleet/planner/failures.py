@@ -7,7 +7,7 @@ the name already, the next run uses another name. Each closed option has a retry
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
+from fleet.model.prices import find_types
 from fleet.planner.inventory import PoolInventory, attempts_of
 from fleet.planner.units import Unit, UnitState, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
@@ -285,15 +286,27 @@ class Failing(NamedTuple):
     until: datetime | None = None
 
 
-def find_failing(
-    memory: BootAttempts, pool: str, kind: str, market: Market, provider: str
+def find_failing(  # noqa: PLR0913 - the facts that identify an option
+    memory: BootAttempts,
+    pool: str,
+    kind: str,
+    market: Market,
+    provider: str,
+    *,
+    images: Collection[str] = (),
 ) -> Failing:
-    """Return the failures that currently forbid a machine type and market; empty if allowed."""
+    """Return the failures that currently forbid a machine type and market; empty if allowed.
+
+    Failed boots count only of these `images`; empty: of every image.
+    """
     if not memory.has_failures:
         return Failing()
     account = memory.by_account.get((provider, market), ())
     own = [
-        each for each in memory.by_pool.get(pool, ()) if (each.type, each.market) == (kind, market)
+        each
+        for each in memory.by_pool.get(pool, ())
+        if (each.type, each.market) == (kind, market)
+        and (not images or each.result != "failed" or each.image in images)
     ][:MAX_ATTEMPTS]
     closed = _active_streak(memory, account, {"quota"})
     if closed:
@@ -356,11 +369,18 @@ def _streak(
     return _Streak(runs, memory.end_of(latest) + max(memory.least, closes))
 
 
-def describe_failures(memory: BootAttempts, pool: str) -> str:
-    """Describe a pool's latest consecutive failures with their cause; empty if none failed."""
+def describe_failures(fleet: Fleet, memory: BootAttempts, pool: str) -> str:
+    """Describe a pool's latest consecutive failures with their cause; empty if none failed.
+
+    Attempts with a machine type that the pool no longer has do not count.
+    """
     failed: list[Attempt] = []
     before = memory.now
+    known = fleet.pools.get(pool)
+    kinds = [each.name for each in find_types(fleet, known)] if isinstance(known, Pool) else None
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
+        if kinds is not None and attempt.type not in kinds:
+            continue
         if attempt.result == "registered" or before - memory.end_of(attempt) > FAILURE_MEMORY:
             break
         before = attempt.at
@@ -374,41 +394,67 @@ def describe_failures(memory: BootAttempts, pool: str) -> str:
 
 @dataclass(frozen=True)
 class StoppedImage:
-    """An image that failed to boot too often, and the retry time."""
+    """Boots of an image that failed too often on machine types of a pool, and the retry time."""
 
-    failures: int
-    boots: int
+    counts: tuple[words.BootCount, ...]
+    """The failed and all counted boots, per machine type."""
     until: datetime
+    failed: tuple[str, ...]
+    """The machines that did not boot, latest first."""
+    retries: int
+    """Number of successful boots that end the stop."""
 
     @property
     def summary(self) -> str:
         """Return the failures, as the end of a sentence about the image."""
-        return words.describe_failures(self.failures, self.boots)
+        return words.describe_failures(self.counts)
 
     @property
     def said(self) -> str:
         """Return the failures and the retry time, as the end of a sentence about the image."""
-        return words.describe_stop(self.failures, self.boots, self.until)
+        return words.describe_stop(self.counts, self.until)
 
 
-def stopped_images(
+def stopped_boots(
     rule: BootFailures, memory: BootAttempts, pool: str
-) -> Callable[[str], StoppedImage | None]:
-    """Return a function from image id to its StoppedImage; None if the pool may boot it."""
-    boots: defaultdict[str, list[Attempt]] = defaultdict(list)
+) -> dict[str, dict[str, StoppedImage]]:
+    """Map image id to the machine types on which the guard stops the image in this pool."""
+    boots: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
     for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
-            boots[attempt.image].append(attempt)
-    return dict(_stops(rule, boots)).get
+            boots[attempt.image, attempt.type].append(attempt)
+    found: defaultdict[str, dict[str, StoppedImage]] = defaultdict(dict)
+    for (image, kind), attempts in boots.items():
+        if stop := _judge_boots(rule, kind, attempts[: rule.of_last]):
+            found[image][kind] = stop
+    return dict(found)
 
 
-def _stops(
-    rule: BootFailures, boots: Mapping[str, Sequence[Attempt]]
-) -> Iterator[tuple[str, StoppedImage]]:
-    for image, attempts in boots.items():
-        latest = attempts[: rule.of_last]
-        failed = sorted(attempt.at for attempt in latest if attempt.result == "failed")
-        if len(failed) >= rule.stop_after:
-            # When this failure no longer counts, fewer than stop_after remain.
-            ends = failed[len(failed) - rule.stop_after] + BOOT_MEMORY
-            yield image, StoppedImage(len(failed), len(latest), ends)
+def _judge_boots(rule: BootFailures, kind: str, latest: Sequence[Attempt]) -> StoppedImage | None:
+    failed = [attempt for attempt in latest if attempt.result == "failed"]
+    if len(failed) < rule.stop_after:
+        return None
+    # A new boot replaces the oldest counted boot only if `of_last` boots are known.
+    free = rule.of_last - len(latest)
+    retries = next(
+        free + nth
+        for nth in range(len(latest) + 1)
+        if sum(each.result == "failed" for each in latest[: len(latest) - nth]) < rule.stop_after
+    )
+    return StoppedImage(
+        counts=(words.BootCount(len(failed), len(latest), kind),),
+        # When this failure no longer counts, fewer than stop_after remain.
+        until=failed[rule.stop_after - 1].at + BOOT_MEMORY,
+        failed=tuple(each.worker for each in failed),
+        retries=retries,
+    )
+
+
+def join_stops(stops: Sequence[StoppedImage]) -> StoppedImage:
+    """Return one value for the stops of an image on several machine types."""
+    return StoppedImage(
+        counts=tuple(count for each in stops for count in each.counts),
+        until=min(each.until for each in stops),
+        failed=tuple(name for each in stops for name in each.failed),
+        retries=max(each.retries for each in stops),
+    )

@@ -8,12 +8,14 @@ A rule promotes only versions that are newer than all versions ever in use. An o
 promote a rolled back version and older versions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Literal, NamedTuple
 
+from fleet.guard.approvals import command_to_type, judge_approvals
 from fleet.model.facts import Attempt, Demand, QueueReading, Unknown, World
 from fleet.model.images import (
     BOOTABLE,
@@ -24,8 +26,18 @@ from fleet.model.images import (
     may_prove,
 )
 from fleet.model.money import rates
-from fleet.model.prices import bill, tariff_at
-from fleet.planner.failures import BootAttempts, StoppedImage, recall, stopped_images
+from fleet.model.orders import FLEET, Hold
+from fleet.model.plan import ApprovalVerdict
+from fleet.model.pool_limits import boot_of
+from fleet.model.prices import bill, find_types, tariff_at
+from fleet.planner.failures import (
+    BOOT_MEMORY,
+    BootAttempts,
+    StoppedImage,
+    join_stops,
+    recall,
+    stopped_boots,
+)
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import (
     ExistingImage,
@@ -38,6 +50,7 @@ from fleet.schema.pools import ImageRecipe, Promote, Recipe
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Mismatch
 from fleet.tagrules.sources import claimed_tags, newest_first
+from fleet.words import guards
 from fleet.words import images as words
 from fleet.words.lives import join
 
@@ -236,6 +249,8 @@ class ImageChoice:
     """Image ids of newer versions that failed to boot."""
     problem: str = ""
     """The problem of the image as a sentence; empty without problems."""
+    fix: str = ""
+    """The first command or edit that helps with the problem; empty if unknown."""
     closed: str = ""
     """The reason why no machine is created with the image; empty if allowed."""
     until: datetime | None = None
@@ -244,6 +259,12 @@ class ImageChoice:
     """The key of fleet.yaml that closes the image."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Image id to image name and version; only known ids."""
+    failing: Mapping[str, tuple[str, datetime]] = field(default_factory=dict)
+    """Machine types on which only the guard stops the image, with the reason and retry time."""
+    on_trial: Mapping[str, StoppedImage] = field(default_factory=dict)
+    """Machine types on which the guard would stop the image, without an approval."""
+    approved: int = 0
+    """Number of machines of these types that approvals let pass."""
 
     def share_of(self, workers: int) -> int:
         """Return how many of `workers` boot the candidate: at least 1; 0 without a candidate."""
@@ -259,6 +280,17 @@ class ImageChoice:
         return (self.id, *([self.candidate] if self.candidate else []), *self.stopped)
 
 
+class _BootCause(NamedTuple):
+    """The suspected cause of failed boots, and the remedies, as parts of a sentence."""
+
+    suspect: str
+    remedy: str
+    fix: str
+    """The remedy as a command to type, or as an edit."""
+    approve: str
+    """The command that lets machines pass when the cause is mended."""
+
+
 @dataclass(frozen=True)
 class _ImageCase:
     """The image of one pool, with all facts that decide its version."""
@@ -270,9 +302,14 @@ class _ImageCase:
     """All versions of the image, at any provider."""
     published: Sequence[ImageVersion]
     """The versions of the image at the pool's provider, newest first."""
-    stops: Callable[[str], StoppedImage | None]
-    booted: Attempt | None
-    """The latest successful boot of the image at the pool's provider."""
+    stopped: Mapping[str, Mapping[str, StoppedImage]]
+    """Image id to the machine types on which the guard stops it in this pool."""
+    boots: Sequence[Attempt]
+    """The successful boots of the image at the pool's provider."""
+    approvals: Sequence[ApprovalVerdict]
+    """The approvals of the guard for this pool."""
+    name: str
+    """The pool's name."""
 
     @property
     def pinned(self) -> str | None:
@@ -301,12 +338,78 @@ class _ImageCase:
         name = next(iter(known), booted)
         return f"{self.pool.image} {name}" if name != self.pool.image else name
 
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """Return the names of the pool's machine types."""
+        return tuple(known.name for known in find_types(self.fleet, self.pool))
+
+    @property
+    def approved(self) -> int:
+        """Return the number of machines that approvals let pass now."""
+        return sum(each.left for each in self.approvals)
+
+    def failing(self, booted: str) -> dict[str, StoppedImage]:
+        """Return the pool's machine types on which the guard stops an image."""
+        stops = self.stopped.get(booted, {})
+        return {kind: stops[kind] for kind in self.types if kind in stops}
+
+    def stops(self, booted: str) -> StoppedImage | None:
+        """Return the failures of an image that the guard stops on every type; None otherwise.
+
+        An approval lets the pool boot the image again.
+        """
+        if self.approved or not self.is_dead(booted):
+            return None
+        return join_stops([*self.failing(booted).values()])
+
+    def is_dead(self, booted: str) -> bool:
+        """Return whether the guard stops an image on every machine type of the pool."""
+        return bool(self.types) and len(self.failing(booted)) == len(self.types)
+
+    @cached_property
+    def booted(self) -> Attempt | None:
+        """The latest successful boot of the image at the pool's provider."""
+        return max(self.boots, key=_time_of, default=None)
+
     @property
     def last_boot(self) -> str:
         """Return the version and time of the last good boot, as the end of a sentence."""
         if self.booted is None:
             return words.NO_BOOT
         return words.describe_boot(self.name_of(self.booted.image), self.booted.at)
+
+    def find_boot(self, booted: str) -> Attempt | None:
+        """Return the latest boot of a failing image within the guard's memory; None without.
+
+        Its machine type or pool differs from the failures, or it succeeded there before.
+        """
+        since = self.world.time - BOOT_MEMORY
+        own = (each for each in self.boots if each.image == booted and each.at > since)
+        return max(own, key=_time_of, default=None)
+
+    def diagnose(self, booted: str, stop: StoppedImage) -> "_BootCause":
+        """Return the suspected cause of a stop, and the remedies."""
+        command = command_to_type("boot_failures", self.name, stop.retries)
+        approve = words.advise_approval(command)
+        if self.approvals:
+            approve = join(guards.describe_approvals(self.approvals, 0), approve)
+        if boot := self.find_boot(booted):
+            kinds = [count.type for count in stop.counts]
+            fix = self._find_console(stop)
+            shown = f"`{fix}`" if fix.startswith("fleet ") else fix
+            suspect = words.suspect_machine(self.name, kinds, boot)
+            return _BootCause(suspect, shown, fix, approve)
+        way_out = self.way_out
+        return _BootCause(self.last_boot, way_out, way_out.strip("`"), approve)
+
+    def _find_console(self, stop: StoppedImage) -> str:
+        """Return the command for the console of a failed machine, or the edit to keep one."""
+        orders = () if isinstance(self.world.orders, Unknown) else self.world.orders
+        held = {each.machine for each in orders if isinstance(each, Hold) and each.by == FLEET}
+        if shown := [name for name in stop.failed if name in held]:
+            return f"fleet machine console {shown[0]}"
+        keeps = boot_of(self.pool).on_failure
+        return words.HOLDS_NEXT if keeps and keeps.hold else words.advise_keeping(self.name)
 
     @property
     def way_out(self) -> str:
@@ -315,7 +418,7 @@ class _ImageCase:
         able = [
             version
             for version in self.published
-            if version.state in BOOTABLE and not self.stops(version.ids[provider])
+            if version.state in BOOTABLE and not self.is_dead(version.ids[provider])
         ]
         last = [
             version
@@ -344,20 +447,52 @@ def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) ->
     if isinstance(world.images, Unknown):
         unknown = words.explain_unknown_versions(world.images.unknown)
         return ImageChoice(closed=unknown, path=("pools", name, "image"))
+    stopped = stopped_boots(fleet.guards.boot_failures, memory, name)
     case = _ImageCase(
-        fleet,
-        world,
-        pool,
-        [each for each in world.images if each.image == pool.image],
-        newest_first(world.images, pool.image, pool.provider),
-        stopped_images(fleet.guards.boot_failures, memory, name),
-        _find_last_boot(fleet, memory, pool),
+        fleet=fleet,
+        world=world,
+        pool=pool,
+        versions=[each for each in world.images if each.image == pool.image],
+        published=newest_first(world.images, pool.image, pool.provider),
+        stopped=stopped,
+        boots=[*_find_boots(fleet, memory, pool)] if stopped else [],
+        approvals=_find_approvals(fleet, world, name) if stopped else (),
+        name=name,
     )
     names = {
         version.ids[pool.provider]: f"{version.image} {version.version}"
         for version in case.published
     }
-    return replace(_choose_for(case), names=names) if names else _choose_for(case)
+    choice = _mark_types(case, _choose_for(case)) if stopped else _choose_for(case)
+    return replace(choice, names=names) if names else choice
+
+
+def _find_approvals(fleet: Fleet, world: World, pool: str) -> tuple[ApprovalVerdict, ...]:
+    """Return the approvals that let machines of a pool pass the guard on failed boots."""
+    verdicts = judge_approvals(fleet, world, fleet.pools)
+    return tuple(each for each in verdicts if (each.guard, each.pool) == ("boot_failures", pool))
+
+
+def _close_type(case: _ImageCase, booted: str, stop: StoppedImage) -> tuple[str, datetime]:
+    """Return why no machine of one type is created, and the retry time."""
+    cause = case.diagnose(booted, stop)
+    stopped = words.explain_stopped(case.name_of(booted), stop.said)
+    return join(stopped, cause.suspect, cause.remedy, cause.approve), stop.until
+
+
+def _mark_types(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
+    """Add the machine types on which the chosen image fails to boot, though the pool boots it."""
+    failing = case.failing(choice.id)
+    if choice.closed or not failing:
+        return choice
+    if not case.approved:
+        closed = {kind: _close_type(case, choice.id, stop) for kind, stop in failing.items()}
+        return replace(choice, failing=closed)
+    stop = join_stops([*failing.values()])
+    summary = words.explain_stopped(case.name_of(choice.id), stop.summary)
+    used = guards.describe_approvals(case.approvals, 0)
+    problem = join(summary, used, choice.problem)
+    return replace(choice, on_trial=failing, approved=case.approved, problem=problem)
 
 
 def describe_change(fleet: Fleet, image: str, provider: str) -> str:
@@ -369,32 +504,29 @@ def describe_change(fleet: Fleet, image: str, provider: str) -> str:
     return f"edit images.{image}.existing.{provider} in fleet.yaml"
 
 
-def _find_last_boot(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Attempt | None:
-    """Return the latest successful boot of a pool's image at its provider; None if unknown."""
-    if not memory.has_failures:
-        return None
-    boots = (
-        attempt
-        for name, other in fleet.dynamic_pools.items()
-        if (other.image, other.provider) == (pool.image, pool.provider)
-        for attempt in memory.by_pool.get(name, ())
-        if attempt.result == "registered"
-    )
-    return max(boots, key=lambda each: (each.at, each.worker), default=None)
+def _find_boots(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Iterator[Attempt]:
+    """Yield the successful boots of a pool's image at its provider, in any pool."""
+    for name, other in fleet.dynamic_pools.items():
+        if (other.image, other.provider) == (pool.image, pool.provider):
+            tries = memory.by_pool.get(name, ())
+            yield from (attempt for attempt in tries if attempt.result == "registered")
 
 
-def describe_troubles(
+def _time_of(attempt: Attempt) -> tuple[datetime, str]:
+    """Return a key that sorts attempts by time."""
+    return attempt.at, attempt.worker
+
+
+def find_image_troubles(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
-) -> dict[str, str]:
-    """Map each pool whose image has a problem to a description of the problem.
+) -> dict[str, ImageChoice]:
+    """Map each pool whose image has a problem to its image, with the problem and the remedy.
 
     Without inventories, results of boots that are not recorded yet do not count.
     """
     memory = recall(fleet, world, inventories)
-    problems = {
-        name: choose_image(fleet, world, memory, name).problem for name in fleet.dynamic_pools
-    }
-    return {name: text for name, text in sorted(problems.items()) if text}
+    found = {n: choose_image(fleet, world, memory, n) for n in sorted(fleet.dynamic_pools)}
+    return {name: choice for name, choice in found.items() if choice.problem}
 
 
 def find_waiting(fleet: Fleet, world: World) -> dict[str, WaitingVersion]:
@@ -474,7 +606,7 @@ def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
         return replace(_closed_choice(unpublished), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
-        return _closed_choice(_pin_stopped(case, pin, stop), booted, version)
+        return _close_pinned(case, pin, booted, stop, version)
     return ImageChoice(booted, (version,))
 
 
@@ -484,40 +616,73 @@ def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoi
     is_existing = isinstance(case.fleet.images[image], ExistingImage)
     if is_existing and not case.versions:
         if booted and (stop := case.stops(booted)):
-            return _closed_choice(_pin_stopped(case, pin, stop), booted)
+            return _close_pinned(case, pin, booted, stop)
         return ImageChoice(booted, names={booted: f"{image} {pinned}"})
     known = (version.version for version in case.versions)
     closed = words.explain_pin_unrecorded(pin, known, promote=image if is_existing else "")
     return replace(_closed_choice(closed), path=("images", image, "version"))
 
 
-def _pin_stopped(case: _ImageCase, pin: str, stop: StoppedImage) -> str:
-    return words.explain_pin_stopped(pin, stop.said, case.last_boot, case.pool.image)
+def _close_pinned(
+    case: _ImageCase,
+    pin: str,
+    booted: str,
+    stop: StoppedImage,
+    version: ImageVersion | None = None,
+) -> ImageChoice:
+    cause = case.diagnose(booted, stop)
+    closed = words.explain_pin_stopped(pin, stop.said)
+    if case.find_boot(booted) is None:
+        edit = words.advise_pin(case.pool.image)
+        cause = cause._replace(remedy=edit, fix=edit)
+    return _close(closed, cause, booted, version)
+
+
+def _close(
+    closed: str,
+    cause: _BootCause,
+    booted: str,
+    version: ImageVersion | None = None,
+    *,
+    until: datetime | None = None,
+) -> ImageChoice:
+    """Return the choice of an image that the guard stops, with the remedies."""
+    problem = join(closed, cause.suspect, cause.remedy, cause.approve)
+    choice = _closed_choice(closed, booted, version, until=until)
+    return replace(choice, problem=problem, fix=cause.fix)
 
 
 def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
     """Return the first version that boots; if all fail, a choice that creates no machine."""
     stopped, messages, until = list[str](), list[str](), list[datetime]()
+    cause = None
     for version in in_turn:
         booted = version.ids[case.pool.provider]
         stop = case.stops(booted)
         if stop is None:
-            if stopped:
-                messages.append(words.describe_fall_back(version))
+            if cause:
+                messages += [words.describe_fall_back(version), cause.approve]
             messages += _unpromoted_ids(case)
-            problem = join(*messages)
             ends = min(until, default=None)
             return ImageChoice(
-                booted, (version,), stopped=tuple(stopped), problem=problem, until=ends
+                id=booted,
+                images=(version,),
+                stopped=tuple(stopped),
+                problem=join(*messages),
+                fix=cause.fix if cause else "",
+                until=ends,
             )
         until.append(stop.until)
-        name = f"{version.image} {version.version}"
-        messages.append(words.explain_stopped(name, stop.said, case.last_boot))
+        closed = words.explain_stopped(f"{version.image} {version.version}", stop.said)
+        found = case.diagnose(booted, stop)
+        cause = cause or found
         if not case.can_fall_back:
-            return _closed_choice(join(*messages, case.way_out), booted, version, until=stop.until)
+            return _close(closed, found, booted, version, until=stop.until)
+        messages.append(join(closed, found.suspect))
         stopped.append(booted)
-    messages += [words.NO_EARLIER, case.way_out]
-    return _closed_choice(join(*messages), booted, version)
+    choice = _closed_choice(join(*messages, words.NO_EARLIER), booted, version)
+    problem = join(choice.closed, *((cause.remedy, cause.approve) if cause else ()))
+    return replace(choice, problem=problem, fix=cause.fix if cause else "")
 
 
 def _choose_declared(case: _ImageCase) -> ImageChoice:
@@ -526,8 +691,8 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
         return _choose_first_working(case, [first])
     image = case.declared
     if stop := case.stops(image):
-        closed = words.explain_stopped(case.name_of(image), stop.said, case.last_boot)
-        return _closed_choice(join(closed, case.way_out), image, until=stop.until)
+        closed = words.explain_stopped(case.name_of(image), stop.said)
+        return _close(closed, case.diagnose(image, stop), image, until=stop.until)
     if not image and any(version.state == "tested" for version in case.published):
         name = case.pool.image
         return ImageChoice(
@@ -543,10 +708,11 @@ def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     if version is None:
         return choice
     booted = version.ids[case.pool.provider]
-    stop = case.stops(booted)
-    if stop is None:
+    failing = case.failing(booted)
+    if not failing:
         problem = join(choice.problem, _missing_tags(choice.images, version))
         return replace(choice, candidate=booted, share=version.share, problem=problem)
+    stop = join_stops([*failing.values()])
     # This run retires a failed candidate of a rule (`images.NAME.promote`): name no retry time.
     why = stop.summary if version.by_rule else stop.said
     failed = words.explain_candidate_stopped(version, why, case.last_boot)

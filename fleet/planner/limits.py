@@ -14,6 +14,7 @@ from fleet.model.facts import MachineState, Work
 from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
 from fleet.planner.demand import LimitRow, Path, Payer, Place, RequestGroup, Supply, limits_of
+from fleet.planner.images import ImageChoice
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.teams import Teams
 from fleet.planner.units import Unit, UnitState
@@ -35,7 +36,7 @@ _SERVES_NOTHING: Mapping[UnitState, str] = {
 
 
 def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> Iterator[LimitRow]:
-    """Yield a constraint per `max` and `max_starting` of each pool that may create machines."""
+    """Yield the constraints on the size of each pool that may create machines."""
     ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
     for place in places:
         if place.makes:
@@ -52,6 +53,24 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
         if size.max_starting is not None:
             starting = sum(is_booting(unit) for unit in units)
             yield _pool_row(name, "max_starting", size.max_starting, starting, machines)
+        choice = pool_plan.choice
+        if choice.on_trial:
+            tried = {way.key for way in pool_plan.options if way.type in choice.on_trial}
+            own = {key: one for key, one in machines.items() if key in tried}
+            yield _trial_row(name, choice, own)
+
+
+def _trial_row(pool: str, choice: ImageChoice, machines: Mapping[str, Decimal]) -> LimitRow:
+    """Return the constraint on machines that only an approval of `boot_failures` lets pass."""
+    return LimitRow(
+        path=("guards", "boot_failures"),
+        because=words.explain_trial(choice.approved, choice.problem),
+        room=Decimal(choice.approved),
+        machines=machines,
+        kept=machines,
+        code=NoMachineReason.GUARD,
+        pool=pool,
+    )
 
 
 def _pool_row(

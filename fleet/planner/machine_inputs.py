@@ -201,9 +201,14 @@ def options_of(
 
     def options(memory: BootAttempts) -> Iterator[Option]:
         for kind, market, price, unsold in offers:
-            failing, until = find_failing(memory, name, kind, market, pool.provider)
+            failing, until = find_failing(
+                memory, name, kind, market, pool.provider, images=[*filter(None, choice.ids)]
+            )
             machine = ("pools", name, "machine")
             closed = Closure(failing, machine, until) if failing else None
+            if kind in choice.failing:
+                reason, ends = choice.failing[kind]
+                closed = Closure(reason, choice.path, ends)
             if choice.closed:
                 closed = Closure(choice.closed, choice.path, choice.until)
             if unsold:

@@ -13,7 +13,7 @@ from fleet.model.images import ImageVersion, State, WaitingVersion
 from fleet.model.plan import Promotion, Reason
 from fleet.model.pool_limits import boot_of, pace_of
 from fleet.model.prices import Tariff, bill, billing_of
-from fleet.planner.failures import BootAttempts, recall, stopped_images
+from fleet.planner.failures import BootAttempts, join_stops, recall, stopped_boots
 from fleet.planner.images import NextVersion, find_standing
 from fleet.planner.pool_plan import PoolPlan
 from fleet.schema.model import Fleet
@@ -87,8 +87,9 @@ def _explain_stopped(
     rule = fleet.guards.boot_failures
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider, "")
-        stop = stopped_images(rule, memory, pool_plan.name)(booted)
-        if stop is not None:
+        stops = stopped_boots(rule, memory, pool_plan.name).get(booted)
+        if stops:
+            stop = join_stops([*stops.values()])
             return words.explain_stop_in_pool(pool_plan.name, stop.summary)
     return ""
 

@@ -233,6 +233,9 @@ class PoolStatus(Value):
         "",
         "Its latest attempts to create a machine, if they failed in a row: how many, when, why.",
     )
+    on_trial: tuple[str, ...] = later(
+        (), "Machine types on which its image fails to boot, and which approvals let it create."
+    )
 
 
 class WorkerStatus(WorkerVerdict, WorkerFacts):

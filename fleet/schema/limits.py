@@ -111,9 +111,12 @@ class BootFailures(ConfigSection):
     """Number of failed boots after which a pool creates no machines."""
 
     stop_after: Boots = Field(
-        3, description="Failed boots after which a pool stops using an image version."
+        3,
+        description="Failed boots after which a pool stops a version on a machine type.",
     )
-    of_last: Boots = Field(5, description="Latest boots of the version to count, within a day.")
+    of_last: Boots = Field(
+        5, description="Latest boots of the version on that type to count, within a day."
+    )
     fall_back: Literal["previous-image", "nothing"] = Field(
         "nothing",
         description="Reaction of the pool: boot the previous version, or create no machines.",
@@ -141,8 +144,9 @@ class Guards(ConfigSection):
 class Approval(ConfigSection):
     """Permission to exceed a guard, for a number of machines and a limited time."""
 
-    guard: Literal["delete", "cost_increase", "rival"] = Field(
-        description="The guard to pass; `rival`: machines for a queue that also creates its own."
+    guard: Literal["boot_failures", "cost_increase", "delete", "rival"] = Field(
+        description="The guard to pass; `boot_failures`: machines whose image failed to boot; "
+        "`rival`: machines for a queue that also creates its own."
     )
     pool: PoolName = Field(description="The pool whose machines may pass.")
     count: Count = Field(description="How many machines may pass in all, over several runs.")

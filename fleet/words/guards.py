@@ -5,6 +5,7 @@ from datetime import date
 
 from fleet.model.plan import ApprovalVerdict, Cause
 from fleet.schema.units import write_count
+from fleet.words.images import describe_type
 
 USED_UP = "used up"
 _CAUSES: Mapping[Cause, str] = {
@@ -62,6 +63,12 @@ def explain_rivals(
         f"pools {', '.join(worker_pools)}: {write_count(count, 'creation')} of pool {pool} "
         "withheld"
     )
+
+
+def explain_retries(pool: str, kinds: Iterable[str], later: int) -> str:
+    """State that machines are created although their image failed to boot."""
+    left = f"; {count_are(later, 'creation')} withheld" if later else ""
+    return f"pool {pool} tries again to boot its image{describe_type(', '.join(kinds))}{left}"
 
 
 def describe_causes(causes: Iterable[Cause]) -> str:

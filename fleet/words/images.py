@@ -1,8 +1,10 @@
 """Sentences about image versions, promotions and failed creations of machines."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from fleet.model.facts import Attempt
 from fleet.model.images import ImageVersion, WaitingVersion
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -15,6 +17,9 @@ REMOVED = "removed from fleet.yaml"
 MACHINES_UNKNOWN = "its machines are unknown in this run"
 NO_MACHINE_TYPE = "its machine type is not in the catalogue"
 NOT_READ = "not read"
+HOLDS_NEXT = "the next machine that fails to boot is held, with its console"
+OWN_TYPE = "own"
+"""The machine type of a pool that states sizes instead of a type."""
 
 
 def _write_time_to_second(moment: datetime) -> str:
@@ -95,17 +100,19 @@ def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "")
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
-def explain_pin_stopped(pin: str, stop: str, last: str, image: str) -> str:
-    """State why machines no longer boot a pinned version, its last boot, and the key to edit."""
-    return (
-        f"{pin}, which {stop}; {last}; a pinned version has no replacement: edit "
-        f"images.{image}.version in fleet.yaml"
-    )
+def explain_pin_stopped(pin: str, stop: str) -> str:
+    """State why machines no longer boot a pinned version."""
+    return f"{pin}, which {stop}"
 
 
-def explain_stopped(image: str, stop: str, last: str) -> str:
-    """State why machines no longer boot an image, and the time of its last boot."""
-    return f"image {image} {stop}; {last}"
+def advise_pin(image: str) -> str:
+    """State that no version replaces a pinned version, with the key to edit."""
+    return f"a pinned version has no replacement: edit images.{image}.version in fleet.yaml"
+
+
+def explain_stopped(image: str, stop: str) -> str:
+    """State why machines no longer boot an image."""
+    return f"image {image} {stop}"
 
 
 def describe_fall_back(version: ImageVersion) -> str:
@@ -135,14 +142,52 @@ def describe_promotion(image: str, version: str) -> str:
     return f"`fleet image promote {image} {version}`"
 
 
-def describe_failures(failures: int, boots: int) -> str:
-    """Return the last part of a sentence: the number of failed boots among the latest boots."""
-    return f"failed {failures} of its last {boots} boots (guards.boot_failures)"
+class BootCount(NamedTuple):
+    """The latest boots of an image version on one machine type of a pool."""
+
+    failed: int
+    boots: int
+    type: str
 
 
-def describe_stop(failures: int, boots: int, until: datetime) -> str:
-    """State the number of failed boots of an image, and when its boot is tried again."""
-    return f"{describe_failures(failures, boots)}; retried from {_write_time_to_second(until)}"
+def describe_failures(counts: Iterable[BootCount]) -> str:
+    """Return the end of a sentence: the number of failed boots of an image."""
+    parts = (
+        f"{each.failed} of its last {write_count(each.boots, 'boot')}{describe_type(each.type)}"
+        for each in counts
+    )
+    return f"failed {' and '.join(parts)} (guards.boot_failures)"
+
+
+def describe_type(kind: str) -> str:
+    """Return a machine type as the end of a sentence; empty if the pool states sizes instead."""
+    return "" if kind == OWN_TYPE else f" on {kind}"
+
+
+def describe_stop(counts: Iterable[BootCount], until: datetime) -> str:
+    """State the failed boots of an image, and when fleet tries it again."""
+    return f"{describe_failures(counts)}; retried from {_write_time_to_second(until)}"
+
+
+def suspect_machine(pool: str, kinds: Sequence[str], booted: Attempt) -> str:
+    """State where an image boots that fails in a pool, and the causes that this leaves."""
+    here = booted.pool == pool
+    where = "here" if here else f"in pool {booted.pool}"
+    when = _write_time_to_second(booted.at)
+    boots = f"the same version booted {where}{describe_type(booted.type)} at {when}"
+    others = [kind for kind in kinds if kind not in (booted.type, OWN_TYPE)]
+    suspects = [*(f"machine type {kind}" for kind in others), f"the network of pool {pool}"]
+    return f"{boots}, so suspect {' or '.join(suspects)}, not the image"
+
+
+def advise_keeping(pool: str) -> str:
+    """Return the edit that keeps the console of the next machine that fails to boot."""
+    return f"set pools.{pool}.boot.on_failure: {{hold: 1}} to keep the console of the next one"
+
+
+def advise_approval(command: str) -> str:
+    """Return the command that lets machines pass the guard when the cause is mended."""
+    return f"when the cause is mended: `{command}`"
 
 
 def explain_stop_in_pool(pool: str, failures: str) -> str:

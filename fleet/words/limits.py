@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fleet.model.figures import amount_of
 from fleet.model.money import rate
 from fleet.model.plan import BudgetVerdict
-from fleet.schema.units import write_duration, write_time
+from fleet.schema.units import write_count, write_duration, write_time
 
 UNSOLVED = (
     "allocated first come, first served, at the lowest price: solver not installed; install "
@@ -50,6 +50,11 @@ def explain_closed_type(kind: str, reason: str) -> str:
 def explain_closed_way(kind: str, market: str, reason: str) -> str:
     """Explain why a pool creates no machine of a type and market."""
     return f"not created: {kind}/{market}: {reason}"
+
+
+def explain_trial(count: int, problem: str) -> str:
+    """State how many machines approvals let pass; the caller adds the name of the pool."""
+    return f"creates at most {write_count(count, 'machine')} until they have booted: {problem}"
 
 
 def explain_warm(key: str, count: int, stop: str, by: str) -> str:

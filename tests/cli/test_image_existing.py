@@ -167,7 +167,6 @@ def surfaces(trial: Trial) -> dict[str, str]:
     ("earlier", "last"),
     [
         ([("golden-1", "registered")], "trixie golden-1"),
-        ([("golden-1", "registered"), ("golden-2", "registered")], "trixie golden-2"),
         ([], "no boot of this image"),
     ],
 )
@@ -181,6 +180,17 @@ def test_boot_guard_names_image_and_last_boot_in_each_output(
         assert "image trixie golden-2 failed 4 of its last" in said, where
         assert last in said, where
         assert "images.trixie.existing.desk" in said, where
+
+
+def test_boot_guard_suspects_no_image_that_booted_before(trial: Trial) -> None:
+    declare(trial, "golden-2")
+    boots(trial, ("golden-2", "registered"), *[("golden-2", "failed")] * 4)
+
+    for where, said in surfaces(trial).items():
+        assert "image trixie golden-2 failed 4 of its last 5 boots on ccx33" in said, where
+        assert "so suspect the network of pool builders, not the image" in said, where
+        assert "pools.builders.boot.on_failure" in said, where
+        assert "images.trixie.existing" not in said, where
 
 
 def test_boot_guard_counts_boots_of_all_pools_of_image(trial: Trial) -> None:

@@ -212,7 +212,8 @@ def test_failures_are_described_from_the_first_one_on(latest: str) -> None:
 
     def described(results: str) -> str:
         world = a_sim_world(attempts=tuple(some(results, detail="no route")))
-        return describe_failures(recall(fleet, world, take_inventory(fleet, world)), "builders")
+        memory = recall(fleet, world, take_inventory(fleet, world))
+        return describe_failures(fleet, memory, "builders")
 
     assert tells(described(f"registered {latest}"), "1", "2026-11-21 07:59:00 UTC", "no route")
     assert tells(described(f"{latest} gone {latest}"), "2")

@@ -138,7 +138,7 @@ def test_pinned_version_that_fails_to_boot_has_no_replacement() -> None:
     chosen = choice(a_fleet_with(version=NEW), a_sim_world(images=images, attempts=failed(NEW)))
 
     assert chosen.id == f"id-{NEW}"
-    assert tells(chosen.closed, "pinned", "pinned", "no replacement")
+    assert tells(chosen.problem, "pinned", "pinned", "no replacement")
 
 
 # images that were baked elsewhere

@@ -60,7 +60,7 @@ def _begin(
             if frozen
             else wont_make(fleet, inventory, choice, shared),
             options=options,
-            failures=describe_failures(memory, name),
+            failures=describe_failures(fleet, memory, name),
             lost=find_lost(memory, inventory),
             creations=describe_creations(memory, name),
             choice=choice,

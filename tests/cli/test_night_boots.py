@@ -1,0 +1,155 @@
+"""Boots that fail at night: the suspected cause, its command, and the order to try again."""
+
+import json
+import re
+
+import pytest
+
+from tests.builders.sentences import tells
+from tests.cli.test_freeze import WHY
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
+
+TYPE = "{cores: 8, memory: 32GiB, disk: 200GiB, price: 0.10 EUR/h}"
+TYPES = f"types: {{good: {TYPE}, lemon: {TYPE}}}"
+DESK = f"boot: 1s, {TYPES}, faults: {{never_boots: [lemon]}}"
+ON_FAILURE = "boot: {on_failure: {hold: 1, log: 50}}"
+LEMON = BUILDERS.replace("workers:", f"{ON_FAILURE}, workers:").replace("ccx33", "lemon")
+LEMON = LEMON.replace("max: 4", "max: 6")
+STEADY = BIG.replace("ccx63", "good").replace("max: 4", "max: 1")
+APPROVE = ("approve", "boot_failures", "--pool", "builders")
+
+
+def begin_lemon(trial: Trial) -> None:
+    """Have the image boot in pool steady, and fail on the machine type of pool builders."""
+    trial.write(fleet_yaml(pools={"builders": LEMON, "steady": STEADY}, desk=DESK))
+    fail_three_boots(trial, big=["4"])
+
+
+def begin_dead(trial: Trial) -> None:
+    """Have the image fail in the only pool that boots it."""
+    trial.write(fleet_yaml(pools={"builders": LEMON}, desk=DESK))
+    fail_three_boots(trial)
+
+
+def fail_three_boots(trial: Trial, *, big: list[str] | None = None) -> None:
+    trial.wait_for("1", "2", "3", big=big or [])
+    trial.do("apply")
+    trial.age(hours=1)
+    trial.do("apply")
+
+
+@pytest.fixture
+def lemon(trial: Trial) -> Trial:
+    return trial.begun(begin_lemon)
+
+
+@pytest.fixture
+def dead(trial: Trial) -> Trial:
+    return trial.begun(begin_dead)
+
+
+def created(trial: Trial) -> list[tuple[str, str]]:
+    """Return pool and machine type of each machine that a plan would create."""
+    actions = trial.plan()["actions"]
+    return sorted(
+        (each["pool"], each["inputs"]["type"]) for each in actions if each["action"] == "create"
+    )
+
+
+@pytest.mark.usefixtures("lemon")
+@pytest.mark.parametrize("command", ["status", "plan", "doctor", "image list"])
+def test_message_suspects_machine_when_image_boots_elsewhere(
+    run_fleet: RunFleet, command: str
+) -> None:
+    shown = " ".join(run_fleet(*command.split()).stdout.split())
+
+    about = next(re.finditer(r"image trixie failed 3 of its last 3 boots on lemon[^|]*", shown))[0]
+    assert tells(about, "steady", "good", "machine type lemon")
+    assert "`fleet machine console trial-builders-000" in about
+    assert "fleet image build" not in shown
+
+
+def test_message_suspects_image_when_it_failed_everywhere(dead: Trial) -> None:
+    shown = " ".join(dead.told("status").split())
+
+    assert tells(shown, "image trixie failed 3 of its last 3 boots on lemon", "fleet image build")
+    assert "suspect" not in shown
+
+
+@pytest.mark.usefixtures("lemon")
+def test_doctor_advises_console_when_image_boots_elsewhere(run_fleet: RunFleet) -> None:
+    found = json.loads(run_fleet("doctor", "--json").stdout)["findings"]
+
+    (about,) = (each for each in found if each["about"] == "pool builders, image")
+    assert about["result"] == "wrong"
+    assert about["fix"].startswith("fleet machine console trial-builders-000")
+
+
+def test_pool_boots_again_when_its_machine_type_changed(lemon: Trial) -> None:
+    assert created(lemon) == []
+
+    text = (lemon.folder / "fleet.yaml").read_text()
+    lemon.write(text.replace("machine: lemon", "machine: good"))
+
+    assert created(lemon) == [("builders", "good")] * 3
+
+
+def test_guard_closes_only_the_type_that_fails_to_boot(lemon: Trial) -> None:
+    text = (lemon.folder / "fleet.yaml").read_text()
+    lemon.write(text.replace("machine: lemon", "machine: {type: [lemon, good]}"))
+
+    assert created(lemon) == [("builders", "good")] * 3
+    why = " ".join(lemon.told("explain", "pool", "builders").split())
+    assert tells(why, "not created: lemon", "suspect machine type lemon")
+
+
+def mend(trial: Trial) -> None:
+    text = (trial.folder / "fleet.yaml").read_text()
+    trial.write(text.replace(", faults: {never_boots: [lemon]}", ""))
+
+
+def test_printed_approval_tries_again_and_lifts_the_guard(dead: Trial) -> None:
+    mend(dead)
+    assert created(dead) == []
+    shown = " ".join(dead.told("status").split())
+    command = re.findall(r"`(fleet approve boot_failures [^`]*)`", shown)[0]
+
+    dead.told(*command.replace('"', "").split()[1:])
+    assert created(dead) == [("builders", "lemon")] * 3
+    dead.do("apply")
+    dead.wait_for("1", "2", "3", "4")
+    assert created(dead) == []  # the approval is used up, and the machines boot
+    dead.age(minutes=2)
+
+    assert created(dead) == [("builders", "lemon")]
+    assert "guards.boot_failures" not in dead.told("status")
+
+
+def test_approval_lets_only_its_number_boot_again(dead: Trial) -> None:
+    dead.told(*APPROVE, "--count", "1", *WHY)
+
+    assert created(dead) == [("builders", "lemon")]
+    dead.do("apply")
+    dead.age(hours=1)
+    dead.do("apply")
+
+    assert created(dead) == []
+    assert tells(" ".join(dead.told("status").split()), "4 of its last 4 boots", "used 1 of 1")
+
+
+def test_approval_of_fleet_yaml_tries_again(dead: Trial) -> None:
+    text = (dead.folder / "fleet.yaml").read_text()
+    approval = (
+        "{guard: boot_failures, pool: builders, count: 2, reason: mended, expires: 2099-01-01}"
+    )
+    dead.write(f"{text}\napprovals:\n- {approval}\n")
+
+    assert created(dead) == [("builders", "lemon")] * 2
+
+
+def test_ended_approval_boots_no_machine(dead: Trial) -> None:
+    dead.told(*APPROVE, "--count", "2", *WHY)
+    dead.told(*APPROVE, "--end")
+
+    assert created(dead) == []
