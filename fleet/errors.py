@@ -38,7 +38,7 @@ class AlreadyThere(FleetError):
 
 
 class Confined(FleetError):
-    """A command that may only read its files tried a program, a connection or another file."""
+    """A command confined to its files tried to run a program, connect or open another file."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#a-merge-request-may-not-do-that"
@@ -76,7 +76,7 @@ class Locked(FleetError):
 
 
 class EngineMismatch(FleetError):
-    """A stack belongs to another engine, which created the stack."""
+    """Another engine created this stack and still owns it."""
 
     exit_code = 4
     page = "docs/how-to/read-a-refusal.md#something-is-missing-or-unknown"

@@ -543,7 +543,7 @@ def explain_every(
 
 
 def _share(left: int, searches: int) -> int:
-    """Return the number of trial plans for the next of `searches` searches, at most `left`."""
+    """Return how many of the `left` trial plans the next of `searches` searches may use."""
     return min(left, max(FEWEST_PLANS, left // searches))
 
 

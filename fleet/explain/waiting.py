@@ -138,7 +138,7 @@ def _long_seconds(fleet: Fleet, signature: Signature) -> int:
 
 
 def _explain_firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
-    """Yield an explanation of each group's first request. Suggestions end with the plans."""
+    """Yield (request, explanation) for the first request of each group."""
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
     replans = Replans(min(MOST_REPLANS, _MAX_WORK // (size + 1)))
     for number, group in enumerate(groups):

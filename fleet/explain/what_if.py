@@ -362,7 +362,7 @@ class Replans:
         self.left -= given - shared.left
 
     def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
-        """Return the plan for a fleet and world, possibly cached; None if no plan is left."""
+        """Return the plan for a fleet and world, possibly cached; None at the limit of plans."""
         if of is not None and of in self._known:
             return self._known[of]
         if self.left <= 0:

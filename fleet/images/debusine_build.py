@@ -30,7 +30,7 @@ _FINAL_STATUSES = ("completed", "aborted")
 
 @dataclass(frozen=True)
 class RequestBuilder:
-    """Builder with work requests of a Debusine server. The user must be a contributor there."""
+    """Builder of images with Debusine work requests. The token's user must be a contributor."""
 
     images: Path
     url: str

@@ -118,7 +118,7 @@ Tell = Callable[[BuildStep], None]
 
 @dataclass(frozen=True)
 class Draft:
-    """An unfinished version: its folder, its log, and the seconds per phase."""
+    """An unfinished build of an image version: its folder, its log, and the seconds per phase."""
 
     order: BuildOrder
     folder: Path

@@ -36,7 +36,7 @@ _MIRROR_ADVICE = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirr
 
 @dataclass(frozen=True)
 class Archive:
-    """The sources of a root file system in APT's syntax, and their state."""
+    """The APT sources of a root file system, and the state of their archives."""
 
     lines: tuple[str, ...]
     state: str

@@ -37,7 +37,7 @@ class RunSample(Value):
 
 
 class RunObservation(NamedTuple):
-    """The world and figures that a run observed, in the form for the store."""
+    """The world and figures that a run observed, in stored form."""
 
     at: datetime
     world: str

@@ -108,7 +108,7 @@ def may_prove(backends: Collection[str], tasks: Collection[str], tag: str) -> bo
 
 
 def is_open(tag: str, unproven: Iterable[str]) -> bool:
-    """Return whether the recipe alone decides if workers have a tag, as its job could not run."""
+    """Return whether only the recipe decides about a tag, because no test job for it could run."""
     names = {*unproven}
     if WHOLE_WORKER in names:
         return is_judged(tag)
@@ -251,7 +251,7 @@ class Version(Value):
 
     @property
     def fact(self) -> ImageVersion:
-        """Return the facts for a plan: only complete uploads count."""
+        """Return the facts that a plan uses. Incomplete uploads are left out."""
         uploads = sorted(self.publications.items())
         rented = (self.rental, *(upload.rental for _, upload in uploads))
         return ImageVersion(

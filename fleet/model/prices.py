@@ -502,7 +502,7 @@ def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
 
 @dataclass(frozen=True)
 class Life:
-    """Billing of one machine since its creation, for the cost between two times in a month."""
+    """Calculator of a machine's cost between two times in a calendar month."""
 
     tariff: Tariff
     created_at: datetime

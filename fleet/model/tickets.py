@@ -143,7 +143,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """The tickets that got machines, and the reasons for those that did not."""
+    """The tickets that got machines, and the reasons why other tickets still wait."""
 
     tickets: tuple[int, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)

@@ -132,7 +132,7 @@ class ImageRecipe(ConfigSection):
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how versions are promoted, by default with `Promote()`."""
+        """Return the rule by which versions are promoted, or the default rule."""
         return self.promote or Promote()
 
 
@@ -166,7 +166,7 @@ class PlaybookRecipe(ConfigSection):
 
     @property
     def promotion(self) -> Promote | Literal["manual", "tested"]:
-        """Return how versions are promoted, by default with `Promote()`."""
+        """Return the rule by which versions are promoted, or the default rule."""
         return self.promote or Promote()
 
 

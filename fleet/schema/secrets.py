@@ -38,7 +38,7 @@ def masked(text: str) -> str:
 
 
 def masked_source(lines: list[str], number: int) -> str:
-    """Return a line of an unparsable file, with all text masked that may be secret."""
+    """Return a line of an unparsable file. All text that may be secret is masked."""
     line = lines[number]
     if found := re.search(_SECRET_LINE, line):
         if not re.match(_REFERENCE, found["value"]):
