@@ -330,7 +330,7 @@ def _read(engine: Engine, ref: StackRef) -> Stack | None:
 
 
 def _check_marked(adoption: Adoption, sources: Sources) -> None:
-    """Raise an error unless the provider lists all machines with their new labels."""
+    """Raise PlanRefused unless the provider lists all machines with their new labels."""
     listing = sources.providers[adoption.provider].list(adoption.fleet)
     listed = listing.machines if isinstance(listing, Listing) else ()
     marks = {(each.name, each.id, each.pool, each.digest) for each in listed}

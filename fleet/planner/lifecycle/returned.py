@@ -20,7 +20,7 @@ from fleet.words import lives
 
 
 class ReturnedMachine(LifeRule):
-    """Rule that deletes machines whose ticket ended without a follower of the sandbox in time."""
+    """Rule that deletes machines of ended tickets, if no ticket of the sandbox follows in time."""
 
     clock: ClassVar = "idle"
     keys: ClassVar = {Reason.TICKET_RETURNED: ("reuse",)}
