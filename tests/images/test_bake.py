@@ -162,7 +162,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_the_example_is_baked_with_every_file_as_its_manifest_says(built: Built) -> None:
+def test_build_of_example_has_files_of_its_manifest(built: Built) -> None:
     verify(built.folder, built.manifest)
 
     files = ["build.log", "disk.qcow2", "disk.raw", "sbom.spdx.json"]
@@ -178,7 +178,7 @@ def test_build_prints_phases_and_tasks_line_by_line(built: Built) -> None:
     assert "role · Enable the worker's service" in told
 
 
-def test_the_role_changes_nothing_when_it_runs_again(built: Built, site: Site) -> None:
+def test_second_run_of_role_changes_nothing(built: Built, site: Site) -> None:
     folder = built.folder
     if "keep" in built.manifest.seconds:  # it made the root, and the next one takes that
         assert site.build().returncode == 0
@@ -190,7 +190,7 @@ def test_the_role_changes_nothing_when_it_runs_again(built: Built, site: Site) -
 
 
 @pytest.mark.long
-def test_the_next_build_takes_the_kept_root(built: Built, site: Site) -> None:
+def test_next_build_uses_cached_root(built: Built, site: Site) -> None:
     done = site.build("--json")
 
     assert (built.done.returncode, done.returncode) == (0, 0), done.stderr
@@ -206,7 +206,7 @@ def test_manifest_has_origin_and_checksum_of_each_package(built: Built) -> None:
     assert "/main at http" in packages["debusine-worker"].origin
 
 
-def test_the_disk_boots_by_uefi_and_by_bios(built: Built) -> None:
+def test_disk_boots_by_uefi_and_by_bios(built: Built) -> None:
     raw = next(built.site.builds.glob("*/disk.raw"))
     told = subprocess.run(["/sbin/sfdisk", "--json", raw], capture_output=True, check=True)
     boot, root = json.loads(told.stdout)["partitiontable"]["partitions"]
@@ -224,7 +224,7 @@ def test_the_disk_boots_by_uefi_and_by_bios(built: Built) -> None:
     assert raw.read_bytes()[:440] == diskfile.BOOT_CODE.read_bytes()[:440]
 
 
-def test_the_image_passes_its_test(built: Built) -> None:
+def test_image_passes_its_test(built: Built) -> None:
     tested = built.site.do("image", "test", IMAGE)
 
     assert (tested.returncode, tested.stderr) == (0, tested.stderr), tested.stdout
@@ -237,7 +237,7 @@ def test_no_secret_of_the_environment_is_in_any_artifact(built: Built) -> None:
     assert subprocess.run(["grep", "-qaF", SECRET, raw], check=False).returncode == 1
 
 
-def test_nothing_is_left_of_a_build_but_its_folder(built: Built) -> None:
+def test_build_leaves_only_its_folder(built: Built) -> None:
     assert built.site.leavings() == []
     assert len(built.site.left()) == 1
 
@@ -257,7 +257,7 @@ def test_next_build_cleans_up_after_a_killed_one(site: Site) -> None:
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_build_leaves_nothing(site: Site, asked: signal.Signals) -> None:
+def test_interrupted_build_leaves_no_files(site: Site, asked: signal.Signals) -> None:
     build = site.begin(until="role · Gathering Facts")
     build.send_signal(asked)
     _, said = build.communicate()
@@ -333,7 +333,7 @@ def test_full_disk_error_names_remedy(built: Built, small: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
-def test_an_ordinary_user_bakes_the_same_from_nothing(built: Built) -> None:
+def test_ordinary_user_builds_equal_image_without_cache(built: Built) -> None:
     # Not where pytest has its own: that is root's alone.
     folder = Path(tempfile.mkdtemp(prefix="fleet-bake-", dir="/var/tmp"))
     try:
@@ -358,7 +358,7 @@ def test_an_ordinary_user_bakes_the_same_from_nothing(built: Built) -> None:
 
 
 @pytest.mark.long
-def test_a_second_build_from_nothing_gives_the_same_base(
+def test_second_build_without_cache_has_equal_base(
     site: Site,
 ) -> None:
     site.recipe("packages: [fuse3]")  # its hook makes the initrd of the base again

@@ -20,7 +20,7 @@ def keep(cache: Path, name: str, made: list[str]) -> tuple[str, bool]:
         return tar.read_text(encoding="utf-8"), found
 
 
-def test_a_root_is_made_once(tmp_path: Path) -> None:
+def test_root_is_created_once(tmp_path: Path) -> None:
     made: list[str] = []
 
     first, second = keep(tmp_path, "one", made), keep(tmp_path, "one", made)
@@ -28,7 +28,7 @@ def test_a_root_is_made_once(tmp_path: Path) -> None:
     assert (first, second, made) == (("one", False), ("one", True), ["one"])
 
 
-def test_a_root_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_root_leaves_no_files(tmp_path: Path) -> None:
     def fail(tar: Path) -> None:
         tar.write_text("half", encoding="utf-8")
         raise OSError(28, "No space left on device")
@@ -39,7 +39,7 @@ def test_a_root_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["one.lock"]
 
 
-def test_the_roots_that_were_used_the_longest_ago_go(tmp_path: Path) -> None:
+def test_least_recently_used_roots_are_deleted(tmp_path: Path) -> None:
     made: list[str] = []
     for number in range(9):
         keep(tmp_path, f"root-{number}", made)
@@ -51,7 +51,7 @@ def test_the_roots_that_were_used_the_longest_ago_go(tmp_path: Path) -> None:
     assert left == [f"root-{number}.tar" for number in range(2, 10)]
 
 
-def test_a_base_is_another_where_anything_that_goes_into_it_is() -> None:
+def test_base_changes_with_any_of_its_inputs() -> None:
     bases = (
         BaseInputs("trixie", "amd64", ARCHIVE, snapshot=False),
         BaseInputs("trixie", "amd64", ARCHIVE, snapshot=True),

@@ -131,7 +131,7 @@ def test_boot_test_reports_refused_registration(bench: Bench) -> None:
     assert tells(problems[-1], "POST", "/api/1.0/worker/register/", "400")
 
 
-def test_a_token_on_the_console_is_a_problem_and_is_not_kept(bench: Bench) -> None:
+def test_token_on_console_is_a_problem_and_is_not_stored(bench: Bench) -> None:
     bench.has_qemu("register", "print")
 
     (problem,) = bench.boot().problems
@@ -140,7 +140,7 @@ def test_a_token_on_the_console_is_a_problem_and_is_not_kept(bench: Bench) -> No
     assert bench.console.read_text() == "Linux boots and shows ***\n"
 
 
-def test_a_token_on_the_console_is_not_kept_where_somebody_interrupts(bench: Bench) -> None:
+def test_token_on_console_is_not_stored_after_interrupt(bench: Bench) -> None:
     bench.has_qemu("print")
 
     def interrupt(_: str) -> None:
@@ -153,7 +153,7 @@ def test_a_token_on_the_console_is_not_kept_where_somebody_interrupts(bench: Ben
     assert bench.console.read_text() == "Linux boots and shows ***\n"
 
 
-def test_the_token_is_in_no_file(bench: Bench) -> None:
+def test_files_contain_no_token(bench: Bench) -> None:
     bench.has_qemu("register")
 
     bench.boot()
@@ -164,7 +164,7 @@ def test_the_token_is_in_no_file(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("told", "found"), [(["kvm"], "kvm"), ([], "tcg")])
-def test_kvm_is_used_only_where_a_machine_runs_under_it(
+def test_kvm_is_used_only_when_a_machine_runs_under_it(
     bench: Bench, told: list[str], found: str
 ) -> None:
     bench.has_qemu(*told)

@@ -56,7 +56,7 @@ def test_built_version_has_author_and_commit(store: Store) -> None:
     )
 
 
-def test_the_machine_that_a_build_rented_is_remembered(store: Store) -> None:
+def test_machine_rented_for_a_build_is_stored(store: Store) -> None:
     rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
 
     built = build(store, manifest=MANIFEST.altered(rental=rented))
@@ -79,9 +79,7 @@ def test_version_is_tested_when_build_included_a_test(store: Store) -> None:
         (KeyboardInterrupt(), "it was interrupted"),
     ],
 )
-def test_a_build_that_came_to_nothing_is_remembered_with_why(
-    store: Store, error: BaseException, why: str
-) -> None:
+def test_failed_build_is_stored_with_reason(store: Store, error: BaseException, why: str) -> None:
     with pytest.raises(type(error)):
         build(store, error)
 

@@ -19,7 +19,7 @@ def problems(image: ImageTree, **recipe: object) -> list[str]:
     return list(check_image(image, a_recipe(**recipe)))
 
 
-def test_nothing_is_wrong_with_an_image_that_is_fit_for_use(image: ImageTree) -> None:
+def test_usable_image_has_no_problem(image: ImageTree) -> None:
     everything = {
         "enable_backends": ["unshare", "qemu", "incus", "incus-lxc", "incus-vm"],
         "enable_tasks": ["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"],
@@ -28,7 +28,7 @@ def test_nothing_is_wrong_with_an_image_that_is_fit_for_use(image: ImageTree) ->
     assert problems(image, **everything) == []
 
 
-def test_the_service_has_to_be_there(image: ImageTree) -> None:
+def test_missing_service_is_a_problem(image: ImageTree) -> None:
     image.remove("/usr/lib/systemd/system/debusine-worker.service")
 
     (problem,) = problems(image)
@@ -36,21 +36,21 @@ def test_the_service_has_to_be_there(image: ImageTree) -> None:
     assert tells(problem, path, "missing", "package debusine-worker")
 
 
-def test_the_service_has_to_be_enabled(image: ImageTree) -> None:
+def test_disabled_service_is_a_problem(image: ImageTree) -> None:
     image.remove(WANTED)
 
     (problem,) = problems(image)
     assert tells(problem, WANTED, "missing", "`systemctl enable debusine-worker.service`")
 
 
-def test_the_service_must_not_be_masked(image: ImageTree) -> None:
+def test_masked_service_is_a_problem(image: ImageTree) -> None:
     image.link("/etc/systemd/system/debusine-worker.service", "/dev/null")
 
     (problem,) = problems(image)
     assert tells(problem, "/etc/systemd/system/debusine-worker.service", "masks", "remove")
 
 
-def test_something_has_to_bring_up_the_network(image: ImageTree) -> None:
+def test_missing_network_service_is_a_problem(image: ImageTree) -> None:
     wants = "/etc/systemd/system/multi-user.target.wants"
     image.remove(f"{wants}/systemd-networkd.service")
 
@@ -61,7 +61,7 @@ def test_something_has_to_bring_up_the_network(image: ImageTree) -> None:
     assert problems(image) == []
 
 
-def test_the_worker_has_to_be_a_user(image: ImageTree) -> None:
+def test_missing_worker_user_is_a_problem(image: ImageTree) -> None:
     image.put("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
 
     (problem,) = problems(image)
@@ -69,7 +69,7 @@ def test_the_worker_has_to_be_a_user(image: ImageTree) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/debusine/worker", "/var/lib/debusine/worker"])
-def test_the_folders_of_the_worker_have_to_be_its_own(image: ImageTree, path: str) -> None:
+def test_worker_folder_of_another_user_is_a_problem(image: ImageTree, path: str) -> None:
     image.folder(path, owner=0)
 
     (problem,) = problems(image)
@@ -79,7 +79,7 @@ def test_the_folders_of_the_worker_have_to_be_its_own(image: ImageTree, path: st
 
 @pytest.mark.parametrize("mode", [0o700, 0o777])
 @pytest.mark.parametrize("path", ["/etc/debusine/worker", "/var/lib/debusine/worker"])
-def test_the_folders_of_the_worker_are_open_to_read_alone(
+def test_worker_folder_writable_by_others_is_a_problem(
     image: ImageTree, path: str, mode: int
 ) -> None:
     image.folder(path, owner=998, mode=mode)
@@ -89,7 +89,7 @@ def test_the_folders_of_the_worker_are_open_to_read_alone(
     assert tells(problem, path, f"{mode:04o}", "0755")
 
 
-def test_the_folders_of_the_worker_have_to_be_there(image: ImageTree) -> None:
+def test_missing_worker_folder_is_a_problem(image: ImageTree) -> None:
     image.remove("/var/lib/debusine/worker")
 
     (problem,) = problems(image)
@@ -98,7 +98,7 @@ def test_the_folders_of_the_worker_have_to_be_there(image: ImageTree) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/subuid", "/etc/subgid"])
-def test_unshare_needs_a_range_of_users(image: ImageTree, path: str) -> None:
+def test_unshare_without_subordinate_ids_is_a_problem(image: ImageTree, path: str) -> None:
     image.put(path, "somebody:100000:65536\n")
 
     (problem,) = problems(image)
@@ -107,7 +107,7 @@ def test_unshare_needs_a_range_of_users(image: ImageTree, path: str) -> None:
     assert problems(image, enable_backends=["incus"]) == []
 
 
-def test_a_configuration_waits_for_user_data_unless_it_is_baked_in(image: ImageTree) -> None:
+def test_configuration_is_from_user_data_unless_in_image(image: ImageTree) -> None:
     path = "/etc/debusine/worker/config.ini"
     image.put(path, "[General]\napi-url = https://debusine.example.org/api\n")
 
@@ -118,7 +118,7 @@ def test_a_configuration_waits_for_user_data_unless_it_is_baked_in(image: ImageT
     assert tells(other, path, "https://other.example.org", "api_url", "build")
 
 
-def test_user_data_needs_cloud_init(image: ImageTree) -> None:
+def test_user_data_without_cloud_init_is_a_problem(image: ImageTree) -> None:
     image.remove("/usr/bin/cloud-init")
     image.put("/etc/cloud/cloud-init.disabled", "")
 
@@ -156,7 +156,7 @@ def test_user_data_needs_cloud_init(image: ImageTree) -> None:
         ({"enable_tasks": ["simplesystemimagebuild"]}, "sfdisk", "task simplesystemimagebuild"),
     ],
 )
-def test_each_backend_and_task_needs_its_programs(
+def test_missing_program_of_backend_or_task_is_a_problem(
     image: ImageTree, recipe: dict[str, object], program: str, what: str
 ) -> None:
     image.remove(f"/usr/bin/{program}")
@@ -178,14 +178,14 @@ def test_unexecutable_or_dangling_program_is_missing(
     ]
 
 
-def test_qemu_is_that_of_the_architecture(image: ImageTree) -> None:
+def test_qemu_matches_architecture(image: ImageTree) -> None:
     (problem,) = problems(image, enable_backends=["qemu"], architecture="arm64")
 
     assert problem.startswith("/usr/bin/qemu-system-aarch64 is missing")
 
 
 @pytest.mark.parametrize("path", ["/etc/machine-id", "/var/lib/dbus/machine-id"])
-def test_no_machine_id_is_baked_in(image: ImageTree, path: str) -> None:
+def test_machine_id_in_image_is_a_problem(image: ImageTree, path: str) -> None:
     image.put(path, "uninitialized\n")
     assert problems(image) == []
 
@@ -195,14 +195,14 @@ def test_no_machine_id_is_baked_in(image: ImageTree, path: str) -> None:
     assert tells(problem, path, "id", "empty")
 
 
-def test_no_host_name_of_the_builder_is_baked_in(image: ImageTree) -> None:
+def test_host_name_of_builder_in_image_is_a_problem(image: ImageTree) -> None:
     image.put("/etc/hostname", "builder-7\n")
 
     (problem,) = problems(image)
     assert tells(problem, "/etc/hostname", "builder-7", "localhost")
 
 
-def test_no_name_servers_of_the_builder_are_baked_in(image: ImageTree) -> None:
+def test_name_servers_of_builder_in_image_are_a_problem(image: ImageTree) -> None:
     image.put("/etc/resolv.conf", "# nobody\n")
     assert problems(image) == []
 
@@ -215,7 +215,7 @@ def test_no_name_servers_of_the_builder_are_baked_in(image: ImageTree) -> None:
 @pytest.mark.parametrize(
     "path", ["/var/lib/systemd/random-seed", "/var/lib/systemd/credential.secret"]
 )
-def test_nothing_random_is_shared(image: ImageTree, path: str) -> None:
+def test_shared_random_seed_in_image_is_a_problem(image: ImageTree, path: str) -> None:
     image.put(path, "0123")
 
     (problem,) = problems(image)
@@ -233,7 +233,9 @@ def test_nothing_random_is_shared(image: ImageTree, path: str) -> None:
         ("/var/cache/apt", "pkgcache.bin", "apt-get clean"),
     ],
 )
-def test_nothing_of_apt_is_left(image: ImageTree, folder: str, name: str, do: str) -> None:
+def test_apt_files_in_image_are_a_problem(
+    image: ImageTree, folder: str, name: str, do: str
+) -> None:
     image.put(f"{folder}/{name}", "x")
     image.put(f"{folder}/zz", "x")
 
@@ -249,9 +251,7 @@ def test_nothing_of_apt_is_left(image: ImageTree, folder: str, name: str, do: st
         ("20proxy", 'Acquire::http::Proxy "http://192.0.2.1:3142";\n'),
     ],
 )
-def test_how_the_builder_reached_its_mirror_is_not_baked_in(
-    image: ImageTree, name: str, text: str
-) -> None:
+def test_proxy_of_builder_in_image_is_a_problem(image: ImageTree, name: str, text: str) -> None:
     image.put(f"/etc/apt/apt.conf.d/{name}", text)
 
     (problem,) = problems(image)
@@ -271,7 +271,7 @@ def test_how_the_builder_reached_its_mirror_is_not_baked_in(
         ("/var/log/journal/0123456789abcdef", "journal"),
     ],
 )
-def test_nothing_of_the_build_is_left(image: ImageTree, path: str, said: str) -> None:
+def test_build_files_in_image_are_a_problem(image: ImageTree, path: str, said: str) -> None:
     image.put(path, "x")
 
     (problem,) = problems(image)
@@ -293,7 +293,7 @@ def test_nothing_of_the_build_is_left(image: ImageTree, path: str, said: str) ->
         "/etc/ssl/private/server.key",
     ],
 )
-def test_no_secret_is_baked_in(image: ImageTree, path: str) -> None:
+def test_secret_in_image_is_a_problem(image: ImageTree, path: str) -> None:
     image.put(path, "")
     assert problems(image) == []
 

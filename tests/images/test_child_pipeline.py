@@ -43,7 +43,7 @@ def test_each_due_image_has_a_job_that_keeps_its_log() -> None:
     assert ".fleet/images/trixie/*/build.log" in job["artifacts"]["paths"]
 
 
-def test_a_job_ends_before_its_upload_counts_as_abandoned() -> None:
+def test_pipeline_job_ends_before_its_upload_is_abandoned() -> None:
     number, unit = yaml.safe_load(pipeline(BUILD))["image trixie"]["timeout"].split()
 
     assert unit == "hours"
@@ -56,7 +56,7 @@ def test_pipeline_job_publishes_the_existing_version() -> None:
     assert job["script"] == ["fleet image publish sid 20261121T060000Z --file ci/fleet.yaml"]
 
 
-def test_where_nothing_is_due_a_job_says_so() -> None:
+def test_pipeline_has_one_job_when_no_image_is_due() -> None:
     jobs = yaml.safe_load(pipeline(NOTHING, NOT_NOW))
 
     (job,) = jobs.keys() - {"stages"}
@@ -65,7 +65,9 @@ def test_where_nothing_is_due_a_job_says_so() -> None:
 
 
 @pytest.mark.parametrize("images", slow_but([WAITING], [WAITING, ()]), ids=["due", "nothing"])
-def test_it_is_valid_against_gitlab_s_schema(images: tuple[DueImage, ...], tmp_path: Path) -> None:
+def test_child_pipeline_matches_schema_of_gitlab(
+    images: tuple[DueImage, ...], tmp_path: Path
+) -> None:
     path = tmp_path / "images.yml"
     path.write_text(pipeline(*images), encoding="utf-8")
 

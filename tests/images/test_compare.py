@@ -31,7 +31,7 @@ def test_equal_roots_have_no_difference_at_different_times(tmp_path: Path) -> No
     assert compare(listing(one), listing(two)) == ()
 
 
-def test_a_file_that_differs_is_explained(tmp_path: Path) -> None:
+def test_different_file_is_explained(tmp_path: Path) -> None:
     one = a_root(tmp_path / "one", {"var/log/new.log": "1", "var/lib/dpkg/status": "x"})
     two = a_root(tmp_path / "two", {"var/log/new.log": "2", "var/lib/dpkg/status": "x"})
 
@@ -40,7 +40,7 @@ def test_a_file_that_differs_is_explained(tmp_path: Path) -> None:
     assert tells(found.why, "log")
 
 
-def test_a_difference_of_unknown_reason_has_to_be_checked(tmp_path: Path) -> None:
+def test_unexplained_difference_must_be_checked(tmp_path: Path) -> None:
     one = a_root(tmp_path / "one", {"etc/strange": "1"})
     two = a_root(tmp_path / "two", {"etc/strange": "1"})
     (two / "etc/strange").chmod(0o755)
@@ -50,7 +50,7 @@ def test_a_difference_of_unknown_reason_has_to_be_checked(tmp_path: Path) -> Non
     assert (found.what, found.why[:9]) == ("mode", "unknown: ")
 
 
-def test_a_file_of_one_root_only_is_named_with_which(tmp_path: Path) -> None:
+def test_file_in_only_one_root_is_named_with_its_root(tmp_path: Path) -> None:
     one = a_root(tmp_path / "one", {"both": "", "first": ""})
     two = a_root(tmp_path / "two", {"both": "", "second": ""})
     (two / "link").symlink_to("both")
@@ -62,7 +62,7 @@ def test_a_file_of_one_root_only_is_named_with_which(tmp_path: Path) -> None:
     assert all(tells(found[path], "only", side) for path, side in sides.items())
 
 
-def test_of_two_archives_it_counts_too_when_a_file_was_written(tmp_path: Path) -> None:
+def test_archives_differ_when_file_times_differ(tmp_path: Path) -> None:
     listings = []
     for time in (1, 2):
         root = tmp_path / "root"

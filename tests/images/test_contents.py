@@ -27,7 +27,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return a_disk(folder / "disk.qcow2", root)
 
 
-def test_nothing_is_wrong_with_a_disk_that_is_fit_for_use(disk: Path) -> None:
+def test_usable_disk_has_no_problem(disk: Path) -> None:
     with open_disk(disk) as opened:
         assert opened.problems() == ()
         assert check_image(opened.root, a_recipe()) == ()
@@ -72,7 +72,7 @@ def test_disk_image_has_files_folders_and_links(disk: Path) -> None:
     ("path", "target"),
     [("/bin", "usr/bin"), ("/etc/long", LONG)],
 )
-def test_a_link_tells_where_it_leads(disk: Path, path: str, target: str) -> None:
+def test_link_has_its_target(disk: Path, path: str, target: str) -> None:
     with open_disk(disk) as opened:
         found = opened.root.node(path)
 
@@ -80,12 +80,12 @@ def test_a_link_tells_where_it_leads(disk: Path, path: str, target: str) -> None
     assert found.target == target
 
 
-def test_links_on_the_way_are_followed(disk: Path) -> None:
+def test_links_in_a_path_are_followed(disk: Path) -> None:
     with open_disk(disk) as opened:
         assert opened.root.node("/bin/sbuild") == opened.root.node("/usr/bin/sbuild")
 
 
-def test_reading_a_disk_leaves_no_files(disk: Path) -> None:
+def test_read_of_disk_leaves_no_files(disk: Path) -> None:
     before = disk.read_bytes()
 
     with open_disk(disk) as opened:
@@ -96,7 +96,7 @@ def test_reading_a_disk_leaves_no_files(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["disk.qcow2", "disk.raw"])
-def test_open_disk_refuses_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
+def test_open_disk_refuses_other_file_types(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x" * 4096)
 
     with pytest.raises(FileUnreadable, match=name), open_disk(tmp_path / name):

@@ -64,14 +64,14 @@ def test_due_build_shows_duration_and_cost_of_last_one() -> None:
     assert due(built()).rebuild == ""
 
 
-def test_an_image_that_was_never_built_is_due() -> None:
+def test_unbuilt_image_is_due() -> None:
     image = due()
 
     assert reasons(image) == ["never-built"]
     assert (image.steps, image.is_due) == (("build", "test"), True)
 
 
-def test_a_changed_recipe_and_a_changed_role_make_it_due() -> None:
+def test_image_is_due_when_recipe_or_role_changed() -> None:
     assert reasons(due(built(recipe_digest="r0"))) == ["recipe-changed"]
     assert reasons(due(built(role_digest="a0"))) == ["role-changed"]
 
@@ -82,7 +82,7 @@ def test_pin_and_publish_place_do_not_change_the_recipe() -> None:
     assert reasons(due(there, publish=["hetzner"], version=there.version)) == []
 
 
-def test_it_is_due_when_it_is_as_old_as_rebuild_every() -> None:
+def test_image_is_due_at_age_of_rebuild_every() -> None:
     assert reasons(due(built(built_at=ago(days=7, seconds=-1)))) == []
 
     image = due(built(built_at=ago(days=7)))
@@ -91,11 +91,11 @@ def test_it_is_due_when_it_is_as_old_as_rebuild_every() -> None:
     assert tells(image.causes[0].because, "20261121T060000Z", "7d", "rebuild.every", "7d")
 
 
-def test_without_rebuild_every_no_age_makes_it_due() -> None:
+def test_image_is_never_due_by_age_without_rebuild_every() -> None:
     assert reasons(due(built(built_at=ago(days=900)), rebuild=None)) == []
 
 
-def test_newer_packages_make_it_due() -> None:
+def test_image_is_due_when_packages_are_newer() -> None:
     worker = Update(
         package="debusine-worker", installed="1", available="2", suite="trixie", security=False
     )
@@ -122,7 +122,7 @@ def test_image_is_not_due_when_updates_are_unknown() -> None:
     assert (image.steps, image.unknown) == ((), "the mirror does not answer")
 
 
-def test_a_version_that_was_not_tested_is_tested_and_published() -> None:
+def test_untested_version_is_due_for_test_and_publication() -> None:
     image = due(built(state="built"), publish=["hetzner"])
 
     assert reasons(image) == ["not-tested"]
@@ -130,7 +130,7 @@ def test_a_version_that_was_not_tested_is_tested_and_published() -> None:
 
 
 @pytest.mark.parametrize("state", ["tested", "candidate", "current"])
-def test_a_missing_publication_is_due_alone(state: str) -> None:
+def test_only_missing_publication_is_due(state: str) -> None:
     uploaded = {"hetzner": UPLOADED, "aws": UPLOADED.altered(verified=False)}
 
     image = due(built(state=state, publications=uploaded), publish=["hetzner", "aws"])
@@ -139,7 +139,7 @@ def test_a_missing_publication_is_due_alone(state: str) -> None:
     assert (image.steps, image.version) == (("publish",), built().version)
 
 
-def test_a_version_that_was_taken_back_is_published_nowhere_any_more() -> None:
+def test_withdrawn_version_is_not_due_for_publication() -> None:
     assert due(built(state="retired"), publish=["hetzner"]).steps == ()
 
 
@@ -160,7 +160,7 @@ def test_failed_build_is_due_again_after_an_hour() -> None:
 @pytest.mark.parametrize(
     ("failures", "hours"), [(1, 1), (2, 2), (3, 4), (5, 16), (6, 24), (40, 24)]
 )
-def test_each_failure_doubles_the_time_up_to_a_day(failures: int, hours: int) -> None:
+def test_delay_doubles_per_failure_up_to_a_day(failures: int, hours: int) -> None:
     tries = [
         failed(hours + failures - number, version=f"20261121T0700{number:02}Z")
         for number in range(1, failures + 1)
@@ -177,7 +177,7 @@ def test_corrected_recipe_is_due_immediately() -> None:
     assert not due(failed(0.1)).is_due
 
 
-def test_a_failure_before_the_last_good_build_does_not_count() -> None:
+def test_failure_before_last_successful_build_is_ignored() -> None:
     good = built(recipe_digest="r0", version="20261121T075900Z")
 
     assert due(failed(0.5), good).is_due

@@ -34,7 +34,9 @@ def worker(server: WorkerServer) -> WorkerClient:
     return WorkerClient(server.port)
 
 
-def test_a_worker_goes_from_stage_to_stage(server: WorkerServer, worker: WorkerClient) -> None:
+def test_fake_worker_registers_connects_and_requests_work(
+    server: WorkerServer, worker: WorkerClient
+) -> None:
     assert worker.register(TOKEN) == 201
     with worker.connected() as websocket:
         assert websocket.status == 101
@@ -70,7 +72,7 @@ def test_unregistered_worker_is_refused(server: WorkerServer, worker: WorkerClie
     assert server.provides == ()
 
 
-def test_a_worker_that_tells_no_tags_has_none(server: WorkerServer, worker: WorkerClient) -> None:
+def test_worker_without_reported_tags_has_none(server: WorkerServer, worker: WorkerClient) -> None:
     worker.register(TOKEN)
     worker.tell()
 
@@ -88,7 +90,7 @@ def test_pings_are_answered(worker: WorkerClient, text: bytes) -> None:
         assert websocket.ping(text) == (0xA, text)
 
 
-def test_the_websocket_is_accepted_as_the_protocol_asks(worker: WorkerClient) -> None:
+def test_websocket_handshake_follows_the_protocol(worker: WorkerClient) -> None:
     worker.register(TOKEN)
     with worker.connected() as websocket:
         assert websocket.headers["upgrade"] == "websocket"
@@ -126,11 +128,11 @@ def test_other_request_of_worker_is_not_found(worker: WorkerClient) -> None:
     assert worker.ask("GET", "work-request/1/", None) == 404
 
 
-def test_a_request_that_is_too_long_is_refused(worker: WorkerClient) -> None:
+def test_too_long_request_is_refused(worker: WorkerClient) -> None:
     assert worker.ask("POST", "worker/register/", {}, TOKEN, length=1 << 40) == 413
 
 
-def test_a_server_that_gives_no_answer_is_said_to() -> None:
+def test_missing_response_of_server_is_reported() -> None:
     closed = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     closed.server_close()
     with Proxy(TOKEN, f"http://127.0.0.1:{closed.server_port}") as server:
@@ -191,7 +193,7 @@ class _Echo(WorkerServer):
 
 
 @pytest.mark.parametrize("sent", ["x" * 200_000, b"\x00\xff"], ids=type)
-def test_a_websocket_passes_messages_on_when_proxied(sent: str | bytes) -> None:
+def test_websocket_passes_messages_on_when_proxied(sent: str | bytes) -> None:
     with _Echo(TOKEN) as real, Proxy(TOKEN, f"http://127.0.0.1:{real.port}") as server:
         assert asyncio.run(_answer(server.port, sent)) == sent
 

@@ -33,7 +33,7 @@ def a_build(images: Path, version: str = VERSION) -> Path:
     return finish_build(partial, a_manifest(image=IMAGE, version=version))[0]
 
 
-def test_a_version_is_named_by_when_its_build_began() -> None:
+def test_version_is_named_by_start_of_its_build() -> None:
     assert version_at(datetime(2026, 11, 21, 20, 30, 9, 5, tzinfo=UTC)) == "20261121T203009Z"
 
 
@@ -45,7 +45,7 @@ def test_concurrent_build_has_a_version_one_second_later() -> None:
     assert second == "20261121T203100Z"
 
 
-def test_a_finished_build_names_every_file_with_its_checksum(tmp_path: Path) -> None:
+def test_manifest_has_checksum_of_every_file(tmp_path: Path) -> None:
     folder = a_build(tmp_path)
 
     manifest = read_manifest(folder)
@@ -102,7 +102,7 @@ def test_only_a_file_of_the_manifest_can_be_verified(tmp_path: Path) -> None:
         verify(folder, read_manifest(folder), ["disk.raw"])
 
 
-def test_builds_are_listed_the_oldest_first_and_a_broken_one_says_why(tmp_path: Path) -> None:
+def test_builds_are_listed_oldest_first_with_faults(tmp_path: Path) -> None:
     later = "20261122T203000Z"
     a_build(tmp_path, later)
     folder = a_build(tmp_path)
@@ -116,31 +116,31 @@ def test_builds_are_listed_the_oldest_first_and_a_broken_one_says_why(tmp_path: 
     assert manifest == expected
 
 
-def test_an_image_that_was_never_built_has_no_builds(tmp_path: Path) -> None:
+def test_unbuilt_image_has_no_builds(tmp_path: Path) -> None:
     assert list_versions(tmp_path, IMAGE) == ()
 
 
-def test_builds_that_cannot_be_listed_are_not_taken_for_none(tmp_path: Path) -> None:
+def test_unlistable_builds_are_an_error(tmp_path: Path) -> None:
     (tmp_path / IMAGE).write_text("a file in the folder's place")
 
     with pytest.raises(FileUnreadable, match="Not a directory"):
         list_versions(tmp_path, IMAGE)
 
 
-def test_an_unknown_version_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_unknown_version_error_lists_versions(tmp_path: Path) -> None:
     a_build(tmp_path)
 
     with pytest.raises(FileUnreadable, match=rf"{IMAGE} .*20\.\./x.*{VERSION}"):
         find_build(tmp_path, IMAGE, "20../x")
 
 
-def test_a_known_version_is_found_with_its_manifest(tmp_path: Path) -> None:
+def test_known_version_is_found_with_its_manifest(tmp_path: Path) -> None:
     folder = a_build(tmp_path)
 
     assert find_build(tmp_path, IMAGE, VERSION) == (folder, read_manifest(folder))
 
 
-def test_a_manifest_is_replaced_whole(tmp_path: Path) -> None:
+def test_manifest_is_replaced_atomically(tmp_path: Path) -> None:
     folder = a_build(tmp_path)
     tested = read_manifest(folder).altered(commit="1f2e3d")
 

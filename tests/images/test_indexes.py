@@ -52,17 +52,17 @@ def serve() -> Iterator[Serve]:
         yield put
 
 
-def test_the_newest_version_of_each_package_is_read(serve: Serve) -> None:
+def test_index_has_newest_version_of_each_package(serve: Serve) -> None:
     found = read_index(serve(xz=lzma.compress(LIST)))
 
     assert found == {"debusine-worker": "0.16.10-1", "zlib1g": "1:1.3-1"}
 
 
-def test_an_archive_may_have_another_form_only(serve: Serve) -> None:
+def test_index_is_read_in_any_compression(serve: Serve) -> None:
     assert read_index(serve(gz=gzip.compress(LIST)))["zlib1g"] == "1:1.3-1"
 
 
-def test_a_suite_that_the_archive_does_not_have_holds_nothing(serve: Serve) -> None:
+def test_index_of_missing_suite_is_empty(serve: Serve) -> None:
     assert read_index(serve()) == {}
 
 

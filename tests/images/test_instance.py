@@ -45,7 +45,7 @@ def test_instance_build_has_labelled_snapshot_and_no_disk(
     assert (manifest.way, sorted(manifest.files)) == ("instance", ["build.log", "sbom.spdx.json"])
 
 
-def test_the_manifest_names_the_machine_that_was_rented_for_it(rig: MachineRig) -> None:
+def test_manifest_has_machine_rented_for_the_build(rig: MachineRig) -> None:
     rig.build()
 
     (made,) = (
@@ -57,7 +57,7 @@ def test_the_manifest_names_the_machine_that_was_rented_for_it(rig: MachineRig) 
     assert (rental.location, rental.seconds >= 1) == ("fsn1", True)
 
 
-def test_the_machine_boots_hetzners_own_image_of_the_suite(rig: MachineRig) -> None:
+def test_build_machine_boots_hetzner_image_of_the_suite(rig: MachineRig) -> None:
     rig.build(suite="bookworm")
 
     (made,) = (
@@ -89,7 +89,7 @@ def test_instance_build_refuses_missing_ansible_before_creation(
     assert [each for each in rig.api.requests if each.method == "POST"] == []
 
 
-def test_the_role_runs_on_the_machine_between_updates_and_cleaning(rig: MachineRig) -> None:
+def test_role_runs_between_updates_and_cleaning(rig: MachineRig) -> None:
     rig.role = lambda: rig.asked.append("the role")
 
     rig.build()
@@ -127,7 +127,7 @@ def test_packages_have_origin_when_known() -> None:
     assert (worker.name, worker.source, worker.sha256) == ("debusine-worker", "debusine", "")
 
 
-def test_a_version_was_tested_when_the_machine_was_clean(rig: MachineRig) -> None:
+def test_version_is_tested_when_build_machine_passes(rig: MachineRig) -> None:
     rig.build()
 
     test, _ = rig.manifest.tests
@@ -185,7 +185,7 @@ def test_no_snapshot_is_taken_when_a_job_failed(
     assert not any(each.path.endswith("/create_image") for each in rig.api.requests)
 
 
-def test_nothing_is_left_when_the_machine_is_lost_before_its_jobs(rig: MachineRig) -> None:
+def test_no_resource_is_left_when_machine_is_lost_before_its_jobs(rig: MachineRig) -> None:
     rig.packages, rig.fails_at = (NEW_WORKER,), COPY_ROOT
 
     with pytest.raises(BuildFailed, match="the connection is lost"):
@@ -208,7 +208,7 @@ def test_no_snapshot_is_taken_when_test_fails(rig: MachineRig) -> None:
     assert not any(each.path.endswith("/create_image") for each in rig.api.requests)
 
 
-def test_nothing_is_left_but_the_log_when_the_role_fails(rig: MachineRig) -> None:
+def test_only_log_is_left_when_role_fails(rig: MachineRig) -> None:
     def fail() -> None:
         raise RoleFailed("the role failed at task “Install packages”")
 
@@ -222,7 +222,7 @@ def test_nothing_is_left_but_the_log_when_the_role_fails(rig: MachineRig) -> Non
 
 
 @pytest.mark.parametrize("script", [READY, LIST_INSTALLED, CLEAN])
-def test_nothing_is_left_when_the_machine_is_lost(rig: MachineRig, script: str) -> None:
+def test_no_resource_is_left_when_machine_is_lost(rig: MachineRig, script: str) -> None:
     rig.fails_at = script
 
     with pytest.raises(BuildFailed, match="the connection is lost"):
@@ -231,7 +231,7 @@ def test_nothing_is_left_when_the_machine_is_lost(rig: MachineRig, script: str) 
     assert rig.left() == []
 
 
-def test_nothing_is_left_when_a_person_interrupts(rig: MachineRig) -> None:
+def test_no_resource_is_left_after_interrupt(rig: MachineRig) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -243,7 +243,7 @@ def test_nothing_is_left_when_a_person_interrupts(rig: MachineRig) -> None:
     assert rig.left() == []
 
 
-def test_nothing_is_left_when_no_snapshot_can_be_taken(rig: MachineRig) -> None:
+def test_no_resource_is_left_when_snapshot_fails(rig: MachineRig) -> None:
     rig.api.fail(Fault(method="POST", path="/servers/*/actions/create_image", status=403, count=1))
 
     with pytest.raises(BuildFailed, match="create_image"):

@@ -229,9 +229,7 @@ PLAYBOOK = """
 """
 
 
-def test_a_playbook_of_ones_own_makes_an_image_over_real_ssh(
-    root: Path, door: Door, tmp_path: Path
-) -> None:
+def test_playbook_builds_an_image_over_real_ssh(root: Path, door: Door, tmp_path: Path) -> None:
     (tmp_path / "own/files").mkdir(parents=True)
     (tmp_path / "own/playbook.yml").write_text(PLAYBOOK)
     (tmp_path / "own/files/motd").write_text("made by a playbook\n")

@@ -137,7 +137,7 @@ def test_jobs_that_succeed_prove_their_tags(tmp_path: Path) -> None:
     assert test.unproven == ()
 
 
-def test_a_failed_job_is_a_problem_and_proves_no_tag(tmp_path: Path) -> None:
+def test_failed_job_is_a_problem_and_proves_no_tag(tmp_path: Path) -> None:
     test = proven(tmp_path, {"task:sbuild": "the task ended with failure"})
 
     assert len(test.problems) == 1
@@ -273,7 +273,7 @@ def test_image_fails_when_its_own_mmdebstrap_makes_no_root(
     assert proven(tmp_path, failed, **keys).problems
 
 
-def test_nothing_is_proven_when_the_worker_reports_no_tags(tmp_path: Path) -> None:
+def test_no_tag_is_proven_when_the_worker_reports_none(tmp_path: Path) -> None:
     assert proven(tmp_path, reported=()).provides == ()
 
 
@@ -290,7 +290,7 @@ def test_nothing_is_proven_when_the_worker_reports_no_tags(tmp_path: Path) -> No
         ("team:kernel", 0),
     ],
 )
-def test_a_claim_is_refuted_when_a_job_could_have_proven_it(
+def test_claim_is_refuted_when_a_job_could_have_proven_it(
     tmp_path: Path, claim: str, refutes: int
 ) -> None:
     keys: dict[str, Any] = {"enable_backends": ["unshare", "qemu"], "provides": [claim]}
@@ -316,11 +316,11 @@ def test_no_claim_is_refuted_when_no_job_was_run() -> None:
         ("team:kernel", None),
     ],
 )
-def test_a_tag_has_the_jobs_that_prove_it(tag: str, names: object) -> None:
+def test_tag_has_the_jobs_that_prove_it(tag: str, names: object) -> None:
     assert job_of_tag(tag) == names
 
 
-def test_a_tag_is_open_when_its_job_could_not_be_run() -> None:
+def test_tag_is_open_when_its_job_could_not_be_run() -> None:
     assert is_open("worker:executor:qemu", ("executor:qemu",))
     assert not is_open("worker:executor:qemu", ("executor:incus-vm",))
     assert is_open("worker:task:worker:noop:version:1", ("worker",))
@@ -337,7 +337,7 @@ def boot_test(*provides: str) -> model.Test:
     return model.Test(kind="boot", at=NOW, seconds=1, provides=provides)
 
 
-def test_a_boot_adds_no_tag_when_jobs_were_run() -> None:
+def test_boot_proves_no_tag_when_jobs_were_run() -> None:
     tests = (job_test("worker:executor:unshare"), boot_test("worker:executor:qemu"))
 
     after = after_tests(a_version(state="built"), tests, NOW)
@@ -345,7 +345,7 @@ def test_a_boot_adds_no_tag_when_jobs_were_run() -> None:
     assert (after.provides, after.unproven) == (("worker:executor:unshare",), ())
 
 
-def test_a_boot_decides_about_tags_when_no_job_was_run() -> None:
+def test_boot_decides_about_tags_when_no_job_was_run() -> None:
     tests = (job_test(nothing_run="only root runs jobs"), boot_test("worker:executor:unshare"))
 
     after = after_tests(a_version(state="built"), tests, NOW)
@@ -374,7 +374,7 @@ def test_no_job_is_run_when_root_can_make_no_namespace(
 
 @needs_programs
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps the owners of files")
-def test_a_copied_root_keeps_owners_modes_and_links(tmp_path: Path) -> None:
+def test_copied_root_keeps_owners_modes_and_links(tmp_path: Path) -> None:
     root = a_root(tmp_path / "root")
     for name, mode in (("usr/bin/newuidmap", 0o4755), ("usr/bin/sbuild", 0o755)):
         (root / name).chmod(mode)
@@ -398,7 +398,7 @@ def test_a_copied_root_keeps_owners_modes_and_links(tmp_path: Path) -> None:
     assert (copied / "bin").readlink() == Path("usr/bin")
 
 
-def test_a_copy_is_deleted_when_its_run_is_dead(tmp_path: Path) -> None:
+def test_copy_is_deleted_when_its_run_is_dead(tmp_path: Path) -> None:
     dead = tmp_path / ".jobs-dead"
     (dead / "root/etc").mkdir(parents=True)
 
@@ -409,7 +409,7 @@ def test_a_copy_is_deleted_when_its_run_is_dead(tmp_path: Path) -> None:
     assert list(tmp_path.glob(".jobs-*")) == []
 
 
-def test_a_job_gets_proxies_and_nothing_else_of_the_environment(
+def test_job_gets_only_proxies_from_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128/?a='b c'")

@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_key_is_gone_afterwards(place: Path) -> None:
+def test_ssh_key_is_deleted_afterwards(place: Path) -> None:
     with new_key("word", "test") as pair:
         assert pair.public.endswith(" test")
         assert pair.private.stat().st_mode & 0o077 == 0
@@ -38,9 +38,7 @@ def test_a_key_is_gone_afterwards(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_a_key_that_was_never_made_leaves_nothing(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uncreated_ssh_key_leaves_no_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place))
 
     with pytest.raises(PublicationRefused, match="install openssh-client"), new_key("word", ""):
@@ -49,7 +47,7 @@ def test_a_key_that_was_never_made_leaves_nothing(
     assert list(place.iterdir()) == []
 
 
-def test_the_key_of_a_killed_run_goes_with_the_next_and_another_stays(place: Path) -> None:
+def test_ssh_key_of_killed_run_is_deleted_by_next_run(place: Path) -> None:
     died = subprocess.run([sys.executable, "-c", KILLED], check=False)
     (left,) = place.iterdir()
     assert (died.returncode, (left / "key").exists()) == (-signal.SIGKILL, True)

@@ -64,7 +64,7 @@ def names(api: SimulatedHetzner) -> list[str]:
     return [each["name"] for each in api.state.servers.values()]
 
 
-def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
+def test_leftover_machine_is_only_listed_without_apply(api: SimulatedHetzner) -> None:
     a_server(api, "left", LEFT)
     console = Notes()
 
@@ -75,7 +75,7 @@ def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
     assert tells(note, "hetzner", "server left", "--apply")
 
 
-def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
+def test_only_leftover_machine_is_deleted_with_apply(api: SimulatedHetzner) -> None:
     a_server(api, "left", LEFT)
     a_server(api, "worker")
     a_server(api, "theirs", {**LEFT, "fleet": "demo-2"})
@@ -88,7 +88,7 @@ def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
 
 
 @pytest.mark.parametrize("labels", [{}, {"fleet": "demo"}, {**LEFT, "fleet": "other"}])
-def test_machine_stays_when_the_server_ignores_the_selector(labels: dict[str, str]) -> None:
+def test_machine_is_kept_when_api_ignores_selector(labels: dict[str, str]) -> None:
     server = {"id": 7, "name": "theirs", "labels": labels, "created": "2026-11-21T06:00:00Z"}
     place = {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}
 
@@ -104,7 +104,7 @@ def test_machine_stays_when_the_server_ignores_the_selector(labels: dict[str, st
     assert {each.method for each in loopback.received} == {"GET"}
 
 
-def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:
+def test_leftover_machine_that_may_be_in_use_is_kept(api: SimulatedHetzner) -> None:
     a_server(api, "young", LEFT)
 
     delete_leftovers(FLEET, "fleet.yaml", NOW + timedelta(hours=3), Notes(), True)
@@ -112,7 +112,7 @@ def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:
     assert names(api) == ["young"]
 
 
-def test_a_provider_that_does_not_answer_is_said(
+def test_unreachable_provider_is_reported(
     api: SimulatedHetzner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "another")

@@ -33,11 +33,11 @@ def limit(system: Path, group: str, most: str, used: int) -> None:
     write(system / "sys/fs/cgroup" / group / "memory.current", f"{used}\n")
 
 
-def test_free_memory_is_that_of_computer_without_group_limit(tmp_path: Path) -> None:
+def test_free_memory_is_that_of_computer_without_cgroup_limit(tmp_path: Path) -> None:
     assert free_memory(a_system(tmp_path, 12)) == 12 * GIB
 
 
-def test_the_narrowest_limit_of_our_groups_counts(tmp_path: Path) -> None:
+def test_free_memory_respects_narrowest_cgroup_limit(tmp_path: Path) -> None:
     system = a_system(tmp_path, 12, "0::/ci/job")
     limit(system, "ci/job", "max", 5 * GIB)
     limit(system, "ci", str(8 * GIB), 5 * GIB)
@@ -46,7 +46,7 @@ def test_the_narrowest_limit_of_our_groups_counts(tmp_path: Path) -> None:
     assert free_memory(system) == 3 * GIB
 
 
-def test_limits_of_older_control_groups_count_too(tmp_path: Path) -> None:
+def test_free_memory_respects_limits_of_cgroups_v1(tmp_path: Path) -> None:
     system = a_system(tmp_path, 12, "5:cpu,memory:/ci/job\n0::/")
     write(system / "sys/fs/cgroup/memory/ci/memory.limit_in_bytes", f"{8 * GIB}\n")
     write(system / "sys/fs/cgroup/memory/ci/memory.usage_in_bytes", f"{6 * GIB}\n")
@@ -71,7 +71,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, gib: int, *failures: Exception) -> list
     return done
 
 
-def test_a_build_works_on_disk_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_uses_disk_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran(monkeypatch, 7) == ["build"]
     assert ran(monkeypatch, 8) == ["mount log", "build", "umount log"]
 
@@ -84,13 +84,13 @@ def test_a_build_works_on_disk_where_memory_is_short(monkeypatch: pytest.MonkeyP
         ProgramFailed("mke2fs ended with 1", "No space left on device\nmany other lines"),
     ],
 )
-def test_a_build_that_memory_has_no_room_for_is_made_on_disk(
+def test_build_is_repeated_on_disk_when_memory_is_full(
     monkeypatch: pytest.MonkeyPatch, full: Exception
 ) -> None:
     assert ran(monkeypatch, 12, full) == ["mount log", "build", "umount log", "build"]
 
 
-def test_a_build_that_fails_for_another_reason_is_not_made_again(
+def test_build_is_not_repeated_after_other_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert ran(monkeypatch, 12, BuildFailed("no such package")) == [

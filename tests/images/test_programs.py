@@ -36,7 +36,7 @@ def a_build(script: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["sh", "-c", script], stdin=pipe, stdout=pipe)
 
 
-def test_a_program_gets_its_input_and_its_words_go_to_the_log(log: Path) -> None:
+def test_program_gets_input_and_its_output_is_logged(log: Path) -> None:
     told = run("sh", "-c", "cat; echo a word >&2", log=log, stdin=b"in")
 
     assert told == "in"
@@ -71,7 +71,7 @@ def test_program_failure_quotes_last_lines_without_error_line() -> None:
     assert last_of(" \n") == "  no output"
 
 
-def test_programs_for_root_alone_are_found_whatever_the_path_says(
+def test_programs_in_sbin_are_found_with_any_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

@@ -38,7 +38,7 @@ def test_promotion_moves_current_to_previous_and_previous_to_retired() -> None:
 
 
 @pytest.mark.parametrize("state", ["building", "built", "failed"])
-def test_only_a_version_that_passed_its_test_is_promoted(state: str) -> None:
+def test_untested_version_is_not_promoted(state: str) -> None:
     (version,) = some(v1=state)
 
     with pytest.raises(PromotionRefused, match=f"{state}"):
@@ -46,7 +46,7 @@ def test_only_a_version_that_passed_its_test_is_promoted(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(BOOTABLE - {"current"}))
-def test_any_version_that_passed_its_test_may_be_promoted_again(state: State) -> None:
+def test_tested_version_may_be_promoted_again(state: State) -> None:
     (version,) = some(v1=state)
 
     assert moved(promote([version], version, NOW)) == {V1: "current"}
@@ -68,7 +68,7 @@ def test_candidate_keeps_current_and_retires_older_candidate() -> None:
     assert moves[0].now.share == 20
 
 
-def test_a_candidate_gets_another_share() -> None:
+def test_share_of_candidate_is_changed() -> None:
     current, candidate = some(v1="current", v2="candidate")
 
     (move,) = promote([current, candidate], candidate, NOW, share=50)
@@ -83,7 +83,7 @@ def test_candidate_is_refused_without_a_current_version() -> None:
         promote([version], version, NOW, share=20)
 
 
-def test_a_promoted_candidate_has_no_share_any_more() -> None:
+def test_promoted_candidate_has_no_share() -> None:
     current, candidate = some(v1="current", v2="candidate")
     candidate = candidate.altered(share=20)
 
@@ -92,7 +92,7 @@ def test_a_promoted_candidate_has_no_share_any_more() -> None:
     assert (move.now.state, move.now.share) == ("current", 0)
 
 
-def test_an_older_candidate_retires_and_a_newer_one_stays() -> None:
+def test_promotion_retires_only_older_candidates() -> None:
     older = some(v1="candidate", v2="tested")
     newer = some(v2="tested", v3="candidate")
 
@@ -100,7 +100,7 @@ def test_an_older_candidate_retires_and_a_newer_one_stays() -> None:
     assert moved(promote(newer, newer[0], NOW)) == {V2: "current"}
 
 
-def test_going_back_retires_the_current_version_and_says_why() -> None:
+def test_rollback_retires_current_version_with_reason() -> None:
     moves = take_back(some(v1="retired", v2="previous", v3="current"), "trixie", NOW, "edit it")
 
     assert moved(moves) == {V2: "current", V3: "retired"}
@@ -113,12 +113,12 @@ def test_rollback_retires_candidate_before_current() -> None:
     assert moved(moves) == {V3: "retired"}
 
 
-def test_without_a_previous_version_nothing_is_taken_back() -> None:
+def test_rollback_is_refused_without_previous_version() -> None:
     with pytest.raises(PromotionRefused, match=r"trixie.*fleet image promote trixie"):
         take_back(some(v1="retired", v3="current"), "trixie", NOW, "edit it")
 
 
-def test_the_newest_tested_version_waits_for_its_promotion() -> None:
+def test_newest_tested_version_waits_for_promotion() -> None:
     versions = some(v1="tested", v2="candidate", v3="failed")
 
     assert newest_promotable(versions, "trixie").version == V2

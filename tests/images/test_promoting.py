@@ -59,7 +59,7 @@ def test_planned_current_version_makes_other_previous() -> None:
     assert states == {OLD: "previous", NEW: "current"}
 
 
-def test_a_candidate_that_is_given_up_retires() -> None:
+def test_abandoned_candidate_is_retired() -> None:
     _, states, journal, _ = promoted(
         promotion("retired", was="candidate"), CURRENT, a_version(state="candidate", share=20)
     )
@@ -82,9 +82,7 @@ def test_planned_promotion_is_skipped_when_version_was_moved() -> None:
 @pytest.mark.parametrize(
     ("modes", "moved"), [(("observe", "pause"), 0), (("observe", "apply"), 1), (("apply",), 1)]
 )
-def test_nothing_moves_for_pools_in_which_nothing_is_changed(
-    modes: tuple[str, ...], moved: int
-) -> None:
+def test_no_version_is_promoted_for_unchanged_pools(modes: tuple[str, ...], moved: int) -> None:
     pools = {
         f"p{n}": a_pool(provider="desk", image="trixie", mode=mode) for n, mode in enumerate(modes)
     }

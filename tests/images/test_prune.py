@@ -109,14 +109,14 @@ def test_pruned_version_stays_in_store_when_a_place_fails() -> None:
     assert [each.state for each in trial.store.image_versions()] == ["failed"]
 
 
-def test_a_place_without_a_way_to_delete_keeps_the_version() -> None:
+def test_version_is_kept_when_a_place_cannot_delete() -> None:
     trial = Trial(published("retired"))
     trial.publishers["aws"] = SourceUnreachable("no token")
 
     assert tells(trial.prune().kept, "deleted", "aws")
 
 
-def test_a_folder_that_cannot_be_deleted_keeps_the_version() -> None:
+def test_version_is_kept_when_its_folder_cannot_be_deleted() -> None:
     trial = Trial(published("retired"))
     trial.folders.clear()
 
@@ -134,7 +134,7 @@ def test_prune_skips_version_promoted_meanwhile() -> None:
     assert [each.state for each in trial.store.image_versions()] == ["current"]
 
 
-def test_a_prune_that_was_killed_is_finished_by_the_next() -> None:
+def test_killed_prune_is_finished_by_the_next() -> None:
     trial = Trial(published("failed"))
     trial.account.uploads.clear()
 
@@ -173,7 +173,7 @@ def test_list_uploads_skips_places_without_images_or_answer() -> None:
     assert (list(listed), unlisted) == (["hetzner"], {"aws": "no token"})
 
 
-def test_a_place_with_an_unreadable_mark_counts_as_not_listed() -> None:
+def test_place_with_unreadable_mark_counts_as_unlisted() -> None:
     class Marred(FakePublisher):
         def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:  # noqa: ARG002 - the port's own argument
             raise PublicationRefused("trixie/1/mark is no mark of fleet; move it away")

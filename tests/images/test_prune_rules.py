@@ -59,7 +59,7 @@ def test_prune_keeps_newest_versions_by_rebuild_keep() -> None:
     assert tells(reasons[V4], "current")
 
 
-def test_rebuild_keep_says_how_many_stay() -> None:
+def test_rebuild_keep_sets_number_of_kept_versions() -> None:
     image = {"suite": "trixie", "architecture": "amd64", "rebuild": {"every": "7d", "keep": 3}}
 
     assert set(kept(quiet(), fleet=a_fleet(images={"trixie": image}))) == {V2, V3, V4}
@@ -142,7 +142,7 @@ def test_prune_keeps_version_while_approval_is_unexpired() -> None:
         ({"stacks": {"gone": UNKNOWN}}, "pool gone"),
     ],
 )
-def test_nothing_goes_because_a_listing_failed(world: dict[str, object], said: str) -> None:
+def test_prune_deletes_nothing_when_a_listing_failed(world: dict[str, object], said: str) -> None:
     reasons = kept(quiet(**world))
 
     assert set(reasons) == {V1, V2, V3, V4}
@@ -170,14 +170,14 @@ def test_prune_keeps_building_and_untested_versions() -> None:
     assert tells(reasons[V2], "test")
 
 
-def test_failures_stay_until_a_later_build_was_good() -> None:
+def test_failed_versions_are_kept_until_a_successful_build() -> None:
     reasons = kept(quiet(), version(V1, "failed"), version(V2, "tested"), version(V3, "failed"))
 
     assert V1 not in reasons
     assert "fleet image due" in reasons[V3]
 
 
-def test_a_failure_of_an_image_that_left_fleet_yaml_goes() -> None:
+def test_failed_version_of_removed_image_is_deleted() -> None:
     assert kept(quiet(), version(V4, "failed", image="buster")) == {}
 
 
@@ -234,7 +234,7 @@ def test_upload_named_by_existing_id_is_not_forgotten() -> None:
     assert find_forgotten(fleet, (), {"hetzner": [upload("named")]}) == ()
 
 
-def test_a_store_that_an_image_was_published_to_once_is_looked_at_too() -> None:
+def test_prune_also_reads_former_stores_of_an_image() -> None:
     place = "file:///srv/images"
     uploaded = Publication(id="there", at=NOW, verified=True)
 

@@ -57,7 +57,7 @@ def allowed() -> set[str]:
     return {each for some in actions for each in ([some] if isinstance(some, str) else some)}
 
 
-def test_an_image_is_registered_as_machines_need_it(there: Registrar, folder: Path) -> None:
+def test_aws_image_is_registered_for_machines(there: Registrar, folder: Path) -> None:
     published = publisher(there).publish(a_build(folder), str(folder), Watcher())
 
     asked = there.images[published.id]
@@ -69,7 +69,7 @@ def test_an_image_is_registered_as_machines_need_it(there: Registrar, folder: Pa
     assert (tags["fleet:image"], tags["fleet:version"]) == ("trixie", VERSION)
 
 
-def test_an_arm_image_boots_by_uefi_only(there: Registrar, folder: Path) -> None:
+def test_arm_image_is_registered_with_uefi_only(there: Registrar, folder: Path) -> None:
     manifest = a_build(folder, architecture="arm64")
 
     published = publisher(there).publish(manifest, str(folder), Watcher())
@@ -99,9 +99,7 @@ def test_blocks_of_zeros_are_not_sent(there: Registrar, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_after_one_that_broke_off_sends_the_rest_only(
-    there: Registrar, folder: Path
-) -> None:
+def test_resumed_upload_sends_only_missing_blocks(there: Registrar, folder: Path) -> None:
     manifest, again = a_build(folder, disk=some_disk(size=64 * BLOCK)), Watcher()
     with pytest.raises(SourceUnreachable):
         publisher(there).publish(manifest, str(folder), Watcher(breaks_at=0.5))
@@ -115,9 +113,7 @@ def test_a_run_after_one_that_broke_off_sends_the_rest_only(
 
 
 @pytest.mark.parametrize("status", slow_but([429], [429, 500, 503]))
-def test_a_call_that_is_refused_for_now_is_made_again(
-    there: Registrar, folder: Path, status: int
-) -> None:
+def test_throttled_api_call_is_repeated(there: Registrar, folder: Path, status: int) -> None:
     account, refused = StrictAccount(REGION, there, NOW), []
 
     def refuse(request: Any, **_: object) -> AWSResponse | None:  # noqa: ANN401 - same
@@ -140,7 +136,7 @@ class Empty:
         return iter(())
 
 
-def test_a_snapshot_that_holds_something_else_is_deleted(there: Registrar, folder: Path) -> None:
+def test_snapshot_with_other_content_is_deleted(there: Registrar, folder: Path) -> None:
     class Spoiling(Watcher):
         def __call__(self, transfer: Any) -> None:  # noqa: ANN401 - as the port says it
             if transfer.phase == "read back":
@@ -156,7 +152,7 @@ def test_a_snapshot_that_holds_something_else_is_deleted(there: Registrar, folde
     assert there.images == {}
 
 
-def test_the_policy_allows_every_call_that_is_seen_and_no_other(
+def test_aws_policy_allows_exactly_the_calls_of_a_publication(
     there: Registrar, folder: Path
 ) -> None:
     seen: set[str] = set()

@@ -72,7 +72,7 @@ class Dropping(Watcher):
             raise
 
 
-def test_a_snapshot_carries_the_whole_mark(rig: RescueRig, folder: Path) -> None:
+def test_snapshot_has_complete_mark(rig: RescueRig, folder: Path) -> None:
     manifest = a_build(folder)
 
     rig.publisher().publish(manifest, str(folder), Watcher())
@@ -89,13 +89,13 @@ def test_a_snapshot_carries_the_whole_mark(rig: RescueRig, folder: Path) -> None
     ]
 
 
-def test_the_server_and_its_key_are_gone_afterwards(rig: RescueRig, folder: Path) -> None:
+def test_temporary_server_and_key_are_deleted_afterwards(rig: RescueRig, folder: Path) -> None:
     rig.publisher().publish(a_build(folder), str(folder), Watcher())
 
     assert rig.left() == []
 
 
-def test_a_machine_boots_the_snapshot(rig: RescueRig, folder: Path) -> None:
+def test_machine_boots_published_snapshot(rig: RescueRig, folder: Path) -> None:
     published = rig.publisher().publish(a_build(folder), str(folder), Watcher())
 
     image = rig.api.state.resources["images"][int(published.id)]
@@ -122,7 +122,7 @@ def test_upload_resumes_after_ssh_connection_drops(ssh_rig: RescueRig, folder: P
     assert rig.left() == []
 
 
-def test_a_server_is_gone_when_the_upload_fails_for_good(rig: RescueRig, folder: Path) -> None:
+def test_temporary_server_is_deleted_when_upload_fails(rig: RescueRig, folder: Path) -> None:
     with pytest.raises(SourceUnreachable, match="5 tries"):
         rig.publisher().publish(a_build(folder), str(folder), Watcher(breaks_at=0))
 
@@ -172,7 +172,7 @@ def test_failed_api_request_is_retried_once(rig: RescueRig, folder: Path, fault:
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"images": 7}', b"\xff", b'{"images": [{}]}'])
-def test_uploads_are_unreachable_when_an_answer_has_another_shape(body: bytes) -> None:
+def test_uploads_are_unreachable_when_response_is_invalid(body: bytes) -> None:
     with Loopback(lambda _: Answer(200, body)) as server:
         api = Hetzner("x", base_url=server.url, pause=lambda _: None, tries=2)
 
@@ -190,7 +190,7 @@ def test_uploads_are_unreachable_when_an_answer_has_another_shape(body: bytes) -
     ],
     ids=["no-labels", "no-date", "no-time", "list-of-labels"],
 )
-def test_uploads_are_unreachable_when_an_image_has_another_shape(image: object) -> None:
+def test_uploads_are_unreachable_when_an_image_is_invalid(image: object) -> None:
     place = {"page": 1, "per_page": 50, "next_page": None, "total_entries": 1}
     body = json.dumps({"images": [image], "meta": {"pagination": place}}).encode()
     with Loopback(lambda _: Answer(200, body)) as server:
@@ -200,9 +200,7 @@ def test_uploads_are_unreachable_when_an_image_has_another_shape(image: object) 
             Pipeline(HcloudPublisher(site, "x", base_url=server.url)).uploads()
 
 
-def test_another_type_is_taken_where_the_smallest_is_out_of_stock(
-    rig: RescueRig, folder: Path
-) -> None:
+def test_next_type_is_used_when_smallest_is_out_of_stock(rig: RescueRig, folder: Path) -> None:
     smallest = min(
         (each["disk"], Decimal(at["price_hourly"]["net"]), each["name"])
         for each in rig.api.state.resources["server_types"].values()
@@ -221,7 +219,7 @@ def test_another_type_is_taken_where_the_smallest_is_out_of_stock(
     assert published.rental.type == asked[-1]
 
 
-def test_an_architecture_that_is_not_sold_is_refused(rig: RescueRig, folder: Path) -> None:
+def test_unsold_architecture_is_refused(rig: RescueRig, folder: Path) -> None:
     with pytest.raises(PublicationRefused, match="riscv64"):
         rig.publisher().publish(a_build(folder, architecture="riscv64"), str(folder), Watcher())
 

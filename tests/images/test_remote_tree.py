@@ -90,7 +90,7 @@ def running_in(folder: Path) -> list[str]:
     return found
 
 
-def test_connection_ends_when_its_key_goes(sshd: Sshd) -> None:
+def test_connection_ends_when_its_key_is_deleted(sshd: Sshd) -> None:
     before = sshd.keys.read_text(encoding="utf-8")
     with a_key("own") as pair:
         sshd.let_in([*before.splitlines(), pair.public])
@@ -128,7 +128,7 @@ def test_invalid_remote_reply_is_quoted(ssh: Ssh) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_answers_before_it_has_read_all_is_heard(ssh: Ssh) -> None:
+def test_remote_reply_is_read_before_input_ends(ssh: Ssh) -> None:
     sent = (b"x" * 1023 + b"\n") * 4096
 
     assert ssh.run("cat", sent).encode() == sent
@@ -144,7 +144,7 @@ def test_output_goes_to_the_log_when_a_script_fails(ssh: Ssh, tmp_path: Path) ->
     assert log.read_text(encoding="utf-8") == "before\nsaid\n"
 
 
-def test_a_script_that_does_not_end_is_given_up(ssh: Ssh) -> None:
+def test_hanging_remote_script_is_killed(ssh: Ssh) -> None:
     hasty = Ssh(ssh.host, ssh.pair, ssh.door, limit=1)
 
     with pytest.raises(SourceUnreachable, match="1 s"):

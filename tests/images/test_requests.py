@@ -95,7 +95,7 @@ def test_debusine_build_downloads_disk_with_manifest(site: Site) -> None:
     assert manifest.way == "debusine"
 
 
-def test_the_token_goes_to_the_server_and_into_no_file(site: Site) -> None:
+def test_token_is_sent_to_server_and_in_no_file(site: Site) -> None:
     site.build()
 
     assert {each.headers["token"] for each in site.server.received} == {"secret"}
@@ -137,9 +137,7 @@ def test_debusine_build_succeeds_without_downloadable_log(site: Site) -> None:
 
 
 @image_disks.needs_programs
-def test_the_disk_itself_lists_its_packages_with_where_they_came_from(
-    site: Site, tmp_path: Path
-) -> None:
+def test_manifest_has_packages_of_disk_with_origin(site: Site, tmp_path: Path) -> None:
     root = image_disks.a_root(tmp_path / "root")
     listed = root / LISTED.lstrip("/")
     listed.parent.mkdir(parents=True)
@@ -159,7 +157,7 @@ def test_the_disk_itself_lists_its_packages_with_where_they_came_from(
     assert "sbom.spdx.json" in manifest.files
 
 
-def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
+def test_debusine_build_retries_after_temporary_failure(site: Site) -> None:
     site.server.faults.drop = {2, 3, 5}
 
     site.build()
@@ -247,7 +245,7 @@ def interrupted(_: float) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_build_that_is_interrupted_is_aborted_at_the_server(site: Site) -> None:
+def test_interrupt_aborts_the_build_at_the_server(site: Site) -> None:
     with pytest.raises(KeyboardInterrupt):
         site.build(wait=interrupted)
 
@@ -255,7 +253,7 @@ def test_a_build_that_is_interrupted_is_aborted_at_the_server(site: Site) -> Non
     assert site.left() == LEFT
 
 
-def test_a_request_that_the_server_tries_again_is_followed(site: Site) -> None:
+def test_debusine_build_follows_retried_request(site: Site) -> None:
     site.debusine.again = True
 
     site.build()
@@ -274,7 +272,7 @@ def test_interrupt_aborts_the_retried_request(site: Site) -> None:
     assert site.debusine.aborted == [9]
 
 
-def test_a_request_says_which_build_it_is_for(site: Site) -> None:
+def test_request_names_its_build(site: Site) -> None:
     """Two of one recipe are told apart by it, where both are tried again."""
     site.build()
 
@@ -282,14 +280,14 @@ def test_a_request_says_which_build_it_is_for(site: Site) -> None:
     assert "trixie, version 20261121T080000Z" in script
 
 
-def test_a_request_that_a_person_aborted_is_not_looked_for(site: Site) -> None:
+def test_debusine_build_fails_when_request_was_aborted(site: Site) -> None:
     site.debusine.again, site.debusine.aborted_by = True, 3
 
     with pytest.raises(BuildFailed, match=r"request 7 at .*aborted"):
         site.build()
 
 
-def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
+def test_debusine_build_fails_when_server_stays_silent(site: Site) -> None:
     site.server.faults.drop = range(2, 100)
 
     with pytest.raises(BuildFailed, match=re.escape(site.server.url)):
@@ -305,7 +303,7 @@ def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
         ({"snapshot": True}, "`snapshot`"),
     ],
 )
-def test_a_recipe_that_the_task_cannot_follow_is_refused_unasked(
+def test_unsupported_recipe_is_refused_before_request(
     site: Site, keys: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(BuildFailed, match=said):
@@ -320,7 +318,7 @@ def posted_data(debusine: DebusineBuilds) -> Callable[[str], object]:
     return lambda key: data[key]
 
 
-def test_the_script_deletes_names_that_the_task_s_own_mkfs_refuses(tmp_path: Path) -> None:
+def test_script_deletes_names_refused_by_mkfs_of_task(tmp_path: Path) -> None:
     """A real worker failed on such a certificate of ca-certificates: it runs mkfs in locale C."""
     (tmp_path / "mozilla").mkdir()
     for name in ("NetLock_Főtanúsítvány.crt", "GTS_Root_R1.crt"):
@@ -335,7 +333,7 @@ def test_the_script_deletes_names_that_the_task_s_own_mkfs_refuses(tmp_path: Pat
     assert [path.name for path in tmp_path.rglob("*.crt")] == ["GTS_Root_R1.crt"]
 
 
-def test_a_server_can_record_the_end_of_a_request_with_such_packages(site: Site) -> None:
+def test_server_records_end_of_request_with_package_list(site: Site) -> None:
     """A real one could not, and retried what had succeeded: the name it records under is short."""
     site.debusine.codename = "bookworm"
     site.build(suite="bookworm")

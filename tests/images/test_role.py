@@ -89,7 +89,7 @@ def test_role_log_has_ansible_output_without_escapes(played: Played) -> None:
     assert "\x1b" not in played.log
 
 
-def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -> None:
+def test_failing_task_is_named_with_position_and_output(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     with pytest.raises(RoleFailed) as caught:
@@ -102,7 +102,7 @@ def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -
     assert "no such package two" in log.read_text(encoding="utf-8")
 
 
-def test_ansible_gets_neither_the_callers_settings_nor_their_secrets(
+def test_ansible_gets_no_settings_or_secrets_of_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANSIBLE_CHECK_MODE_MARKERS", "True")
@@ -123,7 +123,7 @@ def test_ansible_gets_neither_the_callers_settings_nor_their_secrets(
     assert (told["no_proxy"], told["LC_ALL"]) == ("localhost", "C.UTF-8")
 
 
-def test_an_interruption_ends_ansible_too(tmp_path: Path) -> None:
+def test_interrupt_stops_ansible(tmp_path: Path) -> None:
     play = tmp_path / "play.yml"
     play.write_text(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
@@ -142,7 +142,7 @@ def test_an_interruption_ends_ansible_too(tmp_path: Path) -> None:
     assert commands_naming(play) == []
 
 
-def test_a_root_folder_is_a_host_by_chroot(tmp_path: Path) -> None:
+def test_root_folder_is_an_ansible_host_by_chroot(tmp_path: Path) -> None:
     assert chroot_host(tmp_path, 7).variables == {
         "ansible_connection": "fleet_chroot",
         "ansible_host": str(tmp_path),
@@ -178,7 +178,7 @@ def test_role_refuses_folder_without_shell(tmp_path: Path) -> None:
         )
 
 
-def test_over_ssh_only_the_recorded_host_key_is_taken(tmp_path: Path) -> None:
+def test_ssh_accepts_only_recorded_host_key(tmp_path: Path) -> None:
     host = ssh_host("192.0.2.7", port=22, key=tmp_path / "key", known_hosts=tmp_path / "known")
 
     options = str(host.variables["ansible_ssh_common_args"])
@@ -187,7 +187,7 @@ def test_over_ssh_only_the_recorded_host_key_is_taken(tmp_path: Path) -> None:
     assert host.variables["ansible_ssh_private_key_file"] == str(tmp_path / "key")
 
 
-def test_the_digest_of_the_role_is_of_the_files_it_holds() -> None:
+def test_digest_of_role_covers_its_files() -> None:
     first = role_digest()
 
     assert first == role_digest()

@@ -46,7 +46,7 @@ def test_clean_root_removes_builder_files_only(
     }
 
 
-def test_a_machine_gets_its_own_name_id_and_resolver_at_boot(tmp_path: Path) -> None:
+def test_machine_gets_name_id_and_resolver_at_boot(tmp_path: Path) -> None:
     root = a_root(tmp_path)
 
     clean(root, Path(os.devnull))
@@ -56,7 +56,7 @@ def test_a_machine_gets_its_own_name_id_and_resolver_at_boot(tmp_path: Path) -> 
     assert (root / "etc/resolv.conf").readlink() == Path("../run/systemd/resolve/stub-resolv.conf")
 
 
-def test_a_link_out_of_the_root_is_removed_and_not_followed(tmp_path: Path) -> None:
+def test_link_out_of_the_root_is_removed_and_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
@@ -83,13 +83,13 @@ def test_root_is_mounted_by_reproducible_id(tmp_path: Path) -> None:
     assert (root / "etc/fstab").read_text(encoding="utf-8") == once
 
 
-def test_each_part_of_each_image_has_an_id_of_its_own(tmp_path: Path) -> None:
+def test_each_partition_of_each_image_has_a_separate_id(tmp_path: Path) -> None:
     one, other = a_plan(tmp_path), a_plan(tmp_path, "sid:digest")
 
     assert len({one.id("root"), one.id("boot"), other.id("root"), other.id("boot")}) == 4
 
 
-def test_the_kernel_that_was_installed_last_boots(tmp_path: Path) -> None:
+def test_last_installed_kernel_boots(tmp_path: Path) -> None:
     root = a_root(
         tmp_path,
         *("boot/vmlinuz-6.12.9", "boot/initrd.img-6.12.9"),
@@ -105,9 +105,7 @@ def test_the_kernel_that_was_installed_last_boots(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "lacks"), [((), "no kernel in /boot"), (("boot/vmlinuz-6",), "no initrd.img-6")]
 )
-def test_a_root_that_no_machine_could_boot_is_refused(
-    tmp_path: Path, there: tuple[str, ...], lacks: str
-) -> None:
+def test_unbootable_root_is_refused(tmp_path: Path, there: tuple[str, ...], lacks: str) -> None:
     with pytest.raises(FleetError, match=rf"root.*{lacks}"):
         newest_kernel(a_root(tmp_path, *there))
 

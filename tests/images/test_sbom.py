@@ -30,7 +30,7 @@ def bill() -> dict[str, Any]:
     return found
 
 
-def test_a_bill_says_which_version_it_is_of() -> None:
+def test_sbom_has_version_of_image() -> None:
     found = bill()
 
     assert (found["spdxVersion"], found["name"]) == ("SPDX-2.3", "trixie-amd64-20261121T203000Z")
@@ -60,5 +60,5 @@ def test_sbom_package_has_address_checksum_and_source() -> None:
     )
 
 
-def test_a_bill_of_the_same_version_is_the_same() -> None:
+def test_sbom_of_same_version_is_equal() -> None:
     assert bill() == bill()

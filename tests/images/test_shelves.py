@@ -36,7 +36,7 @@ def test_partial_copy_does_not_delete_complete_folder(tmp_path: Path) -> None:
     assert (root / "trixie" / VERSION / "disk.raw").exists()
 
 
-def test_store_holds_one_whole_upload_when_two_computers_publish(tmp_path: Path) -> None:
+def test_store_has_one_complete_upload_when_two_computers_publish(tmp_path: Path) -> None:
     builds = [tmp_path / name / "trixie" / VERSION for name in ("one", "other")]
     manifests = [a_build(build, disk=some_disk(size=8 * MIB)) for build in builds]
 

@@ -37,7 +37,7 @@ def ask(mirror: Loopback, suite: str = "trixie") -> Archive:
     return archive_of(suite, f"{mirror.url}/debian", Path("/nowhere"))
 
 
-def test_a_suite_comes_with_its_updates_and_with_security_fixes(mirror: Loopback) -> None:
+def test_sources_of_suite_include_updates_and_security(mirror: Loopback) -> None:
     assert ask(mirror).lines == (
         f"deb {mirror.url}/debian trixie main",
         f"deb {mirror.url}/debian trixie-updates main",
@@ -45,25 +45,25 @@ def test_a_suite_comes_with_its_updates_and_with_security_fixes(mirror: Loopback
     )
 
 
-def test_a_suite_without_updates_comes_alone(mirror: Loopback) -> None:
+def test_sources_of_suite_without_updates_are_the_suite(mirror: Loopback) -> None:
     assert ask(mirror, "sid").lines == (f"deb {mirror.url}/debian sid main",)
 
 
-def test_security_fixes_that_a_mirror_does_not_have_are_named(mirror: Loopback) -> None:
+def test_security_archive_missing_at_mirror_is_named(mirror: Loopback) -> None:
     mirror.faults.instead["/debian-security/dists/trixie-security/InRelease"] = Answer(404, b"")
 
     assert ask(mirror).absent == (f"deb {mirror.url}/debian-security trixie-security main",)
 
 
-def test_a_suite_that_never_has_updates_lacks_none(mirror: Loopback) -> None:
+def test_suite_that_never_has_updates_is_complete(mirror: Loopback) -> None:
     assert ask(mirror, "sid").absent == ()
 
 
-def test_archive_time_is_that_of_its_newest_suite(mirror: Loopback) -> None:
+def test_archive_has_time_of_its_newest_suite(mirror: Loopback) -> None:
     assert ask(mirror).epoch == 1795252270
 
 
-def test_an_archive_that_changes_is_in_another_state(mirror: Loopback) -> None:
+def test_state_of_archive_changes_with_its_contents(mirror: Loopback) -> None:
     before = ask(mirror).state
     again = ask(mirror).state
     mirror.faults.instead["/debian/dists/trixie-updates/InRelease"] = Answer(
@@ -96,21 +96,21 @@ def test_web_page_is_not_an_archive(mirror: Loopback) -> None:
         ask(mirror)
 
 
-def test_a_mirror_that_fails_is_not_taken_for_one_without_updates(mirror: Loopback) -> None:
+def test_failing_mirror_is_an_error(mirror: Loopback) -> None:
     mirror.faults.instead["/debian/dists/trixie-updates/InRelease"] = html(503)
 
     with pytest.raises(SourceUnreachable, match=r"trixie-updates/InRelease.* 503.*--mirror"):
         ask(mirror)
 
 
-def test_a_mirror_that_breaks_off_does_not_answer(mirror: Loopback) -> None:
+def test_mirror_with_truncated_response_is_unreachable(mirror: Loopback) -> None:
     mirror.faults.drop = since(1)
 
     with pytest.raises(SourceUnreachable, match=r"/debian.*answer"):
         ask(mirror)
 
 
-def test_a_mirror_that_is_down_does_not_answer() -> None:
+def test_mirror_is_unreachable_when_down() -> None:
     with Loopback(answer) as server:
         gone = server
 
@@ -123,7 +123,7 @@ def test_release_without_date_is_refused(mirror: Loopback) -> None:
         ask(mirror, "undated")
 
 
-def test_a_source_is_in_another_state_when_its_archive_changes(mirror: Loopback) -> None:
+def test_state_of_source_changes_with_its_archive(mirror: Loopback) -> None:
     source = f"Types: deb\nURIs: {mirror.url}/debian\nSuites: trixie sid\nComponents: main\n"
     before, again = state_of(source), state_of(source)
     mirror.faults.instead["/debian/dists/sid/InRelease"] = Answer(200, b"more")
@@ -132,7 +132,7 @@ def test_a_source_is_in_another_state_when_its_archive_changes(mirror: Loopback)
     assert state_of(source) not in (before, None)
 
 
-def test_a_source_without_suites_is_known_by_its_release_file(mirror: Loopback) -> None:
+def test_state_of_source_without_suites_is_its_release_file(mirror: Loopback) -> None:
     source = f"Types: deb\nURIs: {mirror.url}/flat/\nSuites: ./\n"
     assert state_of(source) is None
 
@@ -141,5 +141,5 @@ def test_a_source_without_suites_is_known_by_its_release_file(mirror: Loopback) 
     assert state_of(source) is not None
 
 
-def test_a_source_that_only_the_image_reaches_has_an_unknown_state() -> None:
+def test_state_of_source_reachable_only_by_image_is_unknown() -> None:
     assert state_of("Types: deb\nURIs: file:/srv/debs\nSuites: trixie\nComponents: main") is None

@@ -34,14 +34,14 @@ def test_updates_include_security_archive() -> None:
     assert sources_of(manifest) == (MAIN, SECURITY)
 
 
-def test_where_fixes_came_from_is_where_more_come_from() -> None:
+def test_updates_are_searched_in_origin_of_installed_package() -> None:
     elsewhere = Source("http://fixes.example.org/s", "trixie-security", "main", "amd64")
     packages = a_package("bash", "5.2-1"), a_package("zlib1g", "1-1", elsewhere)
 
     assert sources_of(a_manifest(packages=packages)) == (MAIN, elsewhere)
 
 
-def test_a_package_of_no_source_is_looked_for_nowhere() -> None:
+def test_package_without_source_has_no_updates() -> None:
     local = a_package("own", "1").altered(origin="")
 
     assert sources_of(a_manifest(packages=(local,))) == ()
@@ -57,7 +57,7 @@ def test_newer_worker_of_any_source_is_an_update() -> None:
     assert (update.available, update.suite, update.security) == ("0.16.2-1", OWN.suite, False)
 
 
-def test_other_packages_count_only_where_they_mend_security() -> None:
+def test_other_packages_count_only_as_security_updates() -> None:
     manifest = a_manifest(packages=(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")))
 
     (update,) = find_updates(
@@ -100,7 +100,7 @@ ASCENDING = (
 
 
 @pytest.mark.parametrize(("older", "newer"), tuple(pairwise(ASCENDING)))
-def test_versions_are_ordered_as_debian_orders_them(older: str, newer: str) -> None:
+def test_versions_are_ordered_like_debian(older: str, newer: str) -> None:
     assert version_key(older) < version_key(newer)
 
 

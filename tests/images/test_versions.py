@@ -42,7 +42,7 @@ def test_concurrent_publications_are_both_stored() -> None:
     assert store.image_versions() == (changed,)
 
 
-def test_a_version_that_changes_all_the_time_is_given_up() -> None:
+def test_constantly_changing_version_is_an_error() -> None:
     store = a_store(a_version())
     places = iter(map(str, range(100)))
 
