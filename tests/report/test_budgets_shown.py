@@ -46,13 +46,13 @@ def test_plan_text_shows_spent_and_remaining_budget() -> None:
     ) in text
 
 
-def test_a_plan_without_budgets_shows_none() -> None:
+def test_plan_without_budgets_shows_none() -> None:
     assert "Budgets" not in plan_to_text(plan_with(), colour=False)
     assert "Budgets" not in plan_to_markdown(plan_with())
     assert "Budgets" not in site(Shown(plan_with()))["index.html"]
 
 
-def test_the_next_period_is_shown_where_its_limit_is_exceeded() -> None:
+def test_next_period_is_shown_when_its_limit_is_exceeded() -> None:
     quiet = a_budget_verdict(coming=True)
 
     assert names(a_budget_verdict(), quiet, PASSED) == [
@@ -61,7 +61,7 @@ def test_the_next_period_is_shown_where_its_limit_is_exceeded() -> None:
     ]
 
 
-def test_an_exceeded_budget_has_a_note() -> None:
+def test_exceeded_budget_has_a_note() -> None:
     text = plan_to_text(plan_with(PASSED), colour=False)
 
     assert shown_budgets([PASSED])[0][0].note
@@ -69,7 +69,7 @@ def test_an_exceeded_budget_has_a_note() -> None:
     assert re.search(r" 44.00 +0.00 +0.00 +40.00 machine hours\n", text)
 
 
-def test_unknown_spending_is_zero_in_no_form() -> None:
+def test_unknown_spending_is_never_shown_as_zero() -> None:
     plan = plan_with(SILENT)
 
     for text in (
@@ -84,7 +84,7 @@ def test_unknown_spending_is_zero_in_no_form() -> None:
     assert told["spent"] == told["left"] == {"unknown": "no store"}
 
 
-def test_of_many_budgets_the_tightest_are_shown_in_order() -> None:
+def test_tightest_of_many_budgets_are_shown_in_order() -> None:
     def of(name: str, spent: int) -> BudgetVerdict:
         return a_budget_verdict(path=("budgets", name, "per_day"), spent=Decimal(spent))
 
@@ -93,7 +93,7 @@ def test_of_many_budgets_the_tightest_are_shown_in_order() -> None:
     assert [budget for budget, _ in found] == ["budgets.a.per_day", "budgets.c.per_day"]
 
 
-def test_the_text_counts_the_budgets_that_it_leaves_out() -> None:
+def test_text_counts_omitted_budgets() -> None:
     many = [a_budget_verdict(path=("budgets", f"b{n}", "per_day")) for n in range(14)]
 
     assert tells(plan_to_text(plan_with(*many), colour=False), "  … ", "2 budgets")
@@ -125,7 +125,7 @@ def test_markdown_has_a_table_of_budgets() -> None:
     )
 
 
-def test_status_and_site_show_budgets_too() -> None:
+def test_status_and_site_show_budgets() -> None:
     plan = plan_with(a_budget_verdict())
 
     assert "pools.builders.budget.per_day  today" in status_to_text(plan, colour=False)

@@ -284,11 +284,11 @@ def headline(**overrides: object) -> str:
     return in_text(a_change(**overrides)).splitlines()[0]
 
 
-def test_a_change_reads_well_in_a_terminal(golden: Golden) -> None:
+def test_comparison_in_terminal_matches_golden_file(golden: Golden) -> None:
     golden("change.txt", in_text(a_telling_change()))
 
 
-def test_a_change_reads_well_in_a_merge_request(
+def test_comparison_in_merge_request_matches_golden_file(
     golden: Golden,
 ) -> None:
     golden("change.md", plan_to_markdown(a_plan(), a_telling_change()))
@@ -298,7 +298,7 @@ def test_every_kind_of_sensitive_edit_is_in_the_golden_files() -> None:
     assert {each.kind for each in SENSITIVE} == set(get_args(Kind))
 
 
-def test_where_machines_and_requests_are_unknown_the_verdict_says_so() -> None:
+def test_headline_reports_unknown_machines_and_requests() -> None:
     nothing = {
         "create": 0,
         "delete": 0,
@@ -316,12 +316,12 @@ def test_where_machines_and_requests_are_unknown_the_verdict_says_so() -> None:
     assert second.count("unknown") == 4
 
 
-def test_without_a_base_nothing_is_said_of_a_change() -> None:
+def test_plan_without_base_has_no_comparison() -> None:
     assert "change:" not in plan_to_text(a_plan(), colour=False)
     assert "#### " not in plan_to_markdown(a_plan())
 
 
-def test_a_change_without_effect_has_a_headline_of_its_own(golden: Golden) -> None:
+def test_change_without_effect_has_a_separate_headline(golden: Golden) -> None:
     headlines = [
         headline(),
         headline(same_config=True),
@@ -332,17 +332,17 @@ def test_a_change_without_effect_has_a_headline_of_its_own(golden: Golden) -> No
     assert len(set(headlines)) == 3
 
 
-def test_a_change_without_effect_has_no_table() -> None:
+def test_change_without_effect_has_no_table() -> None:
     assert "| Where |" not in plan_to_markdown(a_plan(), a_change())
 
 
-def test_a_change_that_saves_money_says_how_much() -> None:
+def test_change_that_saves_money_shows_amount() -> None:
     first = headline(cost_after=Decimal("0.1554"))
 
     assert first.endswith("-0.0777 EUR/h (0.2331 without, 0.1554 with)")
 
 
-def test_a_change_that_costs_nothing_says_so() -> None:
+def test_change_without_cost_is_reported() -> None:
     first = headline(attention=("look",))
 
     assert re.findall(r"[\d.]+ EUR/h", first) == ["0.2331 EUR/h"]
@@ -373,7 +373,7 @@ def test_machines_no_longer_outdated_are_listed() -> None:
     assert not tells(before, names[0])
 
 
-def test_a_guard_that_falls_silent_is_said() -> None:
+def test_comparison_reports_guard_that_stops_refusing() -> None:
     guard = GuardChange(
         guard="delete", pool=None, before="refused", after="passed", because="2 of 2 would go"
     )
@@ -385,7 +385,7 @@ def test_a_guard_that_falls_silent_is_said() -> None:
     assert tells(lines[place], "no longer")
 
 
-def test_a_long_comparison_is_cut_with_its_count() -> None:
+def test_long_comparison_is_truncated_with_count() -> None:
     pools = tuple(PoolChange(pool=f"p{n:03}", change="added") for n in range(45))
 
     text = in_text(a_change(pools=pools))
@@ -434,7 +434,7 @@ def test_uncomparable_base_is_reported_in_each_form() -> None:
     assert "\n\n- base.yaml: cannot" in plan_to_markdown(a_plan(), reason)
 
 
-def test_a_compared_plan_survives_json() -> None:
+def test_compared_plan_survives_json() -> None:
     text = plan_to_json(a_plan(), a_telling_change())
 
     back = ComparedPlan.model_validate_json(text)
@@ -443,11 +443,11 @@ def test_a_compared_plan_survives_json() -> None:
     assert value_to_json(back) == text
 
 
-def test_without_a_base_the_json_is_the_plan_alone() -> None:
+def test_json_without_base_has_only_the_plan() -> None:
     assert Plan.model_validate_json(plan_to_json(a_plan())) == a_plan()
 
 
-def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
+def test_names_in_comparison_are_escaped_in_merge_request() -> None:
     hostile = "@all #1 | <b>"
 
     edit = SENSITIVE[2].altered(after=hostile, packages={hostile: 1})
@@ -467,7 +467,7 @@ def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
     assert [word for word in ("@all", "#1", "<b>") if word in outside] == []
 
 
-def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
+def test_other_edited_keys_are_named_in_text_and_markdown() -> None:
     change = a_change(
         config=(
             ConfigChange(path=("budgets", "x", "per_day"), before="4 EUR", after="5 EUR"),
@@ -493,7 +493,7 @@ def test_rest_cost_is_unknown_when_a_price_is() -> None:
     assert "EUR" not in at_rest
 
 
-def test_lists_and_maps_of_a_rule_are_one_piece_of_code() -> None:
+def test_lists_and_maps_of_a_rule_are_one_code_span() -> None:
     rule = '{match: "a/.*", ask: ["x", "y"], reason: "24 h builds"}'
     edit = ConfigChange(path=("powerful", 0), before="", after=rule)
     allowed = ConfigChange(path=("guards", "x"), before='["a", "b c"]', after='["a"]')

@@ -11,11 +11,11 @@ def said(explanation: Explanation) -> str:
     return document_to_text(explanation_blocks(explanation), colour=False)
 
 
-def test_the_answer_comes_first_and_the_way_out_last(golden: Golden) -> None:
+def test_explanation_has_reason_first_and_suggestions_last(golden: Golden) -> None:
     golden("explanation.txt", said(an_explanation()))
 
 
-def test_a_place_with_its_line_is_said_instead_of_the_key() -> None:
+def test_explanation_names_line_instead_of_key() -> None:
     reason = ExplainedReason(because="it is full", path=("pools",), place="fleet.yaml:12:3")
 
     text = said(an_explanation(reasons=(reason,)))
@@ -23,13 +23,13 @@ def test_a_place_with_its_line_is_said_instead_of_the_key() -> None:
     assert "    see fleet.yaml:12:3\n" in text
 
 
-def test_a_bare_answer_is_one_line() -> None:
+def test_short_explanation_is_one_line() -> None:
     bare = an_explanation(facts=(), reasons=(), next_steps=())
 
     assert said(bare) == f"{bare.headline}\n"
 
 
-def test_a_reason_that_no_line_decides_names_none() -> None:
+def test_reason_without_deciding_line_names_no_line() -> None:
     reason = ExplainedReason(because="the queue gave no answer")
 
     assert "see" not in said(an_explanation(reasons=(reason,)))

@@ -21,7 +21,7 @@ def rendered(text: str, finding: Finding) -> list[str]:
     return to_text([document.locate(finding)], document).splitlines()
 
 
-def test_a_finding_shows_line_caret_and_hint() -> None:
+def test_finding_shows_line_caret_and_hint() -> None:
     finding = Finding("some-rule", "this is wrong", ("b",), hint="do that")
 
     lines = rendered("a: 1\nb: {kind: nope}\n", finding)
@@ -35,7 +35,7 @@ def test_a_finding_shows_line_caret_and_hint() -> None:
     ]
 
 
-def test_a_warning_says_so_and_may_have_no_hint() -> None:
+def test_warning_is_marked_and_may_have_no_hint() -> None:
     lines = rendered("a: 1\n", Finding("some-rule", "odd", ("a",), severity="warning", at="key"))
 
     assert lines == ["fleet.yaml:1:1: warning[some-rule] odd", "  |", "1 | a: 1", "  | ^"]
@@ -63,7 +63,7 @@ def test_wide_characters_get_wide_carets() -> None:
     assert lines[3] == "  |    ^^^^"
 
 
-def test_a_long_line_is_cut_around_the_caret() -> None:
+def test_long_line_is_cut_around_the_caret() -> None:
     text = f"a: [{'x' * 500}, here, {'y' * 500}]\n"
 
     lines = rendered(text, Finding("some-rule", "wrong", ("a", 1)))
@@ -74,7 +74,7 @@ def test_a_long_line_is_cut_around_the_caret() -> None:
     assert lines[2].endswith("…")
 
 
-def test_a_value_of_many_lines_is_underlined_on_its_first() -> None:
+def test_multiline_value_is_underlined_on_first_line() -> None:
     lines = rendered("a: {b: 1,\n  c: 2}\n", Finding("some-rule", "wrong", ("a",)))
 
     assert lines[2:] == ["1 | a: {b: 1,", "  |    ^^^^^^"]
@@ -97,7 +97,7 @@ def test_colour_marks_the_rule_only() -> None:
         (["error", "error", "warning"], ("invalid", "2 errors", "1 warning")),
     ],
 )
-def test_the_summary_counts(severities: list[str], said: tuple[str, ...]) -> None:
+def test_summary_counts_findings(severities: list[str], said: tuple[str, ...]) -> None:
     findings = [
         Finding("r", "m", severity="error" if severity == "error" else "warning")
         for severity in severities
@@ -109,7 +109,7 @@ def test_the_summary_counts(severities: list[str], said: tuple[str, ...]) -> Non
     assert len(re.findall(r"\d+", summary)) == len(said) - 1
 
 
-def test_the_summary_names_how_many_files_were_read() -> None:
+def test_summary_has_number_of_read_files() -> None:
     files = FakeFiles({"fleet.yaml": "include: [d/*]\n", "d/a": "", "d/b": "pools: {}\n"})
 
     summary = to_summary([], read_document("fleet.yaml", files))
@@ -117,7 +117,7 @@ def test_the_summary_names_how_many_files_were_read() -> None:
     assert tells(summary, "fleet.yaml", "2", "valid")
 
 
-def test_json_holds_everything_of_a_finding() -> None:
+def test_json_has_all_fields_of_a_finding() -> None:
     finding = written("a: 1\n").locate(Finding("some-rule", "wrong", ("a",), hint="do that"))
 
     assert json.loads(to_json([finding])) == {
@@ -157,7 +157,7 @@ def test_code_quality_issue_has_required_fields() -> None:
     }
 
 
-def test_a_fingerprint_stays_when_lines_move() -> None:
+def test_fingerprint_is_stable_when_lines_move() -> None:
     finding = Finding("some-rule", "wrong", ("a",))
     before, after = written("a: 1\n"), written("b: 2\n\na: 1\n")
 
@@ -177,7 +177,7 @@ def test_two_findings_of_one_kind_have_two_fingerprints() -> None:
     assert len(prints) == 2
 
 
-def test_a_finding_about_no_line_shows_none() -> None:
+def test_finding_without_line_shows_no_snippet() -> None:
     document = read_document("fleet.yaml", FakeFiles({}))
 
     first, hint = to_text(document.findings, document).splitlines()

@@ -5,13 +5,13 @@ from fleet.report.json import plan_to_terraform_report
 from tests.builders import a_create, a_delete, a_drain, a_plan
 
 
-def test_a_drain_is_an_update() -> None:
+def test_drain_is_an_update() -> None:
     plan = a_plan(actions=(a_create(), a_create(), a_drain(), a_delete()))
 
     assert plan_to_terraform_report(plan) == '{"create": 2, "update": 1, "delete": 1}\n'
 
 
-def test_a_quiet_plan_reports_zeros() -> None:
+def test_quiet_plan_reports_zeros() -> None:
     assert plan_to_terraform_report(a_plan()) == '{"create": 0, "update": 0, "delete": 0}\n'
 
 

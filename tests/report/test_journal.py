@@ -13,7 +13,7 @@ def a_run(outcome: str) -> dict[str, str]:
     return {**_TIMES, "plan": "0123456789abcdef", "outcome": outcome}
 
 
-def test_a_run_counts_the_results_of_its_pools_worst_first() -> None:
+def test_run_counts_the_results_of_its_pools_worst_first() -> None:
     outcome = an_outcome(
         a_stack_outcome(),
         a_stack_outcome(pool="b", result="failed", created=()),
@@ -28,7 +28,7 @@ def test_a_run_counts_the_results_of_its_pools_worst_first() -> None:
     assert tells(text, *_TIMES.values(), "plan 0123456789ab", *counts)
 
 
-def test_a_run_over_no_pool_had_nothing_to_do() -> None:
+def test_run_without_pools_has_no_results() -> None:
     text = run_to_text(a_run(an_outcome().model_dump_json()), running=False)
 
     before, plan, counts = text.partition("plan 0123456789ab: ")
@@ -38,7 +38,7 @@ def test_a_run_over_no_pool_had_nothing_to_do() -> None:
     assert not re.search(r"\d", counts)
 
 
-def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
+def test_forgotten_machine_is_named_without_plan() -> None:
     outcome = an_outcome(a_stack_outcome(created=(), forgotten=("ci-builders-0001",)))
     run = a_run(outcome.model_dump_json()) | {"plan": ""}
 
@@ -48,7 +48,7 @@ def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
     assert "plan" not in text
 
 
-def test_an_outcome_of_another_version_is_shown_as_json() -> None:
+def test_outcome_of_another_version_is_shown_as_json() -> None:
     run = a_run('{"format": "x"}')
 
     assert tells(run_to_text(run, running=False), "plan 0123456789ab", "unknown")
@@ -57,19 +57,19 @@ def test_an_outcome_of_another_version_is_shown_as_json() -> None:
     assert run_to_value(a_run("not JSON"))["outcome"] is None
 
 
-def test_a_run_without_an_end_runs_while_its_lock_is_held() -> None:
+def test_unfinished_run_is_running_while_its_lock_is_held() -> None:
     run = {**_TIMES, "ended": "", "plan": "", "outcome": ""}
 
     assert tells(run_to_text(run, running=True), _TIMES["started"], "running")
 
 
-def test_a_run_that_died_names_its_last_step() -> None:
+def test_killed_run_names_its_last_step() -> None:
     died = a_run("queue q: drain a\nstack s: delete a\n") | {"ended": ""}
 
     assert tells(format_begun([died]), "2", "stack s: delete a")
 
 
-def test_a_run_that_ended_or_did_nothing_names_no_step() -> None:
+def test_finished_or_empty_run_names_no_step() -> None:
     ended = a_run(an_outcome().model_dump_json())
 
     assert [format_begun(runs) for runs in ([ended], [a_run("") | {"ended": ""}], [])] == [""] * 3

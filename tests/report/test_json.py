@@ -44,25 +44,25 @@ def _a_full_plan() -> Plan:
     )
 
 
-def test_a_plan_survives_json() -> None:
+def test_plan_survives_json() -> None:
     plan = _a_full_plan()
 
     assert Plan.model_validate_json(plan_to_json(plan)) == plan
 
 
-def test_an_outcome_survives_json() -> None:
+def test_outcome_survives_json() -> None:
     outcome = an_outcome(a_stack_outcome(), a_stack_outcome(result="failed", error="no stock"))
 
     assert Outcome.model_validate_json(value_to_json(outcome)) == outcome
 
 
-def test_a_status_survives_json() -> None:
+def test_status_survives_json() -> None:
     text = status_to_json(_a_full_plan())
 
     assert json.loads(text) == Status.model_validate_json(text).model_dump(mode="json")
 
 
-def test_an_explanation_survives_json() -> None:
+def test_explanation_survives_json() -> None:
     explanation = an_explanation()
 
     assert Explanation.model_validate_json(value_to_json(explanation)) == explanation
@@ -74,40 +74,40 @@ def test_json_is_the_same_when_read_and_written_again() -> None:
     assert plan_to_json(Plan.model_validate_json(text)) == text
 
 
-def test_the_order_of_names_makes_no_difference() -> None:
+def test_json_is_independent_of_order_of_names() -> None:
     one = a_plan(signatures=(a_signature(by_worker={"a": "w", "b": "w"}),))
     other = a_plan(signatures=(a_signature(by_worker={"b": "w", "a": "w"}),))
 
     assert plan_to_json(one) == plan_to_json(other)
 
 
-def test_equal_times_in_two_zones_are_the_same_text() -> None:
+def test_equal_times_in_two_zones_have_equal_json() -> None:
     in_berlin = NOW.astimezone(timezone(timedelta(hours=1)))
 
     assert plan_to_json(a_plan(time=in_berlin)) == plan_to_json(a_plan(time=NOW))
 
 
-def test_a_rate_left_out_is_the_same_text_as_zero() -> None:
+def test_omitted_rate_equals_zero_in_json() -> None:
     plan = a_plan()
 
     assert plan_to_json(plan) == plan_to_json(a_plan(cost_before=Decimal(0)))
 
 
-def test_no_rate_is_a_negative_zero() -> None:
+def test_rate_is_never_a_negative_zero() -> None:
     assert plan_to_json(a_plan(cost_after=Decimal("-0.00001"))) == plan_to_json(a_plan())
 
 
-def test_json_ends_its_last_line() -> None:
+def test_json_ends_with_a_line_break() -> None:
     assert plan_to_json(a_plan()).endswith("}\n")
 
 
-def test_json_keeps_the_name_of_a_file_that_is_not_text() -> None:
+def test_json_keeps_file_name_that_is_not_utf_8() -> None:
     plan = a_plan(included={"pools.arm": "more-\udcff.yaml"})
 
     assert json.loads(plan_to_json(plan))["included"] == plan.included
 
 
-def test_long_lists_are_written_as_short_ones() -> None:
+def test_long_lists_have_format_of_short_lists() -> None:
     workers = tuple(a_worker_verdict(worker=f"w-{number}") for number in range(250))
     plan = _a_full_plan().altered(workers=workers, unserved=())
 
@@ -118,7 +118,7 @@ def test_long_lists_are_written_as_short_ones() -> None:
 
 
 @pytest.mark.parametrize("tag", ["arm64", "größer", "\n"])
-def test_unserved_requests_that_share_reasons_are_written_as_others(tag: str) -> None:
+def test_unserved_requests_with_shared_reasons_have_usual_json(tag: str) -> None:
     until = NOW + timedelta(hours=1)
     blocked = tuple(
         Blocked(

@@ -23,7 +23,7 @@ def plan_with(*limits: LimitVerdict) -> Plan:
     return a_plan(limits=limits)
 
 
-def test_the_text_of_a_plan_shows_the_limit_of_each_user() -> None:
+def test_plan_text_shows_limit_of_each_user() -> None:
     both = plan_with(a_limit(None, path=TOTAL, limit=10, waiting=3), a_limit(given=1))
 
     told = plan_to_text(both, colour=False).split("\n\n")[-1]
@@ -34,13 +34,13 @@ def test_the_text_of_a_plan_shows_the_limit_of_each_user() -> None:
     ]
 
 
-def test_markdown_shows_limits_too() -> None:
+def test_markdown_shows_limits() -> None:
     assert "| `tags.extra_powerful.limits.per.submitter` | ada | 1 | 0 | 0 | 2 |" in (
         plan_to_markdown(plan_with(a_limit()))
     )
 
 
-def test_a_plan_without_limits_shows_none() -> None:
+def test_plan_without_limits_shows_none() -> None:
     assert "Limits" not in plan_to_text(plan_with(), colour=False)
     assert "Limits" not in plan_to_markdown(plan_with())
 
@@ -67,7 +67,7 @@ def test_markdown_has_every_limit_folded_when_a_text_counts_them() -> None:
     assert "  … and 88 limits with more left\n" in plan_to_text(plan)
 
 
-def test_the_holder_of_a_limit_may_be_unknown() -> None:
+def test_payer_of_a_limit_may_be_unknown() -> None:
     (row,) = shown_limits([a_limit(None)])[0]
 
     assert row[1] == "unknown"

@@ -24,11 +24,11 @@ from tests.builders.telling import a_blind_plan, a_telling_plan
 from tests.report.conftest import Golden
 
 
-def test_a_plan_has_a_table_per_kind(golden: Golden) -> None:
+def test_plan_has_a_table_per_kind(golden: Golden) -> None:
     golden("plan.md", plan_to_markdown(a_telling_plan()))
 
 
-def test_a_quiet_plan_is_its_headline(golden: Golden) -> None:
+def test_quiet_plan_is_only_a_headline(golden: Golden) -> None:
     golden("plan-quiet.md", plan_to_markdown(a_plan()))
 
 
@@ -40,7 +40,7 @@ def test_unread_figures_are_unknown_in_markdown() -> None:
     assert row.split(" | ")[1:6] == ["unknown", "unknown", "unknown", "3", ""]
 
 
-def test_a_long_table_is_folded() -> None:
+def test_long_table_is_folded() -> None:
     creates = [a_create(worker=f"w{number}") for number in range(16)]
 
     text = plan_to_markdown(a_plan(actions=creates))
@@ -48,7 +48,7 @@ def test_a_long_table_is_folded() -> None:
     assert "<details><summary>Changes</summary>\n\n| Pool | Change | Worker |" in text
 
 
-def test_workers_without_a_machine_have_a_table_of_their_own() -> None:
+def test_workers_without_machine_have_a_separate_table() -> None:
     gone = Release(
         pool="builders",
         worker="debian-ci-builders-0001",
@@ -62,7 +62,7 @@ def test_workers_without_a_machine_have_a_table_of_their_own() -> None:
     assert "| release debian-ci-builders-0001 | `builders` | its machine is gone: request" in text
 
 
-def test_a_very_long_table_ends_with_a_count() -> None:
+def test_very_long_table_ends_with_a_count() -> None:
     creates = [a_create(worker=f"w{number}") for number in range(800)]
 
     text = plan_to_markdown(a_plan(actions=creates))
@@ -72,7 +72,7 @@ def test_a_very_long_table_ends_with_a_count() -> None:
     assert tells(text, "| … ", "300", "JSON |  |  |")
 
 
-def test_a_very_long_table_has_rows_of_each_pool_and_kind() -> None:
+def test_very_long_table_has_rows_of_each_pool_and_kind() -> None:
     creates = [a_create(worker=f"w{number}") for number in range(800)]
     deletes = [a_delete(pool="big", worker=f"x{number}") for number in range(8)]
 
@@ -84,7 +84,7 @@ def test_a_very_long_table_has_rows_of_each_pool_and_kind() -> None:
     assert tells(text, "| … ", "308", "JSON")
 
 
-def test_a_pool_with_machines_is_in_a_very_long_table() -> None:
+def test_pool_with_machines_is_in_a_very_long_table() -> None:
     quiet = [a_pool_verdict(pool=f"quiet-{number}", busy=0) for number in range(700)]
 
     text = plan_to_markdown(a_plan(pools=(*quiet, a_pool_verdict(pool="used"))))
@@ -92,7 +92,7 @@ def test_a_pool_with_machines_is_in_a_very_long_table() -> None:
     assert "| `used` |" in text
 
 
-def test_a_long_list_of_notices_is_folded_and_whole() -> None:
+def test_long_list_of_notices_is_folded_and_whole() -> None:
     text = plan_to_markdown(
         a_plan(unknown=[f"queue q{number}: no reply" for number in range(400)])
     )
@@ -116,7 +116,7 @@ def test_a_long_list_of_notices_is_folded_and_whole() -> None:
         ("  ", ""),
     ],
 )
-def test_a_name_is_code_that_it_cannot_leave(name: str, shown: str) -> None:
+def test_name_is_an_escaped_code_span(name: str, shown: str) -> None:
     assert code(name) == shown
 
 
@@ -153,7 +153,7 @@ def test_a_name_is_code_that_it_cannot_leave(name: str, shown: str) -> None:
         "```",
     ],
 )
-def test_a_word_that_means_something_becomes_code(word: str) -> None:
+def test_word_with_markdown_meaning_becomes_code(word: str) -> None:
     assert sentence(f"say {word} now") == f"say {code(word)} now"
 
 
@@ -167,11 +167,11 @@ def test_a_word_that_means_something_becomes_code(word: str) -> None:
         "about +816 EUR per month, -0.1554 EUR/h",
     ],
 )
-def test_ordinary_sentences_stay_as_they_are(text: str) -> None:
+def test_ordinary_sentences_are_unchanged(text: str) -> None:
     assert sentence(text) == text
 
 
-def test_a_tag_in_a_sentence_is_code_without_its_full_stop() -> None:
+def test_tag_at_end_of_sentence_is_code_without_full_stop() -> None:
     assert sentence("no pool provides worker:class:big.") == "no pool provides `worker:class:big`."
 
 
@@ -210,16 +210,16 @@ def test_unit_of_text_is_one_code_span(text: str, shown: str) -> None:
         ("(<b>)", "(`<b>`)"),
     ],
 )
-def test_an_unclosed_brace_or_mark_affects_no_other_word(text: str, shown: str) -> None:
+def test_unclosed_brace_or_mark_affects_no_other_word(text: str, shown: str) -> None:
     assert sentence(text) == shown
 
 
 @pytest.mark.parametrize(("word", "shown"), [(":smile:", "`:smile`:"), ("&lt;", "`&lt`;")])
-def test_punctuation_after_code_means_nothing(word: str, shown: str) -> None:
+def test_punctuation_after_code_is_escaped(word: str, shown: str) -> None:
     assert sentence(word) == shown
 
 
-def test_a_sentence_is_one_line() -> None:
+def test_sentence_is_one_line() -> None:
     assert sentence("one\n\n# two") == r"`one\n\n#` two"
 
 
@@ -233,13 +233,13 @@ def test_a_sentence_is_one_line() -> None:
         ("pool a\n\n/merge", "pool <code>a\\n\\n/merge</code>"),
     ],
 )
-def test_the_title_of_a_folded_section_does_nothing(title: str, shown: str) -> None:
+def test_title_of_folded_section_is_escaped(title: str, shown: str) -> None:
     text = document_to_markdown([Section(title, [Items(["x"] * 16)])])
 
     assert text.startswith(f"<details><summary>{shown}</summary>\n\n- x\n")
 
 
-def test_adjacent_pieces_of_code_stay_apart() -> None:
+def test_adjacent_code_spans_are_separate() -> None:
     cell = line(StyledText("a", Style.BOLD), "`b|")
     table = Table([Column("Name", ColumnKind.NAME)], [row(cell)])
 

@@ -15,14 +15,14 @@ def creating(inputs: WorkerInputs) -> Plan:
     return a_plan(actions=(a_create(inputs=inputs),))
 
 
-def test_a_machine_that_is_bought_on_the_spot_market_says_so() -> None:
+def test_spot_machine_is_marked() -> None:
     plan = creating(some_inputs(settings={"market": "spot"}))
 
     assert "ccx33 (spot)  +0.1200 EUR/h" in plan_to_text(plan, colour=False)
     assert "| ccx33 (spot) | +0.1200 EUR/h |" in plan_to_markdown(plan)
 
 
-def test_a_machine_on_demand_needs_no_word_for_it() -> None:
+def test_on_demand_machine_is_not_marked() -> None:
     plan = creating(some_inputs())
 
     assert "ccx33  +0.1200 EUR/h" in plan_to_text(plan, colour=False)
@@ -30,7 +30,7 @@ def test_a_machine_on_demand_needs_no_word_for_it() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
-def test_a_fall_back_to_the_previous_image_is_shown(form: str) -> None:
+def test_fall_back_to_the_previous_image_is_shown(form: str) -> None:
     plan = plan_of(PLANS / "a-dead-image-gives-way-to-the-version-before-it")
 
     shown = plan_to_text(plan, colour=False) if form == "text" else plan_to_markdown(plan)

@@ -47,7 +47,7 @@ def metrics_of(fleet: Fleet, plan: Plan, **seen: object) -> dict[tuple[str, ...]
     return read_metrics(metrics_to_text(fleet, None, MetricsInputs(world, plan, **seen)))  # type: ignore[arg-type]  # any of it
 
 
-def test_every_metric_of_a_fleet_with_everything(golden: Golden) -> None:
+def test_complete_fleet_has_every_metric(golden: Golden) -> None:
     past = a_past_fleet()
     rule = {"match": "debian/.*/chromium", "ask": ["big"], "reason": "large"}
     approval = {"guard": "delete", "pool": "builders", "count": 3, "reason": "move"}
@@ -116,7 +116,7 @@ def test_unknown_figures_are_omitted_from_metrics() -> None:
     assert metrics["fleet_budget_limit", "pools.builders.budget", "day", "EUR"] == 10
 
 
-def test_a_budget_of_a_pool_and_one_of_that_name_are_two() -> None:
+def test_budget_of_pool_and_budget_of_equal_name_are_separate() -> None:
     own = a_budget_verdict()
     named = a_budget_verdict(path=("budgets", "builders", "per_day"), spent="7")
     coming = a_budget_verdict(coming=True, spent="0")
@@ -127,7 +127,7 @@ def test_a_budget_of_a_pool_and_one_of_that_name_are_two() -> None:
     assert metrics["fleet_budget_spent", "builders", "day", "EUR"] == 7
 
 
-def test_hostile_names_stay_inside_their_label() -> None:
+def test_hostile_names_are_escaped_in_labels() -> None:
     metrics = metrics_of(a_fleet(), a_plan(pools=(a_pool_verdict(pool=HOSTILE),)))
 
     pools = {key[1] for key in metrics if key[0] == "fleet_pool_machines"}
@@ -135,7 +135,7 @@ def test_hostile_names_stay_inside_their_label() -> None:
     assert not [key for key in metrics if key[0] == "y"]
 
 
-def test_labels_name_no_request_no_worker_and_no_person() -> None:
+def test_labels_contain_no_request_worker_or_user() -> None:
     """Ten times as much of everything that comes and goes are as many series."""
 
     def text(count: int) -> str:
@@ -204,7 +204,7 @@ def test_requests_are_counted_by_queue_and_by_pool() -> None:
     assert metrics["fleet_pool_machines", "builders", "busy"] == 1
 
 
-def test_a_static_pool_has_no_maximum_and_nothing_that_fleet_made() -> None:
+def test_static_pool_has_no_metrics_of_created_machines() -> None:
     fleet = a_fleet(pools={"legacy": {"static": ["builder-01"]}})
     plan = a_plan(pools=(a_pool_verdict(pool="legacy", mode="static", idle=1),))
 
@@ -224,9 +224,7 @@ def test_a_static_pool_has_no_maximum_and_nothing_that_fleet_made() -> None:
         ((str(date.max),), None),
     ],
 )
-def test_the_next_expiry_is_the_end_of_its_last_day(
-    days: Iterable[str], end: datetime | None
-) -> None:
+def test_next_expiry_is_end_of_last_day(days: Iterable[str], end: datetime | None) -> None:
     approval = {"guard": "delete", "pool": "builders", "count": 1, "reason": "move"}
     fleet = a_fleet(approvals=[approval | {"expires": day} for day in days])
 
@@ -235,7 +233,7 @@ def test_the_next_expiry_is_the_end_of_its_last_day(
     assert metrics.get(("fleet_expiry_timestamp_seconds", "approval")) == (end and end.timestamp())
 
 
-def test_a_world_of_which_nothing_is_known_has_metrics_too() -> None:
+def test_unknown_world_has_metrics() -> None:
     silent = Unknown(unknown="no answer")
     world = a_world(providers={"hetzner": silent}, stacks=silent, ledger=silent, runs=silent)
     fleet = a_fleet()

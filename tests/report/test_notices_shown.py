@@ -11,7 +11,7 @@ RULE = a_notice(said="rule chromium ends")
 HOSTILE = a_notice(kind="image", said="image <script>alert(1)</script>\x1b[2J **bold**")
 
 
-def test_every_surface_shows_notices() -> None:
+def test_every_output_shows_notices() -> None:
     plan = a_plan(notices=(IMAGE, RULE))
 
     for text in (
@@ -34,7 +34,7 @@ def test_plan_omits_notice_of_a_warned_rule() -> None:
     assert RULE.said in status_to_text(plan, colour=False)
 
 
-def test_hostile_text_of_a_notice_acts_nowhere() -> None:
+def test_hostile_notice_is_escaped_in_every_output() -> None:
     plan = a_plan(notices=(HOSTILE,))
 
     assert "\x1b" not in plan_to_text(plan, colour=False) + status_to_text(plan, colour=False)
@@ -43,7 +43,7 @@ def test_hostile_text_of_a_notice_acts_nowhere() -> None:
     assert "`**bold**`" in plan_to_markdown(plan)
 
 
-def test_without_notices_nothing_is_said_of_them() -> None:
+def test_output_without_notices_has_no_section_for_them() -> None:
     quiet = a_plan()
 
     assert "notices" not in quiet.model_dump()

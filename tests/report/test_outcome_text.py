@@ -6,7 +6,7 @@ from tests.report.conftest import Golden
 from tests.rigs.shown import outcome_to_text
 
 
-def test_a_partial_outcome_shows_done_failed_and_next(
+def test_partial_outcome_shows_done_failed_and_next(
     golden: Golden,
 ) -> None:
     outcome = an_outcome(
@@ -20,18 +20,18 @@ def test_a_partial_outcome_shows_done_failed_and_next(
     golden("outcome-partly-applied.txt", outcome_to_text(outcome, a_plan(), colour=False))
 
 
-def test_a_refused_outcome_points_at_the_way_out(golden: Golden) -> None:
+def test_refused_outcome_names_remedy(golden: Golden) -> None:
     outcome = an_outcome(refused=("guards.refuse.delete: 12 of 14",))
     plan = a_plan(guards=(a_guard_result(),))
 
     golden("outcome-refused.txt", outcome_to_text(outcome, plan, colour=False))
 
 
-def test_a_quiet_outcome_is_one_line(golden: Golden) -> None:
+def test_quiet_outcome_is_one_line(golden: Golden) -> None:
     golden("outcome-quiet.txt", outcome_to_text(an_outcome(), a_plan(), colour=False))
 
 
-def test_throttled_actions_are_left_to_next_apply() -> None:
+def test_outcome_leaves_throttled_actions_to_next_apply() -> None:
     text = outcome_to_text(an_outcome(), a_plan(withheld=(a_create(),)), colour=False)
 
     assert tells(text, "1 to create", "`fleet apply`")
@@ -46,7 +46,7 @@ def test_many_names_are_counted() -> None:
     assert "w5" not in text
 
 
-def test_a_long_error_is_cut_with_its_count() -> None:
+def test_long_error_is_truncated_with_count() -> None:
     failed = a_stack_outcome(result="failed", created=(), error="no\n" * 300)
 
     text = outcome_to_text(an_outcome(failed), a_plan(), colour=False)
@@ -55,7 +55,7 @@ def test_a_long_error_is_cut_with_its_count() -> None:
     assert tells(text, "    | … ", "280")
 
 
-def test_an_error_cannot_move_the_cursor() -> None:
+def test_control_characters_in_error_are_escaped() -> None:
     failed = a_stack_outcome(result="failed", created=(), error="\x1b[2Jgone")
 
     assert "\x1b" not in outcome_to_text(an_outcome(failed), a_plan(), colour=False)

@@ -27,17 +27,17 @@ _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sam
         ("a\\b\n", "a%5Cb%0A"),
     ],
 )
-def test_a_name_becomes_one_safe_part(name: str, part: str) -> None:
+def test_name_becomes_one_safe_path_part(name: str, part: str) -> None:
     assert path_part(name) == part
 
 
 @given(_NAMES, _NAMES)
-def test_two_names_never_share_a_part(one: str, other: str) -> None:
+def test_two_names_have_different_path_parts(one: str, other: str) -> None:
     assert (path_part(one) == path_part(other)) == (one == other)
 
 
 @given(_NAMES)
-def test_no_part_climbs_splits_or_is_empty(name: str) -> None:
+def test_path_part_has_no_slash_and_is_never_empty(name: str) -> None:
     part = path_part(name)
 
     assert part not in ("", ".", "..")
@@ -45,18 +45,18 @@ def test_no_part_climbs_splits_or_is_empty(name: str) -> None:
 
 
 @given(_NAMES)
-def test_a_link_leads_to_the_part(name: str) -> None:
+def test_link_leads_to_path_part(name: str) -> None:
     assert unquote(link(path_part(name))) == path_part(name)
 
 
-def test_a_long_name_is_cut_and_stays_its_own() -> None:
+def test_long_name_is_truncated_and_unique() -> None:
     one, other = "x" * 500, "x" * 501
 
     assert len(path_part(one)) < 140
     assert path_part(one) != path_part(other)
 
 
-def test_a_name_in_two_registries_has_two_parts() -> None:
+def test_equal_name_in_two_registries_has_two_path_parts() -> None:
     parts = path_parts([("w", "debian"), ("w", "copr"), ("v", "debian")])
 
     assert parts == {

@@ -24,7 +24,7 @@ def test_plan_text_matches_golden_file(golden: Golden) -> None:
     golden("plan.txt", plan_to_text(a_telling_plan(), colour=False))
 
 
-def test_a_quiet_plan_is_short(golden: Golden) -> None:
+def test_quiet_plan_is_short(golden: Golden) -> None:
     plan = a_plan(cost_before=Decimal(1), cost_after=Decimal(1))
 
     golden("plan-quiet.txt", plan_to_text(plan, colour=False))
@@ -37,7 +37,7 @@ def test_unserved_requests_are_between_changes_and_pools() -> None:
     assert text.index("\nChanges\n") < waits < text.index("\nPools ")
 
 
-def test_the_lines_of_a_plan_fit_100_columns() -> None:
+def test_lines_of_a_plan_fit_100_columns() -> None:
     lines = [line for plan in PLANS for line in plan.read_text(encoding="utf-8").splitlines()]
 
     assert lines
@@ -90,7 +90,7 @@ def test_drains_with_different_figures_are_listed_separately() -> None:
     assert [tells(line, "    ~ ", "4", "[idle-too-long]") for line in lines] == [True]
 
 
-def test_a_request_is_named_once() -> None:
+def test_request_is_named_once() -> None:
     create = a_create(because="request 101 waits and no free worker fits it")
 
     text = plan_to_text(a_plan(actions=(create,)), colour=False)
@@ -98,7 +98,7 @@ def test_a_request_is_named_once() -> None:
     assert text.count("101") == 1
 
 
-def test_many_pools_that_hold_nothing_are_a_count() -> None:
+def test_empty_pools_are_counted() -> None:
     quiet = [a_pool_verdict(pool=f"quiet-{number}", busy=0) for number in range(30)]
 
     text = plan_to_text(a_plan(pools=(a_pool_verdict(), *quiet)), colour=False)
@@ -132,7 +132,7 @@ def test_many_unread_pools_are_counted() -> None:
     assert re.search(r"^  … and 20 pools .*\(20 ", text, re.MULTILINE)
 
 
-def test_many_kinds_of_unserved_requests_are_a_count() -> None:
+def test_many_kinds_of_unserved_requests_are_counted() -> None:
     unserved = [
         an_unserved(requests=(f"r{number}", "x"), because=f"reason {number}")
         for number in range(15)
@@ -144,7 +144,7 @@ def test_many_kinds_of_unserved_requests_are_a_count() -> None:
     assert tells(text, "  … ", "20 requests", "10")
 
 
-def test_many_warnings_are_a_count() -> None:
+def test_many_warnings_are_counted() -> None:
     warnings = [a_warning(message=f"number {number}") for number in range(12)]
 
     text = plan_to_text(a_plan(warnings=warnings), colour=False)
@@ -153,7 +153,7 @@ def test_many_warnings_are_a_count() -> None:
     assert tells(text, "  … ", "2", "warnings")
 
 
-def test_requests_that_wait_for_the_same_reason_are_one_entry() -> None:
+def test_requests_with_same_reason_are_one_entry() -> None:
     unserved = [an_unserved(requests=(f"r{number}",)) for number in range(3)]
 
     text = plan_to_text(a_plan(unserved=unserved), colour=False)
@@ -173,7 +173,7 @@ def test_plan_text_without_color_has_no_escapes() -> None:
     assert "\x1b" not in plan_to_text(a_telling_plan(), colour=False)
 
 
-def test_a_hostile_request_cannot_move_the_cursor() -> None:
+def test_control_characters_in_request_are_escaped() -> None:
     plan = a_plan(actions=(a_create(serves=("\x1b[2J\n9",)),))
 
     text = plan_to_text(plan, colour=False)

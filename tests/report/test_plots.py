@@ -22,7 +22,7 @@ def levels(plot: Plot) -> list[str]:
     return [tick.text for tick in plot.levels]
 
 
-def test_kinds_stand_on_each_other_and_equal_steps_are_one() -> None:
+def test_plot_stacks_kinds_and_merges_equal_steps() -> None:
     plot = stacked("m", a_span(4), [("busy", [1, 1, 2, 0]), ("idle", [1, 1, 0, 2])])
 
     assert plot.areas == (
@@ -32,7 +32,7 @@ def test_kinds_stand_on_each_other_and_equal_steps_are_one() -> None:
     assert (plot.low, plot.high, plot.unknown) == (2, 2, 0)
 
 
-def test_a_kind_of_which_there_was_none_has_no_area() -> None:
+def test_kind_without_machines_has_no_area() -> None:
     plot = stacked("m", a_span(2), [("busy", [1, 1]), ("other", [0, 0])])
 
     assert [area.kind for area in plot.areas] == ["busy"]
@@ -47,13 +47,13 @@ def test_unknown_slots_are_gaps_in_plot() -> None:
     assert plot.unknown == 4
 
 
-def test_one_kind_that_is_unknown_makes_the_sum_unknown() -> None:
+def test_sum_is_unknown_when_one_kind_is_unknown() -> None:
     plot = stacked("m", a_span(2), [("busy", [1, 1]), ("other", [None, 0])])
 
     assert [(gap.start, gap.width) for gap in plot.gaps] == [(0, 1)]
 
 
-def test_a_plot_of_nothing_that_is_known_is_one_gap() -> None:
+def test_plot_of_unknown_values_is_one_gap() -> None:
     plot = stepped("w", a_span(3), [None] * 3)
 
     assert (plot.low, plot.high, plot.line) == (None, None, "")
@@ -77,11 +77,11 @@ def test_a_plot_of_nothing_that_is_known_is_one_gap() -> None:
         (4321, None, 6000),
     ],
 )
-def test_the_axis_ends_at_a_round_number(most: float, limit: float | None, top: float) -> None:
+def test_axis_ends_at_a_round_number(most: float, limit: float | None, top: float) -> None:
     assert nice_top(most, limit) == top
 
 
-def test_a_limit_is_always_in_the_plot() -> None:
+def test_limit_is_always_in_the_plot() -> None:
     near = stacked("m", a_span(1), [("busy", [3])], limit=4)
     far = stacked("m", a_span(1), [("busy", [3])], limit=400)
     passed = stacked("m", a_span(1), [("busy", [8])], limit=4)
@@ -89,21 +89,21 @@ def test_a_limit_is_always_in_the_plot() -> None:
     assert (near.mark, far.mark, passed.mark) == (0, 0, 50)
 
 
-def test_a_plot_of_at_most_two_days_names_hours() -> None:
+def test_plot_of_at_most_two_days_has_hour_labels() -> None:
     young = SlotGrid(NOW + HOUR / 2, timedelta(minutes=5), 24, HOUR)
 
     assert [hour.text for hour in stepped("w", young, [0] * 24).days] == ["09:00", "10:00"]
     assert len(stepped("w", a_span(48), [0] * 48).days) == 8
 
 
-def test_days_begin_at_midnight_in_utc_and_the_first_names_its_month() -> None:
+def test_day_labels_are_at_midnight_utc_with_first_month() -> None:
     assert stepped("w", a_span(64), [0] * 64).days == (
         Tick(25.0, "22 Nov"),
         Tick(62.5, "23"),
     )
 
 
-def test_the_first_of_a_month_names_it_too() -> None:
+def test_label_of_first_day_of_month_has_month() -> None:
     days = stepped("w", a_span(24 * 11), [0] * 24 * 11).days
 
     assert [day.text for day in days if " " in day.text] == ["22 Nov", "1 Dec"]
@@ -113,7 +113,7 @@ values = st.lists(st.none() | st.floats(0, 1e6), min_size=1, max_size=40)
 
 
 @given(values)
-def test_no_step_lies_outside_of_the_picture(found: list[float | None]) -> None:
+def test_steps_are_inside_the_picture(found: list[float | None]) -> None:
     plot = stepped("w", a_span(len(found)), found)
 
     for shape in (plot.line, *(area.path for area in plot.areas)):
@@ -136,7 +136,7 @@ def test_gaps_and_steps_cover_every_slot_once(found: list[float | None]) -> None
 
 
 @given(st.floats(0, 1e12), st.none() | st.integers(0, 10**6))
-def test_nothing_is_above_the_axis(most: float, limit: int | None) -> None:
+def test_values_are_below_the_end_of_the_axis(most: float, limit: int | None) -> None:
     top = nice_top(most, limit)
 
     assert most <= top

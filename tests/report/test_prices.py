@@ -46,7 +46,7 @@ def test_equal_prices_have_no_differences() -> None:
     assert PriceReport(fleet="debian-ci", checks=(check,)).exit_code == 0
 
 
-def test_a_comparison_names_the_date_and_the_source_of_the_catalogue() -> None:
+def test_price_comparison_has_date_and_source_of_catalogue() -> None:
     check = compare_prices(a_fleet(), "hetzner", PRICES, TODAY)
 
     assert check.as_of == "2026-09-29"
@@ -81,13 +81,13 @@ def test_machine_type_differs_by_price_or_size(
 
 
 @pytest.mark.parametrize("month", ["136.00", "141.00"])
-def test_a_monthly_price_is_rounded(month: str) -> None:
+def test_monthly_price_is_rounded(month: str) -> None:
     quotes = {"ccx33": QUOTE.altered(month=Decimal(month))}
 
     assert differences(PRICES.altered(quotes=quotes)) == {}
 
 
-def test_a_type_that_is_not_sold_there_differs() -> None:
+def test_type_that_is_not_sold_differs() -> None:
     found = differences(PRICES.altered(quotes={}))
 
     assert list(found) == ["ccx33"]
@@ -103,13 +103,11 @@ def test_a_type_that_is_not_sold_there_differs() -> None:
         ({"disk": None}, "GiB of disk", "not sold"),
     ],
 )
-def test_an_address_and_disk_have_prices_too(
-    said: dict[str, object], what: str, says: str
-) -> None:
+def test_address_and_disk_have_prices(said: dict[str, object], what: str, says: str) -> None:
     assert differences(PRICES.altered(**said)) == {what: says}
 
 
-def test_another_currency_differs_in_everything() -> None:
+def test_every_price_differs_in_another_currency() -> None:
     assert differences(PRICES.altered(currency="USD")).keys() == {
         "ccx33",
         "IPv4 address",

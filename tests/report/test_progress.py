@@ -14,7 +14,7 @@ PLAN = a_plan(
 )
 
 
-def test_a_bar_grows_with_the_reported_steps() -> None:
+def test_bar_grows_with_the_reported_steps() -> None:
     progress = Progress(PLAN)
     begun = str(progress)
 
@@ -40,7 +40,7 @@ def test_progress_counts_each_planned_step_once() -> None:
     assert str(progress).startswith("[#####...............] 1 of 4 steps")
 
 
-def test_once_all_steps_are_done_the_rest_is_recording() -> None:
+def test_progress_shows_recording_after_last_step() -> None:
     progress = Progress(a_plan(actions=(a_create(worker="a"),)))
 
     progress.report("builders: create a")

@@ -13,7 +13,7 @@ REMARK = "prices of hetzner are of March"
 HOSTILE = "a server said <script>alert(1)</script>\x1b[2J **bold**"
 
 
-def test_every_surface_shows_a_remark_once() -> None:
+def test_every_output_shows_a_remark_once() -> None:
     plan = a_plan(remarks=(REMARK,))
 
     for text in (
@@ -26,7 +26,7 @@ def test_every_surface_shows_a_remark_once() -> None:
     assert status_of(plan).remarks == (REMARK,)
 
 
-def test_hostile_text_of_a_remark_acts_nowhere() -> None:
+def test_hostile_remark_is_escaped_in_every_output() -> None:
     plan = a_plan(remarks=(HOSTILE,))
 
     assert "\x1b" not in plan_to_text(plan, colour=False) + status_to_text(plan, colour=False)
@@ -43,7 +43,7 @@ def test_observation_has_a_remark_once_when_an_edge_repeats_it() -> None:
     assert observation.remarks() == (REMARK,)
 
 
-def test_a_remark_changes_no_digest() -> None:
+def test_digest_is_independent_of_remarks() -> None:
     fleet, world = a_sim_fleet(), a_sim_world()
     remarked = world.altered(remarks=(REMARK,))
 

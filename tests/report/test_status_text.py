@@ -18,7 +18,7 @@ from tests.report.conftest import Golden
 from tests.rigs.shown import status_to_text
 
 
-def test_pools_come_first_and_then_their_workers(golden: Golden) -> None:
+def test_status_lists_pools_before_workers(golden: Golden) -> None:
     plan = a_plan(
         pools=(
             a_pool_verdict(pool="powerful", busy=0, cost_before=Decimal(0), mode="pause", max=12),
@@ -48,7 +48,7 @@ def test_inactive_workers_are_only_counted() -> None:
     assert tells(text, "1 inactive worker")
 
 
-def test_workers_that_are_only_planned_are_not_there_yet() -> None:
+def test_planned_workers_are_not_listed() -> None:
     plan = a_plan(workers=(a_worker_verdict(worker="new", verdict="create", state="planned"),))
 
     assert status_to_text(plan, colour=False).endswith("\nNo workers.\n")
@@ -60,7 +60,7 @@ def test_unread_workers_are_not_shown_as_none() -> None:
     assert not status_to_text(plan, colour=False).endswith("\nNo workers.\n")
 
 
-def test_an_empty_fleet_says_so(golden: Golden) -> None:
+def test_empty_fleet_is_reported(golden: Golden) -> None:
     golden("status-empty.txt", status_to_text(a_plan(), colour=False))
 
 
@@ -80,7 +80,7 @@ def test_partly_read_figures_are_shown_in_status_text(golden: Golden) -> None:
     assert re.search(r"\nrest\n +debian-ci-rest-0001 +unknown +unknown .* unknown\n", text)
 
 
-def test_colour_only_adds_to_the_words() -> None:
+def test_colour_does_not_change_text() -> None:
     plan = a_plan(workers=(a_worker_verdict(state="disconnected"),))
 
     assert "\x1b[31mdisconnected\x1b[0m" in status_to_text(plan, colour=True)

@@ -40,29 +40,29 @@ def text_of(*blocks: Block, width: int = 100) -> str:
         ("\ud800", r"\ud800"),
     ],
 )
-def test_invisible_characters_are_written_out(hostile: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(hostile: str, shown: str) -> None:
     assert clean(hostile) == shown
 
 
-def test_ordinary_text_stays_as_it_is() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     assert clean("Bücher, 本 and 1 €") == "Bücher, 本 and 1 €"
 
 
-def test_a_hostile_value_cannot_colour_a_plain_text() -> None:
+def test_value_cannot_add_colour_to_plain_text() -> None:
     assert "\x1b" not in text_of(line("a\x1b[31mb"))
 
 
-def test_a_hostile_value_cannot_end_its_own_style() -> None:
+def test_value_cannot_end_its_style() -> None:
     text = document_to_text([line(StyledText("a\x1b[0mb", Style.RED))], colour=True)
 
     assert text == "\x1b[31ma\\x1b[0mb\x1b[0m\n"
 
 
-def test_styles_are_left_out_without_colour() -> None:
+def test_styles_are_omitted_without_colour() -> None:
     assert text_of(line(StyledText("a", Style.RED), "b")) == "ab\n"
 
 
-def test_columns_align_and_numbers_to_the_right() -> None:
+def test_columns_are_aligned_with_numbers_to_the_right() -> None:
     columns = (Column("n"), Column("f", ColumnKind.FIGURE), Column("t"))
 
     text = text_of(Table(columns, [Row(("a", "1", "x")), Row(("long", "100", "yy"))]))
@@ -88,7 +88,7 @@ def test_columns_align_when_names_have_wide_characters_or_accents() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 @pytest.mark.parametrize("word", ["本番", "日本語", "한국", "🚧"])
-def test_a_line_of_wide_characters_fits_the_terminal(word: str, width: int) -> None:
+def test_line_of_wide_characters_fits_the_terminal(word: str, width: int) -> None:
     text = text_of(line("  ! ", f"{word} " * 40, "end"), width=width)
 
     widths = [sum(2 if char in word else 1 for char in each) for each in text.splitlines()]
@@ -103,7 +103,7 @@ def test_no_line_ends_in_blanks() -> None:
     assert text_of(table) == "a\nb  c\n"
 
 
-def test_section_without_rows_is_left_out() -> None:
+def test_section_without_rows_is_omitted() -> None:
     assert text_of(Section("Pools", [figures(("name", "busy"), []), Items(())])) == ""
 
 
@@ -119,7 +119,7 @@ def test_title_of_section_heads_a_first_column_without_name() -> None:
     assert text == "Pools  busy\n  arm     2\n      it is used\n"
 
 
-def test_equal_prose_of_a_list_is_drawn_once_after_its_rows() -> None:
+def test_equal_text_of_a_list_is_printed_once_after_its_rows() -> None:
     columns = (Column("Pool", ColumnKind.GROUP), Column("w"), Column("why", ColumnKind.PROSE))
     rows = [Row(("p", "a", "idle")), Row(("p", "b", "idle")), Row(("q", "c", "idle"))]
 
@@ -128,7 +128,7 @@ def test_equal_prose_of_a_list_is_drawn_once_after_its_rows() -> None:
     assert text == "Changes\n  p\n    a\n    b\n        idle\n  q\n    c\n        idle\n"
 
 
-def test_an_id_follows_the_cell_before_it() -> None:
+def test_id_follows_the_cell_before_it() -> None:
     columns = (Column("w"), Column("why", ColumnKind.PROSE), Column("id", ColumnKind.ID))
     rows = [Row(("a", "idle", "idle-too-long")), Row(("b", "", "gone"))]
 
@@ -137,7 +137,7 @@ def test_an_id_follows_the_cell_before_it() -> None:
     assert text == "a\n    idle [idle-too-long]\nb [gone]\n"
 
 
-def test_rows_for_other_renderers_are_counted() -> None:
+def test_rows_only_in_other_outputs_are_counted() -> None:
     rows = [Row((str(number),)) for number in range(5)]
 
     shortened = shorten(rows, 2, "{} more")
@@ -154,7 +154,7 @@ def test_commands_are_below_their_row_each_on_its_line() -> None:
     assert text == "a\n    at once:\n      x\n      y\n"
 
 
-def test_a_long_line_wraps_at_words_with_a_hanging_indent() -> None:
+def test_long_line_wraps_at_words_with_a_hanging_indent() -> None:
     words = "eleven " * 30
 
     text = text_of(line("  ! ", StyledText(words, Style.RED), "end"))
@@ -176,19 +176,19 @@ def test_unbreakable_text_is_not_wrapped(whole: str) -> None:
         assert sum(whole in each for each in text.splitlines()) == 1
 
 
-def test_quoted_output_and_a_long_name_are_not_cut() -> None:
+def test_quoted_output_and_long_names_are_not_truncated() -> None:
     for text in (f"    | {'quoted ' * 30}end", f"  {'x' * 200}"):
         assert text_of(line(text)) == f"{text}\n"
 
 
-def test_figures_that_do_not_fit_stand_below_their_name() -> None:
+def test_figures_are_below_their_name_when_too_wide() -> None:
     text = text_of(figures(("NAME", "COST"), [("x" * 98, "0.12")]))
 
     assert text == f"NAME\n    COST\n{'x' * 98}\n    0.12\n"
 
 
 @pytest.mark.parametrize("width", [60, 70, 80, 120])
-def test_columns_fold_below_their_row_when_the_terminal_is_narrow(width: int) -> None:
+def test_columns_are_below_their_row_in_narrow_terminal(width: int) -> None:
     columns = (
         Column("NAME", ColumnKind.NAME),
         Column("STATE"),

@@ -71,7 +71,7 @@ def shown(case: Case) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("surface", ["plan", "status", "merge request", "doctor"])
-def test_a_version_that_waits_has_its_command(surface: str) -> None:
+def test_waiting_version_has_command(surface: str) -> None:
     text = " ".join(shown(the_case("manual"))[surface].split())
     text = text.replace("`", "").replace("\\", "")
 
@@ -79,12 +79,12 @@ def test_a_version_that_waits_has_its_command(surface: str) -> None:
 
 
 @pytest.mark.parametrize("surface", ["plan", "status", "merge request"])
-def test_a_version_that_the_next_run_moves_is_said(surface: str) -> None:
+def test_version_that_next_run_promotes_is_shown(surface: str) -> None:
     text = shown(the_case("tested"))[surface].replace("`", "")
 
     assert any(tells(text, *said) for said in (("promote", NEW), (NEW, "promote")))
 
 
-def test_a_version_that_moves_is_an_update_in_gitlab_s_report() -> None:
+def test_promoted_version_is_an_update_in_gitlab_report() -> None:
     assert '"update": 1' in plan_to_terraform_report(the_case("tested").plan)
     assert '"update": 0' in plan_to_terraform_report(the_case("manual").plan)
