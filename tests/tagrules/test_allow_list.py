@@ -46,18 +46,18 @@ def debusine(**overrides: object) -> Request:
 # names
 
 
-def test_a_copr_build_is_called_by_owner_project_chroot_and_package() -> None:
+def test_copr_build_name_has_owner_project_chroot_and_package() -> None:
     assert names_of(copr(package="chromium")) == ("praiskup/ping/fedora-42-x86_64/chromium",)
 
 
-def test_a_build_of_a_pull_request_keeps_the_directory_in_its_name() -> None:
+def test_name_of_pull_request_build_has_directory() -> None:
     request = copr(owner="@copr", project="copr-pull-requests:pr:7", package="copr-cli")
 
     assert names_of(request) == ("@copr/copr-pull-requests:pr:7/fedora-42-x86_64/copr-cli",)
 
 
 @pytest.mark.parametrize("chroot", [None, "srpm-builds"])
-def test_a_copr_source_build_is_built_in_srpm_builds(chroot: str | None) -> None:
+def test_copr_source_build_has_chroot_srpm_builds(chroot: str | None) -> None:
     request = copr(chroot=chroot, package="chromium")
 
     assert names_of(request) == ("praiskup/ping/srpm-builds/chromium",)
@@ -67,7 +67,7 @@ def test_source_build_of_unknown_package_has_empty_last_part() -> None:
     assert names_of(copr(chroot=None)) == ("praiskup/ping/srpm-builds/",)
 
 
-def test_a_build_of_no_known_package_has_no_name() -> None:
+def test_build_of_unknown_package_has_no_name() -> None:
     assert names_of(copr()) == ()
 
 
@@ -90,7 +90,7 @@ def test_debusine_request_name_has_scope_workspace_arch_and_source(
     assert names_of(debusine(**said)) == (f"debian/base/{architecture}/linux",)
 
 
-def test_the_source_package_is_read_from_debusine_s_own_tag() -> None:
+def test_source_package_is_read_from_tag_of_debusine() -> None:
     request = debusine(package=None, provided=("task:source-package:gcc-15", "task:x"))
 
     assert names_of(request) == ("debian/base/any/gcc-15",)
@@ -103,7 +103,7 @@ def test_request_with_two_architectures_has_two_names() -> None:
 
 
 @pytest.mark.parametrize("part", ["owner", "project", "chroot", "package"])
-def test_a_part_that_holds_a_slash_cannot_pass_for_another_name(part: str) -> None:
+def test_name_part_with_slash_matches_no_other_name(part: str) -> None:
     assert names_of(copr(package="chromium").altered(**{part: "a/b"})) == ()
 
 
@@ -135,7 +135,7 @@ def test_directory_follows_colon_in_second_part(name: str, plain: str) -> None:
         ("@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli", []),
     ],
 )
-def test_the_seed_s_examples_match_whole_names(name: str, rules: list[int]) -> None:
+def test_documented_examples_match_whole_names(name: str, rules: list[int]) -> None:
     assert taken(with_rules(*SEED), name) == rules
 
 
@@ -149,9 +149,7 @@ def test_the_seed_s_examples_match_whole_names(name: str, rules: list[int]) -> N
         ("@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-client", []),
     ],
 )
-def test_with_dirs_the_same_rule_matches_in_the_directories_too(
-    name: str, rules: list[int]
-) -> None:
+def test_rule_with_dirs_matches_pull_request_directories(name: str, rules: list[int]) -> None:
     assert taken(with_rules(SEED[1] | {"dirs": True}), name) == rules
 
 
@@ -171,7 +169,7 @@ def test_kernel_rule_matches_only_the_kernel() -> None:
     assert taken(fleet, "@asahi/kernel/fedora-42-aarch64/kernel-headers") == []
 
 
-def test_every_rule_that_matches_applies_in_the_order_of_the_file() -> None:
+def test_all_matching_rules_apply_in_order_of_file() -> None:
     fleet = with_rules(
         {"match": ".*/linux", "ask": ["a"]},
         {"match": "x", "ask": ["b"]},
@@ -190,13 +188,13 @@ def test_every_rule_that_matches_applies_in_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(("days", "rules"), [(0, [0]), (1, [0]), (-1, [])])
-def test_a_rule_acts_until_its_last_day_is_over(days: int, rules: list[int]) -> None:
+def test_rule_applies_until_end_of_its_last_day(days: int, rules: list[int]) -> None:
     expires = (TODAY + timedelta(days=days)).isoformat()
 
     assert taken(with_rules({"match": "a", "ask": ["x"], "expires": expires}), "a") == rules
 
 
-def test_an_expired_rule_applies_to_no_request() -> None:
+def test_expired_rule_applies_to_no_request() -> None:
     expires = (TODAY - timedelta(days=1)).isoformat()
     fleet = with_rules({"match": ".*", "ask": ["x"], "expires": expires})
 
@@ -213,7 +211,7 @@ def test_name_that_is_not_text_is_matched() -> None:
     assert taken(with_rules({"match": "a", "ask": ["x"]}), "a\udcff") == []
 
 
-def test_no_rules_take_nothing() -> None:
+def test_empty_allow_list_matches_no_name() -> None:
     assert taken(with_rules(), "a") == []
 
 
@@ -240,7 +238,7 @@ def test_names_are_counted_by_rule() -> None:
 # what was recorded
 
 
-def test_the_names_of_a_world_are_those_of_all_that_waits() -> None:
+def test_recorded_names_are_of_all_waiting_requests() -> None:
     reading = a_reading(copr(package="b", id="1"), copr(package="a", id="2"), a_request(id="3"))
     world = a_world(queues={"copr": reading})
 

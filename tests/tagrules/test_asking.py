@@ -37,7 +37,7 @@ def by(source: str, **overrides: object) -> Request:
     return a_request(required=["power"], asked={"power": source}, requester="alice", **overrides)
 
 
-def test_a_tag_that_nothing_is_said_about_anyone_may_ask_for() -> None:
+def test_undeclared_tag_may_be_requested_by_any_user() -> None:
     found = asking(a_fleet(), by("user"))
 
     assert found.ask.required == {"power"}
@@ -47,14 +47,14 @@ def test_a_tag_that_nothing_is_said_about_anyone_may_ask_for() -> None:
 @pytest.mark.parametrize(
     ("source", "word"), [("user", "user"), ("task", "task"), ("ticket", "tickets")]
 )
-def test_a_word_lets_its_source_ask_and_no_other(source: str, word: str) -> None:
+def test_asked_by_permits_only_named_source(source: str, word: str) -> None:
     others = {"user", "task", "tickets", "rules", "system"} - {word}
 
     assert asking(asked_by(word), by(source)).ask.required == {"power"}
     assert asking(asked_by(*sorted(others)), by(source)).ask.required == set()
 
 
-def test_a_tag_only_for_the_system_counts_when_the_system_asks() -> None:
+def test_system_tag_counts_when_system_requests_it() -> None:
     assert asking(asked_by("system"), by("system")).ask.required == {"power"}
     assert asking(asked_by("system"), by("user")).refused
 
@@ -72,7 +72,7 @@ def test_named_asker_may_request_tag(askers: object, request_: Request) -> None:
     assert asking(asked_by(askers), request_).ask.required == {"power"}
 
 
-def test_a_group_is_known_from_the_file_of_members_too() -> None:
+def test_group_members_are_read_from_members_file() -> None:
     fleet = asked_by({"groups": ["toolchain"]})
 
     known = asking(fleet, by("user"), memberships={"toolchain": ["alice"]})
@@ -82,7 +82,7 @@ def test_a_group_is_known_from_the_file_of_members_too() -> None:
     assert other.ask.required == set()
 
 
-def test_a_group_that_cannot_be_looked_up_permits_nothing_and_says_so() -> None:
+def test_unknown_group_permits_no_tag_with_reason() -> None:
     dark = Unknown(unknown="members.yaml: gone")
 
     found = asking(asked_by({"groups": ["toolchain"]}), by("user"), memberships=dark)
@@ -129,7 +129,7 @@ def test_tag_counts_when_its_asker_is_unknown() -> None:
     assert [origin.source for origin in found.origins] == ["unknown"]
 
 
-def test_a_minimum_is_permitted_by_the_rule_of_its_name() -> None:
+def test_minimum_is_permitted_by_the_rule_of_its_name() -> None:
     fleet = a_fleet(tags={"memory_gib": {"kind": "number", "asked_by": ["task"]}})
     request = a_request(required=["memory_gib>=64"], asked={"memory_gib": "user"})
 
@@ -164,7 +164,7 @@ def test_rule_tag_is_refused_when_rules_may_not_request_it() -> None:
     assert found.refused[0].who == "rule powerful[0]"
 
 
-def test_all_rules_that_match_apply_and_an_expired_one_is_inert() -> None:
+def test_matching_rules_apply_except_expired_ones() -> None:
     rules = [
         {"match": "praiskup/ping/fedora-.*-.*/chromium", "ask": ["power"]},
         {"match": "praiskup/.*", "ask": ["swap"]},
@@ -176,7 +176,7 @@ def test_all_rules_that_match_apply_and_an_expired_one_is_inert() -> None:
     assert found.ask.required == {"power", "swap"}
 
 
-def test_the_tags_a_queue_stored_win_over_a_rule_of_today() -> None:
+def test_tags_stored_by_queue_precede_current_rules() -> None:
     fleet = a_fleet(
         powerful=[{"match": "praiskup/.*", "ask": ["power"]}],
         derive=[{"from": "host_architecture", "ask": "worker:build-arch:{value}"}],
@@ -230,7 +230,7 @@ def test_refusal_names_asker_as_reported_by_queue(request_: Request, who: str) -
     assert [refusal.who for refusal in asking(asked_by("system"), request_).refused] == [who]
 
 
-def test_a_derived_tag_that_tasks_may_not_ask_for_is_refused() -> None:
+def test_derived_tag_is_refused_when_tasks_may_not_request_it() -> None:
     fleet = a_fleet(tags={"power": {"asked_by": ["user"]}}, derive=[{"ask": "power"}])
 
     found = asking(fleet, a_request())
@@ -385,7 +385,7 @@ def test_origin_of_a_rule_names_pattern_request_and_contact(contact: str) -> Non
     assert ("contact" in origin.because) == bool(contact)
 
 
-def test_origins_are_sorted_by_tag_and_a_derived_one_names_its_rule() -> None:
+def test_origins_are_sorted_by_tag_with_rule_of_derived_tag() -> None:
     fleet = a_fleet(derive=[{"task": "other", "ask": "b"}, {"ask": "a"}])
 
     found = asking(fleet, a_request(required=["b"]))

@@ -35,13 +35,13 @@ def with_data(**task_data: object) -> Request:
         ("text", {"text": "x" * 300}, set()),
     ],
 )
-def test_a_dotted_path_leads_to_the_value(
+def test_dotted_path_leads_to_the_value(
     path: str, data: dict[str, object], tags: set[str]
 ) -> None:
     assert derived([{"from": path, "ask": "on:{value}"}], with_data(**data)) == tags
 
 
-def test_an_environment_is_looked_up_to_its_architecture() -> None:
+def test_environment_is_mapped_to_its_architecture() -> None:
     rule = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
     tables = {"environments": {"5": {"architecture": "arm64"}}}
 
@@ -55,7 +55,7 @@ BY_ENVIRONMENT = {"from": "environment_id", "lookup": "environments", "ask": ARC
 
 
 @pytest.mark.parametrize("own", [{}, {"6": {"architecture": "arm64"}}, {"5": {"vendor": "x"}}])
-def test_an_environment_is_looked_up_in_the_queue_s_own_table(
+def test_environment_is_looked_up_in_table_of_queue(
     own: dict[str, dict[str, str]],
 ) -> None:
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups={"environments": own})
@@ -66,14 +66,14 @@ def test_an_environment_is_looked_up_in_the_queue_s_own_table(
     assert [each.tag for each in found] == ["worker:build-arch:amd64"]
 
 
-def test_a_table_of_another_name_is_the_file_s_alone() -> None:
+def test_table_with_other_name_is_only_from_the_file() -> None:
     fleet = a_fleet(derive=[BY_ENVIRONMENT | {"lookup": "images"}], lookups={"images": {}})
     told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
     assert derive(fleet, with_data(environment_id=5), (), told) == ()
 
 
-def test_request_asks_for_both_when_file_and_queue_differ() -> None:
+def test_request_requires_both_values_when_file_and_queue_differ() -> None:
     tables = {"environments": {"5": {"architecture": "arm64"}, "6": {"architecture": "amd64"}}}
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
     told = QueueContext(
@@ -100,7 +100,7 @@ def test_lookup_in_only_one_source_is_not_a_difference() -> None:
     )
 
 
-def test_tables_that_no_rule_looks_into_may_differ() -> None:
+def test_unused_tables_may_differ() -> None:
     fleet = a_fleet(lookups={"environments": {"5": {"architecture": "arm64"}}})
     told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
@@ -108,7 +108,7 @@ def test_tables_that_no_rule_looks_into_may_differ() -> None:
 
 
 @pytest.mark.parametrize("lookup", [{}, {"lookup": "environments"}])
-def test_a_look_up_string_says_the_architecture_itself(lookup: dict[str, str]) -> None:
+def test_lookup_string_contains_architecture(lookup: dict[str, str]) -> None:
     rule = {"from": "environment", "ask": ARCH} | lookup
 
     found = derived([rule], with_data(environment=LOOKUP), lookups={"environments": {}})
@@ -125,14 +125,14 @@ def test_lookup_table_overrides_lookup_string() -> None:
     }
 
 
-def test_a_rule_for_one_task_leaves_others_alone() -> None:
+def test_rule_for_one_task_does_not_affect_others() -> None:
     rule = {"task": "lintian", "ask": "light"}
 
     assert derived([rule], a_request(task="lintian")) == {"light"}
     assert derived([rule], a_request(task="sbuild")) == set()
 
 
-def test_source_builds_get_their_own_tag() -> None:
+def test_source_builds_get_a_separate_tag() -> None:
     rules: list[object] = [
         {"source_build": True, "ask": "source"},
         {"source_build": False, "ask": "binary"},
@@ -162,7 +162,9 @@ def test_derived_tags_chain_in_any_rule_order() -> None:
         ([{"from": "p", "ask": "{value}"}, {"tag": "a", "ask": "b"}], ()),
     ],
 )
-def test_a_cycle_is_found_and_a_chain_is_none(rules: list[object], cycle: tuple[int, ...]) -> None:
+def test_cycle_of_rules_is_found_and_chain_is_accepted(
+    rules: list[object], cycle: tuple[int, ...]
+) -> None:
     assert find_cycle(a_fleet(derive=rules).derive) == cycle
 
 
@@ -192,7 +194,7 @@ def test_derived_tag_of_a_source_build_names_it() -> None:
     assert found.because == "source build"
 
 
-def test_a_rule_about_nothing_in_particular_has_no_value_to_fill_in() -> None:
+def test_rule_without_source_has_no_value_for_template() -> None:
     rules: list[object] = [
         {"ask": "all{value}"},
         {"source_build": False, "ask": "binary{value}"},
@@ -201,7 +203,7 @@ def test_a_rule_about_nothing_in_particular_has_no_value_to_fill_in() -> None:
     assert derived(rules, a_request()) == {"all", "binary"}
 
 
-def test_a_tag_may_have_two_hundred_characters_and_no_more() -> None:
+def test_tag_has_at_most_200_characters() -> None:
     rule = {"from": "text", "ask": "on:{value}"}
 
     assert derived([rule], with_data(text="x" * 197)) == {"on:" + "x" * 197}
@@ -212,11 +214,11 @@ def test_a_tag_may_have_two_hundred_characters_and_no_more() -> None:
     ("path", "data"),
     [("hosts.2", ["a", "b"]), ("hosts.x", ["a"]), ("hosts.0", "ab"), ("hosts.-1", ["a"])],
 )
-def test_a_path_that_leads_nowhere_gives_nothing(path: str, data: object) -> None:
+def test_path_to_missing_value_gives_no_tag(path: str, data: object) -> None:
     assert derived([{"from": path, "ask": "on:{value}"}], with_data(hosts=data)) == set()
 
 
-def test_a_table_that_the_file_does_not_have_is_an_empty_one() -> None:
+def test_missing_table_is_empty() -> None:
     rule = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
 
     assert derived([rule], with_data(environment_id=5)) == set()
@@ -244,9 +246,7 @@ def test_lookup_string_is_text_without_a_part(ask: str, tags: set[str]) -> None:
         ("a/nothing", "of:{value.collection}", set()),
     ],
 )
-def test_a_look_up_string_is_read_from_its_first_separators(
-    text: str, ask: str, tags: set[str]
-) -> None:
+def test_lookup_string_is_split_at_first_separators(text: str, ask: str, tags: set[str]) -> None:
     assert derived([{"from": "environment", "ask": ask}], with_data(environment=text)) == tags
 
 
@@ -274,7 +274,7 @@ def test_cycle_is_found_when_rule_feeds_itself(ask: str, tag: str, *, feeds: boo
     assert find_cycle(rules) == ((0,) if feeds else ())
 
 
-def test_the_parts_of_a_template_are_found_well_written_or_not() -> None:
+def test_parts_of_template_are_found_even_if_invalid() -> None:
     assert placeholders("a{value}b{}c{x") == ("{value}", "{}", "{")
     assert list(map(is_placeholder, ("{value}", "{value.a.b}", "{}", "{valued}"))) == [
         True,
@@ -285,7 +285,7 @@ def test_the_parts_of_a_template_are_found_well_written_or_not() -> None:
 
 
 @pytest.mark.parametrize(("rest", "value"), [("", ""), (":*", ":{value}")])
-def test_thousands_of_rules_that_build_on_each_other_are_followed(rest: str, value: str) -> None:
+def test_chain_of_thousands_of_rules_is_evaluated(rest: str, value: str) -> None:
     rules = [DeriveRule(tag=f"t{n + 1}{rest}", ask=f"t{n}{value}") for n in range(5000)]
 
     derived = derive(a_fleet(derive=rules), a_request(), [f"t5000{rest}".replace("*", "x")])

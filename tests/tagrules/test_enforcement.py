@@ -57,7 +57,7 @@ def test_exclusivity_is_enforced_by_required_tags_of_workers(requires: list[str]
     assert all(tag in found.because for tag in requires)
 
 
-def test_an_exclusivity_is_as_strong_as_its_weakest_pool() -> None:
+def test_exclusivity_has_enforcement_of_weakest_pool() -> None:
     pools = {
         "kept": a_pool(provides=[TAG], requires=["task:fleet:powerful"]),
         "open": a_pool(provides=[TAG]),
@@ -66,7 +66,7 @@ def test_an_exclusivity_is_as_strong_as_its_weakest_pool() -> None:
     assert judged(a_guarded_fleet(pools=pools), "exclusive").by == "capacity"
 
 
-def test_machines_that_fleet_does_not_make_are_only_reported() -> None:
+def test_exclusivity_of_static_machines_is_only_reported() -> None:
     pools = {"legacy": {"static": ["builder-01"], "provides": [TAG]}}
 
     assert judged(a_guarded_fleet(pools=pools), "exclusive").by == "report"
@@ -78,7 +78,7 @@ def test_tag_without_providing_pool_is_only_reported() -> None:
     assert found.by == "report"
 
 
-def test_a_class_that_machines_reach_is_provided_by_their_pool() -> None:
+def test_pool_provides_classes_that_its_machines_reach() -> None:
     big = "worker:class:big"
     pools = {"builders": a_pool(machine="ccx63"), "small": a_pool(machine="ccx13")}
     fleet = a_fleet(pools=pools, tags={big: {"exclusive": True}, "p[o]wer": {}, "worker:*": {}})
@@ -91,13 +91,13 @@ def test_a_class_that_machines_reach_is_provided_by_their_pool() -> None:
     assert judged(fleet, "exclusive").by == "capacity"
 
 
-def test_debusine_counts_nobodys_work() -> None:
+def test_limits_are_not_enforced_by_debusine() -> None:
     rule = {"limits": {"per": {"submitter": 1}, "total": 3}}
 
     assert judged(a_guarded_fleet(rule=rule), "limits").by == "capacity"
 
 
-def test_a_limit_in_all_holds_on_machines_that_nothing_else_can_use() -> None:
+def test_total_limit_is_enforced_on_exclusive_machines() -> None:
     rule = {"exclusive": True, "limits": {"total": 3}}
 
     assert judged(a_guarded_fleet("task:fleet:powerful", rule=rule), "limits").by == "scheduler"
@@ -120,7 +120,7 @@ def test_a_limit_in_all_holds_on_machines_that_nothing_else_can_use() -> None:
         ([{"scopes": ["debian"]}], [], "report"),
     ],
 )
-def test_a_permission_holds_at_debusine_where_workers_require_the_tag(
+def test_permission_is_enforced_when_workers_require_the_tag(
     askers: list[object], requires: list[str], by: str
 ) -> None:
     fleet = a_guarded_fleet(*requires, rule={"asked_by": askers})
@@ -128,7 +128,7 @@ def test_a_permission_holds_at_debusine_where_workers_require_the_tag(
     assert judged(fleet, "asked_by").by == by
 
 
-def test_a_permission_is_as_strong_as_its_weakest_pool() -> None:
+def test_permission_has_enforcement_of_weakest_pool() -> None:
     pools = {
         "kept": a_pool(provides=[TAG], requires=["task:scope:debian"]),
         "open": a_pool(provides=[TAG]),
@@ -141,7 +141,7 @@ def test_a_permission_is_as_strong_as_its_weakest_pool() -> None:
     assert "task:scope:debian" not in found.because
 
 
-def test_a_tag_that_anyone_may_ask_for_makes_no_claim() -> None:
+def test_tag_that_any_user_may_request_has_no_claim() -> None:
     claims = {each.claim for each in enforcement_of(a_guarded_fleet())}
 
     assert claims == {"tag", "exclusive"}
@@ -150,7 +150,7 @@ def test_a_tag_that_anyone_may_ask_for_makes_no_claim() -> None:
 @pytest.mark.parametrize(
     "queue", [{"kind": "tickets"}, {"kind": "copr", "url": "https://copr.example.org"}]
 )
-def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
+def test_tickets_are_assigned_by_fleet(queue: object) -> None:
     rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": ["rules"]}
     fleet = a_guarded_fleet(rule=rule, queues={"tickets": queue})
 
@@ -160,7 +160,7 @@ def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
     assert len({each.because for each in found}) == 1
 
 
-def test_a_recording_assigns_nothing() -> None:
+def test_recorded_queue_enforces_no_claim() -> None:
     queues = {"trial": {"kind": "world", "path": "world.json"}}
 
     found = enforcement_of(a_guarded_fleet(queues=queues))
@@ -179,11 +179,11 @@ def test_a_recording_assigns_nothing() -> None:
         ("task:source-package:chromium", False),
     ],
 )
-def test_a_workspace_owner_can_have_requests_provide_most_tags(tag: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table
+def test_workspace_owner_can_set_most_tags_of_requests(tag: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table
     assert is_workspace_tag(tag) is expected
 
 
-def test_every_tag_that_is_declared_provided_or_asked_is_known_once() -> None:
+def test_declared_provided_or_required_tag_is_listed_once() -> None:
     fleet = a_fleet(
         tags={"memory_gib": {"kind": "number"}, "a": {}},
         pools={"builders": a_pool(provides=["a", "b", "memory_gib=32"])},
@@ -193,12 +193,12 @@ def test_every_tag_that_is_declared_provided_or_asked_is_known_once() -> None:
     assert known_tags(fleet) == ("a", "b", "c", "memory_gib")
 
 
-def test_the_weakest_of_none_is_nothing() -> None:
+def test_weakest_enforcement_of_no_pools_is_none() -> None:
     assert weakest([]) is None
     assert weakest(["scheduler", "report", "capacity"]) == "report"
 
 
-def test_every_claim_names_its_queue_and_the_key_that_makes_it() -> None:
+def test_claim_names_its_queue_and_key() -> None:
     rule = {"asked_by": ["rules"], "exclusive": True, "limits": {"total": 3}}
 
     found = enforcement_of(a_guarded_fleet(rule=rule))
@@ -211,7 +211,7 @@ def test_every_claim_names_its_queue_and_the_key_that_makes_it() -> None:
     ]
 
 
-def test_a_tag_that_is_only_provided_claims_nothing_but_itself() -> None:
+def test_only_provided_tag_claims_only_its_provision() -> None:
     fleet = a_fleet(pools={"builders": a_pool(provides=["plain"])})
 
     assert [(each.tag, each.claim, each.by) for each in enforcement_of(fleet)] == [
@@ -234,7 +234,7 @@ def test_pool_of_other_queue_does_not_enforce_tag() -> None:
     assert judged(a_guarded_fleet(queues=queues, pools=pools), "tag").by == "report"
 
 
-def test_a_pool_that_names_its_queue_provides_its_tags_there() -> None:
+def test_pool_provides_tags_only_at_its_queue() -> None:
     pools = {"powerful": a_pool(provides=[TAG], serves=["debian"])}
 
     assert judged(a_guarded_fleet(pools=pools), "tag").by == "scheduler"
@@ -316,7 +316,7 @@ def test_pool_with_own_commands_provides_tags_of_its_image() -> None:
     assert pools_providing(a_guarded_fleet(pools=pools, images=images))[TAG] == ("booted",)
 
 
-def test_a_declared_name_is_about_no_tag_that_only_begins_like_it() -> None:
+def test_declared_name_does_not_apply_to_longer_tag() -> None:
     fleet = a_fleet(
         tags={"class:a": {}, "class:*": {}}, pools={"builders": a_pool(provides=["class:ab"])}
     )

@@ -51,14 +51,14 @@ def test_minimum_is_quantile_with_margin_in_whole_gib(
     assert needed(by_history(**options)) == [tag]
 
 
-def test_the_reason_names_the_runs_and_the_figures() -> None:
+def test_reason_has_runs_and_figures() -> None:
     (found,) = derive(by_history(quantile="50%"), CHROMIUM, (), told(history()))
 
     figures = ("50%", "10 ", "sbuild", "chromium", "5120 MiB of memory", "20%")
     assert all(figure in found.because for figure in figures)
 
 
-def test_too_short_a_history_says_nothing() -> None:
+def test_short_history_gives_no_minimum() -> None:
     assert needed(by_history(min_runs=11)) == []
     assert needed(by_history(), known=told(history(memory_mib=RUNS[1:]))) == []
 
@@ -88,29 +88,29 @@ def test_queue_context_keeps_environments_and_history() -> None:
         a_request(task="sbuild", package=None),
     ],
 )
-def test_runs_of_another_package_or_task_say_nothing(request_: Request) -> None:
+def test_runs_of_other_package_or_task_are_ignored(request_: Request) -> None:
     assert needed(by_history(), request_) == []
 
 
 @pytest.mark.parametrize("own", ["memory_gib>=2", "memory_gib>=512"])
-def test_a_minimum_of_the_request_itself_comes_before_history(own: str) -> None:
+def test_minimum_of_request_precedes_history(own: str) -> None:
     assert needed(by_history(), a_request(package="chromium", required=[own])) == []
 
 
-def test_a_minimum_in_the_task_data_comes_before_history() -> None:
+def test_minimum_in_task_data_precedes_history() -> None:
     rule = {"from": "memory", "ask": "memory_gib>={value}"}
     request = a_request(package="chromium", task_data={"memory": 3})
 
     assert needed(by_history(rule), request) == ["memory_gib>=3"]
 
 
-def test_a_minimum_of_another_number_does_not_replace_history() -> None:
+def test_minimum_of_another_number_does_not_replace_history() -> None:
     request = a_request(package="chromium", required=["disk_gib>=2"])
 
     assert needed(by_history(), request) == ["memory_gib>=12"]
 
 
-def test_disk_has_a_history_of_its_own() -> None:
+def test_disk_has_a_separate_history() -> None:
     rule = {"history": {"of": "disk"}, "ask": "disk_gib>={value}"}
     known = told(history(disk_mib=[200] * 10))
 

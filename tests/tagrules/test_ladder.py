@@ -10,25 +10,25 @@ from fleet.tagrules.debusine import RUNGS, ladder, rung_of_minimum, rungs_for
 numbers = st.decimals(min_value=0, max_value=Decimal(999999999999), places=6)
 
 
-def test_a_worker_provides_every_class_that_it_reaches() -> None:
+def test_worker_provides_every_class_that_it_reaches() -> None:
     assert ladder("mem", Decimal(20)) == tuple(
         f"worker:class:mem-{rung}" for rung in (0, 1, 2, 4, 8, 16)
     )
 
 
-def test_a_minimum_on_a_rung_asks_for_that_rung() -> None:
+def test_minimum_equal_to_a_class_requires_that_class() -> None:
     assert rung_of_minimum("mem", Decimal(64)) == "worker:class:mem-64"
 
 
-def test_a_minimum_between_two_rungs_asks_for_the_higher_one() -> None:
+def test_minimum_between_two_classes_requires_the_higher_one() -> None:
     assert rung_of_minimum("mem", Decimal("48.5")) == "worker:class:mem-64"
 
 
-def test_a_minimum_above_the_highest_rung_has_no_tag() -> None:
+def test_minimum_above_highest_class_has_no_tag() -> None:
     assert rung_of_minimum("mem", Decimal(3), [Decimal(1), Decimal(2)]) is None
 
 
-def test_rungs_can_be_added_for_the_minimums_that_are_asked() -> None:
+def test_classes_can_be_added_for_required_minimums() -> None:
     rungs = rungs_for([(("mem", Decimal("48.5")),)])
 
     assert rung_of_minimum("mem", Decimal("48.5"), rungs) == "worker:class:mem-48.5"
@@ -36,19 +36,19 @@ def test_rungs_can_be_added_for_the_minimums_that_are_asked() -> None:
 
 
 @given(numbers, numbers)
-def test_the_ladder_never_promises_more_than_the_number(least: Decimal, have: Decimal) -> None:
+def test_class_never_exceeds_the_number(least: Decimal, have: Decimal) -> None:
     fits = rung_of_minimum("mem", least) in ladder("mem", have)
 
     assert not fits or have >= least
 
 
 @given(st.sampled_from(RUNGS), numbers)
-def test_a_minimum_on_a_rung_is_exact(least: Decimal, have: Decimal) -> None:
+def test_minimum_equal_to_a_class_is_exact(least: Decimal, have: Decimal) -> None:
     assert (rung_of_minimum("mem", least) in ladder("mem", have)) == (have >= least)
 
 
 @given(st.lists(numbers, min_size=1, max_size=4), numbers)
-def test_a_minimum_that_got_its_own_rung_is_exact(asked: list[Decimal], have: Decimal) -> None:
+def test_minimum_with_added_class_is_exact(asked: list[Decimal], have: Decimal) -> None:
     rungs = rungs_for([tuple(("mem", least) for least in asked)])
 
     assert [

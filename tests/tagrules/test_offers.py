@@ -36,7 +36,7 @@ def test_mismatch_has_all_obstacles() -> None:
         Mismatch(too_small=("x>=1",)),
     ],
 )
-def test_whatever_stands_against_a_worker_is_a_mismatch(mismatch: Mismatch) -> None:
+def test_every_obstacle_of_a_worker_is_a_mismatch(mismatch: Mismatch) -> None:
     assert mismatch
 
 
@@ -46,7 +46,7 @@ def test_mismatch_is_empty_when_worker_fits() -> None:
     assert not found
 
 
-def test_a_minimum_of_a_number_that_no_worker_states_fits_none() -> None:
+def test_minimum_of_unstated_number_fits_no_worker() -> None:
     ask = Ask(frozenset(), minimums=(("mem", Decimal(0)),))
     offers = {name: Offer(frozenset()) for name in "ab"}
 
@@ -57,7 +57,5 @@ def test_a_minimum_of_a_number_that_no_worker_states_fits_none() -> None:
 @pytest.mark.parametrize(
     ("serves", "answer"), [({}, True), ({"serves": ["q", "r"]}, True), ({"serves": ["r"]}, False)]
 )
-def test_a_pool_serves_every_queue_unless_it_names_some(
-    serves: dict[str, object], *, answer: bool
-) -> None:
+def test_pool_serves_every_queue_by_default(serves: dict[str, object], *, answer: bool) -> None:
     assert serves_queue(a_pool(**serves), "q") is answer

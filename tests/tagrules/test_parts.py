@@ -31,14 +31,14 @@ from fleet.tagrules.allow import (
         ("[[:]b", ["[[:]", "b"]),
     ],
 )
-def test_an_escape_and_a_class_are_one_piece(pattern: str, found: list[str]) -> None:
+def test_escape_and_class_are_one_piece_each(pattern: str, found: list[str]) -> None:
     compile_pattern(pattern)
 
     assert list(pieces(pattern)) == found
 
 
 @pytest.mark.parametrize("broken", ["a\\", "[a", "[^", "[[:alpha:]", "[a\\"])
-def test_pieces_of_a_broken_pattern_are_still_all_of_it(broken: str) -> None:
+def test_pieces_of_invalid_pattern_are_complete(broken: str) -> None:
     assert "".join(pieces(broken)) == broken
 
 
@@ -53,9 +53,7 @@ def test_pieces_of_a_broken_pattern_are_still_all_of_it(broken: str) -> None:
         ("", [""]),
     ],
 )
-def test_a_pattern_is_cut_at_separators_outside_groups_and_classes(
-    pattern: str, parts: list[str]
-) -> None:
+def test_pattern_is_split_at_separators_outside_groups(pattern: str, parts: list[str]) -> None:
     assert split_top(pattern, "/") == parts
 
 
@@ -87,7 +85,7 @@ def test_outer_group_does_not_hide_alternatives(pattern: str, found: list[str]) 
         ("a{,b}", "a{,b}"),
     ],
 )
-def test_only_the_brace_of_up_to_is_written_in_another_way(pattern: str, written: str) -> None:
+def test_only_repeat_up_to_n_is_rewritten(pattern: str, written: str) -> None:
     assert with_brace(pattern, r"\{") == written
 
 
@@ -109,7 +107,7 @@ def test_only_the_brace_of_up_to_is_written_in_another_way(pattern: str, written
         ("é-/", ["é-/"]),
     ],
 )
-def test_a_short_pattern_is_the_words_that_it_stands_for(pattern: str, found: list[str]) -> None:
+def test_short_pattern_is_expanded_to_its_words(pattern: str, found: list[str]) -> None:
     compile_pattern(pattern)
 
     assert words(pattern) == found
@@ -120,7 +118,7 @@ def groups(depth: int) -> str:
     return "(" * depth + "a" + ")" * depth
 
 
-def test_words_are_found_in_ten_groups_and_not_in_eleven() -> None:
+def test_words_are_expanded_in_at_most_ten_groups() -> None:
     assert words(groups(10)) == ["a"]
     with pytest.raises(NotFinite):
         words(groups(11))
@@ -149,7 +147,7 @@ def test_words_are_found_in_ten_groups_and_not_in_eleven() -> None:
         "[ab][abc][abcdefgh][abc]",
     ],
 )
-def test_a_pattern_that_stands_for_no_short_list_has_no_words(pattern: str) -> None:
+def test_pattern_with_many_matches_has_no_words(pattern: str) -> None:
     with pytest.raises(NotFinite):
         words(pattern)
 
@@ -158,11 +156,11 @@ def test_a_pattern_that_stands_for_no_short_list_has_no_words(pattern: str) -> N
     "pattern",
     ["ab", "a*b+", "[ab]", "[a-z]", r"a\.b", "(a|b)?c", "", "[0-9]x"],
 )
-def test_letters_and_their_classes_never_take_a_slash(pattern: str) -> None:
+def test_letters_and_their_classes_never_match_a_slash(pattern: str) -> None:
     assert never_takes(pattern, "/:")
 
 
-def test_a_group_takes_no_slash_of_its_own() -> None:
+def test_group_matches_no_slash_by_itself() -> None:
     assert never_takes("(?:a|b)c(?:d)", "/")
 
 
@@ -187,10 +185,10 @@ def test_a_group_takes_no_slash_of_its_own() -> None:
         "(?:a)(?i:b)",
     ],
 )
-def test_pattern_that_can_match_characters_is_not_never(pattern: str) -> None:
+def test_pattern_that_can_match_is_not_empty(pattern: str) -> None:
     assert not never_takes(pattern, "/:")
 
 
-def test_a_named_class_may_take_any_sign() -> None:
+def test_named_class_may_match_any_character() -> None:
     assert not never_takes("[[:punct:]]", "/")
     assert not never_takes("[a[:punct:]]", "/")

@@ -38,7 +38,7 @@ def kinds(pattern: str) -> list[tuple[str, str]]:
         ("é.", [("word", "é"), ("other", ".")]),
     ],
 )  # fmt: skip
-def test_a_pattern_is_words_wildcards_and_the_rest(
+def test_pattern_is_split_into_words_wildcards_and_others(
     pattern: str, read: list[tuple[str, str]]
 ) -> None:
     assert kinds(pattern) == read
@@ -50,11 +50,11 @@ def test_ambiguous_pattern_has_no_pieces(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("broken", ["a\\", "[a", "(a", "(a\\", r"\p{"])
-def test_reading_ends_even_where_the_pattern_is_broken(broken: str) -> None:
+def test_parse_of_invalid_pattern_terminates(broken: str) -> None:
     assert kinds(broken)[-1][1].endswith(broken[-1])
 
 
-def test_a_word_and_the_parts_of_a_pattern() -> None:
+def test_pattern_is_split_into_its_parts() -> None:
     pieces = read_pattern(r"a\.b/c.*/d") or ()
 
     first, second, third = segments(pieces)
@@ -76,7 +76,7 @@ def test_a_word_and_the_parts_of_a_pattern() -> None:
         ("", ""),
     ],
 )
-def test_wider_pattern_takes_all_of_narrower(wide: str, narrow: str) -> None:
+def test_wider_pattern_matches_all_of_narrower_one(wide: str, narrow: str) -> None:
     assert takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())
 
 

@@ -50,7 +50,7 @@ def test_machine_provides_classes_within_tolerance(machine: object, reached: set
     assert classes(a_fleet_of(a_pool(machine=machine))) == reached
 
 
-def test_a_class_with_swap_needs_a_machine_with_swap() -> None:
+def test_class_with_swap_requires_machine_with_swap() -> None:
     sizes = {"swappy": {"cores": 2, "memory": "4GiB", "disk": "40GiB", "swap": "64GiB"}}
     plain = a_fleet_of(a_pool(machine="ccx33"), sizes=sizes)
     swapping = a_fleet_of(a_pool(machine={"type": "ccx33", "swap": "64GiB"}), sizes=sizes)
@@ -58,7 +58,7 @@ def test_a_class_with_swap_needs_a_machine_with_swap() -> None:
     assert (classes(plain), classes(swapping)) == (set(), {"swappy"})
 
 
-def test_numbers_come_from_the_catalogue_where_they_are_declared() -> None:
+def test_declared_numbers_are_from_catalogue() -> None:
     pool = a_pool(machine={"type": "ccx53", "swap": "64GiB"})
 
     offer = offer_of_pool(a_fleet_of(pool, tags=FIGURES), "builders", ())
@@ -95,7 +95,7 @@ def test_image_with_fewer_architectures_narrows_machine() -> None:
     assert architectures(a_fleet(), booted) == {"amd64"}
 
 
-def test_an_image_for_another_architecture_serves_none() -> None:
+def test_image_of_other_architecture_serves_no_request() -> None:
     fleet = a_fleet_of(a_pool(machine="cax31"))
 
     assert architectures(fleet) == set()
@@ -116,7 +116,7 @@ def test_boot_test_tag_contradicting_machine_does_not_count() -> None:
     ("said", "counts", "doubts"),
     [("31", 32, 0), ("33.5", 32, 0), ("30.4", 32, 0), ("16", 16, 1), ("64", 32, 1)],
 )
-def test_nominal_figure_counts_within_tolerance_else_the_lower(
+def test_nominal_figure_counts_within_tolerance_or_else_the_lower(
     said: str, counts: int, doubts: int
 ) -> None:
     fleet = a_fleet_of(a_pool(provides=[f"memory_gib={said}"]), tags=FIGURES)
@@ -143,7 +143,7 @@ def test_reported_foreign_architecture_does_not_count() -> None:
     assert len(find_doubts(a_fleet(), "builders", (), worker)) == 1
 
 
-def test_a_tag_counts_only_from_a_source_that_may_provide_it() -> None:
+def test_tag_counts_only_from_permitted_source() -> None:
     tags = {"power": {"provided_by": ["pool"]}, f"{ARCH}*": {"provided_by": ["machine"]}}
     fleet = a_fleet_of(a_pool(provides=["power"]), tags=tags)
     other = a_fleet(tags=tags)
@@ -270,7 +270,7 @@ def test_undefined_class_is_not_contradicted() -> None:
     assert find_doubts(a_fleet(), "builders", (), worker) == ()
 
 
-def test_a_machine_of_which_nothing_is_known_contradicts_nothing() -> None:
+def test_unknown_machine_contradicts_no_tag() -> None:
     fleet = a_fleet(pools={"builders": a_pool(machine="nope"), "legacy": {"static": ["old"]}})
     worker = a_worker(provides=(f"{ARCH}s390x",))
 
@@ -283,7 +283,7 @@ def test_pool_without_declared_image_has_machine_architectures() -> None:
     assert architectures(a_fleet_of(a_pool(machine="nope"), images={})) == set()
 
 
-def test_a_figure_that_is_contradicted_is_a_doubt_that_names_both() -> None:
+def test_contradicted_figure_is_a_doubt_with_both_values() -> None:
     fleet = a_fleet_of(a_pool(provides=["memory_gib=64"]), tags=FIGURES)
 
     (doubt,) = find_doubts(fleet, "builders", ())

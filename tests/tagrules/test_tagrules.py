@@ -22,7 +22,7 @@ from tests.builders import a_fleet, a_pool, a_request, a_sim_fleet, a_sim_world
         ("class.big", "class:big", False),
     ],
 )
-def test_a_rule_holds_for_every_tag_that_its_pattern_means(
+def test_rule_for_a_prefix_applies_to_every_matching_tag(
     pattern: str, tag: str, *, meant: bool
 ) -> None:
     fleet = a_fleet(tags={pattern: {"exclusive": True, "on_demand": True}})
@@ -32,7 +32,7 @@ def test_a_rule_holds_for_every_tag_that_its_pattern_means(
     assert (tag in offer.exclusive, tag in offer.on_demand) == (meant, meant)
 
 
-def test_a_pool_on_demand_by_pattern_makes_nothing_for_others() -> None:
+def test_pool_on_demand_by_prefix_serves_no_other_requests() -> None:
     fleet = a_sim_fleet(
         tags={"class:*": {"on_demand": True}},
         pools={"builders": a_pool(provider="desk", provides=["class:big"], spare=1)},
@@ -67,16 +67,14 @@ def test_new_machine_boots_numerically_newest_version() -> None:
         ("1-a", "1.a"),
     ],
 )
-def test_of_two_versions_the_later_one_is_newest_whatever_their_order(
-    older: str, newer: str
-) -> None:
+def test_newest_version_is_independent_of_order(older: str, newer: str) -> None:
     both = a_version(older), a_version(newer)
 
     assert newest_version(both, "trixie", "desk") == both[1]
     assert newest_version(both[::-1], "trixie", "desk") == both[1]
 
 
-def test_a_version_that_a_provider_does_not_have_is_not_its_newest() -> None:
+def test_unpublished_version_is_not_newest_of_provider() -> None:
     old, new = a_version("1"), a_version("2", ids={"other": "id-2"})
 
     assert newest_version((old, new), "trixie", "desk") == old
