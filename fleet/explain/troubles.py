@@ -53,5 +53,5 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
 
 
 def _is_reported(plan: Plan, stop: str) -> bool:
-    """Return whether a problem that needs an operator contains the reason of a stop."""
+    """Return whether a problem that needs an operator already contains the reason of a stop."""
     return any(stop.removeprefix(CREATES_NONE) in each for each in plan.attention)

@@ -151,7 +151,7 @@ class BootCount(NamedTuple):
 
 
 def describe_failures(counts: Iterable[BootCount]) -> str:
-    """Return the end of a sentence: the number of failed boots of an image."""
+    """Return the last part of a sentence: failed boots among the latest, per machine type."""
     parts = (
         f"{each.failed} of its last {write_count(each.boots, 'boot')}{describe_type(each.type)}"
         for each in counts
@@ -160,17 +160,17 @@ def describe_failures(counts: Iterable[BootCount]) -> str:
 
 
 def describe_type(kind: str) -> str:
-    """Return a machine type as the end of a sentence; empty if the pool states sizes instead."""
+    """Return " on TYPE" for a machine type; empty if the pool states sizes instead."""
     return "" if kind == OWN_TYPE else f" on {kind}"
 
 
 def describe_stop(counts: Iterable[BootCount], until: datetime) -> str:
-    """State the failed boots of an image, and when fleet tries it again."""
+    """State the number of failed boots of an image, and when its boot is tried again."""
     return f"{describe_failures(counts)}; retried from {_write_time_to_second(until)}"
 
 
 def suspect_machine(pool: str, kinds: Sequence[str], booted: Attempt) -> str:
-    """State where an image boots that fails in a pool, and the causes that this leaves."""
+    """State where a failing image boots successfully, and the remaining possible causes."""
     here = booted.pool == pool
     where = "here" if here else f"in pool {booted.pool}"
     when = _write_time_to_second(booted.at)
@@ -186,7 +186,7 @@ def advise_keeping(pool: str) -> str:
 
 
 def advise_approval(command: str) -> str:
-    """Return the command that lets machines pass the guard when the cause is mended."""
+    """Return the command that lets machines pass the guard after the cause is fixed."""
     return f"when the cause is mended: `{command}`"
 
 

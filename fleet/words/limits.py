@@ -53,7 +53,7 @@ def explain_closed_way(kind: str, market: str, reason: str) -> str:
 
 
 def explain_trial(count: int, problem: str) -> str:
-    """State how many machines approvals let pass; the caller adds the name of the pool."""
+    """State how many machines are created until these have booted. The caller adds the pool."""
     return f"creates at most {write_count(count, 'machine')} until they have booted: {problem}"
 
 
