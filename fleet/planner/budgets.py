@@ -306,9 +306,7 @@ class Lifetimes:
         else:
             ends = ((n, self._earliest[n]) for n in self._serving.get(place.pool, ()))
             machines = [self._machines[n]._replace(end=end) for n, end in ends if end != NEVER]
-        return self._bound_added_cost(
-            place, [_Bill(each, window, hours=hours) for each in machines]
-        )
+        return self._added_costs(place, [_Bill(each, window, hours=hours) for each in machines])
 
     def _costs_alone(
         self, place: Place, window: BudgetWindow, own: tuple[int, ...], *, hours: bool
@@ -320,7 +318,7 @@ class Lifetimes:
         """
         if own:
             machines = [self._machines[n]._replace(end=self._owned_until_if_idle(n)) for n in own]
-            return self._bound_added_cost(
+            return self._added_costs(
                 place, [_Bill(each, window, hours=hours) for each in machines]
             )
         bills = []
@@ -331,15 +329,15 @@ class Lifetimes:
                 used, start = machine.holding, max(ready, window.start)
                 bill.rest = unused(self._zone, used.tariff, used.created_at, start)
             bills.append(bill)
-        return self._bound_added_cost(place, bills)
+        return self._added_costs(place, bills)
 
-    def _bound_added_cost(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
-        """Return a function from request length to the maximum added to one of these bills."""
+    def _added_costs(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
+        """Return a function from request length to the amount added to each of these bills."""
         pool = self._pool(place.pool)
         most_wait = 0 if place.makes else pool.target_wait or 0
 
-        def find(length: Length) -> Decimal:
-            wait, most = most_wait if length.shared else 0, _NONE
+        def find(length: Length) -> tuple[Decimal, ...]:
+            wait, found = most_wait if length.shared else 0, []
             work = wait + (_FOREVER if length.longest is None else length.longest)
             for bill in bills:
                 is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
@@ -347,8 +345,8 @@ class Lifetimes:
                 seen += self._fleet.cadence if is_assigned_later else 0
                 added = bill.until(deletion_age(pool, bill.tariff, seen))
                 added += (bill.rest if wait >= bill.gap else _NONE) - bill.before
-                most = max(most, added)
-            return most
+                found.append(max(added, _NONE))
+            return tuple(found)
 
         return cache(find)
 
@@ -532,8 +530,8 @@ class _Bill:
         return self._life.billed_at(age) - self._paid if age > self._start else _NONE
 
 
-_Costs = Callable[[Length], Decimal]
-"""A function from the length of a request to its cost."""
+_Costs = Callable[[Length], tuple[Decimal, ...]]
+"""A function from the length of a request to the amount that it adds to each machine's bill."""
 
 
 _K = TypeVar("_K")
@@ -620,6 +618,7 @@ class _Books:
         places: tuple[Place, ...],
     ) -> None:
         self._fleet, self._groups = fleet, groups
+        self._sizes = {group.id: len(group.requests) for group in groups}
         self._places = {
             place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
         }
@@ -652,9 +651,11 @@ class _Books:
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
         spent = Decimal(0) if coming else self._spent(limit, period)
-        reserved = self._sum_reserved(limit, window)
         amount = limit.amount or Decimal(0)
         silent = self._explain_unknown(limit)
+        reserved = self._sum_reserved(limit, window)
+        row, shared = self._row(limit, window, amount - spent - reserved)
+        reserved += shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
             # Machine hours are counted in seconds. Round to seconds, because a third of an hour
@@ -680,7 +681,9 @@ class _Books:
             reserved=reserved,
             exceeded=left < 0,
             row=replace(
-                self._row(limit, window, because, room),
+                row,
+                because=because,
+                room=room,
                 when=when,
                 until=window.end,
                 unit=limit.unit,
@@ -739,9 +742,13 @@ class _Books:
         return self._paid_by[limit.budget]
 
     def _row(
-        self, limit: SpendingLimit, window: BudgetWindow, because: str, room: Decimal
-    ) -> LimitRow:
-        """Return a limit as a constraint on the numbers of new machines and served requests."""
+        self, limit: SpendingLimit, window: BudgetWindow, left: Decimal
+    ) -> tuple[LimitRow, Decimal]:
+        """Return a limit as a constraint on the numbers of new machines and served requests.
+
+        Also return the part of the amount `left` that is reserved for requests that share existing
+        machines. The caller sets the figures of the row.
+        """
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
@@ -749,17 +756,19 @@ class _Books:
         makes = [place for place in places if place.makes]
         kept = makes if limit.only is None else ()
         whole = {place.key for place in makes if self._is_alone_at(limit, place)}
-        return LimitRow(
+        requests, shared = self._requests(limit, places, whole, window, left)
+        row = LimitRow(
             path=limit.path,
-            because=because,
-            room=room,
+            because="",
+            room=_NONE,
             machines=_drop_zeros(
                 (p.key, self._machine(limit, p, window)) for p in makes if p.key in whole
             ),
-            requests=self._requests(limit, places, whole, window),
+            requests=requests,
             kept=_drop_zeros((p.key, lives.kept(p, window, hours=hours)) for p in kept),
             code=NoMachineReason.BUDGET,
         )
+        return row, shared
 
     def _machine(self, limit: SpendingLimit, place: Place, window: BudgetWindow) -> Decimal:
         """Return the cost of a machine created for requests, as a coefficient of the limit."""
@@ -783,14 +792,17 @@ class _Books:
         places: Iterable[Place],
         whole: Collection[str],
         window: BudgetWindow,
-    ) -> dict[tuple[str, str], Decimal]:
+        left: Decimal,
+    ) -> tuple[dict[tuple[str, str], Decimal], Decimal]:
         """Map (group, place) to the cost of one request, as a coefficient of the limit.
 
-        At the places in `whole`, the new machine has a coefficient and is not included here.
+        At the places in `whole`, the new machine has a coefficient and is not included here. Also
+        return the amount to reserve for requests that share existing machines in turn: a request
+        alone may add a billing step to any machine, but together they add it once per machine.
         """
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
-        paid = self._paid(limit)
+        paid, reserved = self._paid(limit), _NONE
         for place in places:
             if self._is_kept(limit, place) or not lengths[place.key]:
                 continue
@@ -800,10 +812,19 @@ class _Books:
                 alone = _NONE if is_whole else lives.made(place, window, hours=hours)
             else:
                 costs = lives.alone(place, window, lives.own(place, paid), hours=hours)
-            for length, pairs in lengths[place.key].items():
-                if amount := alone + costs(length):
-                    found.update(dict.fromkeys(pairs, amount))
-        return found
+            own = lengths[place.key]
+            takes = {length: alone + max(costs(length), default=_NONE) for length in own}
+            shared = [] if place.makes else [length for length in own if length.shared]
+            together = sum(map(max, zip(*map(costs, shared), strict=True)), _NONE)
+            counts = {n: sum(self._sizes[group] for group, _ in own[n]) for n in shared}
+            apart = sum((takes[length] * count for length, count in counts.items()), _NONE)
+            if together < apart and together <= left - reserved:
+                reserved += together
+                takes |= dict.fromkeys(shared, _NONE)
+            for length, amount in takes.items():
+                if amount:
+                    found.update(dict.fromkeys(own[length], amount))
+        return found, reserved
 
     def _lengths_of(self, limit: SpendingLimit) -> "_ByLength":
         """Return the groups that a limit counts: place to length to (group, place) pairs."""

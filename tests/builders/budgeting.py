@@ -6,7 +6,7 @@ from decimal import Decimal
 from fleet.model.facts import Charge, Ledger, Work, Worker, World
 from fleet.model.plan import BudgetVerdict
 from fleet.planner.budgets import BudgetAccount, open_accounts
-from fleet.planner.demand import Fit, Payer, Place, RequestGroup
+from fleet.planner.demand import Fit, Ordered, Payer, Place, RequestGroup
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
@@ -29,7 +29,7 @@ def a_budgeted_fleet(pool_budget: dict[str, str] | None = None, **overrides: obj
 
 
 def a_group(
-    seconds: int | None = HOUR, *, scope: str = "debian", share: float = 1
+    seconds: int | None = HOUR, *, scope: str = "debian", share: float = 1, count: int = 0
 ) -> RequestGroup:
     """Return requests of a scope that run for so long, on a new or a free machine."""
     fit = Fit(seconds=seconds, longest=seconds, share=share)
@@ -37,7 +37,7 @@ def a_group(
     return RequestGroup(
         id="g",
         rank=(0,),
-        requests=(),
+        requests=tuple(Ordered((0, 0, "q", n, "g", n), f"g{n}", seconds) for n in range(count)),
         fits=fits,
         payer=Payer(scope=scope),
         tags=frozenset({"big"}),

@@ -126,6 +126,29 @@ def test_request_beyond_target_wait_uses_budget_for_the_rest() -> None:
     assert rounded(both) == rounded(5 + TAIL)
 
 
+@pytest.mark.parametrize(
+    ("limit", "count", "reserved", "takes"),
+    [
+        (9, 5, 4, None),  # two machines take one more hour each, for any number of requests
+        (9, 1, 2, 1),
+        (3, 5, 2, 1),  # the budget cannot pay for both machines, but for one request
+    ],
+)
+def test_requests_that_share_existing_machines_extend_each_bill_once(
+    limit: int, count: int, reserved: int, takes: int | None
+) -> None:
+    billed = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+    pool = {"target_wait": "1h"}
+    fleet = a_budgeted_fleet({"per_day": f"{limit} EUR"}, pool=pool, providers=billed)
+    world = a_spent_world(a_worker(), a_worker(name="debian-ci-builders-0002"))
+
+    today, _ = accounts(fleet, world, a_group(600, share=0.2, count=count))
+
+    assert today.reserved == reserved
+    assert today.row.requests.get(("g", FREE.key)) == takes
+    assert today.row.room == limit - reserved
+
+
 def test_request_on_busy_machine_uses_time_after_current_work() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"})
 
