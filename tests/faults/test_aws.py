@@ -146,13 +146,13 @@ def test_next_apply_reaches_desired_state_after_aws_fault(
 _CASES_TEST = test_next_apply_reaches_desired_state_after_aws_fault.__name__
 
 
-def test_a_kill_while_two_are_made_is_finished_by_the_next_apply(
+def test_next_apply_finishes_two_creations_after_kill(
     at_aws: Beginning[Aws], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_making(at_aws, tmp_path, MAKING, request.config)
 
 
-def test_a_kill_while_two_are_deleted_is_finished_by_the_next_apply(
+def test_next_apply_finishes_two_deletions_after_kill(
     at_aws: Beginning[Aws], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_deleting(at_aws, tmp_path, DELETING, request.config)

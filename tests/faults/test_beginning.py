@@ -53,7 +53,7 @@ def moments(folder: Path, copies: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_killed_before_any_of_its_changes_the_next_one_completes_it(
+def test_next_init_completes_init_killed_before_any_change(
     project: Path, tmp_path: Path, run_fleet: RunFleet
 ) -> None:
     whole, copies = tmp_path / "whole", tmp_path / "copies"

@@ -78,7 +78,7 @@ def ledger(trial: Trial) -> list[tuple[object, ...]]:
         return [*connection.execute("SELECT * FROM fleet_ledger ORDER BY 1, 2"), *marks]
 
 
-def test_a_clock_that_leaps_by_400_days_changes_nothing(trial: Trial, run_at: RunAt) -> None:
+def test_apply_changes_nothing_when_clock_leaps_by_400_days(trial: Trial, run_at: RunAt) -> None:
     before = trial.files()
 
     refused = run_at("apply", days=400)
@@ -115,7 +115,7 @@ def test_charge_of_clock_ahead_is_reverted_by_next_run(
     assert max(spent(trial)) <= 2 * float(price)
 
 
-def test_a_run_of_the_future_does_not_count_as_alive(trial: Trial, run_at: RunAt) -> None:
+def test_future_run_does_not_count_as_heartbeat(trial: Trial, run_at: RunAt) -> None:
     with sqlite3.connect(trial.folder / ".fleet/store.db") as connection:
         connection.execute("DELETE FROM fleet_runs")
     connection.close()
@@ -126,7 +126,7 @@ def test_a_run_of_the_future_does_not_count_as_alive(trial: Trial, run_at: RunAt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("days", slow_but([1], [1, 400]))
-def test_a_clock_that_leaps_undoes_nothing_and_the_right_one_does(
+def test_charges_of_leaping_clock_are_reverted_by_correct_clock(
     trial: Trial, run_at: RunAt, days: int
 ) -> None:
     trial.wait_for()
@@ -163,7 +163,7 @@ def test_run_of_clock_ahead_is_undone_and_logged(trial: Trial, run_at: RunAt) ->
 
 
 @pytest.mark.parametrize(("days", "code"), [(400, 0), (-400, 2)])
-def test_the_report_of_a_month_adds_up_whatever_the_clock_says(
+def test_month_report_sums_to_ledger_with_any_clock(
     trial: Trial, run_at: RunAt, days: int, code: int
 ) -> None:
     month = f"{datetime.now(UTC):%Y-%m}"
@@ -178,7 +178,7 @@ def test_the_report_of_a_month_adds_up_whatever_the_clock_says(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", slow_but([1], [1, -1]), ids=["ahead", "behind"])
-def test_a_clock_that_differs_from_the_server_s_changes_nothing(
+def test_apply_is_refused_when_clock_differs_from_server(
     project: Path, postgres_url: str, run_at: RunAt, ahead: int
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -243,7 +243,7 @@ def test_clock_behind_reverts_no_charges_when_machines_are_deleted(
 
 
 @pytest.mark.parametrize("lost", ["fleet_runs", "fleet_ledger_mark"])
-def test_clock_behind_is_refused_when_one_witness_is_lost(
+def test_clock_behind_is_refused_when_one_time_source_is_lost(
     trial: Trial, run_at: RunAt, lost: str
 ) -> None:
     with store_of(trial) as connection:
@@ -269,16 +269,14 @@ def test_clock_behind_stops_no_loop(trial: Trial, run_at: RunAt) -> None:
 
 
 @pytest.mark.usefixtures("trial")
-def test_trusted_clock_behind_is_the_next_witness(run_at: RunAt) -> None:
+def test_trusted_clock_is_the_reference_of_the_next_run(run_at: RunAt) -> None:
     trusted = run_at("apply", "--trust-clock", days=-2)
     later = run_at("apply", days=-2)
 
     assert (trusted.returncode, later.returncode) == (0, 0), trusted.stderr + later.stderr
 
 
-def test_right_clock_goes_on_after_a_server_refused_one_behind(
-    project: Path, run_at: RunAt
-) -> None:
+def test_correct_clock_continues_after_refusal_of_one_behind(project: Path, run_at: RunAt) -> None:
     trial = Trial(project)
     with _debusine(Date=_by_the_clock(0)) as server:
         _asks(trial, debian=server)
@@ -289,7 +287,7 @@ def test_right_clock_goes_on_after_a_server_refused_one_behind(
     assert applied.returncode == 0, applied.stderr
 
 
-def test_a_loop_does_not_trust_its_clock_for_ever(project: Path) -> None:
+def test_trust_clock_with_every_is_wrong_usage(project: Path) -> None:
     assert Trial(project).do("apply", "--trust-clock", "--every", "60s")[0] == 2
 
 
@@ -320,7 +318,7 @@ def _asks(trial: Trial, **servers: Loopback) -> None:
 
 
 @pytest.mark.parametrize("minutes", slow_but([-12], [12, -12]), ids=["behind", "ahead"])
-def test_a_clock_with_which_no_server_agrees_changes_nothing(
+def test_apply_is_refused_when_no_server_confirms_the_clock(
     project: Path, run_at: RunAt, minutes: int
 ) -> None:
     trial = Trial(project)
@@ -337,7 +335,7 @@ def test_a_clock_with_which_no_server_agrees_changes_nothing(
     assert len(trial.machines()) == 1
 
 
-def test_a_clock_with_which_one_server_agrees_is_right(project: Path, run_at: RunAt) -> None:
+def test_clock_is_correct_when_one_server_confirms_it(project: Path, run_at: RunAt) -> None:
     trial = Trial(project)
     with (
         _debusine(Date=_by_the_clock(400)) as wrong,

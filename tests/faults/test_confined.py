@@ -103,7 +103,7 @@ def hostile(tmp_path: Path, server: socket.socket) -> Path:
 
 
 @pytest.mark.parametrize("arguments", slow_but(COMMANDS[1:2], COMMANDS), ids=" ".join)
-def test_a_hostile_fleet_yaml_has_nothing_run_or_asked(
+def test_hostile_fleet_yaml_runs_no_program_and_no_request(
     hostile: Path, server: socket.socket, arguments: tuple[str, ...]
 ) -> None:
     for folder in (hostile, hostile / "base"):

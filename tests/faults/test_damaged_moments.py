@@ -72,7 +72,7 @@ def moments_in(store: Path) -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("damage", slow_but(["flipped bit"], DAMAGES))
-def test_a_damaged_moment_in_the_store_gives_no_traceback(
+def test_damaged_time_in_store_gives_no_traceback(
     stored: Path, run_fleet: RunFleet, damage: str
 ) -> None:
     whole, folder = stored.read_bytes(), stored.parents[1]
@@ -125,7 +125,7 @@ def test_workers_are_unknown_when_the_age_of_the_store_is_damaged(
     ("key", "command"),
     [("fence", ("apply",)), ("tickets-after", ("ticket", "open", "--tag", "big"))],
 )
-def test_a_command_fails_in_one_line_when_a_stored_number_is_damaged(
+def test_command_fails_in_one_line_when_a_stored_number_is_damaged(
     stored: Path, run_fleet: RunFleet, key: str, command: tuple[str, ...], value: str
 ) -> None:
     set_about(stored, key, value)

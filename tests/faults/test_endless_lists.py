@@ -92,7 +92,7 @@ def test_demand_is_unknown_when_a_list_never_ends(
         assert isinstance(read(server, *scopes), Unknown)
 
 
-def test_plan_makes_nothing_for_a_list_that_never_ends(
+def test_plan_creates_no_machine_when_a_list_never_ends(
     project: Path, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DebusineRest.__init__, "__kwdefaults__", _with_clock())

@@ -72,7 +72,7 @@ def test_exceeded_quota_closes_all_pools_of_the_provider(trial: Trial) -> None:
     assert tells(because(trial, "builders"), "quota", "provider desk", "used", "in 1 run")
 
 
-def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:
+def test_one_error_does_not_close_a_pool(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: error}"))
     trial.wait_for("1")
     trial.do("apply")
@@ -84,7 +84,7 @@ def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
+def test_permanent_errors_are_retried_with_growing_delay(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: error}"))
     trial.wait_for("1", "2")
     trial.do("apply")
@@ -98,7 +98,7 @@ def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_never_boots_is_deleted_and_its_image_stops(trial: Trial) -> None:
+def test_machine_that_never_boots_is_deleted_and_its_image_stopped(trial: Trial) -> None:
     dead = fleet_yaml(
         pools={"builders": BUILDERS}, desk="boot: 1s, faults: {never_boots: [ccx33]}", more=STOP
     )
@@ -113,7 +113,7 @@ def test_a_machine_that_never_boots_is_deleted_and_its_image_stops(trial: Trial)
     assert tells(because(trial), "failed", "2", "2 boots")
 
 
-def test_a_boot_that_succeeds_is_remembered_as_such(trial: Trial) -> None:
+def test_successful_boot_is_stored(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="boot: 1s"))
     trial.wait_for("1")
     trial.apply()

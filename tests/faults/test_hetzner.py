@@ -107,13 +107,13 @@ def test_next_apply_reaches_desired_state_after_hetzner_fault(
 _CASES_TEST = test_next_apply_reaches_desired_state_after_hetzner_fault.__name__
 
 
-def test_a_kill_while_two_are_made_is_finished_by_the_next_apply(
+def test_next_apply_finishes_two_creations_after_kill(
     at_hetzner: Beginning[Hetzner], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_making(at_hetzner, tmp_path, MAKING, request.config)
 
 
-def test_a_kill_while_two_are_deleted_is_finished_by_the_next_apply(
+def test_next_apply_finishes_two_deletions_after_kill(
     at_hetzner: Beginning[Hetzner], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     check_kills_of_deleting(at_hetzner, tmp_path, DELETING, request.config)

@@ -144,7 +144,7 @@ def _acting(token: Token) -> Iterator[str]:
 
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_of_a_saved_plan_acts_in_its_report(number: int, text: str) -> None:
+def test_text_of_saved_plan_is_escaped_in_report(number: int, text: str) -> None:
     report = rendered(number, text)
 
     assert acting(report) == []
@@ -154,7 +154,7 @@ def test_no_text_of_a_saved_plan_acts_in_its_report(number: int, text: str) -> N
 
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("text", [each for each in HOSTILE if not each.isprintable()])
-def test_no_text_of_a_saved_plan_acts_in_a_terminal(number: int, text: str) -> None:
+def test_text_of_saved_plan_is_escaped_in_terminal(number: int, text: str) -> None:
     made = filled(number, text)
 
     for shown in (plan_to_text(made, change=made.change, width=60), status_to_text(made)):
@@ -163,7 +163,7 @@ def test_no_text_of_a_saved_plan_acts_in_a_terminal(number: int, text: str) -> N
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_the_plans_of_these_tests_take_text_in_many_places(number: int) -> None:
+def test_plans_of_these_tests_have_text_in_many_fields(number: int) -> None:
     assert len(free(number)) > 50
     assert acting(rendered(number, "plain")) == []
 

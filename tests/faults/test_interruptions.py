@@ -52,7 +52,7 @@ def struck(trial: Trial, warm: Warm) -> Struck:
     return strike_each_step
 
 
-def test_a_kill_at_any_step_of_creating_is_finished_by_the_next_apply(
+def test_next_apply_finishes_creation_killed_at_any_step(
     struck: Struck,
 ) -> None:
     runs = struck("SIGKILL")
@@ -67,9 +67,7 @@ def test_a_kill_at_any_step_of_creating_is_finished_by_the_next_apply(
 
 
 @pytest.mark.slow
-def test_killed_at_any_step_of_deleting_the_next_apply_finishes(
-    trial: Trial, struck: Struck
-) -> None:
+def test_next_apply_finishes_deletion_killed_at_any_step(trial: Trial, struck: Struck) -> None:
     trial.apply()
     trial.wait_for()
     trial.age(hours=1)
@@ -104,7 +102,7 @@ def test_interrupted_apply_reports_it_and_next_one_finishes(trial: Trial, struck
 
 
 @pytest.mark.slow
-def test_approval_is_spent_once_per_machine_when_apply_is_killed(
+def test_approval_is_used_once_per_machine_when_apply_is_killed(
     trial: Trial, struck: Struck
 ) -> None:
     trial.wait_for("1")
@@ -156,7 +154,7 @@ def test_second_apply_names_owner_of_the_lock(
     assert f":{first.pid} since " in unlocked.stderr
 
 
-def test_reading_needs_no_lock(trial: Trial, run_fleet: RunFleet, warm: Warm) -> None:
+def test_read_only_commands_need_no_lock(trial: Trial, run_fleet: RunFleet, warm: Warm) -> None:
     with waiting_apply(trial, warm):
         shown = run_fleet("state", "show")
 
@@ -185,7 +183,7 @@ def test_interrupted_apply_releases_the_lock(
     assert "lock     free" in trial.do("state", "show")[1]
 
 
-def test_the_lock_of_a_killed_apply_is_taken_over_and_said(
+def test_lock_of_killed_apply_is_taken_over_with_notice(
     trial: Trial, run_fleet: RunFleet, warm: Warm
 ) -> None:
     with waiting_apply(trial, warm) as first:
@@ -200,7 +198,7 @@ def test_the_lock_of_a_killed_apply_is_taken_over_and_said(
     assert trial.machines() == TWO
 
 
-def test_the_lock_of_a_killed_apply_can_be_taken_away_by_hand(
+def test_lock_of_killed_apply_can_be_removed_manually(
     trial: Trial, run_fleet: RunFleet, warm: Warm
 ) -> None:
     with waiting_apply(trial, warm) as first:
@@ -239,7 +237,7 @@ def test_apply_continues_when_output_pipe_closes(trial: Trial, warm: Warm) -> No
     assert "Applied: 2 created" in said
 
 
-def test_an_apply_that_cannot_print_its_plan_changes_nothing(trial: Trial, warm: Warm) -> None:
+def test_apply_changes_nothing_when_it_cannot_print_its_plan(trial: Trial, warm: Warm) -> None:
     with Path("/dev/full").open("w") as full:
         failed = subprocess.run(
             [*warm.command(), "apply"],

@@ -32,7 +32,7 @@ def run(arguments: list[bytes], folder: bytes, home: Path) -> "subprocess.Comple
 @pytest.mark.parametrize(
     "arguments", slow_but(IN_ODD_FOLDER[:1], IN_ODD_FOLDER), ids=lambda each: b" ".join(each).hex()
 )
-def test_a_folder_that_is_not_utf8_gives_one_line(tmp_path: Path, arguments: list[bytes]) -> None:
+def test_non_utf8_folder_gives_one_line_error(tmp_path: Path, arguments: list[bytes]) -> None:
     folder = os.fsencode(tmp_path) + b"/" + ODD
     os.mkdir(folder)  # noqa: PTH102 - pathlib takes no bytes
     for name in ("fleet.yaml", "world.json"):

@@ -123,7 +123,7 @@ def test_idle_machines_are_deleted_once_when_two_empty_a_pool(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE, ("freeze", "--end"), HOLD_END])
-def test_a_kill_at_any_write_of_an_order_leaves_all_of_it_or_nothing(
+def test_order_is_atomic_when_killed_at_any_write(
     idle: Trial, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     idle.told("freeze", *WHY)
@@ -182,7 +182,7 @@ def test_repeated_deletion_finishes_one_killed_at_any_write(
 
 
 @pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE])
-def test_an_order_by_a_clock_that_is_ahead_ends_no_other_order(
+def test_order_by_fast_clock_ends_no_other_order(
     idle: Trial, run_at: RunAt, command: tuple[str, ...]
 ) -> None:
     idle.told("freeze", "--creates", *WHY)
@@ -196,7 +196,7 @@ def test_an_order_by_a_clock_that_is_ahead_ends_no_other_order(
 
 @pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("days", [-1, 400])
-def test_an_order_by_a_clock_that_leaps_is_warned_of(run_at: RunAt, days: int) -> None:
+def test_order_by_leaping_clock_causes_warning(run_at: RunAt, days: int) -> None:
     ordered = run_at(*FREEZE, days=days)
 
     assert ordered.returncode == 0
@@ -205,15 +205,13 @@ def test_an_order_by_a_clock_that_leaps_is_warned_of(run_at: RunAt, days: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
-def test_at_a_store_with_a_server_its_clock_counts(store: Store, run_at: RunAt) -> None:
+def test_orders_use_clock_of_database_server(store: Store, run_at: RunAt) -> None:
     run_at(*FREEZE, days=-1)
 
     assert in_force(store) == ["freeze"]
 
 
-def test_a_freeze_by_a_clock_that_is_ahead_is_shown_and_can_be_ended(
-    idle: Trial, run_at: RunAt
-) -> None:
+def test_freeze_by_fast_clock_is_shown_and_can_be_ended(idle: Trial, run_at: RunAt) -> None:
     run_at(*FREEZE, days=1)
 
     (order,) = idle.plan()["orders"]
@@ -250,7 +248,7 @@ def test_log_keeps_order_of_writing_when_clock_jumps(idle: Trial, run_at: RunAt)
 # run twice, a store that is not there or locked, a pool that is gone
 
 
-def test_an_order_that_is_given_twice_is_in_force_once(idle: Trial) -> None:
+def test_repeated_order_is_active_once(idle: Trial) -> None:
     for command in (FREEZE, FREEZE, HOLD, HOLD):
         idle.told(*command)
 
@@ -271,7 +269,7 @@ def test_an_order_that_is_given_twice_is_in_force_once(idle: Trial) -> None:
         (("report", "--month", "2026-10"), 4),
     ],
 )
-def test_without_a_store_each_says_how_to_make_one(
+def test_commands_without_store_name_command_to_create_it(
     project: Path, run_fleet: RunFleet, command: tuple[str, ...], code: int
 ) -> None:
     Trial(project)
@@ -295,7 +293,7 @@ def test_without_a_store_each_says_how_to_make_one(
         ("log",),
     ],
 )
-def test_a_store_that_stays_locked_is_said_to_be(
+def test_permanently_locked_store_is_reported(
     idle: Trial, run_fleet: RunFleet, command: tuple[str, ...]
 ) -> None:
     with closing(sqlite3.connect(idle.folder / ".fleet/store.db")) as connection:
@@ -307,7 +305,7 @@ def test_a_store_that_stays_locked_is_said_to_be(
     assert "locked" in ran.stderr
 
 
-def test_a_month_without_data_costs_nothing_in_every_form(idle: Trial) -> None:
+def test_month_without_data_has_no_cost_in_every_format(idle: Trial) -> None:
     month = "2020-01"
     report = json.loads(idle.told("report", "--month", month, "--json"))
 

@@ -59,7 +59,7 @@ def assert_secret(trial: Trial, *said: Completed) -> None:
     assert not any(CANARY.encode() in content for content in trial.files().values())
 
 
-def test_a_server_that_is_down_is_unknown(trial: Trial, run_fleet: RunFleet) -> None:
+def test_demand_is_unknown_when_server_is_down(trial: Trial, run_fleet: RunFleet) -> None:
     with Loopback(lambda _: html()) as gone:
         url = gone.url
     ask(trial, url)
@@ -69,7 +69,9 @@ def test_a_server_that_is_down_is_unknown(trial: Trial, run_fleet: RunFleet) -> 
     assert_unknown(trial, planned, applied, f"{url}{LIST}")
 
 
-def test_a_login_page_is_unknown(trial: Trial, server: Replay, run_fleet: RunFleet) -> None:
+def test_demand_is_unknown_when_response_is_a_login_page(
+    trial: Trial, server: Replay, run_fleet: RunFleet
+) -> None:
     server.faults.instead[LIST] = html()
 
     planned, applied = plan_and_apply(run_fleet)
@@ -77,7 +79,7 @@ def test_a_login_page_is_unknown(trial: Trial, server: Replay, run_fleet: RunFle
     assert_unknown(trial, planned, applied, f"{server.url}{LIST}", "HTML")
 
 
-def test_an_empty_list_that_another_witness_contradicts_is_unknown(
+def test_empty_list_is_unknown_when_second_source_contradicts(
     trial: Trial, server: Replay, run_fleet: RunFleet
 ) -> None:
     server.faults.instead[LIST] = Answer(200, NO_ROWS)
@@ -100,7 +102,7 @@ def test_demand_is_unknown_when_server_redirects_to_another_host(
     assert_secret(trial, planned, applied)
 
 
-def test_a_server_that_does_not_answer_in_time_is_unknown(
+def test_demand_is_unknown_after_timeout(
     trial: Trial, server: Replay, run_fleet: RunFleet
 ) -> None:
     server.faults.hold = True
@@ -112,7 +114,7 @@ def test_a_server_that_does_not_answer_in_time_is_unknown(
     assert "1 s" in planned.stdout
 
 
-def test_token_is_sent_to_its_server_and_shown_nowhere(
+def test_token_is_sent_only_to_its_server_and_never_shown(
     trial: Trial, server: Replay, run_fleet: RunFleet, project: Path
 ) -> None:
     server.faults.instead |= {LIST: one_page(row()), METRICS: metrics({"debian": 1})}
@@ -132,9 +134,7 @@ def test_token_is_sent_to_its_server_and_shown_nowhere(
     assert_secret(trial, *said)
 
 
-def test_a_token_that_is_not_set_is_unknown_and_names_the_variable(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_unset_token_is_unknown_and_names_variable(trial: Trial, run_fleet: RunFleet) -> None:
     planned = run_fleet("plan")
 
     assert tells(planned.stdout, "secret {env: TOKEN}", "variable TOKEN", "not set")

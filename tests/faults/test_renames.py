@@ -31,7 +31,7 @@ def stacks(trial: Trial) -> dict[str, list[str]]:
     return {pool: sorted(stack["ids"]) for pool, stack in world["stacks"].items()}
 
 
-def test_a_renamed_pool_changes_nothing(trial: Trial) -> None:
+def test_renamed_pool_causes_no_actions(trial: Trial) -> None:
     plan = trial.plan()
 
     assert plan["actions"] == []
@@ -40,7 +40,7 @@ def test_a_renamed_pool_changes_nothing(trial: Trial) -> None:
     ]
 
 
-def test_a_renamed_pool_puts_new_machines_into_the_stack_it_has(trial: Trial) -> None:
+def test_renamed_pool_creates_machines_in_its_existing_stack(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"heavy": RENAMED.replace("min: 1", "min: 2")}))
 
     trial.apply()
@@ -49,7 +49,7 @@ def test_a_renamed_pool_puts_new_machines_into_the_stack_it_has(trial: Trial) ->
     assert trial.machines() == [FIRST, SECOND]
 
 
-def test_once_applied_the_old_name_may_be_dropped(trial: Trial) -> None:
+def test_previously_may_be_removed_after_apply(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"heavy": OLD}))
 
@@ -58,7 +58,7 @@ def test_once_applied_the_old_name_may_be_dropped(trial: Trial) -> None:
     assert trial.machines() == [FIRST]
 
 
-def test_renamed_pool_counts_as_removed_without_previously_and_apply(
+def test_renamed_pool_counts_as_removed_without_previously(
     trial: Trial,
 ) -> None:
     trial.write(fleet_yaml(pools={"heavy": OLD}))
@@ -67,7 +67,7 @@ def test_renamed_pool_counts_as_removed_without_previously_and_apply(
 
 
 @pytest.mark.slow
-def test_a_pool_may_be_renamed_twice(trial: Trial) -> None:
+def test_pool_may_be_renamed_twice(trial: Trial) -> None:
     trial.apply()
     again = OLD.replace("{provider", "{previously: heavy, provider")
     trial.write(fleet_yaml(pools={"heaviest": again}))
@@ -90,7 +90,7 @@ def test_renamed_pool_keeps_its_charges_and_attempts(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_a_renamed_pool_that_is_removed_is_forgotten_with_its_stack(trial: Trial) -> None:
+def test_removed_renamed_pool_is_forgotten_with_its_stack(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"other": OLD.replace("min: 1", "min: 0")}, more=LENIENT))
     trial.apply()
@@ -105,7 +105,7 @@ def test_a_renamed_pool_that_is_removed_is_forgotten_with_its_stack(trial: Trial
 LENIENT = "guards: {refuse: {delete: {share: 100%, count: 9}}}\n"
 
 
-def test_new_pool_under_an_old_name_is_asked_for_another_name(trial: Trial) -> None:
+def test_new_pool_with_an_old_name_is_refused(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"heavy": OLD, "builders": OLD}))
 
@@ -115,7 +115,7 @@ def test_new_pool_under_an_old_name_is_asked_for_another_name(trial: Trial) -> N
     assert trial.machines() == [FIRST]
 
 
-def test_a_pool_with_machines_of_its_own_cannot_take_over_another(trial: Trial) -> None:
+def test_pool_with_machines_cannot_take_over_another(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": OLD, "heavy": OLD}))
     trial.apply()
     trial.write(fleet_yaml(pools={"heavy": RENAMED}, more=LENIENT))

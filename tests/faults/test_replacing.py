@@ -9,7 +9,7 @@ OLD, NEW = "trial-builders-0001", "trial-builders-0002"
 
 
 @pytest.mark.slow
-def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial) -> None:
+def test_machine_of_other_type_is_created_before_deletion_of_old(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": POOL}))
     trial.apply()
     trial.age(minutes=5)
@@ -60,7 +60,7 @@ def test_machine_of_withdrawn_request_is_deleted_once(
 
 
 @pytest.mark.slow
-def test_a_removed_pool_lets_its_worker_end_its_work_and_disappears(trial: Trial) -> None:
+def test_removed_pool_disappears_after_work_of_its_worker(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": POOL}))
     trial.apply()
     trial.age(minutes=5)

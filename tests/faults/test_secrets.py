@@ -151,7 +151,7 @@ def _in_tables(tables: Tables) -> Iterator[Place]:
     ],
 )
 @pytest.mark.parametrize("secret", [PASSWORD, *PLANTED.values()])
-def test_a_planted_secret_is_found_however_it_is_written(
+def test_planted_secret_is_found_in_every_encoding(
     secret: str, write: Callable[[str], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(write(secret))
@@ -188,7 +188,7 @@ def test_find_leaks_searches_databases_names_and_arguments(
 # fleet
 
 
-def test_no_secret_is_left_in_any_file_row_process_or_sentence(
+def test_files_rows_processes_and_messages_contain_no_secret(
     planted: Trial, tmp_path: Path, tables: Tables
 ) -> None:
     said = [
@@ -247,7 +247,7 @@ def test_failing_commands_print_no_secret(
 # the memory of a process that crashes
 
 
-def test_a_crash_leaves_no_image_of_the_memory_that_secrets_are_in(project: Path) -> None:
+def test_crash_leaves_no_core_dump(project: Path) -> None:
     trial = Trial(project)
     # Whoever is asked for the token ends fleet, as a defect in a library would.
     ask = "{command: [sh, -c, 'kill -ABRT $PPID']}"
@@ -314,9 +314,7 @@ exit $code
 
 
 @pytest.mark.engine
-def test_the_real_engine_leaves_no_secret_either(
-    project: Path, tmp_path: Path, watched: Path
-) -> None:
+def test_pulumi_engine_leaves_no_secret(project: Path, tmp_path: Path, watched: Path) -> None:
     trial = Trial(project)
     trial.write(
         fleet_yaml(
@@ -338,7 +336,7 @@ def test_the_real_engine_leaves_no_secret_either(
 
 
 @pytest.mark.engine
-def test_a_server_s_token_is_nowhere_but_in_its_user_data(
+def test_token_of_server_is_only_in_its_user_data(
     planted: Trial, tmp_path: Path, tables: Tables, watched: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_without_plugin()

@@ -5,7 +5,7 @@ import pytest
 from tests.faults.seen import Seen, check_healed
 
 
-def test_a_kill_that_did_not_heal_is_named_by_its_moment() -> None:
+def test_unhealed_kill_is_named_by_its_moment() -> None:
     well = Seen(-9, 0, 0, 3, (), left_to_do=False, busy_kept=True, moment="asked one")
     ill = Seen(-9, 1, 1, 2, (), left_to_do=True, busy_kept=True, moment="done other, time 2")
 

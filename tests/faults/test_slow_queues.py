@@ -24,7 +24,7 @@ from tests.rigs.debusine import rest
 from tests.rigs.loopback import Answer, Loopback, Received, html
 
 
-def test_queues_are_read_side_by_side() -> None:
+def test_queues_are_read_concurrently() -> None:
     together = threading.Barrier(4)
 
     def answer(_: Received) -> Answer:
@@ -100,7 +100,7 @@ def test_late_queue_is_unknown_while_others_are_read(silent: _Silent) -> None:
     assert "0.1 s" in late.demand.unknown
 
 
-def test_a_source_after_the_deadline_names_the_one_that_used_it_up(
+def test_source_after_deadline_names_the_slow_source(
     silent: _Silent,
 ) -> None:
     prices = FakePriceReader(None)
@@ -127,7 +127,7 @@ def test_a_source_after_the_deadline_names_the_one_that_used_it_up(
     assert prices.asked == 0
 
 
-def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
+def test_late_rules_are_unknown_at_each_place(silent: _Silent) -> None:
     debian = {
         "kind": "debusine",
         "url": "https://debusine.example.org",
@@ -146,7 +146,7 @@ def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
 
 
 @pytest.mark.slow
-def test_a_source_that_is_late_does_not_hold_the_process_up() -> None:
+def test_late_source_does_not_delay_exit() -> None:
     late = (
         "import threading\n"
         "from fleet.apply.observe import Concurrently\n"

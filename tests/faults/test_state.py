@@ -26,7 +26,7 @@ def begin_trial(trial: Trial) -> None:
 # a store that is not there, or not ours
 
 
-def test_apply_without_a_store_does_nothing_and_says_how_to_make_one(
+def test_apply_without_store_names_command_to_create_it(
     project: Path, run_fleet: RunFleet
 ) -> None:
     trial = Trial(project)
@@ -41,7 +41,7 @@ def test_apply_without_a_store_does_nothing_and_says_how_to_make_one(
     assert trial.files() == before
 
 
-def test_a_store_lost_while_machines_exist_stops_apply(trial: Trial, run_fleet: RunFleet) -> None:
+def test_lost_store_stops_apply_when_machines_exist(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / ".fleet/store.db").unlink()
 
     refused = run_fleet("apply")
@@ -50,9 +50,7 @@ def test_a_store_lost_while_machines_exist_stops_apply(trial: Trial, run_fleet: 
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_a_plan_without_a_store_says_that_nothing_is_known(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_plan_without_store_reports_unknown_state(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / ".fleet/store.db").unlink()
 
     planned = run_fleet("plan")
@@ -62,7 +60,7 @@ def test_a_plan_without_a_store_says_that_nothing_is_known(
     assert tells(planned.stdout, "stacks", "unknown", "store", ".fleet/store.db")
 
 
-def test_a_new_store_over_old_stacks_changes_nothing(trial: Trial) -> None:
+def test_new_store_with_old_stacks_changes_nothing(trial: Trial) -> None:
     (trial.folder / ".fleet/store.db").unlink()
     trial.init()
 
@@ -71,7 +69,7 @@ def test_a_new_store_over_old_stacks_changes_nothing(trial: Trial) -> None:
     assert trial.machines() == trial.recorded() == ["trial-builders-0001"]
 
 
-def test_the_store_of_another_fleet_is_refused(trial: Trial, run_fleet: RunFleet) -> None:
+def test_store_of_another_fleet_is_refused(trial: Trial, run_fleet: RunFleet) -> None:
     text = fleet_yaml(pools={"builders": BUILDERS}).replace("fleet: trial", "fleet: other")
     trial.write(text)
 
@@ -140,9 +138,7 @@ def test_forgotten_stack_keeps_its_machines_unmanaged(trial: Trial, run_fleet: R
     assert trial.recorded() == ["trial-builders-0002"]
 
 
-def test_rubbish_where_the_stacks_were_is_unknown_not_empty(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_damaged_stacks_are_unknown(trial: Trial, run_fleet: RunFleet) -> None:
     (trial.folder / ".fleet/embedded.db").write_bytes(b"binary\0rubbish" * 100)
 
     refused = run_fleet("apply")
@@ -152,9 +148,7 @@ def test_rubbish_where_the_stacks_were_is_unknown_not_empty(
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_rubbish_where_the_simulated_cloud_was_is_unknown_not_empty(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_damaged_simulated_cloud_is_unknown(trial: Trial, run_fleet: RunFleet) -> None:
     trial.cloud.path.write_text("{}")
 
     failed = run_fleet("apply")
@@ -188,9 +182,7 @@ def test_state_init_succeeds_after_a_full_disk(project: Path, warm: Warm, limit:
 
 
 @pytest.mark.parametrize("limit", [0, 8_000])
-def test_a_disk_that_is_full_during_apply_makes_no_machine(
-    trial: Trial, warm: Warm, limit: int
-) -> None:
+def test_full_disk_during_apply_creates_no_machine(trial: Trial, warm: Warm, limit: int) -> None:
     trial.wait_for("1", "2")
 
     failed = with_small_files(trial, warm, limit, "apply")
@@ -200,7 +192,7 @@ def test_a_disk_that_is_full_during_apply_makes_no_machine(
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_after_a_full_disk_the_next_apply_finishes(trial: Trial, warm: Warm) -> None:
+def test_next_apply_finishes_after_full_disk(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1", "2")
     with_small_files(trial, warm, 8_000, "apply")
 
@@ -210,7 +202,7 @@ def test_after_a_full_disk_the_next_apply_finishes(trial: Trial, warm: Warm) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="NOT TESTED as root, who may write anywhere")
-def test_a_folder_that_may_not_be_written_is_said(trial: Trial, run_fleet: RunFleet) -> None:
+def test_unwritable_folder_is_reported(trial: Trial, run_fleet: RunFleet) -> None:
     folder = trial.folder / ".fleet"
     folder.chmod(0o500)
 
@@ -235,7 +227,7 @@ def test_apply_in_ci_refuses_state_inside_checkout(trial: Trial, run_fleet: RunF
     assert trial.machines() == ["trial-builders-0001"]
 
 
-def test_apply_in_ci_is_fine_with_state_outside_the_checkout(
+def test_apply_in_ci_accepts_state_outside_checkout(
     trial: Trial, run_fleet: RunFleet, tmp_path: Path
 ) -> None:
     checkout = tmp_path / "checkout"

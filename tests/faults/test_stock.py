@@ -11,7 +11,7 @@ ONE_LEFT = (
 )
 
 
-def test_where_nothing_could_be_made_apply_failed(trial: Trial, run_fleet: RunFleet) -> None:
+def test_apply_fails_when_no_machine_could_be_created(trial: Trial, run_fleet: RunFleet) -> None:
     trial.write(fleet_yaml(desk=SOLD_OUT))
     trial.wait_for("1")
 
@@ -28,7 +28,7 @@ def test_where_nothing_could_be_made_apply_failed(trial: Trial, run_fleet: RunFl
     assert tells(failed.stdout.splitlines()[-1], "`fleet apply`")
 
 
-def test_a_pool_without_stock_holds_up_no_other(trial: Trial, run_fleet: RunFleet) -> None:
+def test_pool_without_stock_does_not_delay_others(trial: Trial, run_fleet: RunFleet) -> None:
     trial.write(fleet_yaml(desk=ONE_LEFT))
     trial.wait_for("1", big=["2", "3"])
 
@@ -40,7 +40,7 @@ def test_a_pool_without_stock_holds_up_no_other(trial: Trial, run_fleet: RunFlee
     assert trial.machines() == trial.recorded() == ["trial-big-0001", "trial-builders-0001"]
 
 
-def test_a_pool_of_which_a_part_could_be_made_is_partly_applied(trial: Trial) -> None:
+def test_apply_is_partial_when_some_machines_were_created(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"big": BIG}, desk=ONE_LEFT))
     trial.wait_for(big=["1", "2"])
 
@@ -50,7 +50,7 @@ def test_a_pool_of_which_a_part_could_be_made_is_partly_applied(trial: Trial) ->
     assert tells(said, "1 created", "fleet trial")
 
 
-def test_when_there_is_stock_again_the_next_apply_finishes(trial: Trial) -> None:
+def test_next_apply_finishes_when_stock_returns(trial: Trial) -> None:
     trial.write(fleet_yaml(desk=SOLD_OUT, pools={"builders": BUILDERS}))
     trial.wait_for("1", "2")
     trial.do("apply")

@@ -63,7 +63,7 @@ def test_pulumi_works_in_folder_with_odd_characters(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {ODD}
 
 
-def test_odd_characters_in_the_keys_that_say_where_state_is_are_kept(tmp_path: Path) -> None:
+def test_odd_characters_in_state_locations_are_kept(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     state = f"state: {{backend: 'file://{ODD}/state', store: 'sqlite:///{ODD}/s.db'}}\n"
     trial.write((tmp_path / "fleet.yaml").read_text(encoding="utf-8") + state)
@@ -77,7 +77,7 @@ def test_odd_characters_in_the_keys_that_say_where_state_is_are_kept(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_user_without_a_name_and_without_a_home_has_a_fleet(tmp_path: Path) -> None:
+def test_fleet_works_for_user_without_name_and_home(tmp_path: Path) -> None:
     if (
         shutil.which("unshare") is None
         or subprocess.run([*NOBODY, "true"], check=False).returncode
@@ -123,7 +123,7 @@ def test_older_store_is_named_with_its_move_command(
     assert trial.plan()["actions"] == []
 
 
-def test_a_store_of_another_fleet_in_such_a_place_is_left_alone(tmp_path: Path) -> None:
+def test_store_of_another_fleet_in_odd_folder_is_unchanged(tmp_path: Path) -> None:
     for name, fleet in (("job/branch", "other"), ("job%2Fbranch", "debian")):
         folder = tmp_path / name
         folder.mkdir(parents=True)

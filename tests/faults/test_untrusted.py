@@ -58,7 +58,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_merge_request_that_names_a_program_has_it_not_run(
+def test_program_named_by_merge_request_is_not_run(
     run_fleet: RunFleet, folder: Path, arguments: tuple[str, ...]
 ) -> None:
     canary = folder / "canary"
@@ -90,7 +90,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_merge_request_sends_no_secret_where_its_target_does_not(
+def test_merge_request_sends_no_secret_to_new_address(
     run_fleet: RunFleet, folder: Path, edit: str
 ) -> None:
     old, new, path = EDITS[edit]
@@ -102,7 +102,7 @@ def test_a_merge_request_sends_no_secret_where_its_target_does_not(
     assert any(line.split()[0] == path for line in done.stderr.splitlines()[1:])
 
 
-def test_a_target_branch_approves_no_connection(run_fleet: RunFleet, folder: Path) -> None:
+def test_target_branch_permits_no_connection(run_fleet: RunFleet, folder: Path) -> None:
     done = run_fleet("plan", "--base", "../base/fleet.yaml", cwd=folder, env=MERGE_REQUEST)
 
     assert done.returncode == 4, done.stderr
@@ -157,7 +157,7 @@ def with_connection(folder: Path, kind: str, server: socket.socket) -> str:
 
 
 @pytest.mark.parametrize("kind", CONNECTING)
-def test_a_merge_request_connects_nowhere_without_a_world(
+def test_merge_request_opens_no_connection_without_a_world(
     run_fleet: RunFleet, folder: Path, server: socket.socket, kind: str
 ) -> None:
     key = with_connection(folder, kind, server)
@@ -200,7 +200,7 @@ CONNECTS = [
         "FLEET_UNTRUSTED",
     ],
 )
-def test_plan_connects_nowhere_when_a_variable_names_a_request(
+def test_plan_opens_no_connection_when_variable_names_a_request(
     run_fleet: RunFleet, folder: Path, server: socket.socket, variable: str
 ) -> None:
     with_connection(folder, "copr rules", server)
@@ -213,7 +213,7 @@ def test_plan_connects_nowhere_when_a_variable_names_a_request(
 
 
 @pytest.mark.parametrize("arguments", CONNECTS, ids=" ".join)
-def test_no_command_of_a_merge_request_connects(
+def test_commands_of_merge_request_open_no_connection(
     run_fleet: RunFleet, folder: Path, server: socket.socket, arguments: tuple[str, ...]
 ) -> None:
     with_connection(folder, "copr rules", server)
@@ -248,14 +248,14 @@ WAYS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_unconnected_refuses_a_way_to_a_server(way: str) -> None:
+def test_unconnected_process_cannot_reach_a_server(way: str) -> None:
     with pytest.raises(Confined), unconnected():
         WAYS[way]()
 
 
 @pytest.mark.parametrize("trick", ["none", "a file of its name", "a repository in it"])
 @pytest.mark.parametrize("command", [("plan", "--base"), ("simulate", "--against")], ids=" ".join)
-def test_a_revision_approves_nothing(
+def test_revision_permits_no_program_and_no_connection(
     run_fleet: RunFleet, folder: Path, command: tuple[str, ...], trick: str
 ) -> None:
     """What git takes a name for is up to the files of a merge request."""
@@ -275,7 +275,9 @@ def test_a_revision_approves_nothing(
     assert (done.returncode, "queues.debian.token" in done.stderr) == (4, True), done.stderr
 
 
-def test_elsewhere_a_fleet_yaml_is_trusted(run_fleet: RunFleet, folder: Path) -> None:
+def test_fleet_yaml_is_trusted_outside_of_merge_requests(
+    run_fleet: RunFleet, folder: Path
+) -> None:
     done = run_fleet("plan", cwd=folder)
 
     assert done.returncode == 1, done.stderr
@@ -315,7 +317,7 @@ def test_every_command_that_fleet_yaml_may_name_is_found() -> None:
     ]
 
 
-def test_a_program_is_refused_also_where_the_target_branch_has_it(tmp_path: Path) -> None:
+def test_program_is_refused_when_target_branch_has_it(tmp_path: Path) -> None:
     """The program itself may be a file of the merge request."""
     value = {"fleet": "team", "providers": {"here": {"kind": "local", "run": ["./worker"]}}}
     fleet = Fleet.model_validate(value)

@@ -27,13 +27,13 @@ def applies(extra: str, wheel: Path, folder: Path, begun: Beginning[Any]) -> Non
         assert trial.wrongs() == []
 
 
-def test_the_extra_of_hetzner_is_all_it_takes(
+def test_apply_at_hetzner_needs_only_its_extra(
     wheel: Path, tmp_path: Path, at_hetzner: Beginning[Hetzner]
 ) -> None:
     applies("hcloud", wheel, tmp_path, at_hetzner)
 
 
-def test_the_extra_of_aws_is_all_it_takes(
+def test_apply_at_aws_needs_only_its_extra(
     wheel: Path, tmp_path: Path, at_aws: Beginning[Aws]
 ) -> None:
     applies("aws", wheel, tmp_path, at_aws)
