@@ -37,11 +37,11 @@ def served(assignment: TicketAssignment) -> list[int]:
     return [lease.ticket for lease in assignment.leases]
 
 
-def test_a_ticket_gets_a_free_machine_that_fits() -> None:
+def test_ticket_gets_fitting_free_machine() -> None:
     assert handed([a_ticket()], 1).leases == [Lease(1, "m1")]
 
 
-def test_a_machine_that_does_not_fit_stays_free() -> None:
+def test_unfitting_machine_stays_free() -> None:
     assert handed([a_ticket()], 1, suiting({"small": 0})).leases == []
 
 
@@ -55,7 +55,7 @@ def test_machine_wanted_by_others_is_assigned_last_at_equal_rank() -> None:
     assert served(handed([a_ticket(1), a_ticket(2)], machines, lambda _: alike)) == [1, 2]
 
 
-def test_no_two_tickets_get_one_machine() -> None:
+def test_one_machine_is_assigned_to_one_ticket() -> None:
     assert served(handed([a_ticket(1), a_ticket(2)], 1)) == [1]
 
 
@@ -65,25 +65,25 @@ def test_longest_waiting_ticket_is_served_first() -> None:
     assert served(handed(tickets, 1)) == [2]
 
 
-def test_a_higher_priority_comes_first() -> None:
+def test_ticket_of_higher_priority_is_served_first() -> None:
     tickets = [a_ticket(1), a_ticket(2, priority=1, opened_at=NOW)]
 
     assert served(handed(tickets, 1)) == [2]
 
 
-def test_background_comes_after_all_else() -> None:
+def test_background_ticket_is_served_last() -> None:
     tickets = [a_ticket(1, background=True), a_ticket(2, opened_at=NOW)]
 
     assert served(handed(tickets, 2)) == [2, 1]
 
 
-def test_owners_take_turns() -> None:
+def test_owners_are_served_in_turn() -> None:
     tickets = [*map(a_ticket, (1, 2, 3)), a_ticket(4, owner="ben", opened_at=NOW)]
 
     assert served(handed(tickets, 4)) == [1, 4, 2, 3]
 
 
-def test_machines_that_an_owner_has_count_as_turns() -> None:
+def test_machines_of_an_owner_count_as_turns() -> None:
     having = a_ticket(1, machine="x")
     tickets = [having, a_ticket(2), a_ticket(3, owner="ben", opened_at=NOW)]
 
@@ -98,7 +98,7 @@ def test_long_waiting_ticket_precedes_turn_and_priority() -> None:
     assert served(handed(tickets, 1)) == [9]
 
 
-def test_the_sum_of_priorities_decides_between_machines() -> None:
+def test_machine_with_highest_sum_of_priorities_is_assigned() -> None:
     machines = [ReadyMachine("m1", "plain"), ReadyMachine("m2", "reserved")]
 
     assignment = handed([a_ticket()], machines, suiting({"plain": 0, "reserved": 20}))
@@ -112,13 +112,13 @@ def test_first_of_equally_preferred_kinds_is_assigned() -> None:
     assert handed([a_ticket()], machines, suiting({"b": 1, "a": 1})).leases == [Lease(1, "m2")]
 
 
-def test_a_machine_in_its_sandbox_is_preferred() -> None:
+def test_machine_in_its_sandbox_is_preferred() -> None:
     machines = [ReadyMachine("m1", "big"), ReadyMachine("m2", "big", "ada/ping")]
 
     assert handed([a_ticket(sandbox="ada/ping")], machines).leases == [Lease(1, "m2")]
 
 
-def test_how_much_a_used_machine_is_preferred_can_be_said() -> None:
+def test_preference_of_used_machine_is_configurable() -> None:
     machines = [ReadyMachine("m1", "good"), ReadyMachine("m2", "poor", "ada/ping")]
     suits = suiting({"good": 10, "poor": 0})
 
@@ -128,13 +128,13 @@ def test_how_much_a_used_machine_is_preferred_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("sandbox", ["ben/ping", ""])
-def test_a_machine_of_another_sandbox_is_never_given(sandbox: str) -> None:
+def test_machine_of_another_sandbox_is_never_assigned(sandbox: str) -> None:
     machines = [ReadyMachine("m1", "big", "ada/ping")]
 
     assert handed([a_ticket(sandbox=sandbox)], machines).leases == []
 
 
-def test_used_machines_go_by_preference_too() -> None:
+def test_used_machines_are_assigned_by_preference() -> None:
     machines = [ReadyMachine("m1", "poor", "s"), ReadyMachine("m2", "good", "s")]
 
     assignment = handed([a_ticket(sandbox="s")], machines, suiting({"good": 10, "poor": 0}))
@@ -145,7 +145,7 @@ def test_used_machines_go_by_preference_too() -> None:
 PER_SUBMITTER = Limit(("tags", "big", "limits", "per", "submitter"), 2, "submitter")
 
 
-def test_a_limit_holds() -> None:
+def test_assignment_respects_a_limit() -> None:
     tickets = [*map(a_ticket, (1, 2, 3))]
 
     assert served(handed(tickets, 3, suiting(limits=(PER_SUBMITTER,)))) == [1, 2]
@@ -157,7 +157,7 @@ def test_machines_in_use_count_to_a_limit() -> None:
     assert served(handed(tickets, 3, suiting(limits=(PER_SUBMITTER,)))) == []
 
 
-def test_one_user_cannot_take_all() -> None:
+def test_one_user_cannot_use_all_machines() -> None:
     tickets = [*map(a_ticket, range(1, 9)), a_ticket(9, submitter="ben", owner="ben")]
 
     assert set(served(handed(tickets, 9, suiting(limits=(PER_SUBMITTER,))))) == {1, 2, 9}
@@ -171,19 +171,19 @@ def test_limit_counts_by_its_field(of: str) -> None:
     assert served(handed(tickets, 2, suiting(limits=(Limit(("x",), 1, of),)))) == [1]
 
 
-def test_tickets_without_a_sandbox_are_each_in_one_of_their_own() -> None:
+def test_tickets_without_sandbox_are_each_in_a_separate_one() -> None:
     limits = (Limit(("x",), 1, "sandbox"),)
 
     assert served(handed([a_ticket(1), a_ticket(2)], 2, suiting(limits=limits))) == [1, 2]
 
 
-def test_unknown_requesters_are_counted_together() -> None:
+def test_unknown_requesters_count_together() -> None:
     tickets = [a_ticket(number, team="") for number in (1, 2)]
 
     assert served(handed(tickets, 2, suiting(limits=(Limit(("x",), 1, "team"),)))) == [1]
 
 
-def test_a_blocked_owner_gets_nothing() -> None:
+def test_blocked_owner_gets_no_machine() -> None:
     assert handed([a_ticket()], 1, terms=Terms(blocked=frozenset({"ada"}))).leases == []
 
 
@@ -214,7 +214,7 @@ def test_exhausted_budget_passes_machine_to_next_ticket() -> None:
     assert assignment.leases == [Lease(1, "m1"), Lease(3, "m2")]
 
 
-def test_a_ticket_gets_the_machine_that_its_budget_still_pays_for() -> None:
+def test_ticket_gets_machine_that_its_budget_can_pay() -> None:
     machines = [ReadyMachine("m1", "dear"), ReadyMachine("m2", "cheap")]
     suits = suiting({"dear": 5, "cheap": 0})
 
@@ -225,7 +225,7 @@ def test_a_ticket_gets_the_machine_that_its_budget_still_pays_for() -> None:
     assert assignment.leases == [Lease(1, "m2")]
 
 
-def test_a_machine_of_its_sandbox_is_not_given_past_a_budget() -> None:
+def test_machine_of_sandbox_is_not_assigned_beyond_budget() -> None:
     machines = [ReadyMachine("m1", "dear", "s"), ReadyMachine("m2", "cheap")]
     ticket = a_ticket(1, team="blue", sandbox="s")
 

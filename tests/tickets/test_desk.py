@@ -86,7 +86,7 @@ def test_ticket_counts_for_its_owner_and_team() -> None:
     assert worker.work.required == ("arch_x86_64",)
 
 
-def test_the_work_on_a_machine_is_the_build_that_its_ticket_names() -> None:
+def test_work_of_machine_is_build_named_by_its_ticket() -> None:
     ticket = a_ticket(7, machine="m1", state="ready", chroot="fedora-43", package="chromium")
 
     (worker,) = workers_of(a_reading(ticket, tenancies=(used(),)))
@@ -95,7 +95,7 @@ def test_the_work_on_a_machine_is_the_build_that_its_ticket_names() -> None:
     assert worker.work.package == "chromium"
 
 
-def test_a_machine_that_is_spent_drains() -> None:
+def test_used_up_machine_is_drained() -> None:
     assert [
         w.draining for w in workers_of(a_reading(tenancies=(used(first_used=ago(hours=1)),)))
     ] == [True]
@@ -108,7 +108,7 @@ def test_running_machine_is_assigned_without_registration() -> None:
     assert (unit.state, unit.registry) == (UnitState.IDLE, "tickets")
 
 
-def test_a_machine_that_boots_is_not_given_out() -> None:
+def test_booting_machine_is_not_assigned() -> None:
     listing = listing_of(state=MachineState.STARTING, created_at=NOW)
 
     inventory = take_inventory(FLEET, world_of(a_reading(), listing))
@@ -116,13 +116,13 @@ def test_a_machine_that_boots_is_not_given_out() -> None:
     assert [unit.state for unit in inventory["powerful"].units] == [UnitState.STARTING]
 
 
-def test_a_booting_machine_can_be_kept_from_tickets() -> None:
+def test_booting_machine_can_be_excluded_from_tickets() -> None:
     inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
 
     assert inventory["powerful"].tokens == "tickets"
 
 
-def test_a_machine_with_a_ticket_is_busy_at_its_desk() -> None:
+def test_machine_with_ticket_is_busy() -> None:
     ticket = a_ticket(7, machine=NAME, state="ready")
     reading = a_reading(ticket, tenancies=(used(machine=NAME, sandbox=" ticket 7"),))
 
@@ -152,7 +152,7 @@ def test_machine_with_ticket_is_busy_when_provider_clock_is_ahead() -> None:
     assert [worker.running for worker in workers["tickets"]] == ["7"]
 
 
-def test_a_worker_that_drains_at_its_provider_drains() -> None:
+def test_worker_drained_at_its_provider_is_draining() -> None:
     listing = a_listing(
         a_machine(name=NAME, created_at=ago(hours=3)),
         workers=(a_worker(name=NAME, draining=True, requires=("x",)),),
@@ -167,7 +167,7 @@ def test_a_worker_that_drains_at_its_provider_drains() -> None:
     assert worker.requires == ("sandbox:ada/ping", "x")
 
 
-def test_a_worker_that_its_provider_says_is_busy_is_busy() -> None:
+def test_worker_reported_busy_by_its_provider_is_busy() -> None:
     listing = a_listing(a_machine(name=NAME), workers=(a_worker(name=NAME, busy=True),))
 
     workers = attend(world_of(a_reading(), listing), ["tickets"], listing, is_running)
@@ -176,7 +176,7 @@ def test_a_worker_that_its_provider_says_is_busy_is_busy() -> None:
     assert [worker.state for worker in workers["tickets"]] == [WorkerState.BUSY]
 
 
-def test_a_desk_that_cannot_be_read_freezes_its_pools() -> None:
+def test_unreadable_ticket_queue_stops_changes_of_its_pools() -> None:
     unknown = Unknown(unknown="the store does not answer")
     reading = QueueReading(demand=unknown, workers=unknown)
 
@@ -202,11 +202,11 @@ def test_ticket_unknown_to_the_world_waits() -> None:
     assert TicketAssigner(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
 
 
-def test_a_machine_that_no_tag_fits_is_not_given() -> None:
+def test_machine_without_required_tags_is_not_assigned() -> None:
     assert given_out(a_ticket(7, tags=("arch_ppc64le",))) == []
 
 
-def test_a_machine_with_a_ticket_is_not_given_again() -> None:
+def test_machine_with_ticket_is_not_assigned_again() -> None:
     had = a_ticket(7, machine=NAME, state="ready")
 
     assert given_out(had, a_ticket(8), tenancies=(used(machine=NAME),)) == []
@@ -218,7 +218,7 @@ def test_machine_reserved_for_sandbox_is_assigned_to_it_only() -> None:
     assert given_out(*tickets, tenancies=(used(machine=NAME),)) == [(9, NAME)]
 
 
-def test_a_ticket_that_expired_gets_nothing() -> None:
+def test_expired_ticket_gets_no_machine() -> None:
     late = a_ticket(7, lease=60, heard_at=NOW - timedelta(minutes=2))
 
     assert given_out(late) == []
@@ -228,7 +228,7 @@ def test_draining_machine_is_not_assigned() -> None:
     assert given_out(a_ticket(7), tenancies=(a_tenancy(machine=NAME, draining=True),)) == []
 
 
-def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
+def test_priorities_of_pools_are_summed_over_required_tags() -> None:
     preferring = FLEET.pools["powerful"].model_copy(
         update={"priorities": {"extra_powerful": 3, "arch_x86_64": 4, "unasked": -99}}
     )
@@ -240,7 +240,7 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     assert TicketAssigner(fleet, world).assign("tickets", [ticket]).leases == [(7, NAME)]
 
 
-def test_a_ticket_without_a_sandbox_is_named_by_its_number_at_a_limit() -> None:
+def test_limit_names_ticket_without_sandbox_by_its_number() -> None:
     fleet = a_ticket_fleet(
         queues={"tickets": {"kind": "tickets", "limits": {"per": {"sandbox": 1}}}}
     )

@@ -51,7 +51,7 @@ def test_total_limit_counts_held_and_waiting_tickets() -> None:
     assert tells(said[1], limit, "2", "1", "1 waiting")
 
 
-def test_of_one_architecture_each_owner_has_as_many_as_its_tag_says() -> None:
+def test_owner_limit_of_tag_applies_per_architecture() -> None:
     fleet = a_ticket_fleet(tags={"arch_x86_64": {"limits": {"per": {"owner": 1}}}})
 
     said = told(fleet, {"tags": ("arch_x86_64",)}, {"tags": ("arch_x86_64",)})
@@ -59,7 +59,7 @@ def test_of_one_architecture_each_owner_has_as_many_as_its_tag_says() -> None:
     assert tells(said[1], "tags.arch_x86_64.limits.per.owner", "1", "ada", "0", "1")
 
 
-def test_a_limit_of_the_queue_counts_whatever_the_tags() -> None:
+def test_limit_of_queue_counts_tickets_with_any_tags() -> None:
     fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}})
 
     said = told(fleet, {"tags": ("arch_x86_64",)}, {})
@@ -106,7 +106,7 @@ def test_reasons_of_thousands_of_tickets_take_one_pass() -> None:
     assert sum(each.startswith(ITS_TURN) for each in said.values()) == 1
 
 
-def test_of_pools_that_make_no_machine_it_is_said_which() -> None:
+def test_reason_names_pools_that_create_no_machine() -> None:
     fleet = a_ticket_fleet(pool={"mode": "pause"})
 
     because = why_waits(fleet, "tickets", a_ticket(), ())
@@ -142,7 +142,7 @@ CHROMIUM = {
 NOBODY: dict[str, list[str]] = {}
 
 
-def test_a_rule_of_powerful_gives_a_ticket_the_tag_for_its_build() -> None:
+def test_allow_list_rule_gives_ticket_the_tag_of_its_build() -> None:
     ticket = a_ticket(1, tags=("arch_x86_64",), **CHROMIUM)
 
     (given,) = judge(RULED, ticket, NOBODY, NOW.date()).given
@@ -163,9 +163,7 @@ def test_ticket_may_request_tag_that_a_rule_grants() -> None:
         (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash"),
     ],
 )
-def test_ticket_is_denied_a_tag_with_a_hint_how_to_get_it(
-    build: dict[str, object], hint: str
-) -> None:
+def test_ticket_is_denied_a_tag_with_a_hint(build: dict[str, object], hint: str) -> None:
     (denied,) = judge(RULED, a_ticket(1, tags=TAGS, **build), NOBODY, NOW.date()).denied
 
     assert denied.path == ("tags", "extra_powerful", "asked_by")
@@ -183,7 +181,7 @@ def test_group_member_may_request_tag_unless_membership_is_unknown() -> None:
     assert (len(unsure.denied), unsure.unknown) == (1, "no such file")
 
 
-def test_waivable_tag_is_dropped_when_denied() -> None:
+def test_waivable_tag_is_waived_when_denied() -> None:
     fleet = a_ticket_fleet(
         tag={"asked_by": ["rules"], "otherwise": {"after": "30m", "drop": True}}
     )

@@ -44,7 +44,7 @@ def made(plan: Plan) -> int:
     return sum(isinstance(action, Create) for action in plan.actions)
 
 
-def test_a_machine_that_a_queue_gave_out_counts_to_its_own_limit() -> None:
+def test_machine_assigned_by_a_queue_counts_to_its_limit() -> None:
     plan = planned([], [HELD, WAITS])
 
     assert made(plan) == 0

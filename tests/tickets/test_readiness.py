@@ -99,7 +99,7 @@ def state_of(fleet: Fleet, machine: Machine, *tenancies: Tenancy) -> UnitState:
         ),
     ],
 )
-def test_a_machine_is_ready_when_it_runs_has_an_address_and_answers(
+def test_machine_is_ready_when_running_addressed_and_reachable(
     kind: str, ready: object, seen: dict[str, object], state: UnitState
 ) -> None:
     assert state_of(a_cloud_fleet(kind, ready), a_server(**seen)) is state
@@ -149,7 +149,7 @@ def test_unready_machine_is_deleted_as_failed_boot_of_image() -> None:
     assert (ended.result, ended.detail) == ("failed", delete.because)
 
 
-def test_a_machine_that_answers_gets_the_first_ticket() -> None:
+def test_reachable_machine_gets_first_ticket() -> None:
     fleet = a_cloud_fleet()
     tickets = (a_ticket(1), a_ticket(2))
     world = a_world(fleet, a_server(misses=0, was_ready=True))
@@ -160,7 +160,7 @@ def test_a_machine_that_answers_gets_the_first_ticket() -> None:
 
 
 @pytest.mark.parametrize("misses", [1, 2, 3])
-def test_a_machine_that_does_not_answer_any_more_is_not_given_out(misses: int) -> None:
+def test_unreachable_machine_is_not_assigned(misses: int) -> None:
     fleet = a_cloud_fleet()
     world = a_world(fleet, a_server(misses=misses, was_ready=True))
 
@@ -191,7 +191,7 @@ def test_reserved_machine_is_assigned_only_while_reachable(
     assert leased(a_server(was_ready=True, **seen)) == 0
 
 
-def test_a_machine_that_missed_three_looks_is_drained() -> None:
+def test_machine_is_drained_after_three_failed_checks() -> None:
     fleet = a_cloud_fleet()
     world = a_world(fleet, a_server(misses=3, was_ready=True), tickets=())
 

@@ -104,7 +104,7 @@ def test_machine_absent_from_one_listing_is_kept_by_its_stack() -> None:
     assert farm.bob_has() == ""
 
 
-def test_a_machine_is_remembered_while_a_stack_cannot_be_read() -> None:
+def test_machine_stays_recorded_while_a_stack_is_unreadable() -> None:
     farm = Farm()
     farm.use()
 
@@ -114,7 +114,7 @@ def test_a_machine_is_remembered_while_a_stack_cannot_be_read() -> None:
     assert farm.bob_has() == ""
 
 
-def test_a_machine_that_neither_listing_nor_stack_knows_is_forgotten() -> None:
+def test_machine_without_listing_and_stack_is_forgotten() -> None:
     farm = Farm()
     farm.use()
 
@@ -123,7 +123,7 @@ def test_a_machine_that_neither_listing_nor_stack_knows_is_forgotten() -> None:
     assert farm.desk.known == {}
 
 
-def test_a_new_machine_with_the_name_of_a_disabled_one_is_given_out() -> None:
+def test_new_machine_with_name_of_disabled_one_is_assigned() -> None:
     farm = Farm()
     farm.use()
     farm.desk.known[NAME] = replace(farm.desk.known[NAME], disabled=True)
@@ -148,7 +148,7 @@ def test_refused_lease_is_reported_and_run_continues() -> None:
     assert NAME in line
 
 
-def test_a_released_machine_is_cleaned_once_whatever_becomes_of_it() -> None:
+def test_released_machine_is_cleaned_once() -> None:
     farm = Farm()
     farm.use()
 
@@ -158,7 +158,7 @@ def test_a_released_machine_is_cleaned_once_whatever_becomes_of_it() -> None:
     assert farm.cleaner.cleaned == [NAME]
 
 
-def test_each_step_stands_in_the_journal_before_it_is_done() -> None:
+def test_each_step_is_in_journal_before_its_execution() -> None:
     farm = Farm()
     farm.use()
 
@@ -184,7 +184,7 @@ def test_uncleaned_machine_is_reported_and_not_reassigned() -> None:
     assert tells(farm.said[-1], "release", "ended", "1")
 
 
-def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
+def test_machine_without_check_result_waits_for_check() -> None:
     farm = Farm()
     farm.use()
     carol = farm.desk.open(a_ticket(sandbox="alice"))
@@ -210,7 +210,7 @@ def test_machine_with_failed_livecheck_is_not_assigned() -> None:
     assert farm.desk.all[number].machine == ""
 
 
-def test_a_machine_that_livechecks_find_broken_fails_its_ticket() -> None:
+def test_failed_livechecks_fail_the_ticket_of_the_machine() -> None:
     farm = Farm()
     number = farm.desk.open(a_ticket())
     farm.run(listing_of())
@@ -262,7 +262,7 @@ TOLD = {"name": "m-1", "host": "192.0.2.1", "pool": "powerful", "data": "user: c
         ("{pool}: {data}", "powerful: user: ci"),
     ],
 )
-def test_an_answer_is_filled_in(template: str, answer: str) -> None:
+def test_answer_contains_values_of_machine(template: str, answer: str) -> None:
     assert fill(template, TOLD) == answer
 
 

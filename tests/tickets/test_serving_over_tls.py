@@ -63,7 +63,7 @@ def who(client: str, name: str, arguments: Sequence[Any]) -> object:
     return [client, name, *arguments]
 
 
-def test_a_client_that_trusts_the_certificate_asks_with_its_token(
+def test_client_that_trusts_the_certificate_sends_its_token(
     server: XmlRpcServer, certificate: Path
 ) -> None:
     url = server.url.replace("//", f"//copr:{TOKENS['copr']}@")
@@ -79,7 +79,7 @@ def test_client_without_trusted_ca_fails(server: XmlRpcServer) -> None:
         OldClient(server.url).call("closeTicket", 1)
 
 
-def test_a_client_without_tls_is_not_answered(server: XmlRpcServer) -> None:
+def test_client_without_tls_gets_no_response(server: XmlRpcServer) -> None:
     with pytest.raises(AGAIN):
         OldClient(server.url.replace("https:", "http:")).call("closeTicket", 1)
 
@@ -107,7 +107,7 @@ HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"
 
 
 @pytest.mark.parametrize("said", [b"", HALF_HELLO, b"POST / HTTP/1.0\r\n\r\n"])
-def test_silent_tls_connections_leave_places_for_calls(certificate: Path, said: bytes) -> None:
+def test_silent_tls_connections_leave_capacity_for_calls(certificate: Path, said: bytes) -> None:
     trusting = ssl.create_default_context(cafile=certificate)
     tls = load_tls(str(certificate), None)
     bounds = Bounds(calls=8, idle=40)
@@ -128,7 +128,7 @@ def test_silent_tls_connections_leave_places_for_calls(certificate: Path, said: 
         assert client.call("closeTicket", 1) == ["copr", "closeTicket", 1]
 
 
-def test_a_slow_body_over_tls_takes_no_thread(certificate: Path) -> None:
+def test_slow_body_over_tls_uses_no_thread(certificate: Path) -> None:
     trusting = ssl.create_default_context(cafile=certificate)
     tls = load_tls(str(certificate), None)
     with XmlRpcServer(("127.0.0.1", 0), who, tokens=TOKENS, tls=tls) as running:

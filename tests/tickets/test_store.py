@@ -95,9 +95,7 @@ def test_drain_of_new_machine_ignores_older_one_of_its_name(
     assert [tenancy.since for tenancy in book.tenancies()] == [LATER]
 
 
-def test_tickets_that_were_read_are_not_read_again_to_settle_them(
-    tmp_path: Path, book: DatabaseTickets
-) -> None:
+def test_settle_does_not_read_tickets_again(tmp_path: Path, book: DatabaseTickets) -> None:
     number = book.open(a_ticket(), most=9, most_of_submitter=9).id
     store = Store(f"sqlite:///{tmp_path}/store.db", "debian")
     counted = Counted(store.begin, "tickets")
@@ -111,7 +109,7 @@ def test_tickets_that_were_read_are_not_read_again_to_settle_them(
     assert counted.reads == 2
 
 
-def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
+def test_oldest_ended_tickets_are_deleted_when_there_are_many(
     desk: StoredTicketDesk, book: DatabaseTickets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleet.tickets.store._MAX_TICKETS", 3)

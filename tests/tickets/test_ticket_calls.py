@@ -18,7 +18,7 @@ WAITS = {"ready": False, "output": None, "closed": False, "failed": False}
 READY = {"ready": True, "output": "192.0.2.1\n", "closed": False, "failed": False}
 
 
-def test_a_ticket_is_taken_waits_is_ready_and_is_closed(service: TicketService) -> None:
+def test_ticket_call_opens_waits_and_closes(service: TicketService) -> None:
     client = service.client
 
     number = client.take("arch_x86_64", "extra_powerful")
@@ -41,7 +41,7 @@ def test_take_and_close_wake_the_loop(service: TicketService) -> None:
     assert (after_taking, service.rung) == (1, 2)
 
 
-def test_an_id_may_be_a_text_as_it_was_typed(service: TicketService) -> None:
+def test_ticket_id_may_be_a_string(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
 
     assert service.client.collect(str(number)) == WAITS
@@ -87,9 +87,7 @@ def test_client_without_sandbox_name_is_its_own_owner(sandbox: str, shared: Tick
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\nb", " "])
-def test_a_sandbox_that_no_ticket_may_have_is_known_by_its_digest(
-    name: str, shared: TicketService
-) -> None:
+def test_invalid_sandbox_is_replaced_by_its_digest(name: str, shared: TicketService) -> None:
     # An old client that were refused for it would ask for ever.
     numbers = [
         shared.client.take("extra_powerful", sandbox=each) for each in (name, name, name * 2)
@@ -103,7 +101,7 @@ def test_a_sandbox_that_no_ticket_may_have_is_known_by_its_digest(
     assert find_fault(["big"], [first.sandbox]) == ""
 
 
-def test_an_owner_that_no_ticket_may_have_is_one_all_the_same(shared: TicketService) -> None:
+def test_invalid_owner_is_accepted_as_an_owner(shared: TicketService) -> None:
     number = shared.client.take("extra_powerful", sandbox=f"{'o' * 300}/ping--ada")
 
     ticket = shared.book.find(number)
@@ -154,7 +152,7 @@ def until_somebody_waits(service: TicketService) -> None:
         pass
 
 
-def test_waiting_calls_of_one_client_leave_another_its_place(tmp_path: Path) -> None:
+def test_waiting_calls_of_one_client_leave_capacity_for_another(tmp_path: Path) -> None:
     with TicketService(tmp_path, named=True) as service, ThreadPoolExecutor(4) as threads:
         service.calls.bound_waiting(3)
         copr, packit = service.of("copr"), service.of("packit")
@@ -210,7 +208,7 @@ def test_command_line_ticket_keeps_its_lease_after_old_client(
 # who asks
 
 
-def test_a_client_sees_and_closes_its_own_tickets_only(tmp_path: Path) -> None:
+def test_client_lists_and_closes_only_its_tickets(tmp_path: Path) -> None:
     with TicketService(tmp_path, named=True) as service:
         number = service.of("copr").take("extra_powerful")
         other = service.of("packit")
@@ -291,7 +289,7 @@ def test_address_limit_counts_all_submitters(
         assert service.client.take("extra_powerful", sandbox="u9/p--u9")
 
 
-def test_the_bound_of_an_address_leaves_a_client_with_a_token_alone(tmp_path: Path) -> None:
+def test_address_limit_excludes_clients_with_a_token(tmp_path: Path) -> None:
     """Copr's backend opens hundreds of tickets, of many submitters, from one address."""
     desk = {"kind": "tickets", "most_open_per_address": 3}
     fleet = a_ticket_fleet(queues={"tickets": desk})
@@ -303,7 +301,7 @@ def test_the_bound_of_an_address_leaves_a_client_with_a_token_alone(tmp_path: Pa
     assert len(set(taken)) == 5
 
 
-def test_a_ticket_without_a_token_is_anybodys_at_every_address(service: TicketService) -> None:
+def test_ticket_without_token_is_open_to_every_client(service: TicketService) -> None:
     number = service.calls.answer("anybody 127.0.0.2", "takeTicket", [["extra_powerful"]])
 
     assert service.client.close(str(number)) is True
@@ -322,7 +320,7 @@ def test_a_ticket_without_a_token_is_anybodys_at_every_address(service: TicketSe
         ("waitTicket", ()),
     ],
 )
-def test_a_call_that_there_is_not_is_answered_with_those_there_are(
+def test_unknown_call_error_lists_calls(
     name: str, arguments: tuple[object, ...], shared: TicketService
 ) -> None:
     with pytest.raises(Fault, match=r"takeTicket.*collectTicket.*closeTicket") as fault:
@@ -343,7 +341,7 @@ def test_call_fails_while_store_is_missing_and_then_works(
     assert service.client.take("extra_powerful") == 1
 
 
-def test_without_its_queue_in_fleet_yaml_no_ticket_is_taken(service: TicketService) -> None:
+def test_ticket_is_refused_when_queue_is_not_in_fleet_yaml(service: TicketService) -> None:
     service.fleet = a_ticket_fleet(queues={})
 
     with pytest.raises(Fault, match=r"tickets.*tickets"):

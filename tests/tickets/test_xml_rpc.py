@@ -70,7 +70,7 @@ def post(body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def test_a_call_is_answered(server: XmlRpcServer) -> None:
+def test_call_gets_a_response(server: XmlRpcServer) -> None:
     answer = OldClient(server.url).call("anything", 1, "a", ["b"], {"c": False})
 
     assert answer == ["anybody 127.0.0.1", "anything", 1, "a", ["b"], {"c": False}]
@@ -156,13 +156,13 @@ def test_invalid_call_gets_a_fault(body: bytes, server: XmlRpcServer) -> None:
         )
     )
 )
-def test_whatever_is_sent_is_a_call_or_a_fault(pieces: list[str]) -> None:
+def test_any_request_is_a_call_or_a_fault(pieces: list[str]) -> None:
     with suppress(Fault):
         name, _ = read_call("".join(pieces).encode())
         assert isinstance(name, str)
 
 
-def test_a_call_that_is_too_long_is_refused(server: XmlRpcServer) -> None:
+def test_too_long_call_is_refused(server: XmlRpcServer) -> None:
     with pytest.raises(ProtocolError) as caught:
         OldClient(server.url).call("x", "a" * MOST_BYTES)
 
@@ -170,15 +170,13 @@ def test_a_call_that_is_too_long_is_refused(server: XmlRpcServer) -> None:
 
 
 @pytest.mark.parametrize("length", ["", "-1", "x", "1" * 30, "²"])
-def test_a_call_that_does_not_say_how_long_it_is_is_refused(
-    length: str, server: XmlRpcServer
-) -> None:
+def test_call_without_content_length_is_refused(length: str, server: XmlRpcServer) -> None:
     answer = send(server, f"POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode("latin-1"))
 
     assert answer.startswith(b"HTTP/1.0 411")
 
 
-def test_a_client_that_breaks_off_gets_no_answer_and_others_do(server: XmlRpcServer) -> None:
+def test_aborted_call_does_not_affect_others(server: XmlRpcServer) -> None:
     at = urlsplit(server.url)
     with socket.create_connection((at.hostname, at.port or 0)) as connection:
         connection.sendall(b"POST / HTTP/1.0\r\nContent-Length: 100\r\n\r\n<method")
@@ -191,7 +189,7 @@ def test_other_method_than_post_is_refused(server: XmlRpcServer) -> None:
         assert status in send(server, line + b" HTTP/1.0\r\n\r\n").splitlines()[0]
 
 
-def test_calls_beyond_the_bound_are_refused_and_retried() -> None:
+def test_calls_above_the_limit_are_refused_and_retried() -> None:
     free = threading.Event()
 
     def answer(client: str, name: str, arguments: Sequence[Any]) -> object:
@@ -228,7 +226,7 @@ def basic(said: str) -> str:
     return f"Basic {b64encode(said.encode()).decode()}"
 
 
-def test_a_client_is_known_by_its_token() -> None:
+def test_client_is_identified_by_its_token() -> None:
     assert find_client(basic("copr:an-invented-token"), TOKENS) == "copr"
 
 
@@ -281,7 +279,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("said", SILENT)
-def test_silent_connections_take_no_thread_and_no_place(said: str) -> None:
+def test_silent_connections_use_no_thread_and_no_capacity(said: str) -> None:
     with (
         XmlRpcServer(("127.0.0.1", 0), echo, bounds=Bounds(calls=4, idle=30)) as server,
         ExitStack() as held,
@@ -296,13 +294,13 @@ def test_silent_connections_take_no_thread_and_no_place(said: str) -> None:
         assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
 
 
-def test_a_silent_connection_ends_after_the_patience() -> None:
+def test_silent_connection_ends_after_timeout() -> None:
     bounds = Bounds(patience=0.2)
     with XmlRpcServer(("127.0.0.1", 0), echo, bounds=bounds) as server:
         assert send(server) == b""
 
 
-def test_a_request_in_pieces_is_answered(server: XmlRpcServer) -> None:
+def test_request_in_pieces_gets_a_response(server: XmlRpcServer) -> None:
     whole = post(dumps((), "x").encode())
 
     with connected(server) as connection:
@@ -313,7 +311,7 @@ def test_a_request_in_pieces_is_answered(server: XmlRpcServer) -> None:
     assert answer.startswith(b"HTTP/1.0 200")
 
 
-def test_waiting_calls_of_one_client_leave_places_to_others() -> None:
+def test_waiting_calls_of_one_client_leave_capacity_for_others() -> None:
     free, waiting = threading.Event(), threading.Semaphore(0)
 
     def answer(client: str, name: str, arguments: Sequence[Any]) -> object:
@@ -361,7 +359,7 @@ def test_wrong_tokens_are_counted_reported_and_delayed() -> None:
     assert not any("an-invented-token" in line or "wrong token in 5" in line for line in noted)
 
 
-def test_a_request_without_a_token_is_not_counted() -> None:
+def test_request_without_a_token_is_not_counted() -> None:
     with XmlRpcServer(("127.0.0.1", 0), echo, tokens=TOKENS) as server:
         assert send(server, post(b"")).startswith(b"HTTP/1.0 401")
         assert server.wrong_tokens == 0
@@ -374,7 +372,7 @@ def timed(act: Callable[[], bytes]) -> tuple[float, bytes]:
 
 
 @pytest.mark.parametrize("clients", [1, 2, 5, 30])
-def test_places_stay_free_when_every_caller_takes_all_it_may(clients: int) -> None:
+def test_capacity_remains_when_every_client_uses_its_maximum(clients: int) -> None:
     places = Places(100)
     held = Counter(
         name for _ in range(100) for name in map(str, range(clients)) if places.take(name)
@@ -402,7 +400,7 @@ def test_wrong_tokens_of_many_networks_are_reported_in_one_line() -> None:
     assert wrong.total == 500
 
 
-def test_the_delay_of_wrong_tokens_ends_a_minute_later() -> None:
+def test_delay_after_wrong_tokens_ends_after_a_minute() -> None:
     wrong = WrongTokens(lambda _: None)
 
     delays = [wrong.count("192.0.2.1", 1.0) for _ in range(20)]
