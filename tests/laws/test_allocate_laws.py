@@ -194,7 +194,7 @@ def test_allocation_is_optimal_with_billed_steps_by_enumeration(
     st.sampled_from((600, 3600, 7200)),
     st.integers(0, 9_000),
 )
-def test_no_way_to_spread_requests_costs_less_than_the_proven_bound(
+def test_no_assignment_costs_less_than_proven_bound(
     crews: list[list[int]], increment: int, seconds: int
 ) -> None:
     tariff = Tariff(Decimal(1), increment=increment)
@@ -216,7 +216,7 @@ def test_no_way_to_spread_requests_costs_less_than_the_proven_bound(
 
 
 @given(problems())
-def test_no_better_answer_exists_by_trying_all(problem: Problem) -> None:
+def test_allocation_equals_optimum_by_enumeration(problem: Problem) -> None:
     allocation = problem.solved()
     ours = _given(problem, allocation)
 
@@ -288,7 +288,7 @@ def _behind(problem: Problem, answer: dict[tuple[str, str], int], *, first: bool
 
 
 @given(_preferring())
-def test_priorities_of_pools_decide_before_money_or_where_it_is_equal(problem: Problem) -> None:
+def test_priorities_of_pools_precede_or_break_ties_of_cost(problem: Problem) -> None:
     allocation = problem.solved()
 
     def badness(
@@ -312,7 +312,7 @@ def test_priorities_of_pools_decide_before_money_or_where_it_is_equal(problem: P
 
 
 @given(problems(), st.sampled_from((EXACT_PAIRS, _LARGE)))
-def test_no_limit_is_ever_passed(problem: Problem, exact: int) -> None:
+def test_allocation_respects_every_limit(problem: Problem, exact: int) -> None:
     allocation = problem.solved(exact)
     ours = _given(problem, allocation)
 

@@ -42,7 +42,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 @given(patterns, names)
-def test_pattern_matches_as_python_fullmatch(pattern: str, name: str) -> None:
+def test_pattern_matches_like_python_fullmatch(pattern: str, name: str) -> None:
     expected = re.fullmatch(pattern, name, re.ASCII) is not None
 
     assert compile_pattern(pattern).takes(name) == expected
@@ -70,7 +70,7 @@ def test_names_of_several_tasks_match_rules_of_each(
 
 
 @given(fleets(), names, tasks)
-def test_a_task_takes_rules_away_and_adds_none(fleet: Fleet, name: str, task: str) -> None:
+def test_task_only_removes_rules(fleet: Fleet, name: str, task: str) -> None:
     every = rules_for_name(fleet, name, TODAY)
 
     found = rules_for_name(fleet, name, TODAY, task)
@@ -79,13 +79,13 @@ def test_a_task_takes_rules_away_and_adds_none(fleet: Fleet, name: str, task: st
 
 
 @given(fleets(), names)
-def test_a_rule_that_expired_never_applies(fleet: Fleet, name: str) -> None:
+def test_expired_rule_never_applies(fleet: Fleet, name: str) -> None:
     for match in rules_for_name(fleet, name, TODAY):
         assert match.rule.expires is None or match.rule.expires >= TODAY
 
 
 @given(fleets(), names)
-def test_another_rule_takes_nothing_away(fleet: Fleet, name: str) -> None:
+def test_additional_rule_removes_no_match(fleet: Fleet, name: str) -> None:
     fewer = fleet.model_copy(update={"powerful": fleet.powerful[:-1]})
 
     before = rules_for_name(fewer, name, TODAY)

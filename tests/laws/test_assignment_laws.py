@@ -55,7 +55,7 @@ def passes(draw: st.DrawFn) -> tuple[list[Ticket], list[ReadyMachine], dict[str,
 
 
 @given(passes(), st.randoms())
-def test_a_pass_promises(
+def test_assignment_pass_keeps_its_invariants(
     drawn: tuple[list[Ticket], list[ReadyMachine], dict[str, Suitable]], random: st.DataObject
 ) -> None:
     tickets, machines, suitable = drawn
@@ -98,7 +98,7 @@ def test_a_pass_promises(
 
 
 @given(st.integers(1, 400), st.integers(0, 50))
-def test_whatever_comes_after_it_a_ticket_gets_its_turn(newer: int, ahead: int) -> None:
+def test_ticket_is_served_despite_any_later_tickets(newer: int, ahead: int) -> None:
     """A ticket that waited for a step of ageing per place before it is the very first."""
     old = a_ticket(1, opened_at=ago(minutes=10 * (ahead + 101)), priority=0)
     held = [a_ticket(1000 + number, machine=f"x{number}") for number in range(ahead)]

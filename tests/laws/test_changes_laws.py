@@ -19,7 +19,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 
 @given(fleets(), worlds())
-def test_a_plan_makes_no_difference_to_itself(fleet: Fleet, world: World) -> None:
+def test_comparison_of_a_plan_with_itself_is_empty(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
 
     change = compare(plan, plan)
@@ -30,7 +30,7 @@ def test_a_plan_makes_no_difference_to_itself(fleet: Fleet, world: World) -> Non
 
 
 @given(fleets(), fleets(), worlds())
-def test_the_way_back_is_the_opposite(one: Fleet, other: Fleet, world: World) -> None:
+def test_reverse_comparison_is_the_inverse(one: Fleet, other: Fleet, world: World) -> None:
     there = compare(planned(one, world), planned(other, world))
     back = compare(planned(other, world), planned(one, world))
 
@@ -48,7 +48,7 @@ def test_the_way_back_is_the_opposite(one: Fleet, other: Fleet, world: World) ->
 
 
 @given(fleets(), fleets(), worlds())
-def test_the_differences_of_actions_add_up_to_the_difference_of_plans(
+def test_action_differences_sum_to_difference_of_plans(
     one: Fleet, other: Fleet, world: World
 ) -> None:
     base, head = planned(one, world), planned(other, world)
@@ -60,7 +60,7 @@ def test_the_differences_of_actions_add_up_to_the_difference_of_plans(
 
 
 @given(fleets(), fleets(), worlds())
-def test_a_compared_plan_survives_json(one: Fleet, other: Fleet, world: World) -> None:
+def test_compared_plan_round_trips_through_json(one: Fleet, other: Fleet, world: World) -> None:
     head = planned(other, world)
     change = compare(planned(one, world), head)
 

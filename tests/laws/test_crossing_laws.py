@@ -61,14 +61,14 @@ def test_every_key_of_a_recipe_is_drawn() -> None:
 
 
 @given(recipe=RECIPES)
-def test_a_section_reads_back_as_it_was_written(recipe: ImageRecipe) -> None:
+def test_section_round_trips(recipe: ImageRecipe) -> None:
     written = json.dumps(recipe.as_written())
 
     assert ImageRecipe.model_validate_json(written) == recipe
 
 
 @given(recipe=RECIPES, mirror=st.one_of(st.none(), URLS), flags=st.tuples(*[st.booleans()] * 3))
-def test_the_order_of_a_bake_reads_back_in_the_child(
+def test_build_order_round_trips_to_child_process(
     recipe: ImageRecipe, mirror: str | None, flags: tuple[bool, bool, bool]
 ) -> None:
     folder = Path("/srv/images/trixie/.1.partial")
@@ -89,7 +89,7 @@ def test_the_order_of_a_bake_reads_back_in_the_child(
 
 
 @given(recipe=RECIPES)
-def test_the_order_of_a_build_reads_back(recipe: ImageRecipe) -> None:
+def test_build_order_round_trips(recipe: ImageRecipe) -> None:
     order = BuildOrder(
         image="trixie",
         version="20261121T203000Z",
@@ -123,7 +123,7 @@ def holds_section(annotation: object) -> bool:
     return is_a(annotation, ConfigSection) or any(map(holds_section, get_args(annotation)))
 
 
-def test_no_model_holds_a_section_that_is_not_marked_as_written() -> None:
+def test_sections_in_models_are_marked_as_written() -> None:
     holders = [
         (model.__name__, name, field.metadata)
         for model in models()

@@ -16,7 +16,7 @@ from tests.laws.test_unblock_laws import EXAMPLES, asking_worlds
 
 @given(limited_fleets(), worlds() | asking_worlds())
 @settings(max_examples=EXAMPLES)
-def test_a_pair_is_decided_as_the_plan_decided(fleet: Fleet, world: World) -> None:
+def test_fit_of_a_pair_equals_decision_of_plan(fleet: Fleet, world: World) -> None:
     plan = guard(fleet, reconcile(fleet, world))
     decider = FitDecider(fleet, world)
     unserved = {each.signature: each for each in plan.unserved}

@@ -123,9 +123,7 @@ def test_explain_shows_wait_only_without_planned_machine(
 
 @settings(max_examples=EXAMPLES)
 @given(limited_fleets(), asking_worlds() | working_worlds(), st.data())
-def test_a_wait_and_the_expected_start_are_one_figure(
-    fleet: Fleet, world: World, data: st.DataObject
-) -> None:
+def test_wait_and_expected_start_agree(fleet: Fleet, world: World, data: st.DataObject) -> None:
     plan = guard(fleet, reconcile(fleet, world))
     waiting = [key for unserved in plan.unserved for key in unserved.requests]
     assume(waiting)
@@ -154,7 +152,7 @@ def _grouped(fleet: Fleet, world: World) -> set[frozenset[str]]:
 
 
 @given(limited_fleets(), asking_worlds(), st.sampled_from(["submitter", "owner", "team"]))
-def test_a_limit_of_a_tag_splits_no_requests_that_do_not_ask_for_it(
+def test_limit_of_tag_splits_only_groups_that_require_it(
     fleet: Fleet, world: World, who: str
 ) -> None:
     rule = fleet.tags["powerful"]

@@ -124,7 +124,7 @@ class BudgetFarm(TicketFarm):
 
 @settings(max_examples=max(min(40, settings().max_examples), settings().max_examples // 3))
 @given(fleets(), STEPS)
-def test_giving_out_machines_passes_no_budget(fleet: Fleet, steps: list[Step]) -> None:
+def test_assignment_of_machines_respects_every_budget(fleet: Fleet, steps: list[Step]) -> None:
     farm = BudgetFarm(fleet)
     for step in steps:
         for tags, owner, team in step.opened:

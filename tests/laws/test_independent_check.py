@@ -84,7 +84,7 @@ def test_no_rank_is_short_when_presolve_would_remove_solutions() -> None:
     assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
 
 
-def test_each_rank_is_at_its_maximum_when_it_is_searched_alone() -> None:
+def test_each_rank_is_served_maximally_when_optimized_alone() -> None:
     scene = grouped(scene_of(_FEW))
     layout, found = allocation_of(scene.fleet, world_of(scene))
     open_groups = [each for each in layout.groups if layout.places.keys() & each.fits.keys()]

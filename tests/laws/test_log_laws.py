@@ -19,7 +19,9 @@ def a_chain(length: int) -> list[Link]:
 
 
 @given(length=st.integers(1, 8), data=st.data())
-def test_a_chain_trimmed_at_its_beginning_is_whole(length: int, data: st.DataObject) -> None:
+def test_log_chain_is_valid_after_removal_of_oldest_entries(
+    length: int, data: st.DataObject
+) -> None:
     links = a_chain(length)
     cut = data.draw(st.integers(0, length))
     anchor = links[cut - 1].mark if cut else Mark()
@@ -31,9 +33,7 @@ def test_a_chain_trimmed_at_its_beginning_is_whole(length: int, data: st.DataObj
 
 
 @given(length=st.integers(2, 8), data=st.data())
-def test_one_entry_edited_removed_moved_or_repeated_is_found(
-    length: int, data: st.DataObject
-) -> None:
+def test_edited_removed_moved_or_repeated_entry_is_found(length: int, data: st.DataObject) -> None:
     links = a_chain(length)
     head = links[-1].mark
     at = data.draw(st.integers(0, length - 1))
@@ -55,7 +55,9 @@ def test_one_entry_edited_removed_moved_or_repeated_is_found(
 
 
 @given(length=st.integers(2, 6), data=st.data())
-def test_rewritten_chain_lacks_the_noted_mark(length: int, data: st.DataObject) -> None:
+def test_rewritten_log_chain_does_not_contain_the_noted_mark(
+    length: int, data: st.DataObject
+) -> None:
     noted = a_chain(length)[-1].mark
     gone = data.draw(st.integers(0, length - 1))
     anew: list[Link] = []

@@ -103,14 +103,14 @@ def models(url: str) -> Iterator[ModuleType]:
     connection.close()
 
 
-def test_there_are_enough_pairs_and_both_answers_among_them(drawn: Drawn) -> None:
+def test_sample_has_enough_matching_and_other_pairs(drawn: Drawn) -> None:
     pairs = SIDE * SIDE
 
     assert pairs > 10_000
     assert pairs * 0.05 < len(drawn.expected) < pairs * 0.95
 
 
-def test_the_bulk_form_agrees(drawn: Drawn) -> None:
+def test_bulk_matching_equals_single_matching(drawn: Drawn) -> None:
     offers = {str(worker): drawn.pool(worker).offer for worker in drawn.workers}
 
     fitting = match(map(drawn.ask, drawn.requests), offers)
@@ -154,7 +154,9 @@ def test_sql_counts_waiting_requests_of_all_pools(drawn: Drawn) -> None:
     assert {(pool, scope): number for pool, scope, number in counted} == expected
 
 
-def test_q_finds_the_requests_that_a_worker_can_run(drawn: Drawn, models: ModuleType) -> None:
+def test_django_q_finds_the_requests_that_a_worker_can_run(
+    drawn: Drawn, models: ModuleType
+) -> None:
     from contrib.debusine.matching import requests_for
 
     found = {
@@ -169,7 +171,9 @@ def test_q_finds_the_requests_that_a_worker_can_run(drawn: Drawn, models: Module
     assert found == drawn.expected
 
 
-def test_q_finds_the_workers_that_can_run_a_request(drawn: Drawn, models: ModuleType) -> None:
+def test_django_q_finds_the_workers_that_can_run_a_request(
+    drawn: Drawn, models: ModuleType
+) -> None:
     from contrib.debusine.matching import workers_for
 
     found = {

@@ -47,24 +47,24 @@ def test_adding_an_empty_ask_keeps_the_result(ask: Ask, offer: Offer) -> None:
 
 
 @given(asks, offers)
-def test_asking_twice_is_asking_once(ask: Ask, offer: Offer) -> None:
+def test_repeated_ask_is_idempotent(ask: Ask, offer: Offer) -> None:
     assert both(ask, ask) == ask
     assert satisfies(both(ask, ask), offer) == satisfies(ask, offer)
 
 
 @given(asks, asks, offers)
-def test_the_order_of_two_wishes_never_matters(first: Ask, second: Ask, offer: Offer) -> None:
+def test_combination_of_asks_is_commutative(first: Ask, second: Ask, offer: Offer) -> None:
     assert both(first, second) == both(second, first)
     assert satisfies(both(first, second), offer) == satisfies(both(second, first), offer)
 
 
 @given(asks, asks, asks)
-def test_the_grouping_of_three_wishes_never_matters(first: Ask, second: Ask, third: Ask) -> None:
+def test_combination_of_asks_is_associative(first: Ask, second: Ask, third: Ask) -> None:
     assert both(both(first, second), third) == both(first, both(second, third))
 
 
 @given(asks, offers, tag_sets, numbers)
-def test_a_worker_that_provides_more_never_loses_a_match(
+def test_worker_with_more_provided_tags_loses_no_match(
     ask: Ask, offer: Offer, more: frozenset[str], larger: tuple[tuple[str, Decimal], ...]
 ) -> None:
     stated = dict(offer.numbers)
@@ -80,7 +80,7 @@ def test_a_worker_that_provides_more_never_loses_a_match(
 
 
 @given(asks, offers, tag_sets, numbers)
-def test_stricter_request_gains_no_open_worker(
+def test_stricter_request_gains_no_worker_without_requirements(
     ask: Ask, offer: Offer, more: frozenset[str], higher: tuple[tuple[str, Decimal], ...]
 ) -> None:
     open_to_all = Offer(offer.provides, offer.requires, numbers=offer.numbers)
@@ -90,7 +90,7 @@ def test_stricter_request_gains_no_open_worker(
 
 
 @given(asks, offers, tag_sets)
-def test_a_request_that_requires_more_gains_only_exclusive_workers(
+def test_stricter_request_gains_only_exclusive_workers(
     ask: Ask, offer: Offer, more: frozenset[str]
 ) -> None:
     gained = satisfies(both(ask, Ask(required=more)), offer) > satisfies(ask, offer)
@@ -99,7 +99,7 @@ def test_a_request_that_requires_more_gains_only_exclusive_workers(
 
 
 @given(asks, offers, tag_sets)
-def test_a_request_that_brings_more_never_loses_a_match(
+def test_request_with_more_provided_tags_loses_no_match(
     ask: Ask, offer: Offer, more: frozenset[str]
 ) -> None:
     bringing = Ask(ask.required, ask.provided | more, ask.minimums)
@@ -108,7 +108,7 @@ def test_a_request_that_brings_more_never_loses_a_match(
 
 
 @given(asks, offers, tag_sets)
-def test_a_worker_that_requires_more_never_gains_a_match(
+def test_worker_with_more_required_tags_gains_no_match(
     ask: Ask, offer: Offer, more: frozenset[str]
 ) -> None:
     choosy = Offer(offer.provides, offer.requires | more, offer.exclusive, numbers=offer.numbers)
@@ -117,7 +117,7 @@ def test_a_worker_that_requires_more_never_gains_a_match(
 
 
 @given(asks, offers)
-def test_a_mismatch_has_a_reason_exactly_when_it_is_one(ask: Ask, offer: Offer) -> None:
+def test_mismatch_has_reasons_exactly_when_not_fitting(ask: Ask, offer: Offer) -> None:
     assert bool(find_mismatch(ask, offer)) != satisfies(ask, offer)
 
 
@@ -129,7 +129,7 @@ def test_a_mismatch_has_a_reason_exactly_when_it_is_one(ask: Ask, offer: Offer) 
         Offer(frozenset(), frozenset(), frozenset(), numbers=(("disk", Decimal(-1)),)),
     ],
 )
-def test_as_much_stands_against_an_offer_as_is_named(ask: Ask, several: list[Offer]) -> None:
+def test_number_of_obstacles_equals_named_ones(ask: Ask, several: list[Offer]) -> None:
     known = {str(number): offer for number, offer in enumerate(several)}
     named = {key: find_mismatch(ask, offer) for key, offer in known.items()}
 
@@ -142,22 +142,20 @@ def test_as_much_stands_against_an_offer_as_is_named(ask: Ask, several: list[Off
 
 
 @given(asks, offers)
-def test_the_rule_as_a_value_agrees_with_the_specification(ask: Ask, offer: Offer) -> None:
+def test_rule_as_value_equals_specification(ask: Ask, offer: Offer) -> None:
     for_workers, for_requests = bind(RULE, know_ask(ask)), bind(RULE, know_offer(offer))
 
     assert holds(bind(for_workers, know_offer(offer))) == satisfies(ask, offer)
     assert holds(bind(for_requests, know_ask(ask))) == satisfies(ask, offer)
 
 
-def test_a_rule_with_one_side_open_cannot_be_judged() -> None:
+def test_rule_with_one_unbound_side_cannot_be_evaluated() -> None:
     with pytest.raises(TypeError, match="not written out"):
         holds(bind(RULE, know_ask(Ask(frozenset(["a"])))))
 
 
 @given(st.lists(asks, max_size=6), st.dictionaries(st.text("pq", max_size=3), offers))
-def test_the_bulk_form_agrees_with_the_specification(
-    wanted: list[Ask], pools: dict[str, Offer]
-) -> None:
+def test_bulk_matching_equals_specification(wanted: list[Ask], pools: dict[str, Offer]) -> None:
     assert match(wanted, pools) == {
         ask: tuple(key for key in sorted(pools) if satisfies(ask, pools[key])) for ask in wanted
     }

@@ -121,7 +121,7 @@ def sums(entries: list[LedgerEntry]) -> dict[tuple[datetime, str | None], tuple[
     st.lists(machine_lives(), min_size=1, max_size=3),
     st.lists(MOMENTS, min_size=2, max_size=6),
 )
-def test_charging_often_and_charging_once_add_up_to_the_same(
+def test_frequent_charges_sum_to_single_charge(
     billing: dict[str, object],
     zone: str,
     lives: list[tuple[datetime, datetime, Work | None]],

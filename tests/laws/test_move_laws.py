@@ -61,7 +61,7 @@ def copr_takes(pattern: str, name: str) -> bool:
     rules=st.lists(patterns, min_size=1, max_size=3),
     seen=st.lists(names, min_size=1, max_size=8),
 )
-def test_import_then_export_takes_the_same_names(rules: list[str], seen: list[str]) -> None:
+def test_import_and_export_keep_matched_names(rules: list[str], seen: list[str]) -> None:
     written = [{"pattern": pattern, "tags": ["t"]} for pattern in rules]
     imported = import_copr("c", f"EXTRA_BUILDCHROOT_TAGS = {written!r}".encode(), "demo")
 
@@ -85,7 +85,7 @@ def test_import_then_export_takes_the_same_names(rules: list[str], seen: list[st
 @given(
     match=patterns.filter(bool), dirs=st.booleans(), seen=st.lists(names, min_size=1, max_size=8)
 )
-def test_an_exported_rule_takes_the_names_that_fleet_takes(
+def test_exported_rule_matches_same_names_as_fleet(
     match: str, seen: list[str], *, dirs: bool
 ) -> None:
     rule = PowerfulRule.model_validate({"match": match, "ask": ["t"], "dirs": dirs})

@@ -59,7 +59,7 @@ def test_worker_names_are_deterministic(present: frozenset[str], past: frozenset
     assert first == second
 
 
-def test_names_that_are_taken_are_passed_over_ever_further() -> None:
+def test_taken_names_are_skipped_with_growing_steps() -> None:
     def after(*numbers: int) -> str:
         taken = frozenset(f"debian-ci-b-{number:04}" for number in numbers)
         return next(worker_names(FLEET, "b", Names(frozenset(), frozenset(), taken)))[-4:]

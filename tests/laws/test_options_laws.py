@@ -41,7 +41,7 @@ def test_machine_of_one_build_costs_the_explained_option(fleet: Fleet, world: Wo
 
 
 @given(limited_fleets(), worlds() | asking_worlds())
-def test_the_places_that_fit_are_in_the_pools_of_the_plan(fleet: Fleet, world: World) -> None:
+def test_fitting_options_are_in_pools_of_the_plan(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
     case = Case(fleet, world, plan)
 
@@ -56,9 +56,7 @@ def test_the_places_that_fit_are_in_the_pools_of_the_plan(fleet: Fleet, world: W
 
 
 @given(limited_fleets(), worlds() | asking_worlds())
-def test_pages_show_the_places_of_each_request_that_explain_shows(
-    fleet: Fleet, world: World
-) -> None:
+def test_pages_and_explain_show_same_options_of_a_request(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
     every = explain_every(fleet, world, plan, most=0)
     answers = {each.name: each for group in every.groups for each in group.requests}
@@ -68,9 +66,7 @@ def test_pages_show_the_places_of_each_request_that_explain_shows(
 
 
 @given(limited_fleets(), asking_worlds())
-def test_a_rule_opens_the_places_that_explain_names_at_their_cost(
-    fleet: Fleet, world: World
-) -> None:
+def test_rule_opens_options_that_explain_names_at_their_cost(fleet: Fleet, world: World) -> None:
     finder = OptionFinder(fleet, world)
     for queue, demand in world.demands():
         for request in demand.requests:
@@ -84,9 +80,7 @@ def test_a_rule_opens_the_places_that_explain_names_at_their_cost(
 
 
 @given(limited_fleets(), asking_worlds())
-def test_a_merge_request_shows_the_costs_of_the_plan_and_of_explain(
-    fleet: Fleet, world: World
-) -> None:
+def test_merge_request_shows_costs_of_plan_and_explain(fleet: Fleet, world: World) -> None:
     rules = [PowerfulRule(match="debian/.*", ask=["powerful"])]
     head = fleet.model_copy(update={"powerful": rules})
     base = fleet.model_copy(update={"powerful": []})

@@ -203,7 +203,7 @@ def test_no_payer_of_tickets_is_billed_more_than_its_limit(
 
 @given(JOBS, BILLINGS, FILTERS, st.sampled_from([None, "30m", "2h"]), st.integers(1, 30))
 @example([(0, 60, "x")] * 3, {"increment": "1h"}, "team", None, 6)
-def test_no_payer_of_tickets_passes_its_limit_by_a_paid_hour(
+def test_no_payer_of_tickets_exceeds_its_limit_by_a_paid_hour(
     jobs: list[tuple[int, int, str]],
     billing: dict[str, str],
     kind: str,

@@ -25,14 +25,14 @@ def planned(fleet: Fleet, world: World) -> Plan:
 
 
 @given(fleets(), worlds())
-def test_the_order_of_observation_never_matters(fleet: Fleet, world: World) -> None:
+def test_plan_is_independent_of_order_of_observation(fleet: Fleet, world: World) -> None:
     assert planned(fleet, world).model_dump_json() == (
         planned(fleet, shuffled(world)).model_dump_json()
     )
 
 
 @given(st.one_of(st.tuples(fleets(), worlds()), budgeted()), st.randoms(use_true_random=False))
-def test_the_order_of_keys_in_fleet_yaml_never_matters(
+def test_plan_is_independent_of_order_of_keys_in_fleet_yaml(
     given: tuple[Fleet, World], dice: Random
 ) -> None:
     fleet, world = given
@@ -44,7 +44,7 @@ def test_the_order_of_keys_in_fleet_yaml_never_matters(
 
 
 @given(fleets(), worlds())
-def test_no_pool_is_ever_taken_past_its_max(fleet: Fleet, world: World) -> None:
+def test_plan_never_exceeds_max_of_a_pool(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
 
     for verdict in plan.pools:
@@ -55,7 +55,7 @@ def test_no_pool_is_ever_taken_past_its_max(fleet: Fleet, world: World) -> None:
 
 
 @given(fleets(), worlds())
-def test_a_busy_worker_is_never_deleted(fleet: Fleet, world: World) -> None:
+def test_busy_worker_is_never_deleted(fleet: Fleet, world: World) -> None:
     listing = world.providers["desk"]
     workers = listing.workers or () if isinstance(listing, Listing) else ()
     busy = {worker.name for worker in workers if worker.state is WorkerState.BUSY}
@@ -66,9 +66,7 @@ def test_a_busy_worker_is_never_deleted(fleet: Fleet, world: World) -> None:
 
 
 @given(fleets(), worlds())
-def test_a_connected_worker_is_deleted_only_when_it_was_seen_draining(
-    fleet: Fleet, world: World
-) -> None:
+def test_connected_worker_is_deleted_only_after_observed_drain(fleet: Fleet, world: World) -> None:
     listing = world.providers["desk"]
     workers = listing.workers or () if isinstance(listing, Listing) else ()
     serving = {w.name for w in workers if w.state is WorkerState.IDLE and not w.draining}
@@ -105,7 +103,7 @@ def _creations(plan: Plan) -> Counter[str]:
 
 
 @given(fleets(), worlds())
-def test_an_unreadable_source_deletes_nothing(fleet: Fleet, world: World) -> None:
+def test_unreadable_source_causes_no_deletion(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
 
     if not isinstance(world.queues["debian"].demand, Demand):
@@ -118,7 +116,7 @@ def test_an_unreadable_source_deletes_nothing(fleet: Fleet, world: World) -> Non
 
 
 @given(fleets(), worlds())
-def test_a_sampled_queue_lets_nothing_go_for_want_of_work(fleet: Fleet, world: World) -> None:
+def test_sampled_queue_causes_no_deletion_of_idle_machines(fleet: Fleet, world: World) -> None:
     listing = world.providers["desk"]
     workers = listing.workers or () if isinstance(listing, Listing) else ()
     drained = {worker.name for worker in workers if worker.draining}
@@ -139,7 +137,7 @@ def _sampled(world: World) -> World:
 
 
 @given(fleets(), worlds())
-def test_every_worker_has_one_verdict_and_every_action_one_reason(
+def test_every_worker_has_one_decision_and_every_action_one_reason(
     fleet: Fleet, world: World
 ) -> None:
     plan = planned(fleet, world)
@@ -164,19 +162,19 @@ def test_every_waiting_request_is_served_or_unserved_with_a_reason(
 
 
 @given(fleets(), worlds())
-def test_plan_to_json_to_plan_is_identity(fleet: Fleet, world: World) -> None:
+def test_plan_round_trips_through_json(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
 
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
 @given(worlds())
-def test_world_to_json_to_world_is_identity(world: World) -> None:
+def test_world_round_trips_through_json(world: World) -> None:
     assert World.model_validate_json(world.model_dump_json()) == world
 
 
 @given(fleets(), worlds())
-def test_a_pool_that_shares_no_demand_is_left_alone(fleet: Fleet, world: World) -> None:
+def test_pool_without_shared_demand_is_unchanged(fleet: Fleet, world: World) -> None:
     without = {name: pool for name, pool in fleet.pools.items() if name != "arm"}
     nothing = Demand(read_at=world.time)
     quiet = world.queues["debian"].altered(demand=nothing)
@@ -194,7 +192,7 @@ def test_a_pool_that_shares_no_demand_is_left_alone(fleet: Fleet, world: World) 
 
 
 @given(fleets(), worlds())
-def test_guards_keep_or_withhold_every_action_and_invent_none(fleet: Fleet, world: World) -> None:
+def test_guards_only_keep_or_withhold_actions(fleet: Fleet, world: World) -> None:
     before = reconcile(fleet, world)
 
     plan = guard(fleet, before)
@@ -205,7 +203,7 @@ def test_guards_keep_or_withhold_every_action_and_invent_none(fleet: Fleet, worl
 
 
 @given(fleets(), worlds())
-def test_a_refusal_for_one_pool_withholds_only_that_pools_actions(
+def test_refusal_for_one_pool_withholds_only_that_pools_actions(
     fleet: Fleet, world: World
 ) -> None:
     before = reconcile(fleet, world)
@@ -217,7 +215,7 @@ def test_a_refusal_for_one_pool_withholds_only_that_pools_actions(
 
 
 @given(fleets(), worlds(), st.integers(0, 5), st.integers(0, 5), st.sampled_from(POOLS))
-def test_an_approval_never_lets_more_pass_than_its_count(
+def test_approval_permits_at_most_its_count(
     fleet: Fleet, world: World, count: int, used: int, pool: str
 ) -> None:
     approval = Approval(
@@ -237,7 +235,7 @@ def test_an_approval_never_lets_more_pass_than_its_count(
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 100))
-def test_throttled_runs_repeated_reach_the_goal(wanted: int, count: int, share: int) -> None:
+def test_repeated_throttled_runs_reach_desired_state(wanted: int, count: int, share: int) -> None:
     limit = {"create": {"count": count, "share": f"{share}%", "free_below": 3}}
     held, runs = 0, 0
     while held < wanted:

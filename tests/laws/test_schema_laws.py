@@ -130,7 +130,7 @@ def test_models_and_schema_agree_on_nearly_valid_documents(value: Json) -> None:
 @pytest.mark.parametrize(
     ("share", "allowed"), [("0%", False), ("1%", True), ("100%", True), ("101%", False)]
 )
-def test_models_and_schema_agree_on_a_share(share: str, *, allowed: bool) -> None:
+def test_models_and_schema_agree_on_a_percentage(share: str, *, allowed: bool) -> None:
     history = {"of": "memory", "quantile": share}
     value = {"fleet": "x", "derive": [{"ask": "memory_gib>={value}", "history": history}]}
 
@@ -140,7 +140,7 @@ def test_models_and_schema_agree_on_a_share(share: str, *, allowed: bool) -> Non
 
 
 @given(nearly_valid())
-def test_a_fleet_reads_back_as_it_was_written(value: Json) -> None:
+def test_fleet_round_trips(value: Json) -> None:
     text = yaml.dump(value, Dumper=_Plain, allow_unicode=True, width=10_000)
     fleet = load("fleet.yaml", FakeFiles({"fleet.yaml": text})).fleet
 
@@ -148,7 +148,7 @@ def test_a_fleet_reads_back_as_it_was_written(value: Json) -> None:
         assert Fleet.model_validate_json(json.dumps(fleet.as_written())) == fleet
 
 
-def test_fleet_with_own_commands_round_trips_as_written() -> None:
+def test_fleet_with_hooks_round_trips() -> None:
     commands = {name: [name] for name in ("new", "delete", "list")}
     pool = {
         "provider": "hooks",
@@ -225,21 +225,21 @@ def test_models_and_schema_agree_on_generated_documents(data: st.DataObject) -> 
 
 
 @given(st.text(max_size=200))
-def test_no_text_makes_reading_fail(text: str) -> None:
+def test_any_text_is_read_without_exception(text: str) -> None:
     loaded = load("fleet.yaml", FakeFiles({"fleet.yaml": text.encode("utf-8", "replace")}))
 
     assert loaded.fleet is not None or loaded.findings != ()
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_reading_fail(content: bytes) -> None:
+def test_any_bytes_are_read_without_exception(content: bytes) -> None:
     loaded = load("fleet.yaml", FakeFiles({"fleet.yaml": content}))
 
     assert loaded.fleet is not None or loaded.findings != ()
 
 
 @given(st.text(alphabet="{}[]&*!|>'\"%@`#,:-? \n\tab1~<", max_size=60))
-def test_no_punctuation_makes_reading_fail(text: str) -> None:
+def test_any_punctuation_is_read_without_exception(text: str) -> None:
     loaded = load("fleet.yaml", FakeFiles({"fleet.yaml": f"fleet: x\n{text}"}))
 
     assert loaded.fleet is not None or loaded.findings != ()

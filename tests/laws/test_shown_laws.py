@@ -64,7 +64,7 @@ def having(plan: str, at: Where, end: str) -> Plan | None:
 
 
 @given(st.data())
-def test_no_string_of_a_plan_is_shown_as_anything_but_text(data: st.DataObject) -> None:
+def test_strings_of_a_plan_are_shown_only_as_text(data: st.DataObject) -> None:
     plan = plan_to_json(plan_of(data.draw(st.sampled_from(FOLDERS))))
     at = data.draw(st.sampled_from(list(strings(json.loads(plan)))))
     end = data.draw(HOSTILE)

@@ -31,9 +31,7 @@ def applied_fleets(draw: st.DrawFn) -> Fleet:
 
 @settings(max_examples=EXAMPLES)
 @given(applied_fleets(), working_worlds())
-def test_a_request_gets_a_worker_in_the_plan_of_its_expected_start(
-    fleet: Fleet, world: World
-) -> None:
+def test_request_gets_worker_in_plan_of_its_expected_start(fleet: Fleet, world: World) -> None:
     run = PlannedRun(fleet, world, planned(fleet, world))
     # A guard keeps them for now: a queue still gives them work, a plan does not.
     leaving = {each.worker for each in run.plan.withheld if each.action == "drain"}
@@ -50,7 +48,7 @@ def test_a_request_gets_a_worker_in_the_plan_of_its_expected_start(
 
 @settings(max_examples=EXAMPLES)
 @given(tight_fleets(), working_worlds(), st.data())
-def test_every_suggestion_serves_its_request_in_the_run_that_it_names(
+def test_suggestion_serves_its_request_in_the_named_run(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
     run = PlannedRun(fleet, world, planned(fleet, world))

@@ -67,14 +67,18 @@ def counted(fleet: Fleet, request: Request) -> frozenset[str]:
 
 
 @given(asks, offers, tag_sets)
-def test_more_provided_never_loses_a_match(ask: Ask, offer: Offer, more: frozenset[str]) -> None:
+def test_additional_provided_tags_lose_no_match(
+    ask: Ask, offer: Offer, more: frozenset[str]
+) -> None:
     wider = Offer(offer.provides | more, offer.requires, offer.exclusive, numbers=offer.numbers)
 
     assert satisfies(ask, wider) or not satisfies(ask, offer)
 
 
 @given(asks, offers, tag_sets)
-def test_more_required_never_gains_a_match(ask: Ask, offer: Offer, more: frozenset[str]) -> None:
+def test_additional_required_tags_gain_no_match(
+    ask: Ask, offer: Offer, more: frozenset[str]
+) -> None:
     needy = Ask(ask.required | (more - offer.exclusive), ask.provided, ask.minimums)
 
     assert satisfies(ask, offer) or not satisfies(needy, offer)
@@ -93,7 +97,7 @@ def test_minimums_ignore_order_and_repeats_of_tags(tags: list[str]) -> None:
 
 
 @given(*[st.lists(st.sampled_from((*TAGS, "cores>=4", "cores>=8")))] * 3)
-def test_asking_for_more_in_any_grouping_asks_for_the_same(
+def test_combined_requirements_are_independent_of_grouping(
     first: list[str], second: list[str], third: list[str]
 ) -> None:
     def both(one: list[str], other: list[str]) -> list[str]:
@@ -106,7 +110,7 @@ def test_asking_for_more_in_any_grouping_asks_for_the_same(
 
 
 @given(askers, requests())
-def test_permissions_never_widen_by_a_rule_for_somebody_else(
+def test_permissions_are_never_widened_by_rules_for_others(
     base: list[object], request_: Request
 ) -> None:
     somebody_else: list[object] = [{"users": ["carol"]}, {"groups": ["toolchain"]}]
@@ -145,7 +149,7 @@ def test_each_requested_tag_counts_or_is_refused(request_: Request, base: list[o
     many=st.lists(requests(), max_size=6),
     stored=st.booleans(),
 )
-def test_judging_equal_requests_once_equals_judging_each(
+def test_shared_evaluation_of_equal_requests_equals_separate_ones(
     base: list[object], chosen: list[object], many: list[Request], *, stored: bool
 ) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}}, derive=chosen)
@@ -157,7 +161,7 @@ def test_judging_equal_requests_once_equals_judging_each(
 
 
 @given(st.lists(rules, max_size=4), requests())
-def test_derivation_is_a_fixed_point_whatever_the_order_of_its_rules(
+def test_derivation_is_a_fixed_point_in_any_rule_order(
     chosen: list[object], request_: Request
 ) -> None:
     fleet, turned = a_fleet(derive=chosen), a_fleet(derive=chosen[::-1])
