@@ -46,7 +46,7 @@ def used(fleet: Fleet, *counts: int) -> dict[str, int]:
     return dict(zip(digests, counts, strict=True))
 
 
-def test_an_approval_lets_a_removed_pool_go() -> None:
+def test_approval_permits_removal_of_pool() -> None:
     fleet = a_fleet_without_old(an_approval(count=12))
 
     plan = planned(fleet, old_pool(idle=12))
@@ -57,7 +57,7 @@ def test_an_approval_lets_a_removed_pool_go() -> None:
     assert tells(plan.guards[0].because, "approved", "0", "12", "12")
 
 
-def test_an_approval_that_is_partly_used_lets_the_rest_pass() -> None:
+def test_partly_used_approval_permits_its_remainder() -> None:
     fleet = a_fleet_without_old(an_approval())
 
     plan = planned(fleet, old_pool(idle=6, approved=used(fleet, 12)))
@@ -66,7 +66,7 @@ def test_an_approval_that_is_partly_used_lets_the_rest_pass() -> None:
     assert tells(plan.guards[0].because, "approved", "12", "18", "6")
 
 
-def test_no_more_than_the_count_of_an_approval_pass() -> None:
+def test_approval_permits_at_most_its_count() -> None:
     fleet = a_fleet_without_old(an_approval(count=3))
 
     plan = planned(fleet, old_pool(idle=5))
@@ -95,31 +95,31 @@ def test_approvals_of_one_pool_add_up_earliest_expiry_first() -> None:
     assert [len(each.passes) for each in plan.approvals] == [1, 2]
 
 
-def test_an_approval_written_twice_counts_once() -> None:
+def test_duplicate_approval_counts_once() -> None:
     fleet = a_fleet_without_old(an_approval(count=2), an_approval(count=2))
 
     assert len(planned(fleet, old_pool(idle=4)).actions) == 2
 
 
-def test_an_approval_is_of_one_pool_only() -> None:
+def test_approval_applies_to_one_pool() -> None:
     fleet = a_fleet_without_old(an_approval(pool="other"))
 
     assert planned(fleet, old_pool(idle=4)).actions == ()
 
 
-def test_an_approval_is_of_one_guard_only() -> None:
+def test_approval_applies_to_one_guard() -> None:
     fleet = a_fleet_without_old(an_approval(guard="cost_increase"))
 
     assert planned(fleet, old_pool(idle=4)).actions == ()
 
 
-def test_an_approval_works_on_its_last_day() -> None:
+def test_approval_is_valid_on_its_last_day() -> None:
     fleet = a_fleet_without_old(an_approval(expires=TODAY.isoformat()))
 
     assert not planned(fleet, old_pool(idle=4)).is_refused
 
 
-def test_an_expired_approval_lets_nothing_pass_and_says_so() -> None:
+def test_expired_approval_permits_nothing_with_notice() -> None:
     yesterday = TODAY - timedelta(days=1)
     fleet = a_fleet_without_old(an_approval(expires=yesterday.isoformat()))
 
@@ -129,7 +129,7 @@ def test_an_expired_approval_lets_nothing_pass_and_says_so() -> None:
     assert f"(expired on {yesterday})" in plan.guards[0].because
 
 
-def test_a_used_up_approval_lets_nothing_pass_and_is_to_be_removed() -> None:
+def test_used_up_approval_permits_nothing_with_notice() -> None:
     fleet = a_fleet_without_old(an_approval())
 
     plan = planned(fleet, old_pool(idle=4, approved=used(fleet, 18)))
@@ -139,7 +139,7 @@ def test_a_used_up_approval_lets_nothing_pass_and_is_to_be_removed() -> None:
     assert tells(plan.warnings[0].message, "used", "18", "18", "used")
 
 
-def test_an_approval_for_a_pool_that_exists_nowhere_is_named() -> None:
+def test_approval_for_unknown_pool_is_reported() -> None:
     plan = planned(a_fleet_without_old(an_approval(pool="odl")), old_pool(idle=0))
 
     assert tells(plan.warnings[0].message, "pool odl")
@@ -164,7 +164,7 @@ def test_guard_explains_expired_and_used_approvals() -> None:
     assert tells(plan.guards[0].because, "approved", "3", "21", yesterday, "used up")
 
 
-def test_an_edited_approval_is_another_one() -> None:
+def test_edited_approval_is_a_new_one() -> None:
     fleet = a_fleet_without_old(an_approval(count=4))
     edited = a_fleet_without_old(an_approval(count=5))
 
@@ -173,7 +173,7 @@ def test_an_edited_approval_is_another_one() -> None:
     assert not plan.is_refused
 
 
-def test_an_approval_does_not_touch_the_other_pools_share() -> None:
+def test_approval_does_not_change_share_of_other_pools() -> None:
     gone = {"old": 3, "other": 3}
     workers = [
         a_worker(name=f"debian-ci-{pool}-{n}", pool=pool)
@@ -188,7 +188,7 @@ def test_an_approval_does_not_touch_the_other_pools_share() -> None:
     assert {action.pool for action in plan.withheld} == {"other"}
 
 
-def test_approved_removals_do_not_count_for_the_whole_fleet() -> None:
+def test_approved_removals_do_not_count_across_pools() -> None:
     pools = {name: a_pool(provider="desk", max=27) for name in ("a", "b", "c", "d")}
     workers = [
         a_worker(name=f"debian-ci-{pool}-{n}", pool=pool, busy=n > 3)
@@ -203,7 +203,7 @@ def test_approved_removals_do_not_count_for_the_whole_fleet() -> None:
     assert len(planned(approved, world).actions) == 12
 
 
-def test_an_approval_past_the_cost_guard_is_counted_in_machines() -> None:
+def test_approval_of_cost_guard_is_counted_in_machines() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", min=5, max=5)},
         guards={"refuse": {"cost_increase": "0.1 EUR/h"}},

@@ -29,7 +29,7 @@ def planned(fleet: Fleet, world: World) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def test_machines_for_requests_that_a_rival_serves_too_are_withheld() -> None:
+def test_machines_for_requests_of_a_rival_are_withheld() -> None:
     plan = planned(fleet_of(max=3), rivalled())
 
     (refused,) = plan.guards
@@ -47,7 +47,7 @@ def test_spare_machine_is_not_a_rival_creation() -> None:
     assert [action.because for action in plan.actions] == ["workers.spare is 1"]
 
 
-def test_a_spare_machine_is_made_though_a_rival_serves_its_queue() -> None:
+def test_spare_machine_is_created_when_a_rival_serves_its_queue() -> None:
     world = rivalled(count=0)
     plan = planned(fleet_of(max=3, spare=1), world)
     spare = plan.actions[0].altered(registry="debian")
@@ -82,13 +82,13 @@ def test_drain_is_not_a_rival_creation() -> None:
     assert competing_provisioners(rivalled(count=0), plan) == ()
 
 
-def test_without_a_rival_nothing_is_withheld() -> None:
+def test_no_creation_is_withheld_without_a_rival() -> None:
     world = a_sim_world(requests=(a_request(),))
 
     assert len(planned(fleet_of(max=3), world).actions) == 1
 
 
-def test_explain_says_the_way_out_of_the_guard_and_of_no_limit() -> None:
+def test_explain_names_remedy_of_guard_only() -> None:
     fleet, world = fleet_of(max=3), rivalled()
 
     told = explain_request(fleet, world, planned(fleet, world), "1")

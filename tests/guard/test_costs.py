@@ -42,7 +42,7 @@ def test_cost_guard_counts_later_creations_without_existing_machines() -> None:
     assert tells(result.because, "15 machines", "config", "7.50 EUR/h")
 
 
-def test_replacements_count_alone_while_nothing_is_made_for_min() -> None:
+def test_only_replacements_count_without_creations_for_min() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", min=5, max=9)},
         guards={"refuse": {"cost_increase": "0.1 EUR/h"}},
@@ -77,7 +77,7 @@ def test_replacement_at_equal_cost_continues_while_min_is_refused() -> None:
     assert guard(fleet, plan).actions == fresh
 
 
-def test_where_approvals_cover_a_rise_the_old_workers_may_drain() -> None:
+def test_old_workers_are_drained_when_cost_increase_is_approved() -> None:
     fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
     old = (a_worker_verdict(worker="builders-0", outdated=True, cost=Decimal("0.12")),)
     pool = a_pool_verdict(busy=9, price=Decimal("0.62"))
@@ -97,7 +97,7 @@ def test_cost_increase_equal_to_its_limit_passes() -> None:
     assert guard(fleet, plan).guards == ()
 
 
-def test_a_rise_over_all_pools_says_its_figures() -> None:
+def test_cost_increase_across_pools_has_figures() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
     actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
@@ -122,7 +122,7 @@ def test_approved_cost_increase_does_not_count_across_pools() -> None:
     assert guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals)).guards == ()
 
 
-def test_one_machine_is_said_in_the_singular() -> None:
+def test_text_of_one_machine_is_in_singular() -> None:
     fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
 
     (because,) = because_of(
@@ -152,7 +152,7 @@ def test_outdated_workers_of_other_pools_do_not_offset_cost() -> None:
     assert guard(fleet, plan).guards == ()
 
 
-def test_an_approval_of_a_rise_covers_the_dearest_first() -> None:
+def test_approval_of_cost_increase_covers_most_expensive_first() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
     fleet = fleet.model_copy(
         update={"pools": {n: a_pool(provider="desk") for n in ("arm", "ppc")}}

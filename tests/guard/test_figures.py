@@ -36,7 +36,7 @@ def test_deletions_by_demand_are_throttled() -> None:
     assert said(guarded) == [("throttle-delete", "builders", "throttled")]
 
 
-def test_a_throttle_says_whether_it_is_about_a_pool_or_the_fleet() -> None:
+def test_throttle_names_its_pool_or_the_fleet() -> None:
     names = ("arm", "builders")
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in names)
     actions = tuple(action for name in names for action in creates(12, name))
@@ -60,7 +60,7 @@ def test_interrupted_creations_use_part_of_the_throttle() -> None:
 
 
 @pytest.mark.parametrize(("share", "made"), [("50%", 1), ("100%", 1), ("300%", 3)])
-def test_without_a_free_start_nothing_grows_like_one_machine(share: str, made: int) -> None:
+def test_growth_starts_with_one_machine_without_free_below(share: str, made: int) -> None:
     fleet = with_guards(throttle={"create": {"share": share, "free_below": 0}})
     plan = a_plan(actions=creates(5), pools=(a_pool_verdict(busy=0),))
 
@@ -85,7 +85,7 @@ def test_pool_verdict_counts_only_unthrottled_actions() -> None:
     assert (verdict.delete, verdict.cost_after) == (20, Decimal("0.5"))
 
 
-def test_a_plan_without_pools_has_its_json() -> None:
+def test_plan_without_pools_is_valid_json() -> None:
     plan = guard(a_sim_fleet(), a_plan())
 
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
@@ -124,7 +124,7 @@ def test_requests_withheld_by_two_guards_are_listed_by_guard() -> None:
 # refused
 
 
-def test_as_many_removals_as_the_count_says_are_allowed() -> None:
+def test_removals_up_to_the_count_are_permitted() -> None:
     pool = a_pool_verdict(busy=40)
 
     assert (
@@ -146,7 +146,7 @@ def test_refusal_across_pools_lists_an_approval_per_pool() -> None:
     assert result.way_out.count(" and - {guard: delete") == 3
 
 
-def test_a_refusal_of_a_pool_counts_that_pools_machines() -> None:
+def test_refusal_of_a_pool_counts_machines_of_that_pool() -> None:
     pools = (a_pool_verdict(idle=4, busy=0), a_pool_verdict(pool="arm", busy=20))
 
     (result,) = guard(a_sim_fleet(), a_plan(actions=drains(4, Cause.CONFIG), pools=pools)).guards
@@ -154,7 +154,7 @@ def test_a_refusal_of_a_pool_counts_that_pools_machines() -> None:
     assert (result.count, result.of) == (4, 4)
 
 
-def test_two_causes_are_both_named() -> None:
+def test_refusal_names_both_causes() -> None:
     lost = drains(2, Cause.KNOWLEDGE, "lost")
     moved = tuple(each.altered(pool="builders") for each in lost)  # type: ignore[attr-defined]  # builders take any action
     plan = a_plan(actions=(*drains(2, Cause.CONFIG), *moved), pools=(a_pool_verdict(busy=4),))
@@ -164,7 +164,7 @@ def test_two_causes_are_both_named() -> None:
     assert tells(because, "config", "and", "lost")
 
 
-def test_a_pool_that_is_only_observed_does_not_end_the_judging() -> None:
+def test_observed_pool_does_not_end_evaluation_of_guards() -> None:
     pools = (a_pool_verdict(pool="arm", mode="observe"), a_pool_verdict(busy=4))
     plan = a_plan(actions=drains(4, Cause.CONFIG), pools=pools)
 
@@ -202,7 +202,7 @@ def test_delete_guard_passes_when_all_deletions_are_approved() -> None:
     assert guarded.actions == actions
 
 
-def test_a_refused_removal_by_config_keeps_no_creation_back() -> None:
+def test_refused_removal_by_config_withholds_no_creation() -> None:
     plan = a_plan(actions=(*drains(4, Cause.CONFIG), *creates(2)), pools=(a_pool_verdict(busy=4),))
 
     assert guard(a_sim_fleet(), plan).actions == creates(2)

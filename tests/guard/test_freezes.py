@@ -33,7 +33,7 @@ def exceeded(*path: str) -> BudgetVerdict:
         (a_freeze("others"), ["create", "drain"]),
     ],
 )
-def test_a_freeze_withholds_its_kind_in_its_pool(freeze: Freeze, left: list[str]) -> None:
+def test_freeze_withholds_its_actions_in_its_pool(freeze: Freeze, left: list[str]) -> None:
     plan = a_plan(
         orders=(freeze,),
         pools=(a_pool_verdict(pool="builders", idle=9),),

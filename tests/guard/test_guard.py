@@ -24,7 +24,7 @@ from tests.builders.guarding import creates, drains, said, with_guards
 from tests.builders.sentences import tells
 
 
-def test_a_plan_within_every_limit_passes_untouched() -> None:
+def test_plan_within_every_limit_is_unchanged() -> None:
     plan = a_plan(actions=creates(3), pools=(a_pool_verdict(),))
 
     guarded = guard(a_sim_fleet(), plan)
@@ -33,7 +33,7 @@ def test_a_plan_within_every_limit_passes_untouched() -> None:
     assert guarded.guards == ()
 
 
-def test_creations_by_demand_beyond_the_limit_come_next_run() -> None:
+def test_creations_by_demand_beyond_limit_are_delayed_to_next_run() -> None:
     plan = a_plan(actions=creates(12), pools=(a_pool_verdict(busy=0),))
 
     guarded = guard(a_sim_fleet(), plan)
@@ -51,7 +51,7 @@ def test_throttle_withholds_last_creations_in_service_order() -> None:
     assert guarded.withheld == plan.actions[10:]
 
 
-def test_a_pool_may_start_from_zero_up_to_free_below() -> None:
+def test_pool_may_start_from_zero_up_to_free_below() -> None:
     fleet = with_guards(throttle={"create": {"share": "100%", "free_below": 4, "count": 50}})
     plan = a_plan(actions=creates(5), pools=(a_pool_verdict(busy=0),))
 
@@ -65,7 +65,7 @@ def test_growth_share_is_relative_to_current_machines() -> None:
     assert len(guard(fleet, plan).actions) == 4
 
 
-def test_creations_are_throttled_for_the_whole_fleet_too() -> None:
+def test_creations_are_throttled_across_pools() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
     plan = a_plan(actions=(*creates(8, "arm"), *creates(8)), pools=pools)
 
@@ -86,7 +86,7 @@ def test_throttle_follows_service_order_across_pools() -> None:
     assert [action.pool for action in guarded.withheld] == ["arm", "arm"]
 
 
-def test_creations_by_config_grow_in_steps_too() -> None:
+def test_creations_by_config_are_throttled() -> None:
     warm = creates(12, cause=Cause.CONFIG, reason=Reason.BELOW_MIN)
     plan = a_plan(actions=warm, pools=(a_pool_verdict(busy=0),))
 
@@ -117,7 +117,7 @@ def test_removals_by_config_above_the_count_are_refused() -> None:
     assert guard(a_sim_fleet(), plan).is_refused
 
 
-def test_a_small_pool_is_not_exempt() -> None:
+def test_small_pool_is_not_exempt_from_removal_guard() -> None:
     plan = a_plan(actions=drains(1, Cause.CONFIG), pools=(a_pool_verdict(busy=0, idle=1),))
 
     assert guard(a_sim_fleet(), plan).is_refused
@@ -129,7 +129,7 @@ def test_removals_by_config_within_share_and_count_pass() -> None:
     assert guard(a_sim_fleet(), plan).actions == plan.actions
 
 
-def test_removals_by_config_are_counted_for_the_whole_fleet_too() -> None:
+def test_removals_by_config_are_counted_across_pools() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=27, idle=3) for name in ("a", "b", "c", "d"))
     actions = tuple(drain for pool in pools for drain in drains(3, Cause.CONFIG, pool.pool))
 
@@ -138,7 +138,7 @@ def test_removals_by_config_are_counted_for_the_whole_fleet_too() -> None:
     assert said(guarded) == [("delete", None, "refused")]
 
 
-def test_a_refusal_withholds_only_that_pools_actions() -> None:
+def test_refusal_withholds_only_actions_of_its_pool() -> None:
     pools = (a_pool_verdict(pool="arm", idle=1, busy=0), a_pool_verdict(busy=50))
     plan = a_plan(actions=(*drains(1, Cause.CONFIG, "arm"), *creates(1)), pools=pools)
 
@@ -155,7 +155,7 @@ def test_deletions_after_a_drain_by_demand_are_never_refused() -> None:
     assert not guard(a_sim_fleet(), plan).is_refused
 
 
-def test_creations_by_config_that_cost_too_much_are_refused() -> None:
+def test_too_expensive_creations_by_config_are_refused() -> None:
     fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
     warm = creates(9, cause=Cause.CONFIG, reason=Reason.BELOW_MIN, cost=Decimal("0.12"))
     plan = a_plan(actions=warm, pools=(a_pool_verdict(),))
@@ -173,7 +173,7 @@ def test_creations_by_demand_never_count_as_a_cost_increase() -> None:
     assert not guard(fleet, plan).is_refused
 
 
-def test_a_pool_in_mode_observe_only_shows_its_actions() -> None:
+def test_pool_in_mode_observe_only_shows_its_actions() -> None:
     plan = a_plan(actions=creates(2), pools=(a_pool_verdict(mode="observe"),))
 
     guarded = guard(a_sim_fleet(), plan)
@@ -192,14 +192,14 @@ def test_cost_after_omits_withheld_actions() -> None:
     assert guarded.cost_after == Decimal("1.2")
 
 
-def test_a_small_share_still_lets_a_pool_begin_with_one() -> None:
+def test_small_growth_share_permits_first_machine() -> None:
     fleet = with_guards(throttle={"create": {"share": "5%", "free_below": 10, "count": 50}})
     plan = a_plan(actions=creates(3), pools=(a_pool_verdict(busy=0),))
 
     assert len(guard(fleet, plan).actions) == 1
 
 
-def test_a_share_or_count_of_nothing_lets_nothing_through() -> None:
+def test_share_or_count_of_zero_permits_no_action() -> None:
     for limit in ({"share": "0%"}, {"count": 0}):
         fleet = with_guards(throttle={"create": limit})
         plan = a_plan(actions=creates(3), pools=(a_pool_verdict(busy=0),))
@@ -213,7 +213,7 @@ def test_cost_limit_in_unknown_currency_has_no_effect_without_actions() -> None:
     assert guard(fleet, a_plan(pools=(a_pool_verdict(),))).guards == ()
 
 
-def test_removals_by_config_that_are_allowed_are_not_throttled() -> None:
+def test_permitted_removals_by_config_are_not_throttled() -> None:
     fleet = with_guards(throttle={"delete": {"count": 1}})
     plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(a_pool_verdict(busy=10),))
 
@@ -223,7 +223,7 @@ def test_removals_by_config_that_are_allowed_are_not_throttled() -> None:
 # growth
 
 
-def test_a_pool_that_gets_nothing_run_after_run_does_not_block_others() -> None:
+def test_pool_without_progress_does_not_block_others() -> None:
     pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
     sold_out = creates(10, "arm", turn=1)
     plan = a_plan(actions=(*sold_out, *creates(3, "builders", turn=2)), pools=pools)
@@ -246,7 +246,7 @@ def test_interrupted_actions_are_never_throttled() -> None:
 # figures
 
 
-def test_a_guard_says_its_figures_and_its_way_out() -> None:
+def test_guard_has_figures_and_remedy() -> None:
     plan = a_plan(actions=drains(4, Cause.CONFIG), pools=(a_pool_verdict(busy=0, idle=10),))
 
     result = guard(a_sim_fleet(), plan).guards[0]
@@ -259,7 +259,7 @@ def test_a_guard_says_its_figures_and_its_way_out() -> None:
     assert result.way_out.endswith(line)
 
 
-def test_way_out_of_removed_pool_names_previously() -> None:
+def test_remedy_for_removed_pool_names_previously() -> None:
     gone = a_pool_verdict(busy=0, idle=10, mode="removed")
     plan = a_plan(actions=drains(4, Cause.CONFIG), pools=(gone,))
 
@@ -268,7 +268,7 @@ def test_way_out_of_removed_pool_names_previously() -> None:
     assert tells(result.way_out, "previously: builders", "approvals")
 
 
-def test_way_out_of_removed_pools_names_previously_for_each() -> None:
+def test_remedy_for_removed_pools_names_previously_of_each() -> None:
     gone = tuple(
         a_pool_verdict(pool=each, idle=30, mode="removed") for each in ("arm", "builders")
     )
@@ -279,7 +279,7 @@ def test_way_out_of_removed_pools_names_previously_for_each() -> None:
     assert tells(across.way_out, "`previously: arm`", "or", "`previously: builders`")
 
 
-def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
+def test_pool_shows_number_of_withheld_deletions() -> None:
     actions = (*creates(2), *drains(1, Cause.DEMAND))
     size = (
         size_decision(SizeReason.SERVES, "builders", 2),
@@ -327,7 +327,7 @@ def test_request_is_unserved_when_its_machine_is_withheld() -> None:
     assert re.findall(r"\d+", waiting(plan)) == ["3", "1"]
 
 
-def test_new_machines_that_nothing_waits_for_are_only_kept_back() -> None:
+def test_withheld_machines_without_requests_are_only_withheld() -> None:
     warm = a_create(serves=(), reason=Reason.BELOW_SPARE)
     size = (size_decision(SizeReason.SPARE, "builders", 1, message="workers.spare is 1"),)
     pools = (a_pool_verdict(create=1, mode="observe", decisions=size),)

@@ -32,7 +32,7 @@ def plan_of(world: World, **pool: object) -> Plan:
     return guard(fleet, reconcile(fleet, world))
 
 
-def test_a_registry_that_was_emptied_is_refused_not_throttled() -> None:
+def test_emptied_registry_is_refused_and_not_throttled() -> None:
     plan = plan_of(forgetful(*tries()))
 
     assert plan.actions == ()
@@ -41,7 +41,7 @@ def test_a_registry_that_was_emptied_is_refused_not_throttled() -> None:
     assert tells(plan.guards[0].way_out, "lost", "delete")
 
 
-def test_workers_that_may_merely_be_unseen_are_not_made_again() -> None:
+def test_possibly_unseen_workers_are_not_recreated() -> None:
     world = forgetful(*tries(), requests=(a_request(count=3),))
 
     plan = plan_of(world, min=3, spare=2)
@@ -60,7 +60,7 @@ def test_few_lost_registrations_are_deleted_and_replaced() -> None:
     ]
 
 
-def test_one_that_is_off_is_deleted_for_the_lost_registration_too() -> None:
+def test_stopped_machine_is_deleted_after_lost_registration() -> None:
     off = with_machines(forgetful(*tries(), known=9), NAMES[9], state=MachineState.STOPPED)
 
     (action,) = plan_of(off, min=9, spare=0).actions
@@ -71,7 +71,7 @@ def test_one_that_is_off_is_deleted_for_the_lost_registration_too() -> None:
 
 
 @pytest.mark.parametrize("result", ["starting", "failed"])
-def test_machines_that_really_never_registered_go_as_demands_doing(result: str) -> None:
+def test_unregistered_machines_are_deleted_by_demand(result: str) -> None:
     plan = plan_of(forgetful(*tries(result)))
 
     assert not plan.is_refused
@@ -85,7 +85,7 @@ def test_machine_older_than_all_attempts_counts_as_registered() -> None:
     assert reason_of(plan_of(forgetful()), FIRST) is Reason.BOOT_FAILED
 
 
-def test_another_machine_of_a_name_is_judged_by_its_own_try() -> None:
+def test_machine_of_reused_name_is_evaluated_by_its_attempt() -> None:
     again = an_attempt(worker=FIRST, at=ago(minutes=40), result="starting")
 
     plan = plan_of(forgetful(*tries(), again))

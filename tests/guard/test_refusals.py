@@ -19,7 +19,7 @@ from tests.builders.sentences import tells
 # what config no longer wants counts, not only what this run would do
 
 
-def test_a_removed_pool_does_not_drain_away_while_most_of_it_is_busy() -> None:
+def test_removed_busy_pool_is_not_drained_step_by_step() -> None:
     pool = a_pool_verdict(mode="removed", busy=7, idle=3, unwanted=10)
     plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(pool,))
 
@@ -35,13 +35,13 @@ def test_guard_refuses_before_first_machine_of_removed_pool_is_idle() -> None:
     assert guard(a_sim_fleet(), a_plan(pools=(pool,))).is_refused
 
 
-def test_a_pool_in_mode_observe_is_not_judged() -> None:
+def test_pool_in_mode_observe_is_not_evaluated() -> None:
     pool = a_pool_verdict(mode="observe", busy=10, unwanted=10)
 
     assert guard(a_sim_fleet(), a_plan(pools=(pool,))).guards == ()
 
 
-def test_a_drain_that_was_let_pass_may_finish() -> None:
+def test_permitted_drain_may_finish() -> None:
     pool = a_pool_verdict(mode="removed", busy=7, other=3, unwanted=10, draining=3)
     deletes = tuple(a_delete(worker=f"builders-{n}", cause=Cause.CONFIG) for n in range(3))
     seen = tuple(a_worker_verdict(worker=each.worker, state="draining") for each in deletes)
@@ -52,7 +52,7 @@ def test_a_drain_that_was_let_pass_may_finish() -> None:
     assert guarded.is_refused  # for the seven that are still busy
 
 
-def test_nothing_is_refused_once_all_that_goes_was_let_pass() -> None:
+def test_plan_is_not_refused_when_all_removals_are_approved() -> None:
     pool = a_pool_verdict(mode="removed", busy=0, other=3, unwanted=3, draining=3)
     deletes = tuple(a_delete(worker=f"builders-{n}", cause=Cause.CONFIG) for n in range(3))
     seen = tuple(a_worker_verdict(worker=each.worker, state="draining") for each in deletes)
@@ -62,7 +62,7 @@ def test_nothing_is_refused_once_all_that_goes_was_let_pass() -> None:
     assert (guarded.actions, guarded.guards) == (deletes, ())
 
 
-def test_deletions_by_lost_knowledge_are_refused() -> None:
+def test_deletions_caused_by_lost_state_are_refused() -> None:
     lost = tuple(
         a_delete(worker=f"builders-{n}", reason=Reason.BOOT_FAILED, cause=Cause.KNOWLEDGE)
         for n in range(4)
@@ -101,7 +101,7 @@ def test_replacement_faster_than_its_pace_counts_as_removal() -> None:
 # cost
 
 
-def test_machines_that_later_runs_would_make_for_min_count_now() -> None:
+def test_later_creations_for_min_count_now() -> None:
     pools = {"builders": a_pool(provider="desk", min=20, max=20)}
     fleet = a_sim_fleet(pools=pools, guards={"refuse": {"cost_increase": "1 EUR/h"}})
     warm = creates(2, cause=Cause.CONFIG, reason=Reason.BELOW_MIN, cost=Decimal("0.12"))
@@ -112,7 +112,7 @@ def test_machines_that_later_runs_would_make_for_min_count_now() -> None:
     assert tells(guarded.guards[0].because, "20 machines", "config", "2.40 EUR/h")
 
 
-def test_a_cost_increase_is_refused_in_its_pool_only() -> None:
+def test_cost_increase_is_refused_only_in_its_pool() -> None:
     pools = {
         name: a_pool(provider="desk", min=least, max=20)
         for name, least in (("arm", 2), ("builders", 20))
@@ -130,7 +130,7 @@ def test_a_cost_increase_is_refused_in_its_pool_only() -> None:
     assert said(guarded) == [("cost_increase", "builders", "refused")]
 
 
-def test_a_cost_increase_is_refused_over_all_pools_too() -> None:
+def test_cost_increase_is_refused_across_pools() -> None:
     names = ("arm", "builders", "ppc")
     pools = {name: a_pool(provider="desk", min=4, max=20) for name in names}
     fleet = a_sim_fleet(pools=pools, guards={"refuse": {"cost_increase": "1 EUR/h"}})

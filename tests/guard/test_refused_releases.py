@@ -35,7 +35,7 @@ def test_few_workers_without_machine_are_released() -> None:
     assert (len(plan.releases), plan.guards, plan.unreleased) == (3, (), ())
 
 
-def test_more_than_the_count_are_refused_and_named() -> None:
+def test_releases_above_the_count_are_refused_and_named() -> None:
     plan = guarded(4)
 
     assert said(plan) == [("delete", "builders", "refused")]
@@ -54,7 +54,7 @@ def test_unusable_token_is_revoked_without_counting() -> None:
     assert (len(plan.releases), plan.guards) == (9, ())
 
 
-def test_over_all_pools_they_are_counted_too() -> None:
+def test_releases_are_counted_across_pools() -> None:
     pools = (a_pool_verdict(busy=10), a_pool_verdict(pool="arm", busy=10))
     found = (*releases(2), *releases(2, "arm"))
 
@@ -64,7 +64,7 @@ def test_over_all_pools_they_are_counted_too() -> None:
     assert len(plan.unreleased) == 4
 
 
-def test_a_pool_of_which_only_their_rows_are_left_is_judged_as_well() -> None:
+def test_pool_with_only_registrations_is_evaluated() -> None:
     plan = guard(LIMITED, a_plan(releases=releases(1, "old")))
 
     assert said(plan) == [("delete", "old", "refused")]
@@ -87,7 +87,7 @@ def test_refusal_names_config_and_lost_workers() -> None:
     assert tells(plan.guards[0].because, "config", "and", "lost")
 
 
-def test_an_approval_lets_as_many_pass_as_it_says() -> None:
+def test_approval_permits_its_count_of_releases() -> None:
     plan = guarded(4, approvals=(an_approval("builders", "delete", 3),))
 
     assert (len(plan.releases), len(plan.unreleased)) == (3, 1)
@@ -108,7 +108,7 @@ def test_work_of_unseen_workers_causes_no_creation() -> None:
     assert tells(plan.guards[0].way_out, "lost")
 
 
-def test_an_approval_for_a_pool_that_has_only_rows_left_is_not_inert() -> None:
+def test_approval_for_pool_with_only_registrations_is_used() -> None:
     approval = {
         "guard": "delete",
         "pool": "old",
