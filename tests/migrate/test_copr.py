@@ -62,11 +62,11 @@ def matches_of(text: str) -> list[str]:
         ("a/b[$]", "a/b[$].*"),
     ],
 )
-def test_a_prefix_match_becomes_a_full_match_that_takes_the_same(pattern: str, match: str) -> None:
+def test_prefix_match_becomes_equivalent_full_match(pattern: str, match: str) -> None:
     assert matches_of(a_list(pattern)) == [match]
 
 
-def test_the_seeds_form_is_read_too() -> None:
+def test_documented_form_is_imported() -> None:
     fleet = fleet_of(imported(SEED))
 
     assert [(rule.match, rule.ask) for rule in fleet.powerful] == [
@@ -76,7 +76,7 @@ def test_the_seeds_form_is_read_too() -> None:
     assert fleet.tags["extra_powerful"].asked_by == ["rules", "system", "tickets"]
 
 
-def test_names_that_only_the_prefix_took_are_listed() -> None:
+def test_names_matched_only_by_prefix_are_listed() -> None:
     names = [f"@asahi/kernel/fedora-42-aarch64/{name}" for name in ("kernel", "kernel-headers")]
 
     recorded = RecordedNames(dict.fromkeys((*names, "other/x/y/z"), ("build",)))
@@ -113,7 +113,7 @@ EXTRA_BUILDCHROOT_TAGS = [{
 """
 
 
-def test_comments_inside_a_rule_and_behind_it_are_its_reason() -> None:
+def test_comments_inside_and_after_a_rule_are_its_reason() -> None:
     assert [rule.reason for rule in fleet_of(imported(INSIDE)).powerful] == [
         "https://tracker.example/1 until 2027",
         "https://tracker.example/2",
@@ -124,7 +124,7 @@ def test_comments_inside_a_rule_and_behind_it_are_its_reason() -> None:
     ]
 
 
-def test_a_comment_in_a_table_of_patterns_stays_with_its_pattern() -> None:
+def test_comment_in_a_table_of_patterns_stays_with_its_pattern() -> None:
     text = 'EXTRA_BUILDER_TAGS = {"t": [\n  "a",  # ticket 1\n  # ticket 2\n  "b",\n]}\n'
 
     reasons = [rule.reason for rule in fleet_of(imported(text)).powerful]
@@ -174,7 +174,7 @@ def test_appended_rules_are_imported() -> None:
     assert matches_of(text) == ["a.*", "b.*"]
 
 
-def test_the_file_is_never_executed(tmp_path: object) -> None:
+def test_imported_file_is_never_executed(tmp_path: object) -> None:
     marker = f"{tmp_path}/was-run"
 
     fleet_of(imported(f"open({marker!r}, 'w')\n{a_list('a')}"))
@@ -222,7 +222,7 @@ builds_max_workers_arch_per_owner=s390x=4
 """
 
 
-def test_limits_of_the_backend_become_limits_of_tags() -> None:
+def test_backend_limits_become_limits_of_tags() -> None:
     found = imported(BACKEND)
     tags = fleet_of(found).tags
 
@@ -238,7 +238,7 @@ def test_limits_of_the_backend_become_limits_of_tags() -> None:
     assert tickets_of(found).limits.total == 60
 
 
-def test_values_of_the_backend_go_on_in_indented_lines() -> None:
+def test_backend_values_continue_in_indented_lines() -> None:
     arches = ("x86_64=90", "aarch64=70", "ppc64le=16", "s390x=8")
     value = "".join(f"    {each},\n" for each in arches)
 
@@ -281,7 +281,7 @@ def test_options_of_other_sections_have_no_equivalent(section: str, option: str)
 
 @pytest.mark.parametrize("option", ["EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"])
 @pytest.mark.parametrize("begin", ["{% if devel %}", "{%- for x in y -%}", "{% macro a() %}"])
-def test_an_option_inside_jinja_is_found_with_its_line(option: str, begin: str) -> None:
+def test_option_inside_jinja_is_found_with_its_line(option: str, begin: str) -> None:
     (found,) = wrong(imported(f"a = 1\n{begin}\n{option} = []\n"))
 
     assert found.startswith("copr.conf:3:1: missing-key")
@@ -318,7 +318,7 @@ def test_invalid_backend_file_is_refused_with_line(text: str, line: int) -> None
 
 
 @pytest.mark.parametrize("pair", ["x86_64", "x86_64=0", "x86_64=many", "a b=1", f"x={'9' * 5000}"])
-def test_a_limit_that_cannot_be_read_is_refused(pair: str) -> None:
+def test_unreadable_limit_is_refused(pair: str) -> None:
     (found,) = wrong(imported(f"[backend]\nbuilds_max_workers_arch=s390x=4,{pair}\n"))
 
     assert found.startswith("copr.conf:2:33: wrong-value")
@@ -410,7 +410,7 @@ def test_unterminated_jinja_block_is_reported() -> None:
         ),
     ],
 )
-def test_a_limit_is_not_read_when_jinja_decides_it(text: str, name: str, line: int) -> None:
+def test_limit_computed_by_jinja_is_not_read(text: str, name: str, line: int) -> None:
     found = imported(f"[backend]\n{text}builds_max_workers_owner=3\n")
 
     (told,) = said(found, "no-equivalent")
@@ -430,7 +430,7 @@ def test_a_limit_is_not_read_when_jinja_decides_it(text: str, name: str, line: i
         "{% if x %}\n{'a': ['b']}\n{% endif %}",
     ],
 )
-def test_a_list_is_read_when_jinja_decides_the_other(value: str) -> None:
+def test_list_is_read_when_only_the_other_is_computed_by_jinja(value: str) -> None:
     known = 'EXTRA_BUILDCHROOT_TAGS = [{"pattern": "a/b", "tags": ["t"]}]\n'
 
     found = imported(f"{known}EXTRA_BUILDER_TAGS = {value}\n")
@@ -449,7 +449,7 @@ def test_a_list_is_read_when_jinja_decides_the_other(value: str) -> None:
         "EXTRA_BUILDCHROOT_TAGS = [{'pattern': {{ p }}, 'tags': ['b']}]",
     ],
 )
-def test_a_value_is_refused_once_when_jinja_decides_all(text: str) -> None:
+def test_value_is_refused_once_when_jinja_computes_all(text: str) -> None:
     (finding,) = imported(f"{text}\n").findings
 
     assert "expected" not in finding.message
@@ -464,6 +464,6 @@ def test_hint_names_jinja_when_remainder_is_not_python() -> None:
 
 
 @pytest.mark.parametrize("value", ["{{ rules }}", "[{'pattern': {{ p }}, 'tags': ['b']}]"])
-def test_a_live_list_is_unknown_when_it_is_a_template(value: str) -> None:
+def test_live_list_is_unknown_when_it_is_a_template(value: str) -> None:
     with pytest.raises(FileUnreadable, match=r"not read|expected"):
         read_list("copr.conf", f"EXTRA_BUILDCHROOT_TAGS = {value}\n".encode())

@@ -29,7 +29,7 @@ def of_text(specifications: str, limits: str = "{}") -> Imported:
     return import_debusine("pools.yaml", text.encode(), "demo")
 
 
-def test_a_pool_at_hetzner_keeps_its_type_image_and_architecture() -> None:
+def test_pool_at_hetzner_keeps_its_type_image_and_architecture() -> None:
     found = recorded("worker_pool-list.yaml")
     fleet = fleet_of(found)
     pool = a_pool_of(found, "hetzner-arm64")
@@ -55,11 +55,11 @@ def test_limits_are_kept_or_listed() -> None:
     )
 
 
-def test_a_disabled_pool_is_paused() -> None:
+def test_disabled_pool_is_paused() -> None:
     assert a_pool_of(recorded("worker_pool-list-aws.yaml"), "hetzner-amd64").mode == "pause"
 
 
-def test_a_pool_at_aws_keeps_its_type_disk_swap_and_market() -> None:
+def test_pool_at_aws_keeps_its_type_disk_swap_and_market() -> None:
     machine = a_pool_of(recorded("worker_pool-list-aws.yaml"), "aws-big").machine
 
     assert isinstance(machine, MachineSettings)
@@ -74,14 +74,14 @@ def test_values_known_only_to_server_are_to_do() -> None:
         assert word in told
 
 
-def test_a_machine_of_no_known_type_is_only_planned() -> None:
+def test_machine_of_unknown_type_is_only_observed() -> None:
     found = of_text("{provider_type: hetzner, server_type: xx1, image_name: i}")
 
     assert a_pool_of(found, "p").mode == "observe"
     assert any(tells(each, "pool p", "`mode: observe`") for each in said(found, "to-do"))
 
 
-def test_requirements_without_a_price_on_demand_are_only_observed() -> None:
+def test_requirements_without_on_demand_price_are_only_observed() -> None:
     found = of_text(
         "{provider_type: aws, instance_market_type: on-demand, launch_templates: "
         "[{ImageId: ami-1, InstanceRequirements: {VCpuCount: {Min: 8}, MemoryMiB: {Min: 16384}}}]}"
@@ -104,7 +104,7 @@ def test_requirements_in_place_of_a_type_are_the_figures() -> None:
     assert "template" in told
 
 
-def test_two_places_of_one_account_are_two_providers() -> None:
+def test_two_locations_of_one_account_are_two_providers() -> None:
     text = "".join(
         f"- {{name: {place}, provider_account: a, specifications: {{provider_type: hetzner, "
         f"server_type: ccx33, image_name: i, location: {place}}}}}\n"
@@ -135,7 +135,7 @@ def test_two_places_of_one_account_are_two_providers() -> None:
         ),
     ],
 )
-def test_other_yaml_than_a_listing_is_refused(found: Imported, finding: str) -> None:
+def test_yaml_that_is_not_a_listing_is_refused(found: Imported, finding: str) -> None:
     assert wrong(found)[0].startswith(finding)
 
 
@@ -201,7 +201,7 @@ def test_unknown_keys_of_a_listing_have_no_equivalent() -> None:
     assert "# no equivalent: colour: [a, {b: null}]" in str(found.text)
 
 
-def test_a_launch_template_of_wrong_types_is_refused() -> None:
+def test_launch_template_of_wrong_types_is_refused() -> None:
     found = of_text(
         "{provider_type: aws, launch_templates: [{ImageId: a, root_device_size: big, "
         "InstanceRequirements: {VCpuCount: {Min: -1}}}]}"

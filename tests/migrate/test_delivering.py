@@ -51,5 +51,5 @@ def test_only_the_effects_of_entries_count(after: list[str], counts: tuple[str, 
     assert delivery.is_empty is (after == ["llvm", "webkit"])
 
 
-def test_an_entry_that_is_there_twice_is_deleted_once() -> None:
+def test_duplicate_entry_is_deleted_once() -> None:
     assert a_delivery(["llvm", "llvm"], ["llvm"]).summary == "0 added, 1 deleted"

@@ -35,7 +35,7 @@ def told(fleet: Fleet) -> list[str]:
     return [f"{f.path} {f.message}" for f in export_copr(fleet, "0" * 64, TODAY).findings]
 
 
-def test_the_option_is_a_python_literal_with_a_header_and_the_reasons() -> None:
+def test_exported_option_is_a_python_literal_with_reasons() -> None:
     rule = a_rule("a/b/.*/chromium", reason='24 h\n "builds"', contact="@chromium")
 
     exported = export_copr(a_fleet_with(rule), "0123456789abcdef", TODAY)
@@ -51,7 +51,7 @@ def test_the_option_is_a_python_literal_with_a_header_and_the_reasons() -> None:
     assert option_in(exported.text) == [{"pattern": "a/b/.*/chromium\\Z", "tags": ["powerful"]}]
 
 
-def test_whatever_people_wrote_stays_a_literal() -> None:
+def test_exported_option_is_a_literal_for_any_text() -> None:
     rule = a_rule('a"b/Ü.*\\.x', ask=['t"ag', "t\\ag"], reason="\u2028x = 1\r\ny = 2")
 
     exported = export_copr(a_fleet_with(rule), "0" * 64, TODAY)
@@ -139,7 +139,7 @@ def test_export_refuses_indistinguishable_directories(match: str) -> None:
     assert "`dirs`" in finding
 
 
-def test_tags_that_do_not_fit_into_the_column_are_refused() -> None:
+def test_export_refuses_tags_that_are_too_long_for_the_column() -> None:
     fits, over = ["x" * 24, "y" * 25], ["x" * 25, "y" * 25]
 
     assert told(a_fleet_with(a_rule("a/b/.*/c", ask=fits))) == []

@@ -49,7 +49,7 @@ def test_export_equals_entries_accepted_by_server(run_fleet: RunFleet) -> None:
     assert yaml.safe_load(exported.stdout) == pushed
 
 
-def test_every_entry_keeps_the_servers_own_schema() -> None:
+def test_every_entry_matches_schema_of_server() -> None:
     schema = json.loads((RECORDED / "schema.json").read_text(encoding="utf-8"))
 
     for entry in yaml.safe_load((RECORDED / "pushed.yaml").read_text(encoding="utf-8")):
@@ -58,7 +58,7 @@ def test_every_entry_keeps_the_servers_own_schema() -> None:
             jsonschema.validate(entry | {"require_tag": ["x"]}, schema)
 
 
-def test_server_added_tags_of_the_rules() -> None:
+def test_server_adds_tags_of_delivered_rules() -> None:
     fleet = load(str(RECORDED / "fleet.yaml"), LocalFiles()).fleet
     assert fleet is not None
     answers = json.loads((RECORDED / "answers.json").read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def test_server_added_tags_of_the_rules() -> None:
         ),
     ],
 )
-def test_a_rule_becomes_an_entry_for_each_combination_of_words(
+def test_rule_becomes_an_entry_per_combination_of_words(
     match: str, expected: list[tuple[list[str], list[str]]]
 ) -> None:
     assert conditions(a_fleet_asking(match)) == expected
@@ -151,7 +151,7 @@ def test_export_warns_of_a_workspace_without_scope() -> None:
     assert "scope" in finding.message
 
 
-def test_a_minimum_becomes_the_class_of_its_rung_on_both_sides() -> None:
+def test_minimum_becomes_its_class_in_required_and_provided_tags() -> None:
     fleet = a_fleet_asking(
         "debian/.*/.*/gcc-15",
         ask=["bandwidth>=48"],
@@ -178,7 +178,7 @@ def test_entry_provides_tags_required_by_workers_of_its_tag() -> None:
     assert (entry["require_tags"], entry["provide_tags"]) == ([TAG], ["task:fleet:powerful"])
 
 
-def test_a_derived_tag_that_is_the_same_for_a_task_becomes_an_entry() -> None:
+def test_derived_tag_that_is_constant_for_a_task_becomes_an_entry() -> None:
     derive: list[dict[str, object]] = [
         {"task": "autopkgtest", "ask": "worker:class:big"},
         {"task": "sbuild", "from": "host_architecture", "ask": "worker:build-arch:{value}"},
@@ -201,7 +201,7 @@ def test_a_derived_tag_that_is_the_same_for_a_task_becomes_an_entry() -> None:
         assert word in finding.message
 
 
-def test_expired_rules_are_inert() -> None:
+def test_expired_rules_are_not_exported() -> None:
     rule = {"match": "debian/.*", "ask": [TAG], "expires": "2026-11-20"}
 
     assert entries_of(a_fleet(powerful=[rule])) == []

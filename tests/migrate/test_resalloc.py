@@ -36,7 +36,7 @@ def _hooks(fleet: Fleet, name: str = "p") -> HooksProvider:
     return hooks
 
 
-def test_an_option_that_is_left_out_has_resallocs_default() -> None:
+def test_omitted_option_has_default_of_resalloc() -> None:
     pool = pool_of()
 
     assert (pool.workers.max, pool.workers.spare, pool.workers.max_starting) == (4, 2, 1)
@@ -44,7 +44,7 @@ def test_an_option_that_is_left_out_has_resallocs_default() -> None:
     assert pool.provides == []
 
 
-def test_hooks_are_run_by_a_shell_as_resalloc_does() -> None:
+def test_hooks_are_run_by_a_shell() -> None:
     hooks = hooks_of('  cmd_livecheck: check "$RESALLOC_NAME" | grep ok\n')
 
     assert hooks.interface == "resalloc"
@@ -67,7 +67,7 @@ def test_livechecks_keep_their_times_and_counts() -> None:
         ("livecheck_period: 0", "livecheck_every is 1"),
     ],
 )
-def test_a_figure_of_livechecks_that_cannot_be_kept_is_named(option: str, change: str) -> None:
+def test_livecheck_setting_without_equivalent_is_named(option: str, change: str) -> None:
     found = imported(f"  cmd_livecheck: x\n  {option}\n")
 
     assert any(each.startswith(f"6: {option}: {change}") for each in said(found, "changed"))
@@ -104,7 +104,7 @@ def test_pool_without_list_command_gets_a_failing_one() -> None:
     assert any("cmd_list" in change for change in said(found, "to-do"))
 
 
-def test_tags_are_provided_whatever_form_they_have() -> None:
+def test_tags_are_imported_from_every_form() -> None:
     options = "  tags: [a, {name: b, priority: -40}, {name: c}]\n"
 
     pool = pool_of(options)
@@ -127,7 +127,7 @@ def test_on_demand_tags_are_declared_once_for_every_pool() -> None:
     assert any(tells(change, "tag x", "pool q") for change in said(found, "changed"))
 
 
-def test_a_reused_machine_keeps_its_times_and_counts() -> None:
+def test_reused_machine_keeps_its_times_and_counts() -> None:
     reuse = pool_of(
         "  reuse_opportunity_time: 90\n  reuse_max_count: 8\n  reuse_max_time: 1800\n"
     ).reuse
@@ -150,7 +150,7 @@ def test_a_reused_machine_keeps_its_times_and_counts() -> None:
         ("  tags:\n", "5: option tags "),
     ],
 )
-def test_an_option_that_can_never_act_is_named(options: str, change: str) -> None:
+def test_option_without_effect_is_named(options: str, change: str) -> None:
     (found,) = said(imported(options), "never-acts")
 
     assert found.startswith(change)
@@ -233,7 +233,7 @@ def test_invalid_value_is_refused_with_place(options: str, finding: str) -> None
         ("p: {a: 1", "pools.yaml:1:9: invalid-yaml"),
     ],
 )
-def test_other_file_than_pools_yaml_is_refused(text: str, finding: str) -> None:
+def test_file_that_is_not_pools_yaml_is_refused(text: str, finding: str) -> None:
     (found, *_) = wrong(import_resalloc("pools.yaml", text.encode(), "demo"))
 
     assert found.startswith(finding)
@@ -256,7 +256,7 @@ def test_jinja_template_is_refused_with_hint(text: str, place: str) -> None:
     assert "/etc/resallocserver/pools.yaml" in found.findings[0].hint
 
 
-def test_braces_in_a_command_are_the_commands_own() -> None:
+def test_braces_in_a_command_are_kept() -> None:
     found = import_resalloc(
         "pools.yaml",
         b"p:\n  cmd_new: docker inspect -f '{{.Name}}'\n  cmd_delete: x\n  cmd_list: x\n",
@@ -266,7 +266,7 @@ def test_braces_in_a_command_are_the_commands_own() -> None:
     fleet_of(found)
 
 
-def test_names_that_fleet_cannot_take_are_changed_and_stay_apart() -> None:
+def test_invalid_names_are_changed_and_stay_unique() -> None:
     text = "".join(f"{name}:\n{COMMANDS}" for name in ("A_b", "a.b", "4x", "x" * 60))
     found = import_resalloc("pools.yaml", text.encode(), "demo")
 
@@ -274,13 +274,13 @@ def test_names_that_fleet_cannot_take_are_changed_and_stay_apart() -> None:
     assert len(said(found, "renamed")) == 3
 
 
-def test_whatever_a_description_holds_stays_a_comment() -> None:
+def test_description_with_any_text_is_a_comment() -> None:
     found = imported('  description: "x\\n\\nfleet: other\\u2028pools: {} \\x07"\n')
 
     assert fleet_of(found).fleet == "demo"
 
 
-def test_a_secret_is_not_copied() -> None:
+def test_secret_is_not_imported() -> None:
     found = imported("  cmd_release: x\n  token: aVerySecretToken0123456789\n")
 
     assert any("inline-secret" in each for each in wrong(found))
@@ -325,7 +325,7 @@ def test_dissimilar_pools_get_no_template() -> None:
     assert str(found.text).count("extends: [invented-machine]") == 1
 
 
-def test_an_empty_command_is_a_missing_one() -> None:
+def test_empty_command_counts_as_missing() -> None:
     found = import_resalloc("pools.yaml", b"p: {cmd_new: , cmd_delete: x, cmd_list: x}", "demo")
 
     assert wrong(found) == ["pools.yaml:1:14: missing-key"]

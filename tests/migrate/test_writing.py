@@ -19,7 +19,7 @@ values = st.recursive(
 @given(value=values, comment=texts)
 @example(value=["yes", "On", "null", "1.5e10", "0x10", "1:30", "2025-06-01", "~", ""], comment="")
 @example(value={"*a": "<<", "#": "- b", "=": "a: b", "? x": "{}"}, comment="# x\n\u2028- y")
-def test_every_value_reads_back_as_itself(value: object, comment: str) -> None:
+def test_written_values_round_trip(value: object, comment: str) -> None:
     item = YamlBlock(
         {"below": value, "after": YamlBlock({"x": value}, [comment])}, [comment], [comment]
     )
