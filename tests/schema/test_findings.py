@@ -34,7 +34,7 @@ def marked(text: str, part: tuple[int, int]) -> str:
         ("a: |\n  one\n  two\nb: 1\n", (5, 7), "wo"),
     ],
 )
-def test_characters_are_found_whatever_the_quotes(
+def test_characters_are_found_in_any_quotes(
     text: str, part: tuple[int, int], characters: str
 ) -> None:
     assert marked(text, part) == characters
@@ -51,13 +51,13 @@ def test_characters_are_found_whatever_the_quotes(
         ('a: "one\\\n  two"', (0, 1), '"one\\'),
     ],
 )
-def test_where_they_cannot_be_found_the_whole_is_meant(
+def test_whole_value_is_marked_when_characters_are_not_found(
     text: str, part: tuple[int, int], characters: str
 ) -> None:
     assert marked(text, part) == characters
 
 
-def test_a_value_that_was_not_written_has_no_characters() -> None:
+def test_unwritten_value_has_no_characters() -> None:
     document = read_document("fleet.yaml", FakeFiles({"fleet.yaml": "a: x"}))
 
     span = document.locate(Finding("some-rule", "wrong", ("b",), part=(0, 1))).span

@@ -17,7 +17,7 @@ HEAD = "fleet: demo\n"
 
 
 @pytest.mark.parametrize("item", ['"*.yaml"', "/etc/x", "no.yml", '"a b"'])
-def test_a_long_line_is_masked_once_for_all_its_findings(
+def test_long_line_is_masked_once_for_all_its_findings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: str
 ) -> None:
     file = tmp_path / "fleet.yaml"
@@ -37,14 +37,14 @@ def test_a_long_line_is_masked_once_for_all_its_findings(
     assert len(masked) < 5
 
 
-def test_a_long_known_list_is_compared_in_part() -> None:
+def test_long_known_list_is_compared_in_part() -> None:
     known = [f"builder-{number:05}" for number in range(5_000)]
 
     assert nearest("builder-02345x", known) == "builder-02345"
     assert nearest("no-such", known) == ""
 
 
-def test_pools_of_tags_are_found_without_comparing_each_with_each(
+def test_pools_of_tags_are_found_without_quadratic_comparison(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[str] = []

@@ -35,20 +35,20 @@ def schema() -> dict[str, Any]:
         {},
     ],
 )
-def test_keys_and_values_are_bound(value: object) -> None:
+def test_schema_limits_keys_and_values(value: object) -> None:
     validator = jsonschema.Draft202012Validator(schema())
 
     assert not validator.is_valid(value)
 
 
-def test_a_default_is_shown_the_way_it_is_written() -> None:
+def test_default_is_shown_in_syntax_of_fleet_yaml() -> None:
     properties = schema()["$defs"]["Boot"]["properties"]
 
     assert (properties["expected"]["default"], properties["deadline"]["default"]) == ("90s", "10m")
     assert schema()["properties"]["cadence"]["default"] == "10m"
 
 
-def test_a_key_keeps_a_description_that_its_model_has_too() -> None:
+def test_key_keeps_description_equal_to_that_of_its_model() -> None:
     class Part(ConfigSection):
         """How it is."""
 
@@ -116,7 +116,5 @@ def test_descriptions_are_one_line() -> None:
         (30, PERCENT_PATTERN, "30%"),
     ],
 )
-def test_a_number_is_written_in_its_largest_whole_unit(
-    value: int, pattern: str, text: str
-) -> None:
+def test_number_is_written_in_its_largest_whole_unit(value: int, pattern: str, text: str) -> None:
     assert written(value, pattern) == text

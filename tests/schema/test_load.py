@@ -38,7 +38,7 @@ def all_sections(of: type[ConfigSection] = ConfigSection) -> set[type[ConfigSect
 
 
 @pytest.mark.parametrize("name", ["starter", "whole"])
-def test_the_files_of_the_design_are_valid(name: str) -> None:
+def test_documented_files_are_valid(name: str) -> None:
     text = (ROOT / f"tests/fixtures/{name}.yaml").read_text(encoding="utf-8")
 
     result = loaded(text)
@@ -47,7 +47,7 @@ def test_the_files_of_the_design_are_valid(name: str) -> None:
     assert result.fleet is not None
 
 
-def test_a_valid_file_becomes_numbers_in_one_unit() -> None:
+def test_valid_file_is_loaded_with_numbers_in_one_unit() -> None:
     fleet = loaded(
         "fleet: x\ncadence: 5m\nsizes: {s: {cores: 1, memory: 2GiB, disk: 1TiB}}\n"
         "guards: {refuse: {delete: {share: 20%}, cost_increase: 0.35 EUR/h}}\n"
@@ -153,14 +153,14 @@ def test_union_reports_only_the_branch_that_was_meant(
     assert all(word in only for word in words)
 
 
-def test_where_a_section_was_expected_its_keys_are_named() -> None:
+def test_error_names_keys_when_a_section_was_expected() -> None:
     (found,) = loaded("fleet: x\nguards: {throttle: {create: 3000}}\n").findings
 
     assert found.rule == "wrong-type"
     assert tells(found.hint, "count, free_below, share")
 
 
-def test_a_broken_part_leaves_the_rest_to_look_at() -> None:
+def test_remaining_parts_are_checked_when_one_is_invalid() -> None:
     result = loaded("fleet: x\npools: {good: {static: [a]}, bad: {static: 3}, worse: {}}\n")
 
     assert result.fleet is None
@@ -173,7 +173,7 @@ def test_file_without_mapping_has_no_remainder() -> None:
 
 
 @pytest.mark.parametrize("section", sorted(all_sections(), key=str))
-def test_no_tag_of_a_union_is_a_field_of_its_own_model(section: type[ConfigSection]) -> None:
+def test_union_tag_is_not_a_field_of_its_model(section: type[ConfigSection]) -> None:
     unions = [field.annotation for field in fields_of(section).values()]
     tagged = [branch for union in unions for branch in branches_below(union).items()]
 
@@ -225,13 +225,13 @@ def test_union_tags_are_removed_from_error_paths(
     assert follow(Fleet, place).path == expected
 
 
-def test_a_key_that_is_wrong_itself_is_pointed_at() -> None:
+def test_wrong_key_is_marked() -> None:
     (finding,) = loaded("fleet: x\npools: {b@d: {static: [a]}}\n").findings
 
     assert (finding.at, str(finding.span)) == ("key", "fleet.yaml:2:9")
 
 
-def test_hooks_are_sections_too() -> None:
+def test_hooks_are_sections() -> None:
     assert follow(Fleet, ("pools", "a", "pool-hooks", "hooks")).model is Hooks
 
 
@@ -255,7 +255,7 @@ def test_pool_with_own_commands_has_own_provider_and_image() -> None:
     assert (pool.workers.max, pool.reuse is not None) == (1, True)
 
 
-def test_parts_that_are_values_already_are_taken_as_they_are() -> None:
+def test_parsed_parts_are_accepted() -> None:
     first = loaded(
         "fleet: x\nstate: {passphrase: {file: f}}\n"
         "providers: {h: {kind: hcloud, location: l, token: {command: [c]}}}\n"
@@ -298,11 +298,11 @@ def test_file_without_fleet_name_is_still_checked() -> None:
     [EnvSecret(env="A"), FileSecret(file="f"), CommandSecret(command=["c"])],
     ids=["env", "file", "command"],
 )
-def test_a_reference_to_a_secret_is_one_already(reference: ConfigSection) -> None:
+def test_parsed_secret_reference_is_accepted(reference: ConfigSection) -> None:
     assert StateSettings.model_validate({"passphrase": reference}).passphrase == reference
 
 
-def test_a_day_is_a_day_already() -> None:
+def test_parsed_date_is_accepted() -> None:
     rate = ExchangeRate.model_validate({"rate": 0.92, "as_of": date(2026, 11, 1)})
 
     assert rate.as_of == date(2026, 11, 1)

@@ -74,7 +74,7 @@ def test_inline_secret_is_reported_and_masked(text: str) -> None:
         "fleet: x\ntoken: {env: A, url: 'https://u:hunter2@h', b: ]\n",
     ],
 )
-def test_a_file_that_cannot_be_parsed_does_not_give_its_secrets_away(text: str) -> None:
+def test_unparseable_file_does_not_show_its_secrets(text: str) -> None:
     rules, said = everything_said(text)
 
     assert rules
@@ -99,7 +99,7 @@ def test_secret_reference_or_plain_word_is_not_a_finding(text: str) -> None:
     assert rules == set()
 
 
-def test_a_misspelt_reference_is_a_wrong_key_and_no_secret() -> None:
+def test_misspelt_reference_is_a_wrong_key() -> None:
     rules, said = everything_said(HCLOUD + "{evn: HCLOUD_TOKEN}}\n")
 
     assert rules == {"unknown-key"}
@@ -116,7 +116,7 @@ def test_a_misspelt_reference_is_a_wrong_key_and_no_secret() -> None:
         "powerful: [{password: hunter2}]\n",
     ],
 )
-def test_an_included_file_gives_no_secret_away(text: str) -> None:
+def test_included_file_does_not_show_its_secrets(text: str) -> None:
     main = "include: [d/*]\nfleet: x\npowerful: []\nqueues: {a: {kind: tickets}}\n"
     files = FakeFiles({"fleet.yaml": main, "d/a": text})
 
@@ -126,7 +126,7 @@ def test_an_included_file_gives_no_secret_away(text: str) -> None:
     assert "hunter2" not in to_text(loaded.findings, loaded.document) + to_json(loaded.findings)
 
 
-def test_a_secret_in_one_file_masks_no_line_of_another() -> None:
+def test_secret_in_one_file_masks_no_line_of_another() -> None:
     main = "include: [d/*]\npassword: hunter2\n"
     files = FakeFiles({"fleet.yaml": main, "d/a": "a:\nb: 12345678\n"})
 
@@ -136,7 +136,7 @@ def test_a_secret_in_one_file_masks_no_line_of_another() -> None:
     assert document.line("d/a", 2) == "b: 12345678"
 
 
-def test_stars_take_the_place_of_each_character_so_that_columns_hold() -> None:
+def test_masked_secret_keeps_its_length() -> None:
     loaded = load("fleet.yaml", FakeFiles({"fleet.yaml": HCLOUD + "hunter2, kind: x}\n"}))
 
     line = loaded.document.line("fleet.yaml", 3)

@@ -45,7 +45,7 @@ def told(document: Document) -> list[str]:
         ("12345678901234567890", "12345678901234567890"),
     ],
 )
-def test_only_plain_numbers_and_booleans_are_not_text(written: str, value: object) -> None:
+def test_unquoted_values_are_text_except_numbers_and_booleans(written: str, value: object) -> None:
     document = read(f"key: {written}\n")
 
     assert document.value == {"key": value}
@@ -53,13 +53,13 @@ def test_only_plain_numbers_and_booleans_are_not_text(written: str, value: objec
 
 
 @pytest.mark.parametrize("written", [".nan", ".inf", "-.INF", "1.0e999"])
-def test_a_number_that_is_not_finite_is_refused(written: str) -> None:
+def test_infinite_number_is_refused(written: str) -> None:
     document = read(f"key: {written}\n")
 
     assert told(document) == ["fleet.yaml:1:6: invalid-yaml"]
 
 
-def test_every_value_and_key_knows_its_characters() -> None:
+def test_every_value_and_key_has_its_position() -> None:
     document = read("pools:\n  a: {workers: {max: 3}}\n")
 
     assert document.place(("pools", "a", "workers", "max")) == "fleet.yaml:2:22"
@@ -74,13 +74,13 @@ def test_unwritten_key_has_place_of_its_parent() -> None:
     assert document.place(("nowhere",)) == "fleet.yaml:1:1"
 
 
-def test_a_block_is_pointed_at_by_its_key() -> None:
+def test_block_is_marked_at_its_key() -> None:
     document = read("pools:\n  a:\n    image: x\n")
 
     assert document.place(("pools", "a")) == "fleet.yaml:2:3"
 
 
-def test_an_alias_is_pointed_at_where_its_anchor_stands() -> None:
+def test_alias_is_marked_at_its_anchor() -> None:
     document = read("one: &a [x]\ntwo: *a\n")
 
     assert document.value == {"one": ["x"], "two": ["x"]}
@@ -94,7 +94,7 @@ def test_wide_characters_and_a_byte_order_mark_do_not_shift_columns() -> None:
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
-def test_every_kind_of_line_break_counts(line_break: str) -> None:
+def test_every_kind_of_line_break_is_counted(line_break: str) -> None:
     document = read(f"a: 1{line_break}b: 2{line_break}")
 
     assert document.place(("b",)) == "fleet.yaml:2:4"
@@ -127,7 +127,7 @@ def test_empty_file_is_reported(text: str) -> None:
 
 
 @pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? "])
-def test_deep_nesting_is_refused_before_anything_is_built(opener: str) -> None:
+def test_deep_nesting_is_refused_before_construction(opener: str) -> None:
     document = read(opener * 100_000)
 
     assert [found.rule for found in document.findings] == ["too-complex"]
@@ -141,7 +141,7 @@ def test_deep_nesting_through_aliases_is_refused() -> None:
     assert [found.rule for found in document.findings] == ["too-complex"]
 
 
-def test_a_bomb_of_aliases_is_refused() -> None:
+def test_alias_bomb_is_refused() -> None:
     levels = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     names = "abcdefghij"
     levels += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in pairwise(names)]
@@ -151,7 +151,7 @@ def test_a_bomb_of_aliases_is_refused() -> None:
     assert [found.rule for found in document.findings] == ["too-complex"]
 
 
-def test_an_alias_cannot_contain_itself() -> None:
+def test_alias_cannot_contain_itself() -> None:
     document = read("a: &a [*a]\n")
 
     assert told(document) == ["fleet.yaml:1:8: invalid-yaml"]
@@ -165,7 +165,7 @@ def test_duplicate_key_is_reported_and_first_value_kept() -> None:
 
 
 @pytest.mark.parametrize("key", ["1", "true", "~", "[a]", "{a: b}", "<<"])
-def test_a_key_that_is_not_text_is_refused(key: str) -> None:
+def test_non_text_key_is_refused(key: str) -> None:
     document = read(f"? {key}\n: value\nother: 1\n")
 
     assert document.value == {"other": 1}
@@ -218,7 +218,7 @@ def test_duplicate_key_across_files_names_both_places() -> None:
     assert "fleet.yaml:2:9" in finding.message
 
 
-def test_sections_of_two_kinds_cannot_merge() -> None:
+def test_sections_of_different_types_cannot_merge() -> None:
     document = read("include: [d/*.yaml]\ncadence: 10m\n", d__one="cadence: 5m\n")
 
     assert told(document) == ["d/one.yaml:1:1: duplicate-key"]
@@ -232,20 +232,20 @@ def test_included_file_cannot_set_fleet_or_include(key: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*.yaml", "d/../../*", "*.yaml", "no/*"])
-def test_a_pattern_that_leads_out_or_nowhere_is_refused(pattern: str) -> None:
+def test_include_pattern_outside_folder_or_without_file_is_refused(pattern: str) -> None:
     document = read(f'include: ["{pattern}"]\n')
 
     assert told(document) == ["fleet.yaml:1:11: invalid-include"]
 
 
-def test_a_file_that_two_patterns_match_is_read_once() -> None:
+def test_file_matched_by_two_patterns_is_read_once() -> None:
     document = read('include: ["d/*.yaml", "d/one.yaml"]\n', d__one="pools: {a: 1}\n")
 
     assert document.findings == ()
     assert document.files == ("fleet.yaml", "d/one.yaml")
 
 
-def test_patterns_are_relative_to_the_main_file() -> None:
+def test_include_patterns_are_relative_to_main_file() -> None:
     files = FakeFiles({"conf/fleet.yaml": "include: [d/*]\n", "conf/d/a": "pools: {a: 1}\n"})
 
     document = read_document("conf/fleet.yaml", files)
@@ -260,13 +260,13 @@ def test_error_in_included_file_has_its_place() -> None:
     assert told(document) == ["d/one.yaml:1:9: invalid-yaml", "d/two.yaml:1:1: wrong-type"]
 
 
-def test_the_limit_counts_all_files_together() -> None:
+def test_size_limit_counts_all_files_together() -> None:
     document = read("include: [d/*.yaml]\n", d__one="#" * 4_000_000, d__two="#" * 1_500_000)
 
     assert told(document) == ["d/two.yaml:1:1: unreadable-file"]
 
 
-def test_locating_a_finding_keeps_everything_else() -> None:
+def test_located_finding_keeps_other_fields() -> None:
     document = read("pools: {a: 1}\n")
 
     found = document.locate(Finding("some-rule", "text", ("pools", "a"), hint="hint"))
@@ -275,7 +275,7 @@ def test_locating_a_finding_keeps_everything_else() -> None:
     assert (found.rule, found.message, found.hint) == ("some-rule", "text", "hint")
 
 
-def test_an_included_file_may_be_empty() -> None:
+def test_included_file_may_be_empty() -> None:
     document = read("include: [d/*.yaml]\n", d__one="# nothing yet\n")
 
     assert document.findings == ()
@@ -295,7 +295,7 @@ def test_values_of_all_files_are_limited_together() -> None:
     assert told(document) == ["d/two.yaml:1:1: too-complex"]
 
 
-def test_a_list_that_holds_too_much_is_refused() -> None:
+def test_too_long_list_is_refused() -> None:
     assert told(read(f"a: {thousands(199)}")) == []
     assert told(read(f"a: {thousands(200)}")) == ["fleet.yaml:1:4: too-complex"]
 
@@ -318,7 +318,7 @@ def test_include_pattern_outside_project_is_reported() -> None:
     assert "d/*" in finding.message
 
 
-def test_a_line_that_does_not_exist_is_not_shown() -> None:
+def test_missing_line_is_not_shown() -> None:
     document = read("a: 1\n")
 
     assert document.line("fleet.yaml", 0) is None
@@ -327,7 +327,7 @@ def test_a_line_that_does_not_exist_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("written", ["!!map {}", "!x [a]", "!!str a", "!y\n  b: 1"])
-def test_a_tag_is_refused_wherever_it_stands(written: str) -> None:
+def test_yaml_tag_is_refused_in_every_position(written: str) -> None:
     document = read(f"a: {written}\n")
 
     assert told(document) == ["fleet.yaml:1:4: invalid-yaml"]

@@ -62,7 +62,7 @@ def same(one: Checked, other: Checked) -> bool:
         ),
     ],
 )
-def test_own_keys_win_then_later_names_and_mappings_merge(extending: str, whole: str) -> None:
+def test_own_keys_precede_later_templates_and_mappings_merge(extending: str, whole: str) -> None:
     templates = "  a: {provides: [a]}\n  b: {provides: [b], boot: {expected: 2m}}\n"
     templates += (
         "  c: {extends: [base], machine: {type: ccx53}}\n  d: {reuse: {opportunity: 2m}}\n"
@@ -107,7 +107,7 @@ def test_template_error_of_several_pools_is_reported_once() -> None:
         ("  Ab: {mode: pause}\n", "[Ab]", "fleet.yaml:6:3: wrong-value: "),
     ],
 )
-def test_a_wrong_template_is_one_finding(templates: str, extends: str, finding: str) -> None:
+def test_wrong_template_is_one_finding(templates: str, extends: str, finding: str) -> None:
     found = checked(f"templates:\n{templates}pools:\n  p: {{extends: {extends}}}\n", "{}")
 
     errors = [each for each in told(found) if "unused-template" not in each]
@@ -116,7 +116,7 @@ def test_a_wrong_template_is_one_finding(templates: str, extends: str, finding: 
 
 
 @pytest.mark.slow
-def test_templates_may_not_extend_each_other_for_ever() -> None:
+def test_circular_templates_are_refused() -> None:
     chain = "".join(f"  t{number}: {{extends: [t{number + 1}]}}\n" for number in range(5000))
 
     found = checked(f"templates:\n{chain}  t5000: {{}}\npools:\n  p: {{extends: [t0]}}\n", "{}")
@@ -126,7 +126,7 @@ def test_templates_may_not_extend_each_other_for_ever() -> None:
 
 
 @pytest.mark.slow
-def test_templates_may_not_make_more_than_can_be_held() -> None:
+def test_templates_have_bounded_expansion() -> None:
     large = f"  base: {{provides: [{', '.join(['a'] * 10_000)}]}}\n"
     pools = "".join(f"  p{number}: {{extends: [base]}}\n" for number in range(200))
 
@@ -135,7 +135,7 @@ def test_templates_may_not_make_more_than_can_be_held() -> None:
     assert [each.rule for each in found.findings] == ["too-complex"]
 
 
-def test_a_secret_in_a_template_is_found_and_never_shown() -> None:
+def test_secret_in_template_is_found_and_masked() -> None:
     template = "  t: {hooks: {new: [x], token: aVerySecretToken0123456789}}\n"
 
     found = checked(f"templates:\n{template}pools: {{}}\n", "{}")
@@ -144,7 +144,7 @@ def test_a_secret_in_a_template_is_found_and_never_shown() -> None:
     assert "aVery" not in str(found.document.line("fleet.yaml", 6))
 
 
-def test_a_name_that_is_a_secret_is_not_repeated() -> None:
+def test_name_that_is_a_secret_is_masked() -> None:
     secret = "glpat-" + "aB3dE5gH7jK9mN1pQ2rS"
 
     found = checked(f"pools: {{p: {{extends: [{secret}]}}}}\n", "{}")
@@ -153,7 +153,7 @@ def test_a_name_that_is_a_secret_is_not_repeated() -> None:
     assert secret not in str(found.findings)
 
 
-def test_resolved_yaml_is_the_same_fleet() -> None:
+def test_resolved_yaml_gives_the_same_fleet() -> None:
     for file in FILES:
         found = check_file(file, NOW.date(), LocalFiles())
 
@@ -162,7 +162,7 @@ def test_resolved_yaml_is_the_same_fleet() -> None:
         assert same(found, check_file("fleet.yaml", NOW.date(), printed)), file
 
 
-def test_words_that_look_like_numbers_are_still_text_as_resolved() -> None:
+def test_words_that_resemble_numbers_are_text_in_resolved_yaml() -> None:
     tags = ["1.5e3", "010", "+.nan", "on", "2027-01-01", "1", "0x1f", "~", "é", "=", "1_000", "-"]
     pool = f"pools: {{p: {{static: [a], provides: {tags}}}}}\n"
     found = checked(pool, "{}")
