@@ -27,6 +27,7 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, write_time
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
+from fleet.words.answers import describe_persons_order
 from fleet.words.images import describe_waiting
 
 _STORE = "state, store"
@@ -289,8 +290,12 @@ def _images(case: Case) -> Iterator[CheckResult]:
 def _troubles(case: Case) -> Iterator[CheckResult]:
     """Yield a notice per stop, failure, freeze or hold that no other result reports."""
     for each in find_troubles(case.plan):
-        if not each.reported:
-            yield CheckResult(about=each.about, result="notice", said=each.said, fix=each.fix)
+        if each.reported:
+            continue
+        said, fix = (each.said, each.fix)
+        if each.by:  # a person's decision is no fault, so its end is no remedy
+            said, fix = describe_persons_order(said, each.by), ""
+        yield CheckResult(about=each.about, result="notice", said=said, fix=fix)
 
 
 def _further(asked: CheckupInputs) -> Iterator[CheckResult]:

@@ -9,6 +9,7 @@ from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.money import rate, rates
+from fleet.model.orders import Freeze
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
 from fleet.planner.inventory import take_inventory
@@ -158,5 +159,23 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
         blocked.path == limit for unserved in plan.unserved for blocked in unserved.blocked
     ):
         yield f"another machine needs pools.{name}.workers.max above {size_of(pool).max}"
-    if any(each.pool == name for each in plan.workers):
+    steps = [*_list_ends(plan, name)]
+    yield from steps
+    if not steps and any(each.pool == name for each in plan.workers):
         yield "`fleet explain worker NAME` explains each worker"
+
+
+def _list_ends(plan: Plan, name: str) -> Iterator[str]:
+    """Yield how and when the stops of a pool end."""
+    # The order of a person and a problem that needs an operator precede the waits.
+    for order in plan.orders:
+        if isinstance(order, Freeze) and order.pool in (None, name):
+            yield answers.await_freeze(order.what, order.by, order.until)
+    yield from (each for each in plan.attention if each.startswith(f"pool {name}: "))
+    ends = {
+        each.figures.until
+        for verdict in plan.pools
+        for each in verdict.decisions
+        if verdict.pool == name and each.figures.until
+    }
+    yield from (answers.await_retry(until) for until in sorted(ends))

@@ -23,6 +23,7 @@ class Trouble(Value):
     fix: str = Field(description="The command that helps, or that explains it.")
     by_order: bool = Field(description="A freeze or a hold, which a person or fleet ordered.")
     reported: bool = later(False, "Whether `attention` also reports it.")
+    by: str = later("", "The person who gave the order; empty for fleet's own, or no order.")
 
 
 def find_troubles(plan: Plan) -> Iterator[Trouble]:
@@ -32,16 +33,16 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
         match order:
             case Freeze():
                 said = f"frozen {order.said}"
-                yield Trouble(
-                    about=order.what, said=said, fix=command_to_end(order), by_order=True
-                )
+                end = command_to_end(order)
+                yield Trouble(about=order.what, said=said, fix=end, by_order=True, by=order.by)
             case Hold():
                 about, said = f"machine {order.machine}", f"held {order.said}"
                 # fleet holds a machine that failed to boot so that an operator can inspect it.
                 is_own = order.by == FLEET
                 console, end = f"machine console {order.machine}", f"hold {order.machine} --end"
                 fix = f"fleet {console if is_own else end}"
-                yield Trouble(about=about, said=said, fix=fix, by_order=True)
+                by = "" if is_own else order.by
+                yield Trouble(about=about, said=said, fix=fix, by_order=True, by=by)
     for pool in plan.pools:
         about, fix = f"pool {pool.pool}", f"fleet explain pool {pool.pool}"
         stops = [each.message for each in pool.decisions if each.code in _STOPS]

@@ -9,6 +9,7 @@ from fleet.model.facts import World, market_of
 from fleet.model.figures import amount_of
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.money import rate
+from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import MachineType, find_types
@@ -99,7 +100,7 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
         reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "a later run continues" for g in guards)
         if held
-        else (_format_next(verdict),),
+        else tuple(_list_next(plan, verdict)),
     )
 
 
@@ -190,6 +191,18 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
             "" if known.work_cost is None else f", {rate(known.work_cost)} {plan.currency} so far"
         )
         yield f"{package} since {write_time(known.work_since)}{cost}"
+
+
+def _list_next(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
+    """Yield the next steps of a user for a worker."""
+    holds = [each for each in plan.orders if isinstance(each, Hold)]
+    hold = next((each for each in holds if each.machine == verdict.worker), None)
+    if hold is not None and hold.by != FLEET:
+        yield answers.await_hold(hold.machine, hold.by, hold.until)
+        return
+    if hold is not None or verdict.reason is Reason.NEVER_REGISTERED:
+        yield answers.read_console(verdict.worker)
+    yield answers.end_own_hold(hold.machine, hold.until) if hold else _format_next(verdict)
 
 
 def _format_next(verdict: WorkerVerdict) -> str:

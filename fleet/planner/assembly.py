@@ -622,14 +622,16 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
     yield from parts
     if pool_plan.closed:
         code = SizeReason.UNPUBLISHED if pool_plan.closed.unpublished else SizeReason.CLOSED
-        yield size_decision(code, name, message=limits.explain_closed(pool_plan.closed.reason))
+        closed = limits.explain_closed(pool_plan.closed.reason)
+        yield size_decision(code, name, message=closed, until=pool_plan.closed.until)
         return
     if pool_plan.choice.problem:
         yield size_decision(SizeReason.IMAGE, name, message=pool_plan.choice.problem)
     for option in pool_plan.options:
         if option.closed:
             closed = limits.explain_closed_way(option.type, option.market, option.closed.reason)
-            yield size_decision(SizeReason.OPTION_CLOSED, name, message=closed)
+            until = option.closed.until
+            yield size_decision(SizeReason.OPTION_CLOSED, name, message=closed, until=until)
 
 
 def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:

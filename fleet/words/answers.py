@@ -236,3 +236,39 @@ LAST_CHOICE = "; last choice: this raises a limit that your team set itself"
 def count_matches(name: str, count: int) -> str:
     """State the number of objects that a name refers to."""
     return f"{name} names {count:,} objects"
+
+
+def describe_persons_order(said: str, by: str) -> str:
+    """State the order of a person, which ends by itself, and whom to ask."""
+    return f"{said}; it ends by itself then; ask {by} to end it earlier"
+
+
+def await_hold(machine: str, by: str, until: datetime) -> str:
+    """State when the hold of a person ends, and the command that ends it earlier."""
+    return (
+        f"nothing to do: the hold ends at {write_time(until)}; ask {by} before you end it with "
+        f"`fleet hold {machine} --end`, which gives its worker work again"
+    )
+
+
+def read_console(machine: str) -> str:
+    """Return the command that prints the console of a machine."""
+    return f"`fleet machine console {machine}` prints its console"
+
+
+def end_own_hold(machine: str, until: datetime) -> str:
+    """Return the command that ends a hold of fleet, which deletes the machine."""
+    return (
+        f"`fleet hold {machine} --end`: the next `fleet apply` deletes it; without the command, "
+        f"the first one after {write_time(until)}"
+    )
+
+
+def await_freeze(what: str, by: str, until: datetime) -> str:
+    """State when a freeze ends, and whom to ask to end it earlier."""
+    return f"the freeze of {what} ends at {write_time(until)}; ask {by} to end it earlier"
+
+
+def await_retry(until: datetime) -> str:
+    """State the time from which a run tries again to create machines."""
+    return f"the first `fleet apply` after {write_time(until)} tries again"

@@ -165,7 +165,7 @@ def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str
 
 def explain_failed_boot(failure: str) -> str:
     """State why a machine failed to boot."""
-    return f"did not boot: {failure}"
+    return f"did not boot: {failure.removesuffix(_REVOKED)}"
 
 
 def describe_hold(said: str) -> str:

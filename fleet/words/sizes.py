@@ -1,16 +1,23 @@
 """Sentences about the reasons for the number of machines in a pool."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 from fleet.model.decisions import Decision, DecisionFigures, SizeReason
 from fleet.schema.units import write_count
 
 
-def size_decision(
-    code: SizeReason, pool: str, count: int | None = None, *, waiting: int = 0, message: str = ""
+def size_decision(  # noqa: PLR0913 - the figures of a decision
+    code: SizeReason,
+    pool: str,
+    count: int | None = None,
+    *,
+    waiting: int = 0,
+    message: str = "",
+    until: datetime | None = None,
 ) -> Decision:
     """Return a reason for the size of a pool. An empty message is derived from the code."""
-    figures = DecisionFigures(count=count, waiting=waiting)
+    figures = DecisionFigures(count=count, waiting=waiting, until=until)
     decision = Decision(code=code, subject=(pool,), figures=figures, message=message)
     return decision if message else decision.altered(message=_WORDS[code](decision))
 

@@ -37,6 +37,7 @@ def night(trial: Trial) -> Trial:
 @pytest.mark.usefixtures("night")
 def test_status_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) -> None:
     shown = " ".join(run_fleet("status").stdout.split())
+    assert "token is revoked" not in shown
 
     about = shown.partition("POOL")[0]
     assert re.search(r"pool rare: creates no machines: \S.* retried from \d{4}-", about)
@@ -56,13 +57,48 @@ def test_doctor_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) 
 
     said = {(each["about"], each["fix"]): each["said"] for each in found}
     assert tells(said["pool rare", "fleet explain pool rare"], "retried from", "attempts")
-    frozen = said["creates and deletes of pool stopped", "fleet freeze --pool stopped --end"]
-    assert "rack moves" in frozen
+    assert "rack moves" in said["creates and deletes of pool stopped", ""]
     held = "machine trial-builders-0001", "fleet machine console trial-builders-0001"
     assert tells(said[held], "until", "boot")
     assert [each["result"] for each in found if each["about"] == "pool builders, image"] == [
         "wrong"
     ]
+
+
+def test_doctor_never_advises_to_end_the_order_of_a_person(night: Trial) -> None:
+    night.told("hold", "trial-builders-0001", "--for", "4h", "--reason", "look at disk")
+
+    found = json.loads(night.do("doctor", "--json")[1])
+
+    (held,) = (each for each in found["findings"] if "trial-builders-0001" in each["about"])
+    assert tells(held["said"], "ends by itself", "ask")
+    assert not [each["do"] for each in found["next_steps"] if "--end" in each["do"]]
+
+
+def test_explained_worker_names_console_and_end_of_hold(night: Trial) -> None:
+    own = night.told("explain", "worker", "trial-builders-0001")
+    night.told("hold", "trial-builders-0001", "--for", "4h", "--reason", "look at disk")
+    persons = " ".join(night.told("explain", "worker", "trial-builders-0001").split())
+
+    assert "`fleet machine console trial-builders-0001`" in own
+    assert "`fleet hold trial-builders-0001 --end`: the next `fleet apply` deletes it" in own
+    assert "nothing to do: checked again" not in own + persons
+    assert tells(persons, "the hold ends at", "ask", "gives its worker work again")
+
+
+@pytest.mark.parametrize(
+    ("pool", "shown"),
+    [
+        ("rare", "the first `fleet apply` after"),
+        ("stopped", "the freeze of creates and deletes of pool stopped ends at"),
+        ("builders", "`fleet image build trixie`"),
+    ],
+)
+def test_explained_pool_names_the_end_of_its_stop(night: Trial, pool: str, shown: str) -> None:
+    steps = " ".join(night.told("explain", "pool", pool).split()).partition("would change it:")[2]
+
+    assert shown in steps
+    assert "fleet explain worker NAME" not in steps
 
 
 @pytest.mark.usefixtures("night")
