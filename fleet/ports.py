@@ -381,6 +381,9 @@ class SupportsConcurrency(Protocol):
 class ImageBuilder(Protocol, Generic[Told_co]):
     """Builds versions of operating system images."""
 
+    def check_ready(self, order: BuildOrder) -> None:
+        """Raise BuildFailed if the build cannot begin, for example without its programs."""
+
     def build(
         self, order: BuildOrder, tell: Callable[[BuildStep], None]
     ) -> tuple[Manifest, Told_co]:

@@ -287,6 +287,14 @@ def _images(case: Case) -> Iterator[CheckResult]:
             yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
 
 
+def advises_build(case: Case) -> bool:
+    """Return whether a finding advises to build an image."""
+    found = find_image_troubles(case.fleet, case.world, case.inventory).values()
+    commands = [choice.fix for choice in found]
+    commands += [each.command for each in case.plan.waiting_versions]
+    return any(each.startswith("fleet image build ") for each in commands)
+
+
 def _troubles(case: Case) -> Iterator[CheckResult]:
     """Yield a notice per stop, failure, freeze or hold that no other result reports."""
     for each in find_troubles(case.plan):

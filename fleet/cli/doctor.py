@@ -5,13 +5,14 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.doctor import CheckupInputs, examine
+from fleet.apply.doctor import CheckupInputs, advises_build, examine
 from fleet.apply.plan import look, plan_for, priced
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
@@ -21,6 +22,7 @@ from fleet.clouds.kinds import clouds_of
 from fleet.engines.projects import evaluate, load_project
 from fleet.engines.pulumi_backends import GET_CLI, find_cli
 from fleet.errors import EngineAbsent, SecretMissing, add_extra
+from fleet.explain.doctor import ABOUT_EXTRAS
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
 from fleet.explain.request import Case
 from fleet.model.doctor import CheckResult, wrong
@@ -48,7 +50,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     world = look(config, asked.sources, console)
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
-    diagnosis = examine(Case(config.fleet, world, plan_for(config, world)), asked)
+    case = Case(config.fleet, world, plan_for(config, world))
+    installed = partial(_check_installation, config.fleet, builds=advises_build(case))
+    asked = replace(asked, further={**asked.further, "fleet": installed})
+    diagnosis = examine(case, asked)
     show(args, console, diagnosis, diagnosis_blocks(diagnosis))
     return diagnosis.exit_code
 
@@ -65,7 +70,7 @@ def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
             for name, queue in fleet.queues.items()
             if isinstance(queue, DebusineQueue)
         },
-        further={"fleet": partial(_check_installation, fleet)}
+        further={"fleet": tuple}  # in its place; `run` knows whether a build is advised
         | dict(_databases(fleet, secrets))
         | dict(_tools(fleet))
         | {"GitLab, variables": partial(_gitlab, fleet, Path(file).resolve().parent)},
@@ -114,15 +119,19 @@ def find_missing(fleet: Fleet) -> Iterator[str]:
         yield from (f"Pulumi CLI: {GET_CLI}" for each in _pulumi() if each.result == "wrong")
 
 
-def _check_installation(fleet: Fleet) -> Sequence[CheckResult]:
+def _check_installation(fleet: Fleet, *, builds: bool) -> Sequence[CheckResult]:
     said = f"fleet {version('fleet-reconciler')} on Python {platform.python_version()}"
     found = CheckResult(about="fleet, version", result="ok", said=said)
-    return (found, _judge_extras(fleet, {extra for extra in EXTRAS if _is_installed(extra)}))
+    installed = {extra for extra in EXTRAS if _is_installed(extra)}
+    return (found, judge_extras(fleet, installed, builds=builds))
 
 
-def _judge_extras(fleet: Fleet, installed: Collection[str]) -> CheckResult:
-    """Return a finding about fleet's extras; `wrong` if an extra of a provider is missing."""
-    about = "fleet, extras"
+def judge_extras(fleet: Fleet, installed: Collection[str], *, builds: bool) -> CheckResult:
+    """Return a finding about fleet's extras; `wrong` if a provider's or a build's is missing.
+
+    `builds`: another finding advises to build an image.
+    """
+    about = ABOUT_EXTRAS
     wanted = {each.extra for each in fleet.providers.values()}
     if missing := sorted(wanted.difference(installed)):
         return wrong(
@@ -130,6 +139,9 @@ def _judge_extras(fleet: Fleet, installed: Collection[str]) -> CheckResult:
             f"not installed, and needed to change machines: {', '.join(missing)}",
             add_extra(",".join(missing)),
         )
+    if builds and "images" not in installed:
+        said = "not installed, and needed for `fleet image build`: images"
+        return CheckResult(about=about, result="wrong", said=said, fix=add_extra("images"))
     if "solver" not in installed:
         said = "the solver is not installed: plans are made first come, first served"
         return CheckResult(about=about, result="notice", said=said, fix=add_extra("solver"))

@@ -12,6 +12,8 @@ from fleet.model.plan import Signature
 from fleet.schema.units import write_duration
 from fleet.words.answers import describe_unservable
 
+ABOUT_EXTRAS = "fleet, extras"
+"""The subject of the finding on fleet's Python extras."""
 ANY = "any"
 """The architecture of requests that require no architecture."""
 _BUILD_ARCH = "worker:build-arch:"
@@ -75,7 +77,9 @@ def find_steps(findings: Sequence[CheckResult], *, has_run: bool) -> Iterator[Ne
                     each.said, each.fix or f"look into {each.about}: {each.said}"
                 )
                 steps.setdefault(do, []).append(each.about)
-    yield from (NextStep(do=do, about=tuple(about)) for do, about in steps.items())
+    # Other steps may need the extras.
+    in_turn = sorted(steps.items(), key=lambda step: ABOUT_EXTRAS not in step[1])
+    yield from (NextStep(do=do, about=tuple(about)) for do, about in in_turn)
     if any(each.result == "wrong" for each in findings):
         yield NextStep(do="fleet doctor", about=())
     elif not has_run:

@@ -13,7 +13,6 @@ from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner
 from fleet.clock import SystemClock
 from fleet.errors import FleetError, WrongUsage
-from fleet.images.bake import Baked
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
@@ -22,7 +21,7 @@ from fleet.images.promote import recipe_of
 from fleet.images.publish import give_up_dead, remember_build, remember_publication
 from fleet.images.report import BuildResult, built_to_text, step_to_text
 from fleet.images.role import play_digest
-from fleet.model.images import BuildOrder, BuildStep, Manifest
+from fleet.model.images import BuildOrder, BuildStep
 from fleet.ports import Console
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
@@ -84,10 +83,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     images = storage.images.resolve()
     mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
     tell = partial(_show_step, order, console)
-
-    def bake() -> tuple[Manifest, Baked | None]:
-        if args.on is not None:
-            return request_builder(fleet, args, images, mirror).build(order, tell)
+    builder: RequestBuilder | DiskBuilder
+    if args.on is not None:
+        builder = request_builder(fleet, args, images, mirror)
+    else:
         builder = DiskBuilder(
             images=images,
             cache=cache_folder() / "images",
@@ -96,8 +95,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
             raw=args.raw,
             check=args.check_reproducible,
         )
-        return builder.build(order, tell)
-
+    builder.check_ready(order)  # a version that never began must not stay in the list as failed
+    bake = partial(builder.build, order, tell)
     with Signals().heard():
         manifest, baked = remember_build(order, store, clock, bake)
     differences = baked.differences if baked else None
@@ -139,6 +138,7 @@ def _build_at(
         )
     storage = find_storage(fleet, args.file)
     builder = builder_at(fleet, args.at, args.file, SystemClock())
+    builder.check_ready(order)
     with Signals().heard():
         manifest, publication = remember_build(
             *(order, store, SystemClock()),

@@ -41,11 +41,15 @@ class RequestBuilder:
     wait: Callable[[float], None] = time.sleep
     every: float = 10
 
+    def check_ready(self, order: BuildOrder) -> None:
+        """Raise BuildFailed if the server's task cannot build the image."""
+        if reason := why_not(order.debian, self.mirror or order.debian.mirror):
+            raise BuildFailed(reason)
+
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
         """Build a version at the server, and download the disk into the folder of the version."""
         mirror = self.mirror or order.debian.mirror
-        if reason := why_not(order.debian, mirror):
-            raise BuildFailed(reason)
+        self.check_ready(order)
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
         with (
             drafting(self.images, order, tell) as draft,

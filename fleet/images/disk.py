@@ -78,10 +78,14 @@ class DiskBuilder:
     program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.bake")
     """Command of the program that reads `BakeInputs` from standard input and bakes."""
 
-    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
-        """Bake a version into its folder; return the manifest and the full result."""
+    def check_ready(self, order: BuildOrder) -> None:
+        """Raise BuildFailed if this computer cannot build the image."""
         if why := self._explain_unsupported(order.debian.architecture):
             raise BuildFailed(why)
+
+    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
+        """Bake a version into its folder; return the manifest and the full result."""
+        self.check_ready(order)
         clean = partial(self._remove_leftovers, order.image)
         with folder.drafting(self.images, order, tell, clean) as draft:
             try:

@@ -84,8 +84,8 @@ class InstanceBuilder:
     tree: Callable[[Ssh], Tree] = RemoteTree
     """Function that opens the files of a machine, in order to check them."""
 
-    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
-        """Bake a version; return its manifest and snapshot. The build folder gets no disk."""
+    def check_ready(self, order: BuildOrder) -> None:
+        """Raise BuildFailed if Ansible or the playbook is missing."""
         if lacking := why_not():
             raise BuildFailed(lacking)
         recipe = order.recipe
@@ -94,6 +94,10 @@ class InstanceBuilder:
                 f"image {order.image} is not built: {recipe.playbook} is missing in "
                 f"the folder of fleet.yaml (images.{order.image}.playbook)"
             )
+
+    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
+        """Bake a version; return its manifest and snapshot. The build folder gets no disk."""
+        self.check_ready(order)
         lock = self.images / order.image / ".build-hcloud.lock"
         with (
             drafting(self.images, order, tell) as draft,

@@ -45,6 +45,17 @@ def test_image_build_is_refused_without_store(trial: Trial) -> None:
     assert (code, "fleet state init" in said) == (4, True)
 
 
+def test_refused_image_build_records_no_version(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.images.role.find_spec", lambda _: None)
+
+    code, said = trial.do("image", "build", "trixie")
+
+    assert (code, "fleet-reconciler[images]" in said) == (1, True)
+    assert trial.versions() == {}
+
+
 def test_build_step_shows_elapsed_time() -> None:
     steps = (
         BuildStep(phase="base", seconds=2.9),

@@ -86,6 +86,22 @@ def test_doctor_advises_console_when_image_boots_elsewhere(run_fleet: RunFleet) 
     assert about["fix"].startswith("fleet machine console trial-builders-000")
 
 
+def test_doctor_needs_images_extra_when_it_advises_a_build(
+    dead: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.cli.doctor._is_installed", lambda extra: extra != "images")
+
+    found = json.loads(dead.do("doctor", "--json")[1])
+
+    (extras,) = (each for each in found["findings"] if each["about"] == "fleet, extras")
+    assert extras["result"] == "wrong"
+    assert tells(extras["fix"], "fleet-reconciler[images]")
+    assert [each["about"] for each in found["next_steps"]][:2] == [
+        ["fleet, extras"],
+        ["pool builders, image"],
+    ]
+
+
 def test_pool_boots_again_when_its_machine_type_changed(lemon: Trial) -> None:
     assert created(lemon) == []
 

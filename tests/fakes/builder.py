@@ -15,6 +15,9 @@ class FakeImageBuilder:
         self._images = images
         self.fails = ""
 
+    def check_ready(self, order: BuildOrder) -> None:
+        del order
+
     def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> tuple[Manifest, None]:
         with folder.drafting(self._images, order, tell) as draft:
             tell(BuildStep(phase="base", seconds=0))
