@@ -239,7 +239,7 @@ def count_matches(name: str, count: int) -> str:
 
 
 def describe_persons_order(said: str, by: str) -> str:
-    """State the order of a person, which ends by itself, and whom to ask."""
+    """State the order of a person, which ends by itself, with its author."""
     return f"{said}; it ends by itself then; ask {by} to end it earlier"
 
 
@@ -265,7 +265,7 @@ def end_own_hold(machine: str, until: datetime) -> str:
 
 
 def await_freeze(what: str, by: str, until: datetime) -> str:
-    """State when a freeze ends, and whom to ask to end it earlier."""
+    """State when a freeze ends, and its author."""
     return f"the freeze of {what} ends at {write_time(until)}; ask {by} to end it earlier"
 
 
