@@ -48,12 +48,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
     shutil.rmtree(root)
 
 
-def test_a_provider_is_added_in_five_places() -> None:
+def test_provider_is_added_in_five_places() -> None:
     assert 1 <= len(steps_of(TITLE)) <= 5
 
 
 @pytest.mark.slow
-def test_an_added_provider_passes_lint(tree: Tree) -> None:
+def test_added_provider_passes_lint(tree: Tree) -> None:
     linted = tree.run("ruff", "check", "fleet/clouds/shelf", "stacks/shelf", cwd=tree.root)
 
     assert linted.returncode == 0, linted.stdout + linted.stderr
@@ -69,7 +69,7 @@ def test_added_provider_passes_the_contract_suite(tree: Tree) -> None:
 
 
 @pytest.mark.slow
-def test_machines_of_an_added_provider_are_planned_made_and_deleted(tree: Tree) -> None:
+def test_machines_of_added_provider_are_planned_created_and_deleted(tree: Tree) -> None:
     assert tree.fleet("validate").returncode == 0
     assert tree.fleet("state", "init").returncode == 0
     assert tree.actions() == ["create", "create"]

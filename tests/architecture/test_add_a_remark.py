@@ -34,12 +34,12 @@ def shown(tree: Tree, *command: str) -> Completed:
     return tree.run("fleet", *command)
 
 
-def test_a_remark_is_added_in_one_place() -> None:
+def test_remark_is_added_in_one_place() -> None:
     assert [place for place, _ in steps_of(TITLE)] == ["fleet/queues/recorded.py"]
 
 
 @pytest.mark.slow
-def test_an_added_remark_is_shown_once_by_each_command(tree: Tree) -> None:
+def test_added_remark_is_shown_once_by_each_command(tree: Tree) -> None:
     assert shown(tree, "state", "init").returncode == 0
 
     (remark,) = json.loads(shown(tree, "plan", "--json").stdout)["remarks"]

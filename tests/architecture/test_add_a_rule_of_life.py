@@ -24,21 +24,21 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
     shutil.rmtree(root)
 
 
-def test_a_rule_of_life_is_added_in_four_places_of_the_program() -> None:
+def test_rule_of_life_is_added_in_four_places() -> None:
     places = [place for place, _ in steps_of(TITLE) if place.startswith("fleet/")]
 
     assert len(places) == 4
 
 
 @pytest.mark.slow
-def test_an_added_rule_of_life_passes_lint(tree: Tree) -> None:
+def test_added_rule_of_life_passes_lint(tree: Tree) -> None:
     linted = tree.run("ruff", "check", "fleet/planner", "fleet/schema", cwd=tree.root)
 
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
 @pytest.mark.slow
-def test_an_added_rule_of_life_passes_its_tests(tree: Tree) -> None:
+def test_added_rule_of_life_passes_its_tests(tree: Tree) -> None:
     tested = tree.run("pytest", "-p", "no:cacheprovider", *SUITES, "-n", "0", "-q", cwd=tree.root)
 
     assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -139,7 +139,7 @@ def _read(model: type[BaseModel], name: str, value: object) -> object:
 
 
 @pytest.mark.parametrize("time", ABSURD_TIMES)
-def test_moments_out_of_range_are_refused_or_unknown(time: str) -> None:
+def test_times_out_of_range_are_refused_or_unknown(time: str) -> None:
     fields = _fields(datetime)
 
     assert len(fields) > 5

@@ -40,7 +40,7 @@ WORDS = (
 
 
 @pytest.mark.parametrize("word", WORDS.split())
-def test_the_glossary_has_the_words_of_the_contracts(word: str) -> None:
+def test_glossary_has_the_words_of_the_contracts(word: str) -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 
     assert f"| **{word}**" in glossary

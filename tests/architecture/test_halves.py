@@ -7,7 +7,7 @@ import pytest
 from tools.halves import Size, find_excess, measure, measure_halves
 
 
-def test_a_statement_counts_once_and_comments_do_not() -> None:
+def test_size_counts_statements_without_comments() -> None:
     text = (
         '"""Text."""\n\n# comment\nif a:\n    b = 1  # one\nelse:\n    b = (\n        2\n    )\n'
     )
@@ -25,7 +25,7 @@ def test_each_module_belongs_to_its_nearest_path(tmp_path: Path) -> None:
     assert sizes == {"core": Size(2, 2), "images": Size(3, 3), "site": Size()}
 
 
-def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
+def test_missing_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="images"):
         measure_halves(tmp_path, {"images": ["images"]})
 
@@ -40,7 +40,9 @@ def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
         (Size(0, 0), Size(0, 0), ["core", "satellites"]),
     ],
 )
-def test_a_half_above_a_limit_is_named(core: Size, satellites: Size, excess: list[str]) -> None:
+def test_excess_names_half_above_its_limit(
+    core: Size, satellites: Size, excess: list[str]
+) -> None:
     sizes = {"core": Size(10, 5), "images": Size(3, 1), "site": Size(1, 1)}
 
     found = find_excess(sizes, {"core": core, "satellites": satellites})

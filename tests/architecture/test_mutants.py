@@ -72,11 +72,11 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     return found
 
 
-def test_a_change_that_no_test_notices_survives(verdicts: dict[str, list[int]]) -> None:
+def test_mutant_without_failing_test_survives(verdicts: dict[str, list[int]]) -> None:
     assert verdicts["twice"] == [SURVIVED]
 
 
-def test_a_change_that_ends_the_process_is_noticed(verdicts: dict[str, list[int]]) -> None:
+def test_mutant_that_ends_the_process_is_killed(verdicts: dict[str, list[int]]) -> None:
     assert sorted(verdicts["up_to_three"]) == [DIED, SURVIVED]
 
 

@@ -19,7 +19,7 @@ FORBIDDEN = ["".join(word.split()) for word in SPACED.split(",")]
 
 
 @pytest.mark.parametrize("forbidden", FORBIDDEN)
-def test_no_tracked_file_names_a_registry_or_a_place_on_one_machine(forbidden: str) -> None:
+def test_tracked_files_name_no_registry_or_local_path(forbidden: str) -> None:
     naming = [
         name for name, path in tracked_files().items() if forbidden.encode() in path.read_bytes()
     ]
@@ -28,7 +28,7 @@ def test_no_tracked_file_names_a_registry_or_a_place_on_one_machine(forbidden: s
 
 
 @pytest.mark.parametrize("lock", ["run", "dev"])
-def test_every_locked_package_has_a_version_and_a_hash_and_no_address(lock: str) -> None:
+def test_locked_packages_have_version_and_hash_without_url(lock: str) -> None:
     text = (ROOT / "requirements" / f"{lock}.lock").read_text(encoding="utf-8")
 
     entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]

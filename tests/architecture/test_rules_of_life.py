@@ -81,7 +81,7 @@ def test_each_key_of_a_rule_of_life_has_one_reader(sources: Mapping[str, str]) -
     assert found.keys() == WHOLE
 
 
-def test_size_pace_and_boot_are_read_in_the_limits_of_a_pool(sources: Mapping[str, str]) -> None:
+def test_size_pace_and_boot_keys_are_read_only_in_pool_limits(sources: Mapping[str, str]) -> None:
     found = readers(sources)
 
     of_rules = {key for key in WHOLE if key.startswith("retire.")}
@@ -103,15 +103,13 @@ def test_size_pace_and_boot_are_read_in_the_limits_of_a_pool(sources: Mapping[st
         "def late(pool):\n    return getattr(pool.replace, 'windows')\n",
     ],
 )
-def test_a_second_reader_is_found_when_one_is_planted(
-    sources: Mapping[str, str], planted: str
-) -> None:
+def test_second_reader_of_a_key_is_found(sources: Mapping[str, str], planted: str) -> None:
     found = readers({**sources, "fleet/explain/planted.py": planted})
 
     assert any(len(names) > 1 for names in found.values())
 
 
-def test_every_rule_of_life_stands_in_the_table() -> None:
+def test_every_rule_of_life_is_in_the_table() -> None:
     defined = {
         kind
         for module in pkgutil.iter_modules(lifecycle.__path__, f"{lifecycle.__name__}.")
@@ -122,7 +120,7 @@ def test_every_rule_of_life_stands_in_the_table() -> None:
     assert {type(rule) for rules in RULES.values() for rule in rules} == defined
 
 
-def test_every_rule_with_a_limit_names_its_clock_and_its_keys() -> None:
+def test_every_rule_with_a_limit_names_its_clock_and_keys() -> None:
     for rule in {type(rule) for rules in RULES.values() for rule in rules}:
         assert (rule.clock is not None) == (rule.limit is not LifeRule.limit), rule
         assert not issubclass(rule, IdleRule) or rule.reason in rule.keys
@@ -132,7 +130,7 @@ def test_every_rule_with_a_limit_names_its_clock_and_its_keys() -> None:
             assert key[:1] in {(), *((name,) for name in Pool.model_fields)}
 
 
-def test_guards_pace_the_reasons_of_all_rules_that_replace_machines() -> None:
+def test_guards_throttle_reasons_of_all_replacing_rules() -> None:
     rules = {type(rule) for rules in RULES.values() for rule in rules}
 
     reasons = {reason for rule in rules if rule.clock in {"age", "uses"} for reason in rule.keys}

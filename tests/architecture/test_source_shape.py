@@ -46,13 +46,13 @@ def test_every_module_has_a_docstring() -> None:
     assert silent == []
 
 
-def test_no_module_is_named_for_nothing() -> None:
+def test_module_names_describe_their_content() -> None:
     named = [path for path in files(*EVERYTHING) if PurePath(path).stem in NAMED_FOR_NOTHING]
 
     assert named == []
 
 
-def test_fakes_are_written_never_patched_in() -> None:
+def test_fakes_are_classes_and_no_patches() -> None:
     imported = re.compile(
         r"^ *(from|import) (unittest\.mock|unittest import mock|mock|pytest_mock)\b", re.MULTILINE
     )
@@ -65,7 +65,7 @@ def test_fakes_are_written_never_patched_in() -> None:
     assert patching == []
 
 
-def test_no_private_part_of_a_library_is_imported() -> None:
+def test_private_parts_of_libraries_are_not_imported() -> None:
     private = [
         f"{path}: {name}"
         for path, module in modules("fleet", "stacks").items()
@@ -76,7 +76,7 @@ def test_no_private_part_of_a_library_is_imported() -> None:
     assert private == []
 
 
-def test_core_modules_call_no_clock_and_open_no_file() -> None:
+def test_core_modules_use_no_clock_and_no_file() -> None:
     contracts = configparser.ConfigParser()
     contracts.read(ROOT / ".importlinter")
     rooms = contracts["importlinter:contract:pure"]["source_modules"].split()

@@ -45,7 +45,7 @@ def loaded_by(folder: Path, *arguments: str) -> set[str]:
     return set(words[1:])
 
 
-def test_help_loads_no_library_at_all(tmp_path: Path) -> None:
+def test_help_loads_no_library(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, "--help")
 
     assert loaded & (HEAVY | {"pydantic", "yaml", "shtab"}) == set()
@@ -59,7 +59,7 @@ def test_validate_loads_no_heavy_module(arguments: list[str]) -> None:
     assert loaded & HEAVY == set()
 
 
-def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
+def test_patterns_are_loaded_only_for_an_allow_list(tmp_path: Path) -> None:
     text = "fleet: demo\npowerful: [{match: a, ask: [b]}]\n"
     (tmp_path / "fleet.yaml").write_text(text, encoding="utf-8")
 
@@ -67,14 +67,14 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["plan"], ["explain", "request", "--all"]])
-def test_planning_a_recording_loads_no_database(arguments: list[str]) -> None:
+def test_plan_of_a_recording_loads_no_database(arguments: list[str]) -> None:
     loaded = loaded_by(EXAMPLE, *arguments, "--world", "world.json")
 
     assert "pydantic" in loaded
     assert loaded & HEAVY <= {"highspy"}
 
 
-def test_planning_starts_no_thread(tmp_path: Path) -> None:
+def test_plan_starts_no_thread(tmp_path: Path) -> None:
     program = """
 import os, sys
 from fleet.__main__ import main
@@ -91,7 +91,7 @@ except SystemExit:
 
 
 @pytest.mark.slow
-def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Path) -> None:
+def test_plugin_of_simulated_provider_loads_no_planner(tmp_path: Path) -> None:
     module = "fleet.clouds.sim.plugin"
     program = f"import sys, {module}; print(*(m for m in sys.modules if m.startswith('fleet.')))"
     command = (sys.executable, "-c", program)
@@ -103,7 +103,7 @@ def test_the_simulated_providers_plugin_loads_nothing_that_decides(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
+def test_read_of_a_stack_loads_no_engine(tmp_path: Path) -> None:
     read = "from fleet.engines.projects import load_project; load_project('aws')"
     command = (sys.executable, "-c", f"import sys; {read}; print(*sys.modules)")
 
@@ -141,7 +141,7 @@ print("later:", *{name.partition(".")[0] for name in set(sys.modules) - ahead})
 
 
 @pytest.mark.slow
-def test_a_store_loads_no_database_but_its_own(tmp_path: Path) -> None:
+def test_store_loads_only_its_database_driver(tmp_path: Path) -> None:
     opening = "from fleet.state.store import Store as S; S('sqlite:///s', 'd').init()"
     command = (sys.executable, "-c", f"import sys; {opening}; print(*sys.modules)")
 

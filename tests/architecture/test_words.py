@@ -234,7 +234,7 @@ def reader() -> Reader:
     return Reader(sources)
 
 
-def test_sentences_of_decisions_are_made_in_words(reader: Reader) -> None:
+def test_sentences_of_decisions_are_created_in_fleet_words(reader: Reader) -> None:
     own = [path for path in files("fleet") if path.split("/")[1].removesuffix(".py") in ROOMS]
     found = {path: reader.places(path) for path in own if path not in OTHER_TEXT}
 
@@ -253,7 +253,7 @@ def test_sentences_of_decisions_are_made_in_words(reader: Reader) -> None:
         "def plan():\n    text = f'{pool} is full'\n    return each.altered(message=text)",
     ],
 )
-def test_a_sentence_is_found_when_it_is_made_elsewhere(source: str) -> None:
+def test_sentence_is_found_when_created_elsewhere(source: str) -> None:
     assert Reader({"fleet/planner/own.py": source}).places("fleet/planner/own.py")
 
 
@@ -267,7 +267,7 @@ def test_a_sentence_is_found_when_it_is_made_elsewhere(source: str) -> None:
         "text = each.message[:80]",
     ],
 )
-def test_a_sentence_is_found_when_it_is_read_elsewhere(source: str) -> None:
+def test_sentence_is_found_when_parsed_elsewhere(source: str) -> None:
     assert Reader({"fleet/planner/own.py": source}).places("fleet/planner/own.py")
 
 
@@ -280,7 +280,7 @@ def test_a_sentence_is_found_when_it_is_read_elsewhere(source: str) -> None:
         "why = unserved.because if unserved else ''",
     ],
 )
-def test_a_sentence_is_not_found_when_it_is_passed_on(source: str) -> None:
+def test_sentence_is_not_found_when_only_passed_on(source: str) -> None:
     sources = {
         "fleet/planner/own.py": source,
         "fleet/words/limits.py": "def explain_max(key, most, held):\n    return f'{key} ({most})'",
