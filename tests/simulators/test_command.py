@@ -66,7 +66,7 @@ def run(folder: Path, *arguments: str) -> Completed:
 
 
 @pytest.mark.slow
-def test_it_prints_how_to_use_it_and_stops_with_ctrl_c(simulate: Callable[..., Running]) -> None:
+def test_simulator_prints_usage_and_stops_with_ctrl_c(simulate: Callable[..., Running]) -> None:
     running = simulate()
 
     listed = httpx.get(f"{running.endpoint}/servers", headers=running.headers)
@@ -78,7 +78,7 @@ def test_it_prints_how_to_use_it_and_stops_with_ctrl_c(simulate: Callable[..., R
 
 
 @pytest.mark.slow
-def test_resources_outlive_it_with_a_state_file(simulate: Callable[..., Running]) -> None:
+def test_state_file_keeps_resources_after_restart(simulate: Callable[..., Running]) -> None:
     first = simulate("--state", "cloud.json")
     made = httpx.post(f"{first.endpoint}/servers", json=SERVER, headers=first.headers)
     printed, code = first.interrupt()
@@ -92,7 +92,7 @@ def test_resources_outlive_it_with_a_state_file(simulate: Callable[..., Running]
 
 
 @pytest.mark.slow
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+def test_error_names_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_state_file_of_something_else_is_named(tmp_path: Path) -> None:
+def test_error_names_invalid_state_file(tmp_path: Path) -> None:
     (tmp_path / "cloud.json").write_text("{}", encoding="utf-8")
 
     refused = run(tmp_path, "--state", "cloud.json")
@@ -114,7 +114,7 @@ def test_a_state_file_of_something_else_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", slow_but(["http"], ["65536", "-1", "http"]))
-def test_a_wrong_port_is_a_usage_error(tmp_path: Path, port: str) -> None:
+def test_wrong_port_is_a_usage_error(tmp_path: Path, port: str) -> None:
     refused = run(tmp_path, f"--port={port}")
 
     assert refused.returncode == 2

@@ -44,7 +44,7 @@ def make(client: Client, name: str = "one", **labels: str) -> BoundServer:
     return made.server
 
 
-def test_a_server_comes_as_it_was_ordered(client: Client) -> None:
+def test_server_has_ordered_properties(client: Client) -> None:
     server = make(client, "demo-builders-0001", fleet="demo")
 
     assert (server.name, server.labels) == ("demo-builders-0001", {"fleet": "demo"})
@@ -53,7 +53,7 @@ def test_a_server_comes_as_it_was_ordered(client: Client) -> None:
     assert (server.status, server.primary_disk_size) == ("running", 80)
 
 
-def test_a_server_starts_after_its_creation(client: Client) -> None:
+def test_server_starts_after_its_creation(client: Client) -> None:
     made = client.servers.create("one", SMALL, DEBIAN)
 
     assert (made.server.status, made.action.status) == ("initializing", "running")
@@ -73,13 +73,13 @@ def test_user_data_has_a_limit(client: Client) -> None:
         client.servers.create("one", SMALL, DEBIAN, user_data="x" * (32 * 1024 + 1))
 
 
-def test_an_arm_type_boots_the_image_of_its_architecture(client: Client) -> None:
+def test_arm_type_boots_the_image_of_its_architecture(client: Client) -> None:
     made = client.servers.create("one", ServerType(name="cax21"), DEBIAN)
 
     assert told(made.server.image).architecture == "arm"
 
 
-def test_a_name_is_taken_once(client: Client) -> None:
+def test_server_name_is_unique(client: Client) -> None:
     make(client)
 
     with pytest.raises(APIException) as refused:
@@ -89,7 +89,7 @@ def test_a_name_is_taken_once(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "-dash", "under_score"])
-def test_a_name_is_a_hostname(client: Client, name: str) -> None:
+def test_server_name_must_be_a_hostname(client: Client, name: str) -> None:
     with pytest.raises(APIException, match="name"):
         client.servers.create(name, SMALL, DEBIAN)
 
@@ -111,7 +111,7 @@ def test_order_of_unsold_type_or_location_is_refused(
     assert refused.value.details["fields"][0]["name"] == field
 
 
-def test_a_type_may_be_out_of_stock(api: SimulatedHetzner, client: Client) -> None:
+def test_type_may_be_out_of_stock(api: SimulatedHetzner, client: Client) -> None:
     api.state.stock["ccx13"] = 1
     make(client, "one")
 
@@ -123,14 +123,14 @@ def test_a_type_may_be_out_of_stock(api: SimulatedHetzner, client: Client) -> No
     assert not told(told(client.server_types.get_by_name("ccx13")).locations)[0].available
 
 
-def test_a_deleted_server_is_in_stock_again(api: SimulatedHetzner, client: Client) -> None:
+def test_deleted_server_returns_to_stock(api: SimulatedHetzner, client: Client) -> None:
     api.state.stock["ccx13"] = 1
     make(client, "one").delete()
 
     assert make(client, "two").status == "running"
 
 
-def test_a_project_may_be_full(api: SimulatedHetzner, client: Client) -> None:
+def test_project_may_be_full(api: SimulatedHetzner, client: Client) -> None:
     api.state.limits["servers"] = 1
     make(client, "one")
 
@@ -140,7 +140,7 @@ def test_a_project_may_be_full(api: SimulatedHetzner, client: Client) -> None:
     assert refused.value.code == "resource_limit_exceeded"
 
 
-def test_another_token_opens_nothing(api: SimulatedHetzner) -> None:
+def test_wrong_token_is_refused(api: SimulatedHetzner) -> None:
     with pytest.raises(APIException) as refused:
         Client("x" * 64, api.endpoint).servers.get_all()
 
@@ -158,13 +158,13 @@ def test_deleted_server_is_not_found(client: Client) -> None:
     assert refused.value.code == "not_found"
 
 
-def test_labels_are_replaced_as_a_whole(client: Client) -> None:
+def test_labels_are_replaced_completely(client: Client) -> None:
     server = make(client, fleet="demo", pool="builders")
 
     assert server.update(labels={"fleet": "demo"}).labels == {"fleet": "demo"}
 
 
-def test_a_server_is_renamed_unless_the_name_is_taken(client: Client) -> None:
+def test_server_is_renamed_unless_name_is_taken(client: Client) -> None:
     server, _ = make(client, "one"), make(client, "two")
 
     assert server.update(name="three").name == "three"
@@ -180,7 +180,7 @@ def test_servers_are_found_by_name_and_by_labels(client: Client) -> None:
     assert [each.name for each in client.servers.get_all(label_selector="fleet==demo")] == ["one"]
 
 
-def test_a_listing_comes_in_pages_and_in_order(client: Client) -> None:
+def test_listing_has_ordered_pages(client: Client) -> None:
     for number in range(5):
         make(client, f"server-{number}")
 
@@ -191,7 +191,7 @@ def test_a_listing_comes_in_pages_and_in_order(client: Client) -> None:
     assert (page.meta.pagination.next_page, page.meta.pagination.total_entries) == (3, 5)
 
 
-def test_a_server_changes_its_type_while_it_is_off(client: Client) -> None:
+def test_type_of_stopped_server_can_be_changed(client: Client) -> None:
     server = make(client)
 
     with pytest.raises(APIException) as refused:
@@ -206,7 +206,7 @@ def test_a_server_changes_its_type_while_it_is_off(client: Client) -> None:
     assert server.primary_disk_size == 240
 
 
-def test_a_snapshot_is_made_listed_by_label_booted_and_deleted(client: Client) -> None:
+def test_snapshot_is_created_listed_booted_and_deleted(client: Client) -> None:
     made = make(client).create_image(description="baked", labels={"fleet": "demo"})
     made.action.wait_until_finished()
 
@@ -226,7 +226,7 @@ def test_system_images_cannot_be_deleted(client: Client) -> None:
     assert refused.value.code == "forbidden"
 
 
-def test_a_server_gets_an_address_in_its_network(client: Client) -> None:
+def test_server_gets_an_address_in_its_network(client: Client) -> None:
     subnet = NetworkSubnet("10.0.0.0/24", type="cloud", network_zone="eu-central")
     network = client.networks.create("net", "10.0.0.0/16", subnets=[subnet])
     first = client.servers.create("one", SMALL, DEBIAN, networks=[network]).server
@@ -239,7 +239,7 @@ def test_a_server_gets_an_address_in_its_network(client: Client) -> None:
     assert [each.id for each in told(network.servers)] == [first.id, second.id]
 
 
-def test_a_server_leaves_its_network(client: Client) -> None:
+def test_server_leaves_its_network(client: Client) -> None:
     network = client.networks.create("net", "10.0.0.0/16")
     network.add_subnet(NetworkSubnet("10.0.0.0/24", type="cloud", network_zone="eu-central"))
     server = client.servers.create("one", SMALL, DEBIAN, networks=[network]).server
@@ -250,7 +250,7 @@ def test_a_server_leaves_its_network(client: Client) -> None:
     assert server.private_net == []
 
 
-def test_a_network_needs_a_subnet_in_the_zone_of_the_server(client: Client) -> None:
+def test_network_requires_subnet_in_zone_of_server(client: Client) -> None:
     network = client.networks.create("net", "10.0.0.0/16")
 
     with pytest.raises(APIException) as refused:
@@ -259,7 +259,7 @@ def test_a_network_needs_a_subnet_in_the_zone_of_the_server(client: Client) -> N
     assert refused.value.code == "no_subnet_available"
 
 
-def test_a_subnet_is_added_and_deleted(client: Client) -> None:
+def test_subnet_is_added_and_deleted(client: Client) -> None:
     network = client.networks.create("net", "10.0.0.0/16")
     subnet = NetworkSubnet("10.0.1.0/24", type="cloud", network_zone="eu-central")
     network.add_subnet(subnet).wait_until_finished()
@@ -271,7 +271,7 @@ def test_a_subnet_is_added_and_deleted(client: Client) -> None:
     assert (added, network.subnets) == (["10.0.1.0/24"], [])
 
 
-def test_a_firewall_that_protects_a_server_cannot_be_deleted(client: Client) -> None:
+def test_firewall_of_a_server_cannot_be_deleted(client: Client) -> None:
     rule = FirewallRule("in", "tcp", source_ips=["0.0.0.0/0"], port="22")
     firewall = client.firewalls.create("wall", rules=[rule]).firewall
     server = client.servers.create("one", SMALL, DEBIAN, firewalls=[firewall]).server
@@ -283,7 +283,7 @@ def test_a_firewall_that_protects_a_server_cannot_be_deleted(client: Client) -> 
     assert refused.value.code == "resource_in_use"
 
 
-def test_rules_of_a_firewall_and_its_servers_change(client: Client) -> None:
+def test_rules_and_servers_of_firewall_can_be_changed(client: Client) -> None:
     firewall, server = client.firewalls.create("wall").firewall, make(client)
     target = FirewallResource(type="server", server=server)
     firewall.set_rules([FirewallRule("in", "icmp", source_ips=["::/0"])])
@@ -296,7 +296,7 @@ def test_rules_of_a_firewall_and_its_servers_change(client: Client) -> None:
     assert firewall.delete()
 
 
-def test_a_placement_group_holds_ten_servers_at_most(client: Client) -> None:
+def test_placement_group_has_at_most_ten_servers(client: Client) -> None:
     group = client.placement_groups.create("apart", "spread").placement_group
     for number in range(10):
         client.servers.create(f"server-{number}", SMALL, DEBIAN, placement_group=group)
@@ -308,7 +308,7 @@ def test_a_placement_group_holds_ten_servers_at_most(client: Client) -> None:
     assert len(told(client.placement_groups.get_by_id(told(group.id)).servers)) == 10
 
 
-def test_an_ssh_key_is_known_by_its_fingerprint(client: Client) -> None:
+def test_ssh_key_has_fingerprint(client: Client) -> None:
     key = client.ssh_keys.create("me", PUBLIC_KEY)
 
     found = client.ssh_keys.get_by_fingerprint(told(key.fingerprint))
@@ -318,7 +318,7 @@ def test_an_ssh_key_is_known_by_its_fingerprint(client: Client) -> None:
         client.ssh_keys.create("again", PUBLIC_KEY)
 
 
-def test_a_server_without_a_public_address_has_none(client: Client) -> None:
+def test_server_without_a_public_address_has_none(client: Client) -> None:
     nowhere = ServerCreatePublicNetwork(enable_ipv4=False, enable_ipv6=False)
     server = client.servers.create("one", SMALL, DEBIAN, public_net=nowhere).server
 

@@ -28,7 +28,7 @@ def client(api: SimulatedHetzner) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_a_refusal_does_nothing(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_refused_request_changes_nothing(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("POST", "/servers", status=500, count=1))
 
     failed, made = (client.post("/v1/servers", json=SERVER) for _ in range(2))
@@ -47,7 +47,7 @@ def test_rate_limit_reply_has_retry_after(api: SimulatedHetzner, client: httpx.C
     assert well.headers["RateLimit-Remaining"] == "3599"
 
 
-def test_a_fault_strikes_after_some_and_for_as_long_as_ordered(
+def test_fault_affects_the_configured_requests(
     api: SimulatedHetzner, client: httpx.Client
 ) -> None:
     api.fail(Fault("GET", "/servers", code="unavailable", after=1, count=2))
@@ -57,7 +57,7 @@ def test_a_fault_strikes_after_some_and_for_as_long_as_ordered(
     assert statuses == [200, 503, 503, 200]
 
 
-def test_a_fault_without_an_end_is_healed(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_permanent_fault_can_be_removed(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("*", "/servers*", status=401, count=None))
 
     before = [client.get("/v1/servers").status_code for _ in range(3)]
@@ -67,14 +67,16 @@ def test_a_fault_without_an_end_is_healed(api: SimulatedHetzner, client: httpx.C
     assert client.get("/v1/servers").status_code == 200
 
 
-def test_other_paths_and_methods_are_spared(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_fault_does_not_affect_other_paths_and_methods(
+    api: SimulatedHetzner, client: httpx.Client
+) -> None:
     api.fail(Fault("POST", "/servers/*", status=500, count=None))
 
     assert client.post("/v1/servers", json=SERVER).status_code == 201
     assert client.get("/v1/servers/1").status_code == 404
 
 
-def test_an_answer_is_lost_after_the_deed(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_reply_is_lost_after_execution(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
 
     with pytest.raises(httpx.RemoteProtocolError):
@@ -83,7 +85,7 @@ def test_an_answer_is_lost_after_the_deed(api: SimulatedHetzner, client: httpx.C
     assert [each["name"] for each in api.state.servers.values()] == ["one"]
 
 
-def test_a_refusal_may_hide_that_it_was_done(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_refusal_may_follow_execution(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("POST", "/servers", status=504, done=True, count=1))
 
     answer = client.post("/v1/servers", json=SERVER)
@@ -92,7 +94,9 @@ def test_a_refusal_may_hide_that_it_was_done(api: SimulatedHetzner, client: http
     assert len(api.state.servers) == 1
 
 
-def test_a_server_is_made_and_its_start_fails(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_server_is_created_and_its_start_fails(
+    api: SimulatedHetzner, client: httpx.Client
+) -> None:
     api.fail(Fault("POST", "/servers", action_fails=True, count=1))
 
     (begun,) = client.post("/v1/servers", json=SERVER).json()["next_actions"]
@@ -102,7 +106,7 @@ def test_a_server_is_made_and_its_start_fails(api: SimulatedHetzner, client: htt
     assert [each["status"] for each in api.state.servers.values()] == ["off"]
 
 
-def test_an_answer_breaks_off(api: SimulatedHetzner, client: httpx.Client) -> None:
+def test_reply_is_truncated(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("GET", "/servers", broken_off=True))
 
     with pytest.raises(httpx.RemoteProtocolError):
@@ -120,7 +124,7 @@ def test_half_page_has_total_of_complete_list(api: SimulatedHetzner, client: htt
     assert page["meta"]["pagination"]["total_entries"] == 4
 
 
-def test_a_late_answer_follows_its_deed(api: SimulatedHetzner) -> None:
+def test_delayed_reply_follows_execution(api: SimulatedHetzner) -> None:
     api.fail(Fault("POST", "/servers", latency=60, count=1))
     headers = {"Authorization": f"Bearer {api.token}"}
 
@@ -145,7 +149,7 @@ def test_server_exit_releases_delayed_replies() -> None:
     assert time.monotonic() - began < 30
 
 
-def test_each_request_is_seen_before_and_after_its_deed(
+def test_each_request_is_recorded_before_and_after_execution(
     api: SimulatedHetzner, client: httpx.Client
 ) -> None:
     seen: list[tuple[str, str, int]] = []
@@ -159,7 +163,7 @@ def test_each_request_is_seen_before_and_after_its_deed(
     assert seen == [("asked", "POST", 0), ("done", "POST", 1)]
 
 
-def test_faults_are_ordered_and_healed_over_http(client: httpx.Client) -> None:
+def test_faults_are_set_and_removed_over_http(client: httpx.Client) -> None:
     fault = {"method": "GET", "path": "/servers", "status": 500, "count": None}
 
     ordered = client.post("/sim/faults", json=fault)
@@ -204,5 +208,5 @@ def test_body_that_is_not_an_object_is_refused(client: httpx.Client, body: str) 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "json_error")
 
 
-def test_control_needs_the_token_too(api: SimulatedHetzner) -> None:
+def test_control_requests_require_the_token(api: SimulatedHetzner) -> None:
     assert httpx.delete(f"{api.url}/sim/faults").status_code == 401

@@ -26,7 +26,7 @@ LABELS = {"fleet": "demo", "pool": "builders", "empty": ""}
         "fleet==demo,pool in (builders,large),!absent",
     ],
 )
-def test_a_selector_matches(selector: str) -> None:
+def test_selector_matches_labels(selector: str) -> None:
     assert read_selector(selector)(LABELS)
 
 
@@ -43,7 +43,7 @@ def test_a_selector_matches(selector: str) -> None:
         "fleet==demo,pool==large",
     ],
 )
-def test_a_selector_does_not_match(selector: str) -> None:
+def test_selector_does_not_match_other_labels(selector: str) -> None:
     assert not read_selector(selector)(LABELS)
 
 
@@ -51,7 +51,7 @@ def test_a_selector_does_not_match(selector: str) -> None:
     "selector",
     ["fleet=demo,", "fleet===demo", "fleet in demo", "fleet in (a b)", "a b", "fleet>1"],
 )
-def test_a_selector_that_is_not_well_formed_is_refused(selector: str) -> None:
+def test_malformed_selector_is_refused(selector: str) -> None:
     with pytest.raises(Refused, match="is not well formed"):
         read_selector(selector)
 
@@ -74,7 +74,7 @@ def test_a_selector_that_is_not_well_formed_is_refused(selector: str) -> None:
         ("k\n", "v"),
     ],
 )
-def test_labels_are_taken_as_the_official_client_takes_them(key: str, value: str) -> None:
+def test_labels_are_validated_like_in_official_client(key: str, value: str) -> None:
     official = LabelValidator.validate({key: value}) and not key.endswith("\n")
 
     try:
@@ -86,6 +86,6 @@ def test_labels_are_taken_as_the_official_client_takes_them(key: str, value: str
 
 
 @pytest.mark.parametrize("labels", [["fleet"], {"fleet": 1}])
-def test_labels_are_texts_by_name(labels: object) -> None:
+def test_labels_must_map_names_to_strings(labels: object) -> None:
     with pytest.raises(Refused, match="invalid input in field 'labels'"):
         check_labels(labels)

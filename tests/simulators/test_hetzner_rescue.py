@@ -42,7 +42,7 @@ def keys_in_rescue(api: SimulatedHetzner, server: BoundServer) -> list[int] | No
     return api.state.in_rescue.get(server.id or 0)
 
 
-def test_a_server_boots_the_rescue_system_once(
+def test_server_boots_rescue_system_once(
     api: SimulatedHetzner, client: Client, key: BoundSSHKey
 ) -> None:
     server = make(client)
@@ -59,7 +59,7 @@ def test_a_server_boots_the_rescue_system_once(
     assert (first, keys_in_rescue(api, server)) == ([key.id], None)
 
 
-def test_a_running_server_needs_a_reset_to_boot_the_rescue_system(
+def test_running_server_boots_rescue_system_after_reset(
     api: SimulatedHetzner, client: Client
 ) -> None:
     server = make(client, start=True)
@@ -71,9 +71,7 @@ def test_a_running_server_needs_a_reset_to_boot_the_rescue_system(
     assert (before, keys_in_rescue(api, server)) == (None, [])
 
 
-def test_a_rescue_system_that_was_disabled_is_not_booted(
-    api: SimulatedHetzner, client: Client
-) -> None:
+def test_disabled_rescue_system_is_not_booted(api: SimulatedHetzner, client: Client) -> None:
     server = make(client)
     server.enable_rescue()
 
@@ -83,7 +81,7 @@ def test_a_rescue_system_that_was_disabled_is_not_booted(
     assert keys_in_rescue(api, server) is None
 
 
-def test_a_server_that_is_off_runs_no_rescue_system(api: SimulatedHetzner, client: Client) -> None:
+def test_stopped_server_runs_no_rescue_system(api: SimulatedHetzner, client: Client) -> None:
     server = make(client)
     server.enable_rescue()
     server.power_on()
@@ -94,7 +92,7 @@ def test_a_server_that_is_off_runs_no_rescue_system(api: SimulatedHetzner, clien
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("windows", []), ("linux64", ["4711"])])
-def test_a_rescue_system_or_key_that_there_is_not_is_refused(
+def test_unknown_rescue_system_or_key_is_refused(
     client: Client, kind: str, keys: list[str]
 ) -> None:
     server = make(client)
@@ -122,7 +120,7 @@ def test_snapshot_is_found_relabelled_and_deleted(
     assert client.images.get_all(type=["snapshot"]) == []
 
 
-def test_a_snapshot_boots_only_where_its_disk_has_room(client: Client) -> None:
+def test_snapshot_boots_only_on_large_enough_disk(client: Client) -> None:
     server = client.servers.create("big", ServerType(name="ccx33"), Image(name="debian-13")).server
     image = server.create_image().image
 

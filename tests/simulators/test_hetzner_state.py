@@ -16,7 +16,7 @@ def make_server(api: SimulatedHetzner) -> None:
     httpx.post(f"{api.endpoint}/servers", json=SERVER, headers=headers).raise_for_status()
 
 
-def test_servers_stock_and_ids_outlive_a_run(tmp_path: Path) -> None:
+def test_servers_stock_and_ids_are_persistent(tmp_path: Path) -> None:
     with SimulatedHetzner(state_file=tmp_path / "cloud.json") as api:
         api.state.stock["ccx13"] = 5
         make_server(api)
@@ -37,7 +37,7 @@ def test_user_data_is_in_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"resources": 1}'])
-def test_a_file_of_something_else_is_named(tmp_path: Path, text: str) -> None:
+def test_error_names_invalid_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "cloud.json").write_text(text)
 
     with pytest.raises(StoreFailed, match=r"cloud.json is no state of the simulated Hetzner"):
