@@ -24,24 +24,24 @@ def a_tariff(fleet: Fleet, kind: str = "ccx33") -> Tariff:
 @pytest.mark.parametrize(
     ("seconds", "money"), [(0, "0"), (1, "0.36"), (3600, "0.36"), (3601, "0.72")]
 )
-def test_a_machine_billed_by_the_hour_pays_each_hour_it_begins(seconds: int, money: str) -> None:
+def test_machine_billed_hourly_pays_each_started_hour(seconds: int, money: str) -> None:
     assert bill(HOURLY, seconds) == Decimal(money)
 
 
 @pytest.mark.parametrize(
     ("seconds", "money"), [(0, "0"), (1, "0.006"), (60, "0.006"), (61, "0.0061")]
 )
-def test_a_machine_billed_by_the_second_pays_its_minimum_once(seconds: int, money: str) -> None:
+def test_machine_billed_per_second_pays_its_minimum_once(seconds: int, money: str) -> None:
     assert bill(BY_SECOND, seconds) == Decimal(money)
 
 
-def test_a_machine_pays_no_more_in_a_month_than_its_cap() -> None:
+def test_machine_pays_at_most_its_monthly_cap() -> None:
     capped = Tariff(price=Decimal(1), increment=3600, cap=Decimal(624))
 
     assert bill(capped, 31 * 86400) == 624
 
 
-def test_the_cap_begins_again_with_each_month() -> None:
+def test_monthly_cap_restarts_each_month() -> None:
     capped = Tariff(price=Decimal(1), increment=3600, cap=Decimal(10))
     month = NOW + timedelta(hours=50)
     life = Life(capped, created_at=NOW, month=month)
@@ -50,19 +50,19 @@ def test_the_cap_begins_again_with_each_month() -> None:
     assert life.billed(month, month + timedelta(hours=40)) == 10
 
 
-def test_an_hour_is_paid_until_it_ends_and_not_longer() -> None:
+def test_paid_time_ends_with_the_hour() -> None:
     assert paid_until(HOURLY, NOW, NOW) == NOW + timedelta(hours=1)
     assert paid_until(HOURLY, NOW, NOW + timedelta(minutes=59)) == NOW + timedelta(hours=1)
     assert paid_until(HOURLY, NOW, NOW + timedelta(minutes=60)) == NOW + timedelta(hours=1)
     assert paid_until(HOURLY, NOW, NOW + timedelta(minutes=61)) == NOW + timedelta(hours=2)
 
 
-def test_by_the_second_only_the_minimum_is_paid_ahead() -> None:
+def test_only_minimum_is_paid_in_advance_when_billed_per_second() -> None:
     assert paid_until(BY_SECOND, NOW, NOW + timedelta(seconds=5)) == NOW + timedelta(minutes=1)
     assert paid_until(BY_SECOND, NOW, NOW + timedelta(hours=5)) == NOW + timedelta(hours=5)
 
 
-def test_an_hour_is_billed_when_it_begins_and_charged_as_it_passes() -> None:
+def test_hour_is_billed_at_start_and_charged_over_time() -> None:
     life = Life(HOURLY, created_at=NOW, month=NOW - timedelta(days=1))
     half, whole = NOW + timedelta(minutes=30), NOW + timedelta(hours=1)
 
@@ -76,7 +76,7 @@ def test_hetzner_tariff_has_type_and_address_capped_at_26_days() -> None:
     )
 
 
-def test_disk_above_the_type_s_own_costs_and_disk_within_it_does_not() -> None:
+def test_disk_costs_only_above_size_of_the_type() -> None:
     def price(disk: str) -> Decimal:
         pool = a_pool(machine={"type": "ccx33", "disk": disk})
         return a_tariff(a_fleet(pools={"builders": pool})).price
@@ -85,7 +85,7 @@ def test_disk_above_the_type_s_own_costs_and_disk_within_it_does_not() -> None:
     assert price("340GiB") == Decimal("0.2227") + 100 * Decimal("0.0000917")
 
 
-def test_swap_costs_only_its_part_beyond_the_disk() -> None:
+def test_swap_costs_only_its_part_above_the_disk() -> None:
     def price(swap: str) -> Decimal:
         pool = a_pool(machine={"type": "ccx33", "swap": swap})
         return a_tariff(a_fleet(pools={"builders": pool})).price
@@ -102,7 +102,7 @@ def test_swap_is_added_to_required_disk() -> None:
     assert tariff.price == Decimal("0.2227") + 24 * Decimal("0.0000917")
 
 
-def test_a_spot_machine_at_aws_is_counted_little_below_its_ceiling() -> None:
+def test_spot_machine_at_aws_costs_little_below_its_maximum() -> None:
     dollars = {"USD": {"rate": 1, "as_of": "2026-11-01"}}
     fleet = a_fleet(
         money={"exchange": dollars},
@@ -118,7 +118,7 @@ def test_a_spot_machine_at_aws_is_counted_little_below_its_ceiling() -> None:
     assert on_demand.price - spot.price == Decimal("1.87408") / 100
 
 
-def test_a_price_that_the_pool_states_says_it_all() -> None:
+def test_price_stated_by_pool_is_the_whole_price() -> None:
     pool = a_pool(machine={"type": "ccx33", "disk": "1TiB", "price": "0.5 EUR/h"})
 
     assert a_tariff(a_fleet(pools={"builders": pool})).price == Decimal("0.5")
@@ -147,7 +147,7 @@ def test_tariff_is_none_without_exchange_rate() -> None:
     assert tariff_at(fleet, "hetzner", "c7a.8xlarge", "on-demand") is None
 
 
-def test_a_simulated_provider_bills_as_fleet_yaml_says() -> None:
+def test_simulated_provider_bills_as_configured() -> None:
     billing = {"increment": "1h", "hours_per_month": 100, "address": "0.001 EUR/h"}
     provider = {"kind": "sim", "billing": billing}
 

@@ -44,7 +44,7 @@ def test_every_type_that_hetzner_sells_in_europe_has_a_price(location: str) -> N
     assert sold == HETZNER
 
 
-def test_a_location_has_the_prices_of_its_zone() -> None:
+def test_location_has_the_prices_of_its_zone() -> None:
     ashburn, hillsboro = (table("hcloud", each).types for each in ("ash", "hil"))
 
     assert ashburn["ccx33"].price == Decimal("0.2259")
@@ -73,14 +73,14 @@ def test_prices_are_dated_and_their_source_is_named(kind: str, place: str) -> No
     assert all(each.price is None or each.price > 0 for each in shipped.types.values())
 
 
-def test_at_a_place_without_prices_types_are_known_and_prices_are_not() -> None:
+def test_location_without_prices_has_types_without_prices() -> None:
     shipped = table("aws", "mars-1")
 
     assert (shipped.as_of, shipped.types["c7a.2xlarge"].cores) == ("", 8)
     assert shipped.types["c7a.2xlarge"].price is None
 
 
-def test_a_price_of_a_dedicated_machine_or_of_nought_is_left_out() -> None:
+def test_prices_of_dedicated_machines_and_zeros_are_omitted() -> None:
     told = {
         "c6a.large": (Decimal("0.0960"), 2),  # 10 % above: that of a dedicated machine
         "c6a.xlarge": (Decimal("0.1746"), 4),
@@ -109,7 +109,7 @@ def test_price_list_of_provider_replaces_catalogue_prices() -> None:
     assert (gone.cores, gone.price) == (8, None)
 
 
-def test_prices_that_count_change_no_configuration() -> None:
+def test_price_lists_do_not_change_config_digest() -> None:
     world = a_world(prices={"hetzner": LIST})
     fleet = with_price_lists(a_fleet(), world)
 
@@ -118,7 +118,7 @@ def test_prices_that_count_change_no_configuration() -> None:
     assert with_price_lists(fleet, world) == fleet
 
 
-def test_a_fleet_with_the_same_price_lists_is_the_same_fleet() -> None:
+def test_fleets_with_equal_price_lists_are_equal() -> None:
     fleet, later = a_fleet(), NOW + timedelta(minutes=10)
     listed = with_price_lists(fleet, a_world(prices={"hetzner": LIST}))
     newer = LIST.altered(quotes={})

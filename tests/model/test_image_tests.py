@@ -46,7 +46,7 @@ def test_version_keeps_tags_of_last_successful_boot() -> None:
     assert after_tests(before, (PASSED, DIED), NOW).provides == ("worker:old",)
 
 
-def test_a_version_passes_where_nothing_is_wrong() -> None:
+def test_version_passes_test_without_problems() -> None:
     tested = VersionTests(image="trixie", version="1", state="tested", tests=(PASSED, BOOTED))
 
     assert tested.passed

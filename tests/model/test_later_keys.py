@@ -53,7 +53,7 @@ def digests(when: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_key_added_at_every_level_changes_no_digest() -> None:
+def test_additional_key_at_any_level_changes_no_digest() -> None:
     *now, _ = digests("now")
     *then, counted = digests("later")
 

@@ -49,14 +49,14 @@ def test_empty_recipe_has_role_defaults_without_service_start() -> None:
 @pytest.mark.parametrize(
     "written", ["https://d.example", "https://d.example/", "https://d.example/api"]
 )
-def test_a_server_is_named_with_or_without_its_api(written: str) -> None:
+def test_server_url_may_include_api_path(written: str) -> None:
     variables = role_variables(recipe(api_url=written))
 
     assert variables["debusine_worker_api_url"] == "https://d.example/api"
 
 
 @pytest.mark.parametrize(("key", "value"), [item for item in WHOLE.items() if item[0] != "suite"])
-def test_whatever_goes_into_the_image_changes_its_digest(key: str, value: object) -> None:
+def test_recipe_digest_changes_with_every_input_of_image(key: str, value: object) -> None:
     if key == "architecture":
         value = "arm64"
 

@@ -35,17 +35,17 @@ def test_ended_ticket_is_unchanged_by_later_events(state: TicketState) -> None:
     assert hear(ended, NOW) == ended
 
 
-def test_a_closed_ticket_says_when() -> None:
+def test_closed_ticket_has_time() -> None:
     closed = close(a_ticket(), NOW)
 
     assert (closed.state, closed.ended_at) == (TicketState.CLOSED, NOW)
 
 
-def test_a_failed_ticket_says_why() -> None:
+def test_failed_ticket_has_reason() -> None:
     assert fail(a_ticket(), "its machine is gone", NOW).because == "its machine is gone"
 
 
-def test_a_client_that_is_silent_for_its_lease_loses_its_ticket() -> None:
+def test_ticket_expires_when_client_is_silent_for_its_lease() -> None:
     silent = a_ticket(lease=300, heard_at=ago(minutes=5))
 
     gone = expire(silent, NOW)
@@ -54,51 +54,51 @@ def test_a_client_that_is_silent_for_its_lease_loses_its_ticket() -> None:
     assert gone.because.count("5m") == 2
 
 
-def test_a_client_that_was_heard_in_time_keeps_its_ticket() -> None:
+def test_ticket_is_kept_when_client_was_heard_in_time() -> None:
     silent = a_ticket(lease=300, heard_at=ago(minutes=5))
 
     assert expire(hear(silent, NOW), NOW).is_open
 
 
-def test_an_old_client_without_a_lease_may_be_silent_for_ever() -> None:
+def test_ticket_without_lease_never_expires() -> None:
     assert expire(a_ticket(heard_at=ago(days=400)), NOW).is_open
 
 
-def test_a_clock_that_was_set_back_takes_no_heartbeat_away() -> None:
+def test_heartbeat_is_kept_when_clock_was_set_back() -> None:
     heard = hear(a_ticket(), NOW)
 
     assert hear(heard, ago(hours=1)).heard_at == NOW
 
 
-def test_a_machine_is_in_the_sandbox_of_its_first_ticket() -> None:
+def test_machine_is_in_the_sandbox_of_its_first_ticket() -> None:
     occupied = occupy(a_tenancy(), a_ticket(sandbox="ada/ping"), NOW)
 
     assert (occupied.sandbox, occupied.uses, occupied.first_used) == ("ada/ping", 1, NOW)
 
 
-def test_a_machine_counts_its_tickets_and_remembers_its_first() -> None:
+def test_machine_counts_its_tickets_and_stores_the_first() -> None:
     occupied = occupy(used(), a_ticket(sandbox="ada/ping"), NOW)
 
     assert (occupied.uses, occupied.first_used) == (2, ago(minutes=9))
 
 
 @pytest.mark.parametrize("sandbox", ["ben/ping", ""])
-def test_a_machine_never_serves_another_sandbox(sandbox: str) -> None:
+def test_machine_never_serves_another_sandbox(sandbox: str) -> None:
     with pytest.raises(ValueError, match=r"m1.*ada/ping"):
         occupy(used(), a_ticket(sandbox=sandbox), NOW)
 
 
 @pytest.mark.parametrize("over", ["draining", "disabled"])
-def test_a_machine_that_is_deleted_gets_no_ticket(over: str) -> None:
+def test_deleted_machine_gets_no_ticket(over: str) -> None:
     with pytest.raises(ValueError, match="machine m1 "):
         occupy(a_tenancy(**{over: True}), a_ticket(), NOW)
 
 
-def test_a_machine_that_never_had_a_ticket_may_get_one() -> None:
+def test_unused_machine_may_get_a_ticket() -> None:
     assert may_serve_again(a_tenancy(since=ago(days=3)), None, NOW)
 
 
-def test_a_released_machine_may_be_used_again_in_its_sandbox() -> None:
+def test_released_machine_may_be_used_again_in_its_sandbox() -> None:
     assert may_serve_again(used(), REUSE, NOW)
     # How long it is kept for that, a plan says.
     assert may_serve_again(used(since=ago(minutes=5)), REUSE, NOW)
@@ -116,17 +116,17 @@ def test_a_released_machine_may_be_used_again_in_its_sandbox() -> None:
     ],
     ids=["no-reuse", "no-sandbox", "max-uses", "max-age", "draining", "disabled"],
 )
-def test_a_machine_that_is_used_up_serves_no_more(tenancy: Tenancy, reuse: Reuse | None) -> None:
+def test_used_up_machine_gets_no_ticket(tenancy: Tenancy, reuse: Reuse | None) -> None:
     assert not may_serve_again(tenancy, reuse, NOW)
 
 
-def test_a_figure_that_is_left_out_spends_nothing() -> None:
+def test_omitted_reuse_limit_is_unlimited() -> None:
     reuse = Reuse.model_validate({"opportunity": "1d", "max_age": None})
 
     assert may_serve_again(used(uses=99, first_used=ago(days=9)), reuse, NOW)
 
 
-def test_a_ticket_is_work_that_waits() -> None:
+def test_ticket_is_a_waiting_request() -> None:
     ticket = a_ticket(7, sandbox="ada/ping", team="core", priority=3, background=True)
 
     assert to_request(ticket) == Request(
@@ -143,7 +143,7 @@ def test_a_ticket_is_work_that_waits() -> None:
     )
 
 
-def test_a_ticket_without_a_sandbox_brings_none() -> None:
+def test_ticket_without_sandbox_has_none() -> None:
     assert to_request(a_ticket()).provided == ()
 
 
@@ -159,11 +159,11 @@ def test_a_ticket_without_a_sandbox_brings_none() -> None:
         (("arch_x86_64",), "^$"),
     ],
 )
-def test_tags_that_cannot_be_are_named(tags: tuple[str, ...], fault: str) -> None:
+def test_invalid_tags_are_named(tags: tuple[str, ...], fault: str) -> None:
     assert re.search(fault, find_fault(tags, ()))
 
 
-def test_a_sandbox_that_looks_like_a_ticket_s_own_is_refused() -> None:
+def test_sandbox_that_resembles_that_of_a_ticket_is_refused() -> None:
     own = a_ticket(7).effective_sandbox
 
     assert find_fault(("a",), (own,)) != ""

@@ -36,7 +36,7 @@ def test_user_data_has_token_and_server_in_worker_files() -> None:
     ]
 
 
-def test_the_worker_is_held_back_until_its_files_are_there() -> None:
+def test_worker_starts_after_its_files_are_written() -> None:
     written = document()
 
     assert list(written) == ["bootcmd", "write_files", "runcmd"]
@@ -57,12 +57,12 @@ def test_the_worker_is_held_back_until_its_files_are_there() -> None:
     ]
 
 
-def test_a_worker_that_is_to_start_later_waits_first() -> None:
+def test_worker_with_delay_waits_before_start() -> None:
     assert document(delay=4)["runcmd"][0] == ["sleep", "4"]
     assert write_user_data(URL, TOKEN, delay=0) == write_user_data(URL, TOKEN)
 
 
-def test_swap_is_a_file_of_the_size_that_is_asked_for() -> None:
+def test_swap_file_has_requested_size() -> None:
     gib = 1024**3
 
     swapping = yaml.safe_load(write_user_data(URL, TOKEN, swap=2048))["swap"]
@@ -71,13 +71,13 @@ def test_swap_is_a_file_of_the_size_that_is_asked_for() -> None:
     assert "swap" not in document(delay=0)
 
 
-def test_no_command_is_given_the_token() -> None:
+def test_commands_of_user_data_get_no_token() -> None:
     written = document(delay=9)
 
     assert TOKEN not in f"{written['bootcmd']} {written['runcmd']}"
 
 
-def test_a_slash_at_the_end_of_the_url_is_not_doubled() -> None:
+def test_trailing_slash_of_url_is_not_doubled() -> None:
     assert write_user_data(URL + "/", TOKEN) == write_user_data(URL, TOKEN)
 
 
@@ -107,7 +107,7 @@ def test_user_data_round_trips(token: str, delay: int, swap: int) -> None:
         write_user_data(URL, TOKEN) + "users: []\n",
     ],
 )
-def test_other_texts_are_refused_and_not_shown(text: str) -> None:
+def test_invalid_user_data_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ValueError, match=r"^fleet .*user data$") as refusal:
         read_user_data(text)
 
