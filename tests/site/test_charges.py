@@ -37,7 +37,7 @@ def by_name(costs: tuple[Cost, ...]) -> dict[str, Decimal]:
     return {cost.name: cost.month for cost in costs}
 
 
-def test_a_month_is_split_by_pool_scope_and_team() -> None:
+def test_month_is_split_by_pool_scope_and_team() -> None:
     found = money(
         a_charge("1.5", scope="debian", team="java"),
         a_charge("2.25", scope="debian", owner="ann"),
@@ -59,7 +59,7 @@ def test_cost_is_unknown_when_ledger_is_missing(ledger: Ledger | Unknown) -> Non
     assert isinstance(money_of(a_fleet(), a_world(ledger=ledger)), Unknown)
 
 
-def test_the_projection_goes_on_as_the_last_days_did() -> None:
+def test_projection_uses_cost_of_last_days() -> None:
     week = a_charge("0").altered(money=(Decimal(0), Decimal("16.8"), Decimal(0)))
     recent = RecentCharges(since=ago(days=7), until=NOW, charges=(week,))
 
@@ -69,20 +69,20 @@ def test_the_projection_goes_on_as_the_last_days_did() -> None:
     assert found.total.projected == 50 + Decimal("0.1") * NINE_DAYS_16_HOURS
 
 
-def test_without_a_store_the_projection_goes_on_as_the_month_did() -> None:
+def test_projection_uses_cost_of_month_without_store() -> None:
     found = money(a_charge("48.8"))
 
     assert found.total.projected == Decimal("48.8") + Decimal("0.1") * NINE_DAYS_16_HOURS
     assert (found.total.week, found.week_since) == (None, None)
 
 
-def test_a_few_hours_are_nothing_to_go_by() -> None:
+def test_projection_is_unknown_after_a_few_hours() -> None:
     recent = RecentCharges(since=ago(hours=5), until=NOW, charges=())
 
     assert money(a_charge("1"), recent=recent).total.projected is None
 
 
-def test_a_payer_of_the_last_days_alone_has_a_row() -> None:
+def test_payer_only_in_the_last_days_has_a_row() -> None:
     week = a_charge("0", pool="arm", money=("0", "7", "0"))
     recent = RecentCharges(since=ago(days=7), until=NOW, charges=(week,))
 
@@ -91,7 +91,7 @@ def test_a_payer_of_the_last_days_alone_has_a_row() -> None:
     assert by_name(found.pools) == {"builders": Decimal(1), "arm": Decimal(0)}
 
 
-def test_monthly_budgets_are_projected_in_their_own_unit() -> None:
+def test_monthly_budgets_are_projected_in_their_unit() -> None:
     fleet = a_fleet(
         pools={"builders": a_pool(budget={"per_month": "100 EUR", "per_day": "9 EUR"})},
         budgets={"java": {"team": "java", "machine_hours_per_month": 100}},
@@ -121,9 +121,7 @@ charges = st.builds(
 
 
 @given(st.lists(charges, max_size=20), st.none() | st.lists(charges, max_size=5))
-def test_every_grouping_adds_up_to_the_ledger(
-    found: list[Charge], last: list[Charge] | None
-) -> None:
+def test_every_grouping_sums_to_ledger(found: list[Charge], last: list[Charge] | None) -> None:
     recent = None
     if last is not None:
         recent = RecentCharges(NOW - timedelta(days=7), NOW, tuple(last))

@@ -24,14 +24,14 @@ FLEET = a_fleet(
         ("gone/12", ""),
     ],
 )
-def test_a_request_links_to_its_page_at_the_queue(key: str, page: str) -> None:
+def test_request_links_to_its_page_at_the_queue(key: str, page: str) -> None:
     name = key.partition("/")[2].partition("#")[0]
     request = a_request(id=name, scope="debian", workspace="b c")
 
     assert queue_page(FLEET, key, request) == page
 
 
-def test_a_request_without_a_workspace_has_no_link() -> None:
+def test_request_without_a_workspace_has_no_link() -> None:
     request = a_request(id="12", scope="debian", workspace=None)
 
     assert queue_page(FLEET, "debian/12", request) == ""

@@ -78,7 +78,7 @@ def pages(files: dict[str, str]) -> dict[str, SitePage]:
     return {path: SitePage(text) for path, text in files.items() if path.endswith(".html")}
 
 
-def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None:
+def test_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None:
     assert sorted(files) == [
         "-/status/gone/index.html",
         "-/status/images/index.html",
@@ -121,7 +121,7 @@ def test_every_page_is_well_formed(pages: dict[str, SitePage]) -> None:
     assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
-def test_no_page_holds_a_script_a_style_or_a_handler(pages: dict[str, SitePage]) -> None:
+def test_pages_have_no_script_style_or_handler(pages: dict[str, SitePage]) -> None:
     tags = {tag for page in pages.values() for tag in page.tags}
     attributes = {name for page in pages.values() for name in page.attributes}
 
@@ -191,7 +191,7 @@ def test_deleted_workers_of_an_unread_log_are_unknown() -> None:
     assert tells(page["-/status/gone/index.html"], "unknown", "the store is locked")
 
 
-def test_workers_that_do_not_work_come_first_with_the_reason() -> None:
+def test_broken_workers_are_first_with_reason() -> None:
     broken = a_worker_verdict(worker="w-2", state="disconnected", because="not seen for 3 h")
 
     page = site(Shown(a_plan(workers=(a_worker_verdict(worker="w-1"), broken))))
@@ -202,7 +202,7 @@ def test_workers_that_do_not_work_come_first_with_the_reason() -> None:
     assert "w-1" not in first[0]
 
 
-def test_a_long_list_of_workers_takes_several_pages() -> None:
+def test_long_list_of_workers_has_several_pages() -> None:
     names = [f"w-{number:04}" for number in range(600)]
     workers = tuple(
         a_worker_verdict(worker=name, pool=f"p-{number // 200}")
@@ -219,7 +219,7 @@ def test_a_long_list_of_workers_takes_several_pages() -> None:
         assert re.findall(r">(\d: p-[^<]+)<", files[path]) == ["1: p-0 to p-2", "2: p-2"]
 
 
-def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
+def test_worker_page_describes_its_pool(files: dict[str, str]) -> None:
     page = files["-/status/workers/debian-ci-powerful-0001/index.html"]
 
     assert "debian/10217" in page
@@ -228,7 +228,7 @@ def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
     assert "<dd>hetzner</dd>" in page
 
 
-def test_a_request_is_found_by_its_id(files: dict[str, str]) -> None:
+def test_request_is_found_by_its_id(files: dict[str, str]) -> None:
     assert '<th scope="row">debian/10349</th>' in files["-/status/requests/index.html"]
 
 
@@ -244,7 +244,7 @@ def test_machine_inputs_are_not_on_pages() -> None:
     assert not any("s3cret" in text for text in site(Shown(plan)).values())
 
 
-def test_hostile_names_are_shown_and_do_nothing() -> None:
+def test_hostile_names_are_escaped() -> None:
     plan = a_plan(
         fleet=HOSTILE,
         workers=(a_worker_verdict(worker=HOSTILE, pool=HOSTILE, running=HOSTILE),),
@@ -269,7 +269,7 @@ def test_hostile_names_stay_inside_the_site() -> None:
     assert "-/status/workers/..%2F..%2F..%2F..%2Fx/index.html" in site(Shown(plan))
 
 
-def test_a_worker_of_a_pool_that_is_gone_still_has_its_page() -> None:
+def test_worker_of_removed_pool_has_a_page() -> None:
     files = site(Shown(a_plan(workers=(a_worker_verdict(pool="gone"),))))
 
     page = files["-/status/workers/debian-ci-builders-0001/index.html"]
@@ -277,7 +277,7 @@ def test_a_worker_of_a_pool_that_is_gone_still_has_its_page() -> None:
     assert re.search(r"Pool gone</h2>\s*<p>[^<]+</p>\s*</section>", page)
 
 
-def test_an_empty_fleet_has_its_pages() -> None:
+def test_empty_fleet_has_pages() -> None:
     files = site(Shown(a_plan()))
 
     assert re.search(r"Pools</h2>\s*<p>[^<]+</p>\s*</section>", files["index.html"])
@@ -303,7 +303,7 @@ def test_unread_figures_are_unknown_on_each_page() -> None:
     assert priceless == ["-/status/pools/legacy/index.html"]
 
 
-def test_the_row_of_an_unread_pool_has_only_its_max() -> None:
+def test_row_of_an_unread_pool_has_only_its_max() -> None:
     overview = site(Shown(a_blind_plan()))["index.html"]
 
     row = overview[overview.index(">builders</a>") : overview.index(">legacy</a>")]
@@ -323,7 +323,7 @@ def test_partly_read_figures_are_shown_on_pages() -> None:
     assert "</strong> debian-ci-builders-0005" in overview
 
 
-def test_a_worker_without_a_registry_has_an_unknown_state() -> None:
+def test_worker_without_a_registry_has_an_unknown_state() -> None:
     page = site(Shown(a_half_blind_plan()))["-/status/workers/debian-ci-rest-0001/index.html"]
 
     assert '<span class="state state-plain">unknown</span></dd>' in page
@@ -333,7 +333,7 @@ def test_a_worker_without_a_registry_has_an_unknown_state() -> None:
     assert tells(page, "1 machine", "unknown", "3")
 
 
-def test_status_json_holds_null_where_nothing_is_known() -> None:
+def test_status_json_has_null_for_unknown_values() -> None:
     status = json.loads(site(Shown(a_blind_plan()))["status.json"])
 
     pool, static = status["pools"]
@@ -355,7 +355,7 @@ def test_pages_with_unknown_figures_are_well_formed() -> None:
         assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
-def test_a_denied_tag_is_shown_wherever_its_requests_wait() -> None:
+def test_denied_tag_is_shown_with_each_waiting_request() -> None:
     because = f"user {HOSTILE} may not ask for power"
     refused = RefusedTag(tag="power", who=HOSTILE, because=because)
     plan = a_plan(pools=(a_pool_verdict(),), signatures=(a_signature(refused=(refused,)),))
@@ -397,7 +397,7 @@ def an_answer(name: str, **overrides: object) -> Explanation:
     )
 
 
-def test_a_request_page_names_the_package_and_links_to_its_queue() -> None:
+def test_request_page_names_the_package_and_links_to_its_queue() -> None:
     files = a_request_site(package="chromium", n1=an_answer("debian/1"), n2=an_answer("debian/2"))
 
     own, other = (files[f"-/status/requests/debian%2F{n}/index.html"] for n in (1, 2))
@@ -422,7 +422,7 @@ def test_request_page_has_suggestions_of_its_group() -> None:
     assert "fleet explain" not in page
 
 
-def test_unserved_requests_come_before_pools_and_notices_after_them() -> None:
+def test_unserved_requests_precede_pools_and_notices_follow() -> None:
     plan = a_lively_plan()
     said = "allow-list rule `a` expires in 3 days"
     notice = Notice(kind="allow-list", key="a", path=(), until=NOW.date(), said=said)
@@ -449,7 +449,7 @@ def test_many_requests_take_several_pages() -> None:
 
 
 @pytest.mark.slow
-def test_no_page_of_a_large_fleet_is_a_megabyte() -> None:
+def test_pages_of_a_large_fleet_are_below_a_megabyte() -> None:
     workers = tuple(
         a_worker_verdict(worker=f"debian-ci-pool-{n % 40:03}-{n:05}", pool=f"pool-{n % 40:03}")
         for n in range(5_000)
@@ -480,7 +480,7 @@ def test_no_page_of_a_large_fleet_is_a_megabyte() -> None:
     assert len(sizes) > 5_200
 
 
-def test_the_same_plan_gives_the_same_site() -> None:
+def test_equal_plans_give_equal_sites() -> None:
     assert site(Shown(a_lively_plan())) == site(Shown(a_lively_plan()))
 
 
@@ -489,7 +489,7 @@ def test_status_json_is_json(files: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_templates_are_loaded_only_when_a_site_is_made() -> None:
+def test_templates_are_loaded_only_for_a_site() -> None:
     asked = "import sys, fleet.site.files; print('jinja2' in sys.modules)"
 
     done = subprocess.run(
@@ -527,7 +527,7 @@ class _Facts(HTMLParser):
             self.told[self._term or "again"] += data
 
 
-def test_a_worker_s_page_shows_its_machine_and_its_work() -> None:
+def test_worker_page_shows_machine_and_work() -> None:
     name = "debian-ci-builders-0001"
     work = Work(task="sbuild", package="chromium", started_at=ago(minutes=30))
     world = a_world(

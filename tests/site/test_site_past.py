@@ -71,7 +71,7 @@ def test_every_plot_has_a_name_a_description_and_a_table(files: dict[str, str], 
     assert page.index('<svg class="plot"') < page.index("<details>") < page.index("</details>")
 
 
-def test_a_plot_is_drawn_as_committed(golden: Golden) -> None:
+def test_plot_equals_committed_picture(golden: Golden) -> None:
     plan = a_plan(pools=(a_pool_verdict(max=4, idle=1),))
     history = history_of(a_fleet(), plan, samples(plan, days=1.2, minutes=60))
 
@@ -81,7 +81,7 @@ def test_a_plot_is_drawn_as_committed(golden: Golden) -> None:
     golden.compare(GOLDEN, page[start : page.index("<h3>Waiting", start)])
 
 
-def test_the_table_holds_the_last_week_in_steps_of_four_hours(files: dict[str, str]) -> None:
+def test_history_table_has_last_week_in_steps_of_four_hours(files: dict[str, str]) -> None:
     table = files[BUILDERS].split("<details>")[1].split("</details>")[0]
 
     rows = re.findall(r'<th scope="row">(2026-11-\d\d \d\d:00) UTC</th>', table)
@@ -100,21 +100,21 @@ def test_no_plot_has_more_than_400_points(files: dict[str, str]) -> None:
     assert max(widths) <= 400
 
 
-def test_a_time_that_is_unknown_is_a_gap_and_said(files: dict[str, str]) -> None:
+def test_unknown_time_is_a_reported_gap(files: dict[str, str]) -> None:
     page = files[BUILDERS]
 
     assert page.count('fill="url(#fill-gap)"') > page.count('class="swatch"') / 3
     assert re.search(r"<desc[^>]*>Machines from [^<]*Unknown for 23 h", page)
 
 
-def test_a_site_without_a_history_says_so_and_draws_nothing() -> None:
+def test_site_without_history_reports_it_without_plots() -> None:
     page = site(Shown(a_plan(pools=(a_pool_verdict(),))))[BUILDERS]
 
     assert '<svg class="plot"' not in page
     assert tells(page, '<p class="not-known">History', "it was not read")
 
 
-def test_a_pool_of_which_no_sample_tells_is_one_gap() -> None:
+def test_pool_without_samples_is_one_gap() -> None:
     plan = a_plan(pools=(a_pool_verdict(),))
 
     page = site(Shown(plan, history=history_of(a_fleet(), plan, ())))[BUILDERS]
@@ -154,7 +154,7 @@ def test_pool_page_has_budget_with_projection(files: dict[str, str]) -> None:
     assert "budgets.all.per_month" not in files[BUILDERS]
 
 
-def test_a_pool_has_the_version_and_the_age_of_its_image(files: dict[str, str]) -> None:
+def test_pool_page_has_version_and_age_of_image(files: dict[str, str]) -> None:
     page = files[BUILDERS]
 
     said = page[page.index('<h2 id="image">') :]
@@ -162,7 +162,7 @@ def test_a_pool_has_the_version_and_the_age_of_its_image(files: dict[str, str]) 
     assert 'href="../../../../-/status/images/index.html">trixie</a>' in said
 
 
-def test_a_pool_has_its_failures_the_newest_first(files: dict[str, str]) -> None:
+def test_pool_page_has_failures_newest_first(files: dict[str, str]) -> None:
     page = files[BUILDERS]
 
     failures = page[page.index('<h2 id="failures">') :]
@@ -175,7 +175,7 @@ def test_a_pool_has_its_failures_the_newest_first(files: dict[str, str]) -> None
 # money
 
 
-def test_the_sums_of_the_money_page_are_those_of_the_ledger(files: dict[str, str]) -> None:
+def test_sums_of_money_page_equal_ledger(files: dict[str, str]) -> None:
     page = files[MONEY]
 
     month, today = (sum(each.money[nth] for each in charges()) for nth in (2, 1))
@@ -197,7 +197,7 @@ def test_each_payer_has_a_row(files: dict[str, str]) -> None:
     assert cells(page, '<th scope="row">work ')[0] == "12.30"
 
 
-def test_a_budget_that_will_be_passed_says_by_how_much() -> None:
+def test_projected_excess_of_budget_is_shown() -> None:
     plan = a_past_plan()
     month = {"limit": Decimal(100), "spent": Decimal("91.30")}
     own = plan.budgets[0].altered(**month)
@@ -226,7 +226,7 @@ def test_unread_spending_is_unknown_on_pages() -> None:
     assert not re.search(r">0\.00<", page)
 
 
-def test_more_payers_than_a_page_holds_share_a_row() -> None:
+def test_payers_beyond_table_limit_share_a_row() -> None:
     many = tuple(
         charges()[0].altered(team=f"team{nth:03}", money=(Decimal(0),) * 2 + (nth,))
         for nth in range(150)
@@ -263,7 +263,7 @@ def test_image_page_has_pools_and_due_steps(files: dict[str, str]) -> None:
     ]
 
 
-def test_images_of_a_recording_have_no_age_but_a_state() -> None:
+def test_images_of_a_recording_have_only_a_state() -> None:
     shown = Shown(
         a_past_plan(), images=image_stories(a_past_fleet(), a_past_world(), a_past_plan())
     )
@@ -273,7 +273,7 @@ def test_images_of_a_recording_have_no_age_but_a_state() -> None:
     assert row == ["current", "2 d", "unknown", "6", "hetzner"]
 
 
-def test_images_that_could_not_be_read_are_unknown() -> None:
+def test_unreadable_images_are_unknown() -> None:
     shown = Shown(a_plan(), images=Unknown(unknown="the store does not answer"))
 
     assert tells(site(shown)[IMAGES], "unknown", "the store does not answer")
@@ -282,7 +282,7 @@ def test_images_that_could_not_be_read_are_unknown() -> None:
 # names
 
 
-def test_hostile_names_of_payers_and_failures_do_nothing() -> None:
+def test_hostile_names_of_payers_and_failures_are_escaped() -> None:
     verdict: PoolVerdict = a_pool_verdict()
     hostile = charges()[0].altered(team=HOSTILE, scope=HOSTILE)
     world = a_world(
