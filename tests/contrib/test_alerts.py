@@ -47,7 +47,7 @@ def queries() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
-def test_an_alert_rests_on_metrics_and_names_its_page(rule: dict[str, Any]) -> None:
+def test_alert_uses_exported_metrics_and_names_its_page(rule: dict[str, Any]) -> None:
     page = ROOT / rule["annotations"]["runbook_url"]
     text = page.read_text("utf-8")
 
@@ -59,14 +59,14 @@ def test_an_alert_rests_on_metrics_and_names_its_page(rule: dict[str, Any]) -> N
         assert f"[{rule['alert']}](" in listed.read_text("utf-8")
 
 
-def test_a_page_of_the_runbook_that_is_named_like_an_alert_has_one() -> None:
+def test_runbook_page_named_like_an_alert_has_one() -> None:
     titles = [page.read_text("utf-8").splitlines()[0] for page in RUNBOOK.glob("*.md")]
 
     assert {title[2:] for title in titles if title.startswith("# Fleet")} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_alert_is_seen_to_fire_and_to_stay_silent(name: str) -> None:
+def test_every_alert_is_tested_to_fire_and_to_stay_silent(name: str) -> None:
     """What promtool makes of these cases, tests/contrib/test_prometheus.py asks."""
     tests = yaml.safe_load((FOLDER / "fleet.rules.test.yml").read_text("utf-8"))["tests"]
 
@@ -75,7 +75,7 @@ def test_an_alert_is_seen_to_fire_and_to_stay_silent(name: str) -> None:
     assert {bool(case.get("exp_alerts")) for case in cases} == {True, False}
 
 
-def test_the_page_has_every_metric() -> None:
+def test_metrics_page_has_every_metric() -> None:
     """Of three alike it names the first and the endings of all."""
     assert named(PAGE.read_text("utf-8")) == exported()
 
@@ -90,7 +90,7 @@ def test_dashboard_queries_exported_metrics_of_each_kind() -> None:
     }
 
 
-def test_the_dashboard_is_one_that_grafana_can_import() -> None:
+def test_dashboard_can_be_imported_by_grafana() -> None:
     """Its structure; Grafana has no schema of it that could be had as a package."""
     board = json.loads(DASHBOARD.read_text("utf-8"))
     panels = board["panels"]

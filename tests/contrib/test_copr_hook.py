@@ -99,7 +99,7 @@ def test_later_tickets_of_a_build_have_its_name_once(service: TicketService) -> 
     assert [each.tags for each in service.book.tickets()] == [ticket.tags] * 3
 
 
-def test_rules_act_on_tickets_that_wait_as_they_change(service: TicketService) -> None:
+def test_changed_rules_apply_to_waiting_tickets(service: TicketService) -> None:
     build, source = take(service, BUILD), take(service, SOURCE)
 
     assert (given(service.fleet, build), given(service.fleet, source)) == ({"big"}, {"big"})
@@ -148,7 +148,7 @@ def test_client_that_may_not_name_builds_gets_no_rule(tmp_path: Path) -> None:
         ["build:a/b/ c/d"],
     ],
 )
-def test_tag_that_names_no_build_is_a_tag_like_others(
+def test_tag_that_names_no_build_is_an_ordinary_tag(
     service: TicketService, tags: list[str]
 ) -> None:
     ticket = service.book.find(service.client.take("arch_x86_64", *tags))

@@ -44,7 +44,7 @@ def test_requests_for_worker_is_two_array_comparisons(models: ModuleType) -> Non
     )
 
 
-def test_a_class_counts_only_where_an_administrator_wrote_it(models: ModuleType) -> None:
+def test_class_counts_only_when_an_administrator_set_it(models: ModuleType) -> None:
     from contrib.debusine.matching import workers_for
 
     made = str(models.Worker.objects.filter(workers_for(["worker:class:big"])).query)
@@ -55,7 +55,7 @@ def test_a_class_counts_only_where_an_administrator_wrote_it(models: ModuleType)
 
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize("tag", ["a\0b", "x" * 256])
-def test_a_tag_that_no_column_can_hold_is_never_asked_of_the_database(tag: str) -> None:
+def test_unstorable_tag_is_never_sent_to_the_database(tag: str) -> None:
     from contrib.debusine.matching import requests_for
 
     wide = requests_for([tag, "a"])
@@ -66,7 +66,7 @@ def test_a_tag_that_no_column_can_hold_is_never_asked_of_the_database(tag: str) 
 
 
 @pytest.mark.usefixtures("models")
-def test_tags_that_were_taken_apart_before_are_refused() -> None:
+def test_already_split_tags_are_refused() -> None:
     from contrib.debusine.matching import requests_for, workers_for
 
     for given in (Ask(frozenset(["a"])), Offer(frozenset(["a"])), "a"):

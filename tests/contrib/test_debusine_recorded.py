@@ -56,7 +56,7 @@ def tables(postgres_server: str) -> Iterator[Tables]:
         yield tables
 
 
-def test_every_recorded_worker_got_the_first_request_that_sql_finds(
+def test_each_recorded_worker_got_first_request_found_by_sql(
     tables: Tables,
 ) -> None:
     recorded = re.findall(
@@ -90,7 +90,7 @@ def test_bulk_matching_contains_worker_of_each_recorded_request() -> None:
     assert all(str(row.worker) in fitting[ask] for row, ask in zip(requests, asks, strict=True))
 
 
-def test_a_worker_has_as_many_candidates_as_debusine_counted(
+def test_number_of_candidates_equals_count_of_debusine(
     tables: Tables,
 ) -> None:
     before, after = _candidates()
@@ -119,7 +119,7 @@ def test_drained_worker_has_no_candidates(tables: Tables, drained: dict[str, Any
     assert tables.ask(count_waiting({"drained": pool}, BARE)) == []
 
 
-def test_worker_with_all_tags_matches_as_many_as_debusine_counted(
+def test_matches_of_worker_with_all_tags_equal_count_of_debusine(
     tables: Tables,
 ) -> None:
     every = {tag for row in recorded_requests() for tag in row.required}
@@ -141,7 +141,7 @@ def test_fresh_worker_provides_its_type_and_configured_tags() -> None:
     }
 
 
-def test_the_real_worker_fits_the_requests_that_it_ran() -> None:
+def test_real_worker_fits_the_requests_that_it_ran() -> None:
     ran = ["worker:task:worker:noop:version:1", "worker:type:external"]
     offers = {name: pool_of(row).offer for name, row in real_workers().items()}
 

@@ -36,19 +36,19 @@ def statements(tag: str) -> list[Sql]:
     ]
 
 
-def test_no_value_is_ever_part_of_the_text() -> None:
+def test_sql_text_contains_no_value() -> None:
     assert [s.text for s in statements(HOSTILE)] == [s.text for s in statements("harmless")]
     assert not any("DROP TABLE" in statement.text for statement in statements(HOSTILE))
 
 
-def test_there_is_a_place_for_every_value_and_no_other() -> None:
+def test_sql_has_exactly_one_placeholder_per_value() -> None:
     assert [s.text.count("%s") for s in statements("a")] == [
         len(s.values) for s in statements("a")
     ]
     assert not any("%" in s.text.replace("%s", "") for s in statements("a"))
 
 
-def test_counting_is_the_same_statement_for_any_number_of_pools() -> None:
+def test_count_statement_is_equal_for_any_number_of_pools() -> None:
     one = PoolOffer(Offer(frozenset(["a"])))
 
     few = count_waiting({"x": one}, TERMS)
@@ -65,7 +65,7 @@ def test_request_matches_no_worker_when_its_tag_is_unstorable(tag: str) -> None:
     assert tag not in str(made.values)
 
 
-def test_the_terms_of_a_fleet_name_the_deciding_rule_first() -> None:
+def test_terms_of_a_fleet_have_deciding_rule_first() -> None:
     fleet = a_fleet(
         tags={
             "mem": {"kind": "number"},
@@ -104,5 +104,5 @@ def test_provided_tags_are_compared_only_when_a_pool_requires_some() -> None:
     assert "r.scheduler_tags_provided" in count_waiting({"x": PoolOffer(asking)}, TERMS).text
 
 
-def test_a_set_is_a_subset_of_itself() -> None:
+def test_tag_set_is_a_subset_of_itself() -> None:
     assert holds(Subset(frozenset("ab"), frozenset("ab")))

@@ -94,9 +94,7 @@ def policed(project: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GOOD)
-def test_a_fleet_that_keeps_to_the_policies_passes(
-    policed: Path, run_fleet: RunFleet, name: str
-) -> None:
+def test_fleet_that_follows_policies_passes(policed: Path, run_fleet: RunFleet, name: str) -> None:
     (policed / "fleet.yaml").write_text(HEAD + GOOD[name], encoding="utf-8")
 
     ran = run_fleet("check", "--world", "world.json", "--base", "base/fleet.yaml")
@@ -106,7 +104,7 @@ def test_a_fleet_that_keeps_to_the_policies_passes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
-def test_a_fleet_that_breaks_a_policy_fails_at_the_key(
+def test_fleet_that_violates_a_policy_fails_at_the_key(
     policed: Path, run_fleet: RunFleet, name: str
 ) -> None:
     text, path = BAD[name]
@@ -134,7 +132,7 @@ def test_cost_policy_fails_when_cost_is_unknown(policed: Path, run_fleet: RunFle
     assert (alone.returncode, "1 skipped" in alone.stdout) == (0, True)
 
 
-def test_each_shipped_policy_is_shown_to_pass_and_to_fail() -> None:
+def test_each_shipped_policy_has_passing_and_failing_cases() -> None:
     shipped = {path.stem for path in (ROOT / "contrib/policies").glob("*.py")}
 
     for shown in (GOOD, BAD):

@@ -35,16 +35,16 @@ def promtool(*args: str, given: str = "") -> str:
     return said
 
 
-def test_the_rules_are_valid_and_each_alert_fires_and_stays_silent() -> None:
+def test_alert_rules_are_valid_and_pass_their_unit_tests() -> None:
     promtool("check", "rules", "fleet.rules.yml")
     promtool("test", "rules", "fleet.rules.test.yml")
 
 
-def test_the_metrics_are_as_prometheus_wants_them() -> None:
+def test_metrics_have_format_of_prometheus() -> None:
     assert promtool("check", "metrics", given=GOLDEN.read_text("utf-8")) == ""
 
 
-def test_every_query_of_the_dashboard_is_one(tmp_path: Path) -> None:
+def test_every_dashboard_query_is_valid(tmp_path: Path) -> None:
     rules = [
         {"record": f"query:{number}", "expr": query.replace("$fleet", ".*").replace("$pool", ".*")}
         for number, query in enumerate(queries(), 1)
@@ -120,7 +120,7 @@ def prometheus(folder: Path, url: str) -> Iterator[Prometheus]:
         process.wait(20)
 
 
-def test_a_prometheus_scrapes_the_service_and_evaluates_the_rules(
+def test_prometheus_scrapes_the_service_and_evaluates_the_rules(
     counter: Trial, tmp_path: Path
 ) -> None:
     tokens = tmp_path / "tokens"

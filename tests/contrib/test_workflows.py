@@ -122,7 +122,7 @@ def test_workflow_scripts_contain_no_expressions(workflow: Path) -> None:
     assert [each for each in scripts if "${{" in each] == []
 
 
-def test_the_pull_requests_own_workflow_at_github_has_no_secret() -> None:
+def test_workflow_of_pull_request_at_github_has_no_secret() -> None:
     read = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))
 
     assert set(read["permissions"].values()) == {"read"}
@@ -131,7 +131,7 @@ def test_the_pull_requests_own_workflow_at_github_has_no_secret() -> None:
     assert "!= 'pull_request'" in read["jobs"]["observe"]["if"]
 
 
-def test_a_pull_request_at_github_shows_its_plan_in_the_summary(runner: Runner) -> None:
+def test_pull_request_at_github_shows_its_plan_in_the_summary(runner: Runner) -> None:
     made = steps(GITHUB, "plan")
     # The artifact of the default branch is compressed; that of this test need not be.
     script = {"run": made["plan"]["run"].replace("world.json.zst", "world.json")}
@@ -189,7 +189,7 @@ def test_policies_at_github_have_a_job_without_secret_or_token() -> None:
 @pytest.mark.parametrize(
     ("folder", "code"), [("policies", 0), (".base/policies", 1), ("nowhere", 0)]
 )
-def test_policies_at_github_are_those_that_the_workflow_names(
+def test_policies_at_github_are_named_by_the_workflow(
     runner: Runner, folder: str, code: int
 ) -> None:
     git(runner.folder, "checkout", "--quiet", "--detach", "HEAD^1")
@@ -220,9 +220,7 @@ def test_observe_job_keeps_history_of_store(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("own", ["", "91\n"], ids=["the first", "again"])
-def test_a_pull_request_at_github_gets_one_comment(
-    runner: Runner, tmp_path: Path, own: str
-) -> None:
+def test_pull_request_at_github_gets_one_comment(runner: Runner, tmp_path: Path, own: str) -> None:
     made = steps(GITHUB, "plan")
     runner.run({"run": made["plan"]["run"].replace("world.json.zst", "world.json")})
     if own:
@@ -274,7 +272,7 @@ class Forgejo:
 
 
 @pytest.mark.skipif(not shutil.which("jq") or not shutil.which("curl"), reason="no jq or curl")
-def test_a_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Path) -> None:
+def test_pull_request_at_forgejo_gets_one_comment(runner: Runner, tmp_path: Path) -> None:
     forgejo = Forgejo()
     forgejo.comments.append({"id": 1, "user": {"login": "ada"}, "body": "<!-- fleet report -->"})
     step = steps(FORGEJO, "plans")["comment"]
