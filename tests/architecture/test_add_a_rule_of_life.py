@@ -12,7 +12,7 @@ SUITES = (
     "tests/planner/test_idle_cost.py",
     "tests/architecture/test_rules_of_life.py",
     "tests/report/test_reasons_page.py",
-    "tests/docs/test_links.py::test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order",
+    "tests/docs/test_links.py::test_documented_steps_of_a_plan_are_in_order_of_reconcile",
 )
 
 

@@ -80,7 +80,7 @@ def test_bench_exits_1_when_a_point_is_missed(
     assert ("MISSED" in capsys.readouterr().out) is bool(code)
 
 
-def test_points_are_those_of_the_issue() -> None:
+def test_benchmark_points_equal_the_specified_ones() -> None:
     assert [most for _, *most in ROWS.values()] == [[0.25, 0.3], [0.8, 1.3], [0.75, 2.4]]
     assert (MIB, MIB_LIMITED) == (400, 900)
     assert {size.requests: most for most, size in WORLDS.items()} == {
@@ -109,7 +109,7 @@ def test_cost_counts_as_equal_when_more_is_served(
     assert found == {"over_best": pytest.approx(over), "short": short}
 
 
-def test_decision_without_end_misses_its_cost() -> None:
+def test_unfinished_decision_misses_its_cost() -> None:
     assert beside_best({"limit_s": 300}, {"unserved": [], "cost": 1.0})["over_best"] > 2
 
 

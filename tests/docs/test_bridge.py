@@ -116,7 +116,7 @@ def test_bridge_closes_ticket_when_machine_is_deleted(
     assert resalloc.client.collect(1)["closed"] is True
 
 
-def test_a_ticket_that_could_not_be_noted_spoils_no_list(
+def test_ticket_with_failed_record_does_not_break_the_list(
     resalloc: TicketService, tmp_path: Path
 ) -> None:
     """As where a list reads while a ticket is being noted."""
@@ -132,7 +132,7 @@ def test_a_ticket_that_could_not_be_noted_spoils_no_list(
     assert bridge.listed() == []
 
 
-def test_a_ticket_may_wait_there_for_days() -> None:
+def test_ticket_may_wait_in_bridge_for_days() -> None:
     """Else it was closed after boot.deadline, and opened anew behind all others."""
     fleet = pooled()
     waits = a_ticket(tags=("arch_s390x", "copr_builder"), opened_at=ago(days=6), heard_at=NOW)

@@ -7,7 +7,7 @@ from tools.cli_reference import FOLDER, pages
 from tools.man_page import PAGE, page
 
 
-def test_the_committed_pages_are_those_that_the_parser_gives(golden: Golden) -> None:
+def test_committed_command_pages_equal_generated_ones(golden: Golden) -> None:
     now = pages()
 
     for name, text in now.items():
@@ -15,7 +15,7 @@ def test_the_committed_pages_are_those_that_the_parser_gives(golden: Golden) -> 
     assert {path.name for path in FOLDER.glob("*.md")} == {*now}
 
 
-def test_the_committed_manual_page_is_that_of_the_parser(golden: Golden) -> None:
+def test_committed_man_page_equals_generated_one(golden: Golden) -> None:
     golden.compare(PAGE, page())
 
 

@@ -183,7 +183,7 @@ def unnamed_files(text: str) -> Iterator[str]:
             yield name
 
 
-def test_a_page_names_each_file_that_it_is_followed_with() -> None:
+def test_page_names_each_file_that_it_uses() -> None:
     pages = ROOT.glob("docs/**/*.md")
     unnamed = {str(page): [*unnamed_files(page.read_text(encoding="utf-8"))] for page in pages}
 
@@ -192,7 +192,7 @@ def test_a_page_names_each_file_that_it_is_followed_with() -> None:
 
 
 @pytest.mark.parametrize("comment", ["<!-- file: a.yaml -->", "<!-- copy: x/a.yaml -->"])
-def test_a_file_is_named_where_the_page_shows_it(comment: str) -> None:
+def test_file_is_named_next_to_its_content(comment: str) -> None:
     shown = f"Save as `x/a.yaml`:\n\n{comment}\n```yaml\n```\n"
     hidden = f"As in [this](x/a.yaml):\n\n<!-- file: x/a.yaml -->\n{comment}\n```yaml\n```\n"
 

@@ -16,7 +16,7 @@ def faults_told(cloud: str) -> list[str]:
 
 
 @pytest.mark.parametrize("cloud", TRIED)
-def test_each_row_of_a_fault_table_is_of_a_fault_that_is_still_tried(cloud: str) -> None:
+def test_each_row_of_fault_table_has_a_tested_fault(cloud: str) -> None:
     folder = Path(seen.__file__).parent
     trees = [
         ast.parse(path.read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ def test_each_row_of_a_fault_table_is_of_a_fault_that_is_still_tried(cloud: str)
 
 
 @pytest.mark.parametrize("cloud", TRIED)
-def test_each_fault_that_is_tried_has_one_row_of_the_table(cloud: str) -> None:
+def test_each_tested_fault_has_one_row(cloud: str) -> None:
     told = faults_told(cloud)
 
     assert len(told) == len(set(told))

@@ -18,7 +18,7 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_page_is_rewritten_when_its_output_changes(page: Path) -> None:
+def test_page_is_rewritten_when_its_output_changes(page: Path) -> None:
     now = PAGE.format(plan="2 to create\n")
 
     Golden(updates=True).compare(page, now)
@@ -26,7 +26,7 @@ def test_a_page_is_rewritten_when_its_output_changes(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == now
 
 
-def test_a_page_is_not_rewritten_when_a_command_fails_now(page: Path) -> None:
+def test_page_is_not_rewritten_when_a_command_fails(page: Path) -> None:
     before = page.read_text(encoding="utf-8")
 
     with pytest.raises(AssertionError, match=r"`fleet plan`"):
@@ -35,7 +35,7 @@ def test_a_page_is_not_rewritten_when_a_command_fails_now(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == before
 
 
-def test_a_page_is_rewritten_when_it_says_that_the_command_fails(page: Path) -> None:
+def test_page_is_rewritten_when_it_expects_a_failing_command(page: Path) -> None:
     page.write_text(PAGE.format(plan="[exit code 1]\n"), encoding="utf-8")
 
     Golden(updates=True).compare(page, PAGE.format(plan=FAILED))

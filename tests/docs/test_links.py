@@ -62,7 +62,7 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert left_alone == set()
 
 
-def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
+def test_documented_steps_of_a_plan_are_in_order_of_reconcile() -> None:
     page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
     reconcile = (ROOT / "fleet/reconcile.py").read_text(encoding="utf-8")
     told = re.findall(r"^\| \d+ \| `(\w+)` \|", page, re.MULTILINE)
@@ -76,7 +76,7 @@ def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     assert places == sorted(places)
 
 
-def test_the_figure_that_is_worked_out_is_that_of_the_tour() -> None:
+def test_computed_figure_equals_figure_of_the_tour() -> None:
     page = (ROOT / "docs/explanation/allocation.md").read_text(encoding="utf-8")
     tour = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
 

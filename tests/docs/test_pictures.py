@@ -30,7 +30,7 @@ def shell(tmp_path: Path, warm: Warm) -> Shell:
     return made
 
 
-def test_the_picture_of_a_plan_shows_the_plan(tmp_path: Path, warm: Warm, golden: Golden) -> None:
+def test_picture_of_plan_shows_the_plan(tmp_path: Path, warm: Warm, golden: Golden) -> None:
     # What is left of a day's budget depends on the hour: the clock of a walk is always the same.
     walk = Walk(tmp_path, warm)
     for name in ("fleet.yaml", "world.json"):
@@ -44,7 +44,7 @@ def test_the_picture_of_a_plan_shows_the_plan(tmp_path: Path, warm: Warm, golden
 
 
 @pytest.mark.pages
-def test_the_status_page_can_be_pictured(shell: Shell, tmp_path: Path, golden: Golden) -> None:
+def test_status_page_has_a_picture(shell: Shell, tmp_path: Path, golden: Golden) -> None:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         pytest.skip("there is no chromium on PATH")

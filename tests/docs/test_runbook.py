@@ -31,12 +31,12 @@ def has(page: str) -> bool:
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda each: each.__name__)
-def test_each_error_that_is_a_refusal_has_its_page(error: type[FleetError]) -> None:
+def test_each_refusal_error_has_a_page(error: type[FleetError]) -> None:
     assert has(error.page)
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_each_guard_that_refuses_has_its_section(guard: str) -> None:
+def test_each_refusing_guard_has_a_section(guard: str) -> None:
     assert has(page_of_guard(guard))
 
 
@@ -45,7 +45,7 @@ def test_pages_named_by_reports_exist(page: str) -> None:
     assert has(page)
 
 
-def test_a_pool_that_is_refused_names_its_page() -> None:
+def test_refused_pool_names_its_page() -> None:
     refused = StackOutcome(pool="builders", result="refused", error="the engine would replace it")
 
     said = outcome_to_text(Outcome(plan="0" * 64, stacks=(refused,)), a_plan(), colour=False)
@@ -53,7 +53,7 @@ def test_a_pool_that_is_refused_names_its_page() -> None:
     assert REFUSED_PAGE in said
 
 
-def test_a_saved_plan_that_is_outdated_names_its_page() -> None:
+def test_outdated_saved_plan_names_its_page() -> None:
     outdated = Outcome(plan="0" * 64, outdated=("fleet.yaml has changed",))
 
     assert OUTDATED_PAGE in outcome_to_text(outdated, a_plan(), colour=False)

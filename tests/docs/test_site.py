@@ -27,7 +27,7 @@ def test_every_page_of_the_documentation_is_in_a_menu() -> None:
     assert set(_pages(menus)) == written
 
 
-def test_the_groups_of_the_index_are_menus() -> None:
+def test_groups_of_the_index_are_menus() -> None:
     menus = {title: entries for menu in on_config({})["nav"] for title, entries in menu.items()}
 
     groups = [next(iter(entry)) for entry in menus["Get it done"]]
@@ -35,7 +35,7 @@ def test_the_groups_of_the_index_are_menus() -> None:
     assert menus["Get it done"][1]["Set up"][:2] == ["how-to/install.md", "how-to/begin.md"]
 
 
-def test_a_link_to_a_file_outside_leads_to_the_project_or_is_text(
+def test_link_to_outside_file_leads_to_project_or_is_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "see [why](../../CONTRIBUTING.md#what) and [more](install.md)"
@@ -48,7 +48,7 @@ def test_a_link_to_a_file_outside_leads_to_the_project_or_is_text(
     assert on_page_markdown(text, page=HERE) == f"see [why]({place}) and [more](install.md)"
 
 
-def test_a_link_to_nothing_outside_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_link_to_missing_outside_file_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     on_page_markdown("[x](../../nowhere.md)", page=HERE)
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -63,7 +63,7 @@ def test_a_link_to_nothing_outside_is_a_warning(caplog: pytest.LogCaptureFixture
         ('<script src="assets/x.js">', 0),
     ],
 )
-def test_a_page_that_asks_another_host_is_a_warning(
+def test_page_that_requests_another_host_is_a_warning(
     html: str, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
