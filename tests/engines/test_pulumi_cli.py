@@ -21,32 +21,32 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "bin")}
 
 
-def test_a_cli_on_path_is_used(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_cli_on_path_is_used(tmp_path: Path, environment: dict[str, str]) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
 
     assert find_cli(environment) == cli
 
 
-def test_the_one_that_is_named_goes_first(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_named_cli_precedes_others(tmp_path: Path, environment: dict[str, str]) -> None:
     a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
     named = a_cli(tmp_path / "my-pulumi", "v3.300.1")
 
     assert find_cli(environment | {"FLEET_PULUMI": str(named)}) == named
 
 
-def test_a_built_one_is_found_in_the_cache(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_built_cli_is_found_in_the_cache(tmp_path: Path, environment: dict[str, str]) -> None:
     kept = a_cli(tmp_path / "cache/fleet/pulumi-3.255.0-abc/bin/pulumi", "v3.255.0")
 
     assert find_cli(environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}) == kept
 
 
-def test_one_is_found_where_the_home_is_unknown(tmp_path: Path) -> None:
+def test_cli_is_found_when_home_is_unknown(tmp_path: Path) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
 
     assert find_cli({"PATH": str(tmp_path / "bin"), "HOME": "~no-such-user"}) == cli
 
 
-def test_a_cli_is_asked_for_its_version_without_our_secrets(
+def test_version_of_cli_is_read_without_secrets(
     tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOUD_TOKEN", "made up")
@@ -65,7 +65,7 @@ def test_a_cli_is_asked_for_its_version_without_our_secrets(
         ("3.255", "no version"),
     ],
 )
-def test_an_unfit_one_is_named_and_passed_over(
+def test_unsuitable_cli_is_named_and_skipped(
     tmp_path: Path, environment: dict[str, str], answer: str, says: str
 ) -> None:
     a_cli(tmp_path / "bin" / "pulumi", answer)
@@ -81,9 +81,7 @@ def test_missing_cli_error_names_setup_tool_and_embedded_engine(
         find_cli(environment)
 
 
-def test_one_that_was_asked_today_is_not_started_again(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_version_of_cli_is_read_once_a_day(tmp_path: Path, environment: dict[str, str]) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
     cli.write_text(f"#!/bin/sh\necho once >> {tmp_path}/asked; echo v3.255.0\n")
 
@@ -91,7 +89,9 @@ def test_one_that_was_asked_today_is_not_started_again(
     assert (tmp_path / "asked").read_text() == "once\n"
 
 
-def test_one_that_was_replaced_is_asked_again(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_version_of_replaced_cli_is_read_again(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
     find_cli(environment)
     a_cli(tmp_path / "bin" / "pulumi", "v4.0.0")
@@ -100,7 +100,7 @@ def test_one_that_was_replaced_is_asked_again(tmp_path: Path, environment: dict[
         find_cli(environment)
 
 
-def test_unfit_pulumi_is_found_after_replacement(
+def test_unsuitable_cli_is_found_after_replacement(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "")
@@ -118,7 +118,7 @@ def test_unfit_pulumi_is_found_after_replacement(
     "note",
     [b"[not a note", b"[1]", b'{"day": 1}', b'{"day": 1, "fit": null}', b"\xff\xfe"],
 )
-def test_an_unreadable_note_is_written_again(
+def test_unreadable_version_record_is_replaced(
     tmp_path: Path, environment: dict[str, str], note: bytes
 ) -> None:
     cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")

@@ -44,7 +44,7 @@ def ends(urn: str, operation: str) -> "EngineEvent":
     return told
 
 
-def test_of_a_preview_nothing_is_done() -> None:
+def test_preview_has_no_done_steps() -> None:
     events = Events(secrets=())
 
     events(begins(URN, "create"))
@@ -110,7 +110,7 @@ def test_failure_is_reported_under_worker_name() -> None:
     assert events.failed == {"debian-builders-0001": "resource_unavailable: ccx33"}
 
 
-def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
+def test_code_of_failure_is_kept_in_any_position() -> None:
     events = Events(secrets=())
 
     events(event("resource limit exceeded", URN))

@@ -13,7 +13,7 @@ def nothing() -> None:
     """Declare nothing."""
 
 
-def test_an_update_that_ended_while_it_was_held_is_not_begun() -> None:
+def test_held_update_that_ended_is_not_started() -> None:
     is_killed = threading.Event()
     gate = UpdateGate(REF, nothing)
     held = threading.Thread(target=gate.passes, kwargs={"is_preview": False})

@@ -35,7 +35,7 @@ def a_cli(folder: Path, script: str) -> Path:
     ],
     ids=["ends", "ends with success", "hangs"],
 )
-def test_a_cli_that_takes_too_long_is_ended_with_all_that_it_started(
+def test_slow_cli_is_killed_with_its_children(
     tmp_path: Path, script: str, grace: float, says: str
 ) -> None:
     command = Command(str(a_cli(tmp_path, script)), limit=0.2, grace=grace)
@@ -48,7 +48,7 @@ def test_a_cli_that_takes_too_long_is_ended_with_all_that_it_started(
     assert marked(f"of {tmp_path}") == []
 
 
-def test_one_that_ends_in_time_is_heard(tmp_path: Path) -> None:
+def test_output_of_cli_is_returned_when_it_ends_in_time(tmp_path: Path) -> None:
     heard: list[str] = []
     command = Command(str(a_cli(tmp_path, 'echo "$FLAG"; echo "$@" >&2')))
 

@@ -31,11 +31,11 @@ def test_zombie_process_counts_as_ended(words: list[str], status: str) -> None:
     assert is_over(words, status)
 
 
-def test_a_process_to_which_another_signal_is_on_its_way_is_not_over() -> None:
+def test_process_with_pending_signal_is_running() -> None:
     assert not is_over(stat("S"), "ShdPnd:\t0000000000000002\n")
 
 
-def test_this_process_is_not_over() -> None:
+def test_current_process_is_running() -> None:
     words = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
     assert not is_over(words, Path("/proc/self/status").read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ def test_container_process_is_found_by_its_inner_id() -> None:
     assert not has_inner_id(4393, status)
 
 
-def test_a_process_of_this_namespace_has_no_other_number() -> None:
+def test_process_of_this_namespace_has_no_second_id() -> None:
     status = "Name:\tplugin\nNSpid:\t4393\nNSpgid:\t4390\nNSsid:\t4390\n"
 
     assert not has_inner_id(4393, status)
@@ -69,7 +69,7 @@ def proc(tmp_path: Path) -> Path:
 LOCK = {"hostname": socket.gethostname(), "pid": 312, "timestamp": "2020-01-01T00:00:00Z"}
 
 
-def test_the_owner_is_gone_where_a_younger_program_has_its_number(proc: Path) -> None:
+def test_owner_is_dead_when_its_process_id_was_reused(proc: Path) -> None:
     assert is_alive(LOCK, proc) is False
 
 
@@ -89,5 +89,5 @@ def test_owner_is_unknown_when_program_name_is_not_text(proc: Path) -> None:
     assert is_alive(LOCK, proc) is None
 
 
-def test_a_process_that_runs_and_is_not_shown_is_not_taken_for_dead(proc: Path) -> None:
+def test_hidden_running_process_is_not_dead(proc: Path) -> None:
     assert is_alive(LOCK | {"pid": os.getpid()}, proc) is None

@@ -47,12 +47,12 @@ def write(root: Path, text: bytes, name: str = "s.json") -> None:
     path.write_bytes(text)
 
 
-def test_a_stack_without_a_file_does_not_exist(tmp_path: Path) -> None:
+def test_stack_without_a_file_does_not_exist(tmp_path: Path) -> None:
     assert read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s") is None
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"checkpoint": null}'])
-def test_a_damaged_file_is_an_error_and_not_an_empty_stack(tmp_path: Path, text: bytes) -> None:
+def test_damaged_file_is_an_error(tmp_path: Path, text: bytes) -> None:
     write(tmp_path, text)
 
     with pytest.raises(NotACheckpoint, match=r"/s\.json"):
@@ -60,7 +60,7 @@ def test_a_damaged_file_is_an_error_and_not_an_empty_stack(tmp_path: Path, text:
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)])
-def test_a_compressed_file_is_read_too(
+def test_compressed_file_is_read(
     tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
 ) -> None:
     text = json.dumps({"checkpoint": {"latest": {"manifest": {}}}}).encode()
@@ -70,14 +70,14 @@ def test_a_compressed_file_is_read_too(
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_a_damaged_compressed_file_is_an_error_too(tmp_path: Path, suffix: str) -> None:
+def test_damaged_compressed_file_is_an_error(tmp_path: Path, suffix: str) -> None:
     write(tmp_path, b"not packed at all", f"s.json.{suffix}")
 
     with pytest.raises(StoreFailed, match=rf"/s\.json\.{suffix}: "):
         read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
-def test_workers_and_ids_come_from_the_recorded_resources() -> None:
+def test_workers_and_ids_are_from_recorded_resources() -> None:
     stack = stack_of(a_deployment(a_resource(TWO.name), a_resource(ONE.name)))
 
     assert stack.workers == (ONE, TWO)
@@ -85,7 +85,7 @@ def test_workers_and_ids_come_from_the_recorded_resources() -> None:
     assert (stack.provider, stack.interrupted) == ("desk", False)
 
 
-def test_the_serial_is_the_microsecond_of_the_last_write() -> None:
+def test_serial_is_microsecond_of_last_write() -> None:
     assert stack_of(a_deployment()).serial == 1795248000000001
 
 
@@ -106,18 +106,18 @@ def test_pending_deletion_is_not_a_worker_but_keeps_its_id() -> None:
     assert stack.ids == {ONE.name: f"id-{ONE.name}"}
 
 
-def test_an_old_half_of_a_replacement_is_not_a_worker() -> None:
+def test_old_resource_of_a_replacement_is_not_a_worker() -> None:
     assert stack_of(a_deployment(a_resource(ONE.name, delete=True))).workers == ()
 
 
-def test_a_stack_that_says_it_is_anothers_is_refused() -> None:
+def test_stack_of_another_name_is_refused() -> None:
     root = {"urn": "x", "type": "pulumi:pulumi:Stack", "outputs": {"engine": "embedded"}}
 
     with pytest.raises(EngineMismatch):
         stack_of({"resources": [root]})
 
 
-def test_a_stack_that_was_only_begun_is_empty() -> None:
+def test_initialized_stack_is_empty() -> None:
     stack = stack_of({})
 
     assert (stack.workers, stack.serial, stack.provider) == ((), 0, REF.provider)
