@@ -57,7 +57,7 @@ exec {sys.executable} -uc 'from tests.walks.later import serve_simulated_machine
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("archive")
-def test_a_bad_night(walk: Walk, play: Play) -> None:
+def test_walk_of_a_bad_night(walk: Walk, play: Play) -> None:
     """The person has only the runbook; in the end nothing is frozen, held, broken or unlogged."""
     play_the_night(walk, play)
 
@@ -65,7 +65,7 @@ def test_a_bad_night(walk: Walk, play: Play) -> None:
 @pytest.mark.engine
 @pytest.mark.long
 @pytest.mark.usefixtures("archive")
-def test_a_bad_night_with_the_real_engine(walk: Walk, play: Play) -> None:
+def test_walk_of_a_bad_night_with_pulumi(walk: Walk, play: Play) -> None:
     """What the page says holds where Pulumi makes and deletes the machines."""
     walk.words |= {
         "desk: {kind: sim,": "desk: {kind: sim, engine: pulumi,",

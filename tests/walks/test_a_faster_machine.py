@@ -16,9 +16,7 @@ def settled(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_build_goes_to_the_machine_that_its_runs_show_to_cost_less(
-    walk: Walk, play: Play
-) -> None:
+def test_build_gets_machine_that_costs_less_by_its_runs(walk: Walk, play: Play) -> None:
     play("a-faster-machine", settle=settled)
 
     (reading,) = walk.json("fleet observe")["queues"].values()

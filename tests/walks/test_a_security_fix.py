@@ -41,7 +41,7 @@ def archive(walk: Walk) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_security_fix_reaches_every_machine(walk: Walk, play: Play, archive: Path) -> None:
+def test_security_fix_reaches_every_machine(walk: Walk, play: Play, archive: Path) -> None:
     walk.add("bake", BAKE)
     walk.add("release", RELEASE)
 

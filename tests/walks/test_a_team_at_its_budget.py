@@ -10,7 +10,7 @@ from tests.walks.walking import PAGES, Walk, roughly
 
 
 @pytest.mark.slow
-def test_a_team_at_its_budget(walk: Walk, play: Play) -> None:
+def test_walk_of_a_team_at_its_budget(walk: Walk, play: Play) -> None:
     play("a-team-at-its-budget", settle=roughly)
 
     page = (PAGES / "a-team-at-its-budget.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ def settled(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_maintainers_allow_list_edit(walk: Walk, play: Play) -> None:
+def test_walk_of_a_maintainers_allow_list_edit(walk: Walk, play: Play) -> None:
     now = walk.now()
     for age, written in ((60, "07:20"), (50, "07:30"), (40, "07:40")):
         since = now - timedelta(minutes=age)

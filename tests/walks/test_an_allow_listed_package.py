@@ -7,7 +7,7 @@ from tests.walks.walking import Walk, roughly
 
 
 @pytest.mark.slow
-def test_a_user_with_an_allow_listed_package_and_a_limit(walk: Walk, play: Play) -> None:
+def test_walk_of_a_user_with_an_allow_listed_package_and_a_limit(walk: Walk, play: Play) -> None:
     play("an-allow-listed-package", settle=roughly)
 
     first, second, usual = (walk.json(f"fleet ticket show {n} --json") for n in (1, 2, 3))

@@ -57,9 +57,7 @@ def measured(text: str) -> str:
     return MEASURED.sub("N", settle(text))
 
 
-def test_an_image_is_baked_and_reaches_all_machines(
-    walk: Walk, play: Play, tmp_path: Path
-) -> None:
+def test_built_image_reaches_all_machines(walk: Walk, play: Play, tmp_path: Path) -> None:
     _, mirror, *_ = mirror_options()
     walk.words["http://deb.example.org/debian"] = mirror
     walk.words[WORKER] = newest_worker()

@@ -66,7 +66,7 @@ def configurations() -> Iterator[str]:
         yield path.read_text("utf-8")
 
 
-def test_every_key_stands_in_a_walk_or_a_golden_plan() -> None:
+def test_every_key_is_in_a_walk_or_a_golden_plan() -> None:
     found = {
         key
         for text in configurations()

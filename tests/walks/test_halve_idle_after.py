@@ -8,7 +8,7 @@ from tests.walks.walking import Walk
 
 
 @pytest.mark.slow
-def test_half_the_idle_time(walk: Walk, play: Play) -> None:
+def test_walk_of_halved_idle_after(walk: Walk, play: Play) -> None:
     made_up(walk.project / "history.jsonl.zst", 14)
 
     play("halve-idle-after")

@@ -66,7 +66,7 @@ match args.command:
 """
 
 
-def test_moving_from_debusine_s_own_pools(walk: Walk, play: Callable[..., None]) -> None:
+def test_walk_of_the_move_from_debusines_pools(walk: Walk, play: Callable[..., None]) -> None:
     walk.add("debusine-admin", ADMIN)
 
     play("move-from-debusine-pools")
@@ -77,7 +77,7 @@ def test_moving_from_debusine_s_own_pools(walk: Walk, play: Callable[..., None])
     assert cloud["machines"] == {}
 
 
-def test_moving_from_copr(walk: Walk, play: Callable[..., None]) -> None:
+def test_walk_of_the_move_from_copr(walk: Walk, play: Callable[..., None]) -> None:
     """Copr itself is a frontend that lists builds, and reads its tags from copr.conf."""
     packages = {"7": ("ping", "chromium"), "9": ("copr-pull-requests:pr:7", "copr-cli")}
 
@@ -114,7 +114,7 @@ def a_job(number: int, owner: str, project: str, tags: list[str]) -> dict[str, o
     }
 
 
-def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
+def test_walk_of_the_move_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     """Resalloc's own commands are played: it has no machines left once its pool has max 0."""
     walk.add("resalloc-maint", "#!/bin/sh\ntrue\n")
     (port,) = free_ports(1)

@@ -27,7 +27,7 @@ def settled_money(text: str) -> str:
     return settled(re.sub(r"\d+ days old|on Python \S+", "N", text))
 
 
-def test_a_new_cloud_account(
+def test_walk_of_a_new_cloud_account(
     walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
 ) -> None:
     for each in walk.project.iterdir():

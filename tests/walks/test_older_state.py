@@ -63,7 +63,7 @@ WERE_THERE = {
 }
 
 
-def test_state_of_an_older_version_asks_for_no_change(older: Trial) -> None:
+def test_state_of_older_version_causes_no_change(older: Trial) -> None:
     plan = older.plan()
 
     assert older.do("validate")[0] == 0
@@ -73,7 +73,7 @@ def test_state_of_an_older_version_asks_for_no_change(older: Trial) -> None:
     assert older.do("ticket", "check", "2", "--user", "bob") == (0, "before-powerful-0001\n")
 
 
-def test_state_of_an_older_version_gets_one_machine_more(older: Trial) -> None:
+def test_state_of_older_version_gets_one_additional_machine(older: Trial) -> None:
     wait_for(older, "1", "2", "4", "5")
 
     outcome = older.outcome()
@@ -84,7 +84,7 @@ def test_state_of_an_older_version_gets_one_machine_more(older: Trial) -> None:
 
 
 @pytest.mark.parametrize("version", ["013a4bd2", "20896d4c"])
-def test_a_plan_that_an_older_version_saved_is_applied(older: Trial, version: str) -> None:
+def test_plan_saved_by_older_version_is_applied(older: Trial, version: str) -> None:
     wait_for(older, "1", "2", "4", "5")
 
     older.told("apply", f"plan-of-{version}.json")
@@ -109,7 +109,7 @@ def test_plan_of_newer_version_is_refused_with_command(
     assert machines(older) == WERE_THERE
 
 
-def test_idle_machines_of_an_older_version_go_and_a_busy_one_stays(
+def test_older_idle_machines_are_deleted_and_busy_one_is_kept(
     older: Trial, clock: time_machine.Traveller
 ) -> None:
     wait_for(older)

@@ -17,7 +17,7 @@ def settled(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_an_account_runs_out_of_stock_and_quota_for_a_day(walk: Walk, play: Play) -> None:
+def test_account_runs_out_of_stock_and_quota_for_a_day(walk: Walk, play: Play) -> None:
     play("out-of-stock", settle=settled)
 
     workers = walk.json("fleet status --json")["workers"]

@@ -22,9 +22,7 @@ PEOPLES = {
 
 
 @pytest.mark.slow
-def test_a_rule_is_delivered_and_acts_on_later_requests(
-    walk: Walk, play: Callable[..., None]
-) -> None:
+def test_delivered_rule_applies_to_later_requests(walk: Walk, play: Callable[..., None]) -> None:
     server = TaskConfiguration({"debian/builds": [PEOPLES]})
     posted = {1: server.configure(CHROMIUM, {AMD64})}
 

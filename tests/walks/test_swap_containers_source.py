@@ -7,7 +7,7 @@ from tests.walks.walking import Walk
 
 
 @pytest.mark.slow
-def test_a_pool_with_swap_one_of_containers_and_one_for_sources(walk: Walk, play: Play) -> None:
+def test_walk_of_pools_for_swap_containers_and_sources(walk: Walk, play: Play) -> None:
     play("swap-containers-source")
 
     status = walk.json("fleet status --json")

@@ -51,7 +51,7 @@ def settled_ids(text: str) -> str:
     return settled(re.sub(r"\bec-amazon-[0-9a-f]{8}\b", "ec-amazon-SHARED", text))
 
 
-def test_a_ticket_at_aws(walk: Walk, play: Play, amazon: Amazon) -> None:
+def test_walk_of_a_ticket_at_aws(walk: Walk, play: Play, amazon: Amazon) -> None:
     play("a-ticket-at-aws", settled_ids)
 
     reservations = amazon.ask("describe_instances")["Reservations"]

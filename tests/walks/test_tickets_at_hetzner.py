@@ -84,7 +84,7 @@ def servers(api: SimulatedHetzner) -> list[str]:
 
 
 @pytest.mark.usefixtures("booting")
-def test_a_ticket_at_hetzner(play: Play, api: SimulatedHetzner) -> None:
+def test_walk_of_a_ticket_at_hetzner(play: Play, api: SimulatedHetzner) -> None:
     given: list[str] = []
     keys: set[str] = set()
     keyed: list[int] = []
@@ -107,7 +107,7 @@ def test_a_ticket_at_hetzner(play: Play, api: SimulatedHetzner) -> None:
     assert not servers(api)
 
 
-def test_a_key_that_the_project_has_by_another_name_is_named(
+def test_ssh_key_with_another_name_in_the_project_is_named(
     walk: Walk, api: SimulatedHetzner
 ) -> None:
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/BIfX6nkoAT3JjR0LUwA+Ln1ToOvtjnIfQEyk3ixzW"
@@ -123,7 +123,7 @@ def test_a_key_that_the_project_has_by_another_name_is_named(
 
 
 @pytest.mark.long
-def test_a_machine_that_does_not_answer_gets_no_ticket(
+def test_unreachable_machine_gets_no_ticket(
     walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
 ) -> None:
     play("a-ticket-at-hetzner", settled)
@@ -175,7 +175,7 @@ def see_a_machine_that_stops_answering(
 
 
 @pytest.mark.long
-def test_a_ticket_closed_early(
+def test_walk_of_a_ticket_closed_early(
     walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
 ) -> None:
     made: list[str] = []
@@ -196,9 +196,7 @@ def test_a_ticket_closed_early(
 
 
 @pytest.mark.long
-def test_without_ready_a_ticket_gets_a_machine_that_runs(
-    walk: Walk, api: SimulatedHetzner
-) -> None:
+def test_ticket_gets_running_machine_without_ready(walk: Walk, api: SimulatedHetzner) -> None:
     (walk.project / "fleet.yaml").write_text(PLAIN, encoding="utf-8")
     assert walk.run("fleet validate") == "fleet.yaml: valid\n"
     walk.run("fleet state init")

@@ -31,7 +31,7 @@ def places(walk: Walk, request: str) -> dict[str, dict[str, Any]]:
     return {each["pool"]: each for each in answer["places"]}
 
 
-def test_a_build_off_the_allow_list_shows_where_a_rule_would_send_it(rich: Walk) -> None:
+def test_build_shows_where_an_allow_list_rule_would_place_it(rich: Walk) -> None:
     found = places(rich, CHROMIUM)
 
     here, powerful = found["builders"], found["powerful"]
@@ -44,7 +44,7 @@ def test_a_build_off_the_allow_list_shows_where_a_rule_would_send_it(rich: Walk)
     assert powerful["rule"] in re.sub(r"\s+", " ", said)
 
 
-def test_the_named_rule_sends_it_there_at_the_cost_that_was_shown(rich: Walk) -> None:
+def test_named_rule_places_the_build_at_the_shown_cost(rich: Walk) -> None:
     before = places(rich, CHROMIUM)
     path = rich.project / "fleet.yaml"
     text = path.read_text(encoding="utf-8")

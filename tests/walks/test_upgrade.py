@@ -127,7 +127,7 @@ def test_upgrade_changes_no_machine_or_ticket(older: Older) -> None:
 
 
 @ON_EACH
-def test_upgrade_lists_the_tickets_of_before(older: Older) -> None:
+def test_upgrade_keeps_earlier_tickets(older: Older) -> None:
     listed = {each["id"]: each for each in json.loads(older.told("ticket", "list", "--json"))}
 
     assert listed.keys() == {each["id"] for each in older.expected["tickets"]}
@@ -144,7 +144,7 @@ def test_upgrade_keeps_used_approvals(older: Older) -> None:
 
 
 @ON_EACH
-def test_approval_of_before_lets_the_rest_pass(older: Older) -> None:
+def test_approval_before_upgrade_permits_its_remainder(older: Older) -> None:
     older.edit("workers: {max: 2, min: 2}", "workers: {max: 0, min: 0}")
 
     older.told("apply", code=4)
@@ -154,7 +154,7 @@ def test_approval_of_before_lets_the_rest_pass(older: Older) -> None:
 
 
 @ON_EACH
-def test_ticket_of_before_gets_a_machine_when_another_ends(older: Older) -> None:
+def test_earlier_ticket_gets_machine_when_another_ends(older: Older) -> None:
     (done,) = [each for each in older.expected["tickets"] if each["team"]]
     (waiting,) = [each for each in older.expected["tickets"] if each["state"] == "waiting"]
     older.told("ticket", "close", str(done["id"]), "--user", done["submitter"])
@@ -189,7 +189,7 @@ def test_plan_saved_before_an_upgrade_is_applied_or_refused(older: Older) -> Non
 
 
 @pytest.mark.parametrize("older", ["sqlite"], indirect=True)
-def test_saved_plan_is_refused_when_its_digest_is_another(older: Older) -> None:
+def test_saved_plan_is_refused_when_its_digest_differs(older: Older) -> None:
     path = older.folder / "plan.json"
     saved = json.loads(path.read_text())
     saved["digests"]["plan"] = "0" * 64
@@ -202,7 +202,7 @@ def test_saved_plan_is_refused_when_its_digest_is_another(older: Older) -> None:
     assert older.existing() == before
 
 
-def test_digests_of_machines_recipes_and_approvals_stay(
+def test_digests_of_machines_recipes_and_approvals_are_stable(
     tmp_path: Path, release: Path, run_fleet: RunFleet
 ) -> None:
     restore(release / "digests", tmp_path)
@@ -285,7 +285,7 @@ def test_upgrade_changes_no_server_or_ticket(at_hetzner: AtHetzner) -> None:
 
 
 @pytest.mark.engine
-def test_servers_of_before_are_deleted_by_the_new_version(at_hetzner: AtHetzner) -> None:
+def test_earlier_servers_are_deleted_by_new_version(at_hetzner: AtHetzner) -> None:
     (done,) = [each for each in at_hetzner.expected["tickets"] if each["state"] == "ready"]
     at_hetzner.run(f"fleet ticket close {done['id']} --user {done['submitter']}")
     (server,) = [

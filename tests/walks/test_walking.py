@@ -8,7 +8,7 @@ from tests.walks.walking import Walk
 
 
 @pytest.mark.slow
-def test_the_program_sees_the_time_that_has_passed(walk: Walk) -> None:
+def test_program_uses_time_of_the_walk(walk: Walk) -> None:
     walk.run("fleet state init")
     before = datetime.fromisoformat(walk.json("fleet observe")["time"])
 
