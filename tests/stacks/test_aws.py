@@ -33,20 +33,20 @@ def shared(**overrides: object) -> dict[str, Resource]:
     return {each.type.rpartition(":")[2]: each for each in resources}
 
 
-def test_user_data_is_a_secret_and_its_text_is_nowhere() -> None:
+def test_user_data_is_a_secret_in_the_stack() -> None:
     instance = an_instance()
 
     assert instance.secrets == ("userData",)
     assert "of-the-test" not in instance.model_dump_json()
 
 
-def test_an_instance_that_exists_is_declared_without_user_data() -> None:
+def test_existing_instance_is_declared_without_user_data() -> None:
     (instance,) = declared("aws", accepted("aws", user_data={}))
 
     assert "userData" not in instance.inputs
 
 
-def test_an_adopted_instance_is_declared_without_user_data() -> None:
+def test_adopted_instance_is_declared_without_user_data() -> None:
     (instance,) = declared("aws", accepted("aws", adopt={"debian-big-0001": "i-1"}))
 
     assert (instance.adopts, instance.secrets) == ("i-1", ())
@@ -63,17 +63,17 @@ def test_notes_of_instance_are_not_worker_inputs() -> None:
     assert read_back == WorkerInputs.model_validate(a_worker_of("aws"))
 
 
-def test_an_instance_ends_when_it_shuts_down() -> None:
+def test_instance_terminates_on_shutdown() -> None:
     assert an_instance().inputs["instanceInitiatedShutdownBehavior"] == "terminate"
 
 
-def test_an_instance_is_made_from_the_only_version_of_its_template() -> None:
+def test_instance_uses_only_version_of_its_template() -> None:
     template = an_instance().inputs["launchTemplate"]
 
     assert template == {"name": "debian-amazon-0123", "version": "1"}
 
 
-def test_an_instance_is_bought_on_demand_where_nothing_else_is_said() -> None:
+def test_instance_is_on_demand_by_default() -> None:
     assert "instanceMarketOptions" not in an_instance().inputs
 
 
@@ -116,14 +116,14 @@ def test_aws_base_has_shared_resources_only() -> None:
     assert all(each.inputs["tags"]["fleet"] == "debian" for each in resources.values())
 
 
-def test_a_template_insists_on_session_tokens_for_metadata() -> None:
+def test_template_requires_session_tokens_for_metadata() -> None:
     template = shared()["LaunchTemplate"].inputs
 
     assert template["metadataOptions"]["httpTokens"] == "required"
     assert template["instanceInitiatedShutdownBehavior"] == "terminate"
 
 
-def test_machines_may_do_nothing_at_aws() -> None:
+def test_machines_have_no_rights_at_aws() -> None:
     role = shared()["Role"].inputs
 
     (statement,) = json.loads(role["assumeRolePolicy"])["Statement"]
@@ -145,7 +145,7 @@ def test_security_group_permits_ssh_from_named_addresses() -> None:
     assert resources["LaunchTemplate"].inputs["keyName"] == "ops"
 
 
-def test_a_security_group_stands_in_the_network_that_is_named() -> None:
+def test_security_group_is_in_named_network() -> None:
     assert shared(vpc="vpc-1")["SecurityGroup"].inputs["vpcId"] == "vpc-1"
     assert "vpcId" not in shared()["SecurityGroup"].inputs
 
@@ -174,6 +174,6 @@ def test_wrong_settings_are_refused(settings: dict[str, str], says: str) -> None
         ({"templates": [TEMPLATE | {"ssh_from": ""}]}, r"templates\[0\].ssh_from must be a list"),
     ],
 )
-def test_wrong_shared_parts_are_refused_by_place(broken: dict[str, object], says: str) -> None:
+def test_invalid_shared_parts_are_refused_with_path(broken: dict[str, object], says: str) -> None:
     with pytest.raises(PlanRefused, match=says):
         declared("aws", accepted("aws", workers=[], **broken))

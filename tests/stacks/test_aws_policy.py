@@ -58,7 +58,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsRig]:
 
 
 @pytest.mark.engine
-def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: AwsRig) -> None:
+def test_aws_policy_allows_exactly_the_calls_of_fleet(rig: AwsRig) -> None:
     template = TEMPLATE | {"ssh_from": ["192.0.2.0/24"]}
     base = REF.altered(name="debian.amazon", pool="")
     rig.engine(templates=[template]).up(base, [], quiet)
@@ -94,13 +94,13 @@ def test_policy_changes_only_labelled_or_own_objects() -> None:
     assert unbound == []
 
 
-def test_no_right_gives_a_role_more_rights() -> None:
+def test_aws_policy_permits_no_additional_rights_of_roles() -> None:
     dangerous = re.compile(r"iam:(Put|Attach|Update|CreatePolicy|SetDefault)|\*")
 
     assert [action for action in sorted(allowed()) if dangerous.search(action)] == []
 
 
-def test_the_trust_of_the_role_is_the_one_that_the_page_shows() -> None:
+def test_trust_policy_of_role_equals_that_of_the_page() -> None:
     resources = declared("aws", accepted("aws", workers=[], templates=[TEMPLATE]))
 
     (role,) = (each for each in resources if each.type == "aws:iam/role:Role")

@@ -30,7 +30,9 @@ def by_hand(project: str, config: dict[str, object]) -> tuple[Resource, ...]:
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_by_hand_the_recorded_workers_stay(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manual_pulumi_run_keeps_recorded_workers(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(shipped_folder("stacks") / project)
     owner = {"engine": "pulumi", "provider": "desk"}
 
@@ -40,7 +42,7 @@ def test_by_hand_the_recorded_workers_stay(project: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_by_hand_a_stack_without_its_workers_is_refused(
+def test_manual_pulumi_run_is_refused_without_workers(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(shipped_folder("stacks") / project)

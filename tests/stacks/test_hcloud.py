@@ -14,20 +14,20 @@ FIREWALL = {"name": "wall", "rules": [RULE], "labels": OURS}
 SSH_KEY = {"name": "key", "public_key": "ssh-ed25519 AAAA", "labels": OURS}
 
 
-def test_user_data_is_a_secret_and_its_text_is_nowhere() -> None:
+def test_user_data_is_a_secret_in_the_stack() -> None:
     (server,) = declared("hcloud", accepted("hcloud"))
 
     assert server.secrets == ("userData",)
     assert "of-the-test" not in server.model_dump_json()
 
 
-def test_a_server_that_exists_is_declared_without_user_data() -> None:
+def test_existing_server_is_declared_without_user_data() -> None:
     (server,) = declared("hcloud", accepted("hcloud", user_data={}))
 
     assert "userData" not in server.inputs
 
 
-def test_an_adopted_server_is_declared_without_user_data() -> None:
+def test_adopted_server_is_declared_without_user_data() -> None:
     (server,) = declared("hcloud", accepted("hcloud", adopt={"debian-big-0001": "42"}))
 
     assert (server.adopts, server.secrets) == ("42", ())
@@ -78,7 +78,7 @@ def test_hcloud_base_has_shared_resources_only() -> None:
     assert all(each.inputs["labels"] == OURS for each in resources if "labels" in each.inputs)
 
 
-def test_a_firewall_rule_opens_to_the_addresses_it_names() -> None:
+def test_firewall_rule_permits_named_addresses() -> None:
     (firewall,) = declared("hcloud", accepted("hcloud", workers=[], firewalls=[FIREWALL]))
 
     assert firewall.inputs["rules"] == [
@@ -109,6 +109,6 @@ def test_wrong_settings_are_refused(settings: dict[str, str], says: str) -> None
         ({"firewalls": [FIREWALL | {"x": 1}]}, r"firewalls\[0\] has unknown keys: x"),
     ],
 )
-def test_wrong_shared_parts_are_refused_by_place(broken: dict[str, object], says: str) -> None:
+def test_invalid_shared_parts_are_refused_with_path(broken: dict[str, object], says: str) -> None:
     with pytest.raises(PlanRefused, match=says):
         declared("hcloud", accepted("hcloud", workers=[], **broken))

@@ -87,7 +87,7 @@ def shared() -> None:
     pulumi_hcloud.PlacementGroup("apart", name="apart", type="spread")
 
 
-def test_a_server_is_made_relabelled_and_deleted(
+def test_server_is_created_relabelled_and_deleted(
     api: SimulatedHetzner, stack_of: Callable[[Callable[[], None]], automation.Stack]
 ) -> None:
     stack_of(lambda: server(fleet="demo")).up()

@@ -17,7 +17,7 @@ PROJECTS = sorted(path.parent.name for path in shipped_folder("stacks").glob("*/
 pytestmark = pytest.mark.parametrize("project", PROJECTS)
 
 
-def test_a_worker_is_one_resource_of_its_name(project: str) -> None:
+def test_worker_is_one_resource_with_its_name(project: str) -> None:
     (resource,) = declared(project, accepted(project))
 
     assert resource.name == "debian-big-0001"
@@ -33,7 +33,7 @@ def test_worker_round_trips_through_its_resource(project: str) -> None:
     assert read_back == WorkerInputs.model_validate(worker)
 
 
-def test_every_machine_carries_the_marks_of_ownership(project: str) -> None:
+def test_every_machine_has_ownership_labels(project: str) -> None:
     (resource,) = declared(project, accepted(project))
 
     labels = a_worker_of(project)["labels"]
@@ -48,7 +48,7 @@ def test_empty_workers_declare_no_resource(project: str) -> None:
     assert declared(project, accepted(project, workers=[])) == ()
 
 
-def test_an_adopted_machine_is_imported_by_its_id(project: str) -> None:
+def test_adopted_machine_is_imported_by_its_id(project: str) -> None:
     (resource,) = declared(project, accepted(project, adopt={"debian-big-0001": "42"}))
 
     assert resource.adopts == "42"
@@ -58,7 +58,7 @@ def test_resource_of_other_type_is_not_a_worker(project: str) -> None:
     assert load_project(project).worker_of("aws:ec2:Instance", {}) is None
 
 
-def test_a_recorded_machine_that_this_program_did_not_make_is_refused(project: str) -> None:
+def test_recorded_machine_of_another_program_is_refused(project: str) -> None:
     (resource,) = declared(project, accepted(project))
 
     with pytest.raises(PlanRefused, match=r"stacks/\w+: a recorded \w+:"):
@@ -75,7 +75,7 @@ def test_a_recorded_machine_that_this_program_did_not_make_is_refused(project: s
         ({"adopt": {"a": 1}}, "adopt must hold texts, but not so: a"),
     ],
 )
-def test_inputs_of_a_wrong_shape_are_refused_by_place(
+def test_invalid_inputs_are_refused_with_path(
     project: str, broken: dict[str, object], says: str
 ) -> None:
     with pytest.raises(PlanRefused, match=f"stacks/{project}: {says}"):
@@ -94,14 +94,14 @@ def test_inputs_of_a_wrong_shape_are_refused_by_place(
         ({"surprise": "x"}, "has unknown keys: surprise"),
     ],
 )
-def test_a_hostile_worker_is_refused_by_place(
+def test_hostile_worker_is_refused_with_path(
     project: str, broken: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(PlanRefused, match=r"workers\[0\][. ]" + re.escape(says)):
         declared(project, accepted(project, a_worker_of(project, **broken)))
 
 
-def test_the_project_imports_neither_fleet_nor_anything_but_pulumi(project: str) -> None:
+def test_stack_program_imports_only_pulumi(project: str) -> None:
     sources = sorted(Path(shipped_folder("stacks") / project).glob("*.py"))
 
     imported = {
@@ -121,7 +121,7 @@ def test_the_project_imports_neither_fleet_nor_anything_but_pulumi(project: str)
     }
 
 
-def test_the_project_is_one_that_the_plain_command_runs(project: str) -> None:
+def test_stack_program_runs_with_plain_pulumi_command(project: str) -> None:
     settings = yaml.safe_load((shipped_folder("stacks") / project / "Pulumi.yaml").read_text())
 
     assert settings["name"] == f"fleet-{project}"
@@ -129,6 +129,6 @@ def test_the_project_is_one_that_the_plain_command_runs(project: str) -> None:
     assert (shipped_folder("stacks") / project / "__main__.py").is_file()
 
 
-def test_an_unknown_project_is_named_with_the_known_ones(project: str) -> None:
+def test_unknown_project_error_lists_known_projects(project: str) -> None:
     with pytest.raises(FleetError, match=f"'nope'.*\\b{project}\\b"):
         load_project("nope")
