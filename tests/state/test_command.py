@@ -47,7 +47,7 @@ def test_command_runs_in_its_folder_and_returns_output(tmp_path: Path) -> None:
     assert call("pwd", tmp_path) == f"{tmp_path}\n"
 
 
-def test_it_gets_the_environment_that_it_is_given_and_no_other(
+def test_command_gets_only_the_given_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HCLOUD_TOKEN", SECRET)
@@ -57,7 +57,7 @@ def test_it_gets_the_environment_that_it_is_given_and_no_other(
     assert names - {"PWD", "SHLVL", "_"} == {"PATH"}  # a shell sets some itself
 
 
-def test_it_reads_more_than_a_pipe_holds(tmp_path: Path) -> None:
+def test_command_reads_input_larger_than_a_pipe_buffer(tmp_path: Path) -> None:
     assert call("wc -c", tmp_path, stdin="x" * 300_000).strip() == "300000"
 
 
@@ -65,18 +65,18 @@ def test_command_may_ignore_its_input(tmp_path: Path) -> None:
     assert call("exec <&-; echo made", tmp_path, stdin="x" * 300_000) == "made\n"
 
 
-def test_a_status_other_than_0_is_a_failure_whatever_was_printed(tmp_path: Path) -> None:
+def test_nonzero_exit_status_is_a_failure(tmp_path: Path) -> None:
     failed = failure("echo made; echo no room >&2; exit 3", tmp_path)
 
     assert tells(str(failed), "new", "3", "no room")
     assert (failed.started, failed.in_time) == (True, True)
 
 
-def test_one_that_is_killed_has_failed(tmp_path: Path) -> None:
+def test_killed_command_is_a_failure(tmp_path: Path) -> None:
     assert tells(str(failure("kill -9 $$", tmp_path)), "new", "signal 9")
 
 
-def test_one_that_is_not_there_surely_did_nothing(tmp_path: Path) -> None:
+def test_missing_command_did_not_run(tmp_path: Path) -> None:
     with pytest.raises(
         CommandFailed, match=rf"new: \./nothing .*{os.strerror(errno.ENOENT)}"
     ) as failed:
@@ -85,7 +85,7 @@ def test_one_that_is_not_there_surely_did_nothing(tmp_path: Path) -> None:
     assert not failed.value.started
 
 
-def test_one_that_hangs_is_ended_and_all_that_it_started(tmp_path: Path) -> None:
+def test_hanging_command_is_killed_with_its_children(tmp_path: Path) -> None:
     script = "trap '' TERM; setsid sleep 99 & echo $! > far; sleep 99 & echo $! > near; wait"
 
     failed = failure(script, tmp_path, timeout=2)
@@ -96,9 +96,7 @@ def test_one_that_hangs_is_ended_and_all_that_it_started(tmp_path: Path) -> None
         assert is_gone(int((tmp_path / name).read_text()))
 
 
-def test_one_that_is_asked_to_end_may_clean_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terminated_command_may_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "COMMAND_GRACE", 60.0)
     script = "trap 'echo cleaned > here; exit 0' TERM; while :; do sleep 99 & wait; done"
 
@@ -121,7 +119,7 @@ def test_background_output_does_not_block_the_command(tmp_path: Path) -> None:
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-def test_output_without_end_is_refused_and_costs_no_memory(tmp_path: Path) -> None:
+def test_endless_output_is_refused_with_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         failed = failure("yes", tmp_path)
@@ -169,7 +167,7 @@ def test_binary_output_is_a_failure(tmp_path: Path) -> None:
         base64.urlsafe_b64encode(SECRET.encode()).decode(),
     ],
 )
-def test_a_secret_is_masked_in_every_form(tmp_path: Path, form: str) -> None:
+def test_secret_is_masked_in_every_encoding(tmp_path: Path, form: str) -> None:
     (tmp_path / "complaint").write_text(f"cannot log in with {form}, sorry\n")
 
     said = str(failure("cat complaint >&2; exit 1", tmp_path, secret=SECRET))
@@ -180,7 +178,7 @@ def test_a_secret_is_masked_in_every_form(tmp_path: Path, form: str) -> None:
     assert form[4:-4] not in said
 
 
-def test_an_interrupt_ends_it_too(tmp_path: Path) -> None:
+def test_interrupt_stops_the_command(tmp_path: Path) -> None:
     def interrupt() -> None:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         os.kill(os.getpid(), signal.SIGINT)
@@ -194,7 +192,7 @@ def test_an_interrupt_ends_it_too(tmp_path: Path) -> None:
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
-def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Path) -> None:
+def test_commands_are_stopped_at_exit_and_no_other_starts(tmp_path: Path) -> None:
     cut = threading.Event()
     os.mkfifo(tmp_path / "meeting")
     slow = "echo $$ > meeting; exec sleep infinity"
@@ -218,7 +216,7 @@ def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Pat
     assert not new.value.started
 
 
-def test_an_interrupt_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_interrupt_during_start_leaves_no_process(tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 

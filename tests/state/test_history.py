@@ -61,7 +61,7 @@ def earlier(path: str, until: datetime) -> list[int]:
     return [json.loads(each)["number"] for each in read_earlier(path, until)]
 
 
-def test_moments_before_a_time_come_oldest_first(path: str) -> None:
+def test_moments_before_a_time_are_returned_oldest_first(path: str) -> None:
     for number in (10, 20, 30):
         add(path, number)
 
@@ -76,7 +76,7 @@ def test_moments_of_another_month_are_not_read(path: str) -> None:
     assert earlier(path, NOON + timedelta(days=32)) == [60 * 24 * 31]
 
 
-def test_of_many_moments_some_are_read_from_all_over_the_month(path: str) -> None:
+def test_selected_moments_are_spread_over_the_month(path: str) -> None:
     for number in range(200):
         add(path, number)
 
@@ -86,7 +86,7 @@ def test_of_many_moments_some_are_read_from_all_over_the_month(path: str) -> Non
     assert (read[0], read[-1]) == (0, 196)
 
 
-def test_the_moment_of_a_time_is_the_last_one_before_it(path: str) -> None:
+def test_moment_of_a_time_is_the_last_before_it(path: str) -> None:
     for number in (10, 20, 30):
         add(path, number)
 
@@ -96,14 +96,14 @@ def test_the_moment_of_a_time_is_the_last_one_before_it(path: str) -> None:
     assert found.at == NOON + timedelta(minutes=20)
 
 
-def test_a_time_before_the_first_moment_is_an_error(path: str) -> None:
+def test_time_before_the_first_moment_is_an_error(path: str) -> None:
     add(path, 10)
 
     with pytest.raises(FileUnreadable, match=r"nothing.*2026-11-21 12:00"):
         read_moment(path, NOON)
 
 
-def test_any_zstd_tool_reads_all_of_it(path: str) -> None:
+def test_history_is_readable_by_any_zstd_tool(path: str) -> None:
     add(path, 1)
     add(path, 2)
 
@@ -111,7 +111,7 @@ def test_any_zstd_tool_reads_all_of_it(path: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, MARK_BYTES, MARK_BYTES + 1, MARK_BYTES + 20])
-def test_a_moment_that_was_torn_while_it_was_written_is_skipped(path: str, cut: int) -> None:
+def test_partly_written_moment_is_skipped(path: str, cut: int) -> None:
     add(path, 1)
     whole = add(path, 2)
     with Path(path).open("r+b") as file:
@@ -123,7 +123,7 @@ def test_a_moment_that_was_torn_while_it_was_written_is_skipped(path: str, cut: 
     assert found.torn == whole.added - cut
 
 
-def test_the_next_append_cuts_a_torn_moment_off(path: str) -> None:
+def test_next_append_removes_partly_written_moment(path: str) -> None:
     add(path, 1)
     whole = add(path, 2)
     with Path(path).open("r+b") as file:
@@ -147,7 +147,7 @@ def test_history_survives_append_killed_at_any_byte(path: str) -> None:
         assert lines(path) == ['{"number": 1}', '{"number": 3}']
 
 
-def test_a_first_append_that_was_killed_is_begun_again(path: str) -> None:
+def test_killed_first_append_is_repeated(path: str) -> None:
     whole = add(path, 1)
     content = Path(path).read_bytes()
 
@@ -158,7 +158,7 @@ def test_a_first_append_that_was_killed_is_begun_again(path: str) -> None:
         assert lines(path) == ['{"number": 3}']
 
 
-def test_a_torn_end_longer_than_a_megabyte_is_skipped(path: str) -> None:
+def test_partly_written_end_above_a_megabyte_is_skipped(path: str) -> None:
     add(path, 1)
     with Path(path).open("ab") as file:
         file.write(b"fleet-1\n" + b"torn" * 600_000 + b"fleet-1\n" + b"torn" * 10)
@@ -166,7 +166,7 @@ def test_a_torn_end_longer_than_a_megabyte_is_skipped(path: str) -> None:
     assert read_number(read_moment(path)) == 1
 
 
-def test_a_file_of_another_tool_is_neither_read_nor_changed(path: str) -> None:
+def test_file_of_another_tool_is_neither_read_nor_changed(path: str) -> None:
     Path(path).write_bytes(zstandard.compress(b"something else, of some length and weight"))
     before = Path(path).read_bytes()
 
@@ -176,7 +176,7 @@ def test_a_file_of_another_tool_is_neither_read_nor_changed(path: str) -> None:
     assert Path(path).read_bytes() == before
 
 
-def test_a_damaged_moment_is_an_error_and_no_traceback(path: str) -> None:
+def test_damaged_moment_is_an_error(path: str) -> None:
     whole = add(path, 1)
     with Path(path).open("r+b") as file:
         file.seek(whole.size - MARK_BYTES - 6)
@@ -199,7 +199,7 @@ def test_concurrent_appends_wait_for_each_other(path: str) -> None:
     assert lines(path) == ["{}"] * 40_000
 
 
-def test_a_time_is_written_behind_the_name_of_the_history(path: str) -> None:
+def test_time_follows_the_name_of_the_history(path: str) -> None:
     add(path, 10)
     add(path, 20)
     files = RecordedFiles(pytest.fail)
@@ -210,7 +210,7 @@ def test_a_time_is_written_behind_the_name_of_the_history(path: str) -> None:
         files.read(f"{path}@yesterday", 100)
 
 
-def test_other_files_are_read_as_they_are(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_read_unchanged(tmp_path: Path) -> None:
     (tmp_path / "world.json").write_text("{}")
 
     assert RecordedFiles(pytest.fail).read(str(tmp_path / "world.json"), 100) == b"{}"

@@ -27,9 +27,7 @@ from tests.rigs.local_machines import (
 __all__ = ["cloud", "folder"]
 
 
-def test_a_process_is_nobodys_child_and_in_a_session_of_its_own(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_process_is_detached_in_a_separate_session(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker())
 
     pid = process_of(folder).pid
@@ -46,9 +44,7 @@ def test_machine_with_ended_process_is_stopped(folder: Path, cloud: LocalMachine
     until(lambda: states(cloud) == [MachineState.STOPPED])
 
 
-def test_a_command_that_fails_is_a_machine_that_has_stopped(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_machine_with_failing_command_is_stopped(folder: Path, cloud: LocalMachines) -> None:
     cloud.create(a_worker("sh", "-c", "echo ready; exit 1"))
 
     assert said(folder) == ""
@@ -74,7 +70,7 @@ def claim(folder: Path, pid: int, *, earlier: int = 0, boot: str = "") -> None:
 
 
 @pytest.mark.parametrize("otherwise", [{"earlier": 1}, {"boot": "an earlier one"}])
-def test_a_number_that_another_process_has_by_now_is_not_the_machines(
+def test_reused_process_id_is_not_the_machine(
     folder: Path, cloud: LocalMachines, bystander: int, otherwise: dict[str, object]
 ) -> None:
     machine_id = cloud.create(a_worker())
@@ -88,9 +84,7 @@ def test_a_number_that_another_process_has_by_now_is_not_the_machines(
     assert listed(cloud) == ()
 
 
-def test_deleting_a_machine_ends_all_that_its_process_started(
-    folder: Path, cloud: LocalMachines
-) -> None:
+def test_delete_kills_all_child_processes_of_machine(folder: Path, cloud: LocalMachines) -> None:
     script = "setsid sleep infinity & sleep infinity & echo $$ $(jobs -p); echo ready; wait"
     machine_id = cloud.create(a_worker("bash", "-c", script))
     started = [int(pid) for pid in said(folder).split()]
@@ -112,7 +106,7 @@ def test_orphans_of_ended_process_are_killed_on_delete(folder: Path, cloud: Loca
     assert not is_running(orphan)
 
 
-def test_a_process_that_will_not_end_is_killed(folder: Path, cloud: LocalMachines) -> None:
+def test_process_that_ignores_termination_is_killed(folder: Path, cloud: LocalMachines) -> None:
     script = "trap '' TERM; echo ready; while true; do sleep 99; done"
     cloud.create(a_worker("sh", "-c", script))
     assert said(folder) == ""
@@ -122,7 +116,7 @@ def test_a_process_that_will_not_end_is_killed(folder: Path, cloud: LocalMachine
     assert not is_alive(process_of(folder))
 
 
-def test_a_process_is_asked_before_it_is_killed(folder: Path, cloud: LocalMachines) -> None:
+def test_process_is_terminated_before_it_is_killed(folder: Path, cloud: LocalMachines) -> None:
     script = "trap 'echo goodbye; exit' TERM; echo ready; while true; do sleep 0.01; done"
     cloud.create(a_worker("sh", "-c", script))
     assert said(folder) == ""
