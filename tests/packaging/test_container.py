@@ -65,7 +65,7 @@ def volume(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif("FLEET_CONTAINER" in os.environ, reason="nothing is built here")
-def test_a_base_without_a_digest_is_refused(builder: Builder, wheel: Path, tmp_path: Path) -> None:
+def test_base_without_a_digest_is_refused(builder: Builder, wheel: Path, tmp_path: Path) -> None:
     base = builder.base().partition("@")[0]
 
     built = builder.builds(base, wheel, tmp_path / "fleet.oci.tar")
@@ -75,7 +75,7 @@ def test_a_base_without_a_digest_is_refused(builder: Builder, wheel: Path, tmp_p
     assert not (tmp_path / "fleet.oci.tar").exists()
 
 
-def test_the_image_runs_the_wheel_without_rights(
+def test_image_runs_the_wheel_without_rights(
     image: Image, archive: Path, wheel: Path, volume: Path
 ) -> None:
     asked = image.runs(volume, "fleet", "--version")
@@ -88,7 +88,7 @@ def test_the_image_runs_the_wheel_without_rights(
     assert archive.stat().st_size < MOST_BYTES
 
 
-def test_the_image_plans_and_applies_the_example(image: Image, volume: Path) -> None:
+def test_image_plans_and_applies_the_example(image: Image, volume: Path) -> None:
     begun = image.runs(volume, "fleet", "init")
     planned = image.runs(volume, "fleet", "plan", "--json")
     applied = image.runs(volume, "fleet", "apply")
@@ -102,9 +102,7 @@ def test_the_image_plans_and_applies_the_example(image: Image, volume: Path) -> 
     assert plan["optimum"]["gap"] == 0
 
 
-def test_the_image_makes_servers_with_its_own_engine_and_plugin(
-    image: Image, volume: Path
-) -> None:
+def test_image_creates_servers_with_included_engine_and_plugin(image: Image, volume: Path) -> None:
     text = HETZNER.replace("kind: world, path: world.json", "kind: tickets")
     text = text.replace('"1"', "debian-13")
     (volume / "fleet.yaml").write_text(text, encoding="utf-8")
@@ -124,9 +122,7 @@ def test_the_image_makes_servers_with_its_own_engine_and_plugin(
         assert len(api.state.servers) == 1
 
 
-def test_the_sbom_names_all_that_is_in_the_image(
-    image: Image, archive: Path, volume: Path
-) -> None:
+def test_sbom_lists_all_packages_of_the_image(image: Image, archive: Path, volume: Path) -> None:
     format_ = "${binary:Package} ${Version}\\n"
     debian = image.runs(volume, "dpkg-query", "--show", "--showformat", format_).stdout
     python = image.runs(volume, "python", "-c", LISTED).stdout

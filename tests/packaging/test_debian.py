@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_changelog_has_the_version_of_the_project() -> None:
+def test_changelog_has_the_version_of_the_project() -> None:
     first = (ROOT / "debian/changelog").read_text(encoding="utf-8").splitlines()[0]
 
     assert first.startswith(f"{NAME} ({VERSION}-")
@@ -73,7 +73,7 @@ def test_lintian_finds_no_error_and_no_warning(root: Path, kind: str) -> None:
 
 
 @pytest.mark.debian
-def test_the_package_passes_its_autopkgtest(root: Path) -> None:
+def test_package_passes_its_autopkgtest(root: Path) -> None:
     built = (next((root / "build").glob(f"*.{kind}")).name for kind in ("deb", "dsc"))
     files = (f"/build/{name}" for name in built)
 

@@ -79,5 +79,5 @@ def test_excluded_pages_are_in_the_index() -> None:
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_a_page_that_is_followed_has_commands(name: str) -> None:
+def test_page_of_the_wheel_test_has_commands(name: str) -> None:
     assert "```console\n" in (ROOT / name).read_text(encoding="utf-8")

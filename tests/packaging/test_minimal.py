@@ -50,13 +50,13 @@ def stranger(minimal: Installed, tmp_path: Path) -> Stranger:
     return Stranger(minimal, tmp_path)
 
 
-def test_the_minimal_install_is_small(minimal: Installed) -> None:
+def test_minimal_install_is_small(minimal: Installed) -> None:
     assert minimal.size(bytecode=False) < MOST_BYTES
     assert minimal.size(bytecode=True) < MOST_WITH_BYTECODE
     assert not minimal.names & {"pulumi", "boto3", "numpy", "highspy", "psycopg", "ansible-core"}
 
 
-def test_doctor_looks_for_every_package_of_every_extra() -> None:
+def test_doctor_checks_every_package_of_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     packages = {
         extra: {re.split(r"[^\w-]", requirement, maxsplit=1)[0] for requirement in requirements}
@@ -70,7 +70,7 @@ def test_doctor_looks_for_every_package_of_every_extra() -> None:
     } == {extra: names - {"fleet-reconciler"} for extra, names in packages.items()}
 
 
-def test_a_stranger_has_a_plan_and_pages(stranger: Stranger) -> None:
+def test_minimal_install_prints_a_plan_and_pages(stranger: Stranger) -> None:
     begun = stranger.does("init")
     checked = stranger.does("validate")
     planned = stranger.does("plan", "--json")
@@ -86,7 +86,7 @@ def test_a_stranger_has_a_plan_and_pages(stranger: Stranger) -> None:
     assert (stranger.folder / "site" / "index.html").is_file()
 
 
-def test_a_plan_without_the_solver_says_so_and_names_its_extra(stranger: Stranger) -> None:
+def test_plan_without_solver_names_its_extra(stranger: Stranger) -> None:
     stranger.does("init")
 
     plan = json.loads(stranger.does("plan", "--json").stdout)
@@ -94,7 +94,7 @@ def test_a_plan_without_the_solver_says_so_and_names_its_extra(stranger: Strange
     assert "'fleet-reconciler[solver]'" in plan["optimum"]["because"]
 
 
-def test_apply_and_doctor_name_the_extra_that_changes_machines(stranger: Stranger) -> None:
+def test_apply_and_doctor_name_extra_of_the_engine(stranger: Stranger) -> None:
     stranger.does("init")
 
     applied = stranger.does("apply")
@@ -127,7 +127,7 @@ def test_pulumi_fleet_is_planned_but_not_applied_without_extra(
     assert "'fleet-reconciler[hcloud]'" in applied.stdout + applied.stderr
 
 
-def test_a_real_engine_that_is_not_installed_is_unknown_and_named(stranger: Stranger) -> None:
+def test_missing_pulumi_engine_is_unknown_and_named(stranger: Stranger) -> None:
     stranger.does("init")
     (stranger.folder / "fleet.yaml").write_text(HETZNER, encoding="utf-8")
 
@@ -140,7 +140,7 @@ def test_a_real_engine_that_is_not_installed_is_unknown_and_named(stranger: Stra
         assert "fleet-reconciler[hcloud]" in found[about]["fix"]
 
 
-def test_prices_of_aws_name_their_extra(stranger: Stranger) -> None:
+def test_aws_prices_name_their_extra(stranger: Stranger) -> None:
     stranger.does("init", "--cloud", "aws", "--queue", "debusine")
 
     checked = stranger.does("prices", "check")
@@ -149,7 +149,7 @@ def test_prices_of_aws_name_their_extra(stranger: Stranger) -> None:
     assert "'fleet-reconciler[aws]'" in checked.stdout
 
 
-def test_baking_names_its_extra(stranger: Stranger) -> None:
+def test_image_build_names_its_extra(stranger: Stranger) -> None:
     stranger.does("init", "--cloud", "local", "--queue", "debusine")
 
     built = stranger.does("image", "build", "trixie")
@@ -158,9 +158,7 @@ def test_baking_names_its_extra(stranger: Stranger) -> None:
     assert "'fleet-reconciler[images]'" in built.stderr
 
 
-def test_with_the_extra_it_applies_and_then_there_is_nothing_to_do(
-    installed: Installed, tmp_path: Path
-) -> None:
+def test_install_with_extra_applies_the_plan(installed: Installed, tmp_path: Path) -> None:
     somebody = Stranger(installed, tmp_path)
     somebody.does("init")
 

@@ -103,7 +103,7 @@ def test_sbom_lists_contents_of_last_layer(archive: Path) -> None:
     assert made["metadata"]["component"]["version"] == "0.2.0"
 
 
-def test_the_provenance_names_the_files_by_their_digests(archive: Path, tmp_path: Path) -> None:
+def test_provenance_has_digests_of_files(archive: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "fleet_reconciler-0.2.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     base = f"debian:trixie-slim@sha256:{'b' * 64}"

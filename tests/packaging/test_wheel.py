@@ -52,14 +52,14 @@ def run_installed(program: Path, folder: Path, *arguments: str) -> Completed:
         "fleet/_shipped/ansible/roles/debusine_worker/tasks/main.yml",
     ],
 )
-def test_the_wheel_holds_stacks_and_role(wheel: Path, part: str) -> None:
+def test_wheel_contains_stacks_and_role(wheel: Path, part: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
 
     assert part in names
 
 
-def test_the_wheel_holds_each_page_where_messages_say(wheel: Path) -> None:
+def test_wheel_contains_each_page_at_path_in_messages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [
             name.partition(".data/data/share/doc/fleet-reconciler/")[2]
@@ -70,16 +70,14 @@ def test_the_wheel_holds_each_page_where_messages_say(wheel: Path) -> None:
     assert {name for name in names if name} == pages | {"README.md"}
 
 
-def test_the_wheel_holds_no_leftovers(wheel: Path) -> None:
+def test_wheel_contains_no_leftovers(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
 
     assert [name for name in names if "__pycache__" in name or name.startswith("tests/")] == []
 
 
-def test_the_installed_program_is_the_wheel_and_not_the_checkout(
-    installed: Installed, elsewhere: Path
-) -> None:
+def test_installed_program_is_the_wheel(installed: Installed, elsewhere: Path) -> None:
     asked = run_process(
         *(installed.program.with_name("python"), "-c", "import fleet; print(fleet.__file__)"),
         cwd=elsewhere,
@@ -89,7 +87,7 @@ def test_the_installed_program_is_the_wheel_and_not_the_checkout(
     assert Path(asked.stdout.strip()).is_relative_to(installed.site)
 
 
-def test_the_installed_program_knows_its_version(
+def test_installed_program_knows_its_version(
     wheel: Path, minimal: Installed, elsewhere: Path
 ) -> None:
     asked = run_installed(minimal.program, elsewhere, "--version")
@@ -99,7 +97,7 @@ def test_the_installed_program_knows_its_version(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_the_installed_program_completes_words_of_shells(
+def test_installed_program_has_shell_completions(
     minimal: Installed, elsewhere: Path, shell: str
 ) -> None:
     asked = run_installed(minimal.program, elsewhere, "completion", shell)
@@ -109,7 +107,7 @@ def test_the_installed_program_completes_words_of_shells(
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").iterdir()))
-def test_the_installed_program_writes_the_files_of_each_page(
+def test_installed_program_writes_the_files_of_each_page(
     minimal: Installed, tmp_path: Path, name: str
 ) -> None:
     done = run_installed(minimal.program, tmp_path, "init", "--example", name)
@@ -119,7 +117,7 @@ def test_the_installed_program_writes_the_files_of_each_page(
     assert {each: (tmp_path / each).read_bytes() for each in theirs} == theirs
 
 
-def test_the_manual_page_is_installed_and_can_be_set(minimal: Installed, elsewhere: Path) -> None:
+def test_man_page_is_installed_and_can_be_formatted(minimal: Installed, elsewhere: Path) -> None:
     page = minimal.program.parents[1] / "share" / "man" / "man1" / "fleet.1"
     groff = shutil.which("groff")
 
@@ -132,7 +130,7 @@ def test_the_manual_page_is_installed_and_can_be_set(minimal: Installed, elsewhe
     assert "fleet explain" in re.sub(r".\x08|\x1b\[[0-9;]*m", "", shown.stdout)
 
 
-def test_the_installed_program_validates_from_another_folder(
+def test_installed_program_validates_from_another_folder(
     installed: Installed, elsewhere: Path
 ) -> None:
     checked = run_installed(installed.program, elsewhere, "validate")
@@ -140,7 +138,7 @@ def test_the_installed_program_validates_from_another_folder(
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_installed_program_applies_with_the_stacks_inside_it(
+def test_installed_program_applies_with_included_stacks(
     installed: Installed, elsewhere: Path
 ) -> None:
     made = run_installed(installed.program, elsewhere, "state", "init")
