@@ -53,7 +53,7 @@ def trial(server: Server, access: Access, tmp_path: Path) -> Trial:
     return Trial(shell, browsers, {"https://debusine.example.org": browsers.server.url, RUN: run})
 
 
-def test_chromium_at_a_real_debusine(
+def test_chromium_is_built_by_a_real_debusine(
     project: Project, trial: Trial, journal: Journal, golden: Golden
 ) -> None:
     text = PAGE.read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ UNITS = {
 
 
 @pytest.mark.parametrize("service", UNITS)
-def test_a_service_runs_the_command_of_its_unit_as_its_user(server: Server, service: str) -> None:
+def test_service_runs_the_command_of_its_unit_as_its_user(server: Server, service: str) -> None:
     folder = server.inside.root / "usr/lib/systemd/system"
     unit = (folder / f"{UNITS[service]}.service").read_text(encoding="utf-8")
     keys = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
@@ -51,7 +51,7 @@ def test_compose_environment_matches_settings_of_server(server: Server) -> None:
     ("service", "port"),
     [("server", "http_port"), ("database", "sql_port"), ("redis", "redis_port")],
 )
-def test_a_service_that_runs_is_healthy(server: Server, service: str, port: str) -> None:
+def test_service_that_runs_is_healthy(server: Server, service: str, port: str) -> None:
     _, *check = SERVICES[service]["healthcheck"]["test"]
     here = str(getattr(server, port))
     more = {"server": (), "database": ("-h", "127.0.0.1", "-p", here), "redis": ("-p", here)}

@@ -59,7 +59,7 @@ def reader(server: Server) -> Role:
 
 
 @pytest.mark.parametrize("changes", FLEETS.values(), ids=FLEETS)
-def test_both_ways_tell_the_same_demand(
+def test_rest_and_sql_have_equal_demand(
     filled: Workspace, reader: Role, changes: dict[str, object]
 ) -> None:
     fleet, now = a_fleet(**changes), datetime.now(UTC)
@@ -71,7 +71,7 @@ def test_both_ways_tell_the_same_demand(
     assert sum(request.count for request in over_sql.requests) == 6
 
 
-def test_a_list_is_read_from_its_oldest_end_too_until_both_meet(server: Server) -> None:
+def test_list_is_read_from_both_ends_until_they_meet(server: Server) -> None:
     workspace = make_workspace(server, "long")
     posted = [workspace.post("noop") for _ in range(35)]
     keep_waiting(workspace)
@@ -89,7 +89,7 @@ def test_a_list_is_read_from_its_oldest_end_too_until_both_meet(server: Server) 
     assert sorted(walk.rows) == posted
 
 
-def test_the_tables_are_those_of_the_version_that_is_installed(reader: Role) -> None:
+def test_tables_match_installed_version(reader: Role) -> None:
     with reading(reader.dsn) as connection:
         assert identify(connection) == "0.16.2"
 

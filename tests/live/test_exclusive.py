@@ -20,7 +20,7 @@ POOLS = {
 UNTIL_QUIET = ("apply", "--every", "5s", "--until-quiet", "--for", "5m")
 
 
-def test_the_scheduler_keeps_other_work_away_from_the_powerful_worker(
+def test_scheduler_assigns_no_other_work_to_powerful_worker(
     project: Project, workspace: Workspace, journal: Journal, tmp_path: Path
 ) -> None:
     heavy = workspace.beside("heavy")

@@ -74,7 +74,7 @@ def test_page_shows_current_output(followed: Followed, golden: Golden) -> None:
     golden.compare(PAGE, followed.now, wording)
 
 
-def test_the_worker_of_the_image_does_a_piece_of_a_real_servers_work(
+def test_worker_of_image_runs_work_of_a_real_server(
     followed: Followed, project: Project, workspace: Workspace, server: Server
 ) -> None:
     version = list_versions(followed.images, IMAGE)[0]

@@ -40,7 +40,7 @@ PACKAGES = "dbus,python3-minimal,systemd-sysv"
 """They start a container as a machine, and let autopkgtest in."""
 
 
-def test_an_image_does_a_request_of_each_executor_at_a_real_server(
+def test_image_runs_a_request_of_each_executor(
     project: Project, workspace: Workspace, server: Server, tmp_path: Path
 ) -> None:
     project.write(

@@ -157,7 +157,7 @@ def require_archive(workspace: Workspace) -> None:
 
 @pytest.mark.long
 @image_disks.needs_programs
-def test_a_worker_that_fleet_makes_bakes_the_image_and_fleet_takes_it(
+def test_created_worker_builds_the_image_and_fleet_imports_it(
     workspace: Workspace, project: Project, journal: Journal
 ) -> None:
     require_archive(workspace)
@@ -187,9 +187,7 @@ def test_a_worker_that_fleet_makes_bakes_the_image_and_fleet_takes_it(
     assert project.worker_processes() == []
 
 
-def test_a_request_that_a_real_server_tries_again_is_followed(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_retried_request_of_real_server_is_followed(workspace: Workspace, tmp_path: Path) -> None:
     server = workspace.server
     lost: list[int] = []
 
@@ -219,7 +217,7 @@ def test_a_request_that_a_real_server_tries_again_is_followed(
     assert phases[2:6] == ["pending", "aborted", "again", "pending"]
 
 
-def test_a_real_server_takes_the_request_and_gives_the_disk(
+def test_real_server_accepts_request_and_returns_disk(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     server = workspace.server
@@ -252,9 +250,7 @@ def test_a_real_server_takes_the_request_and_gives_the_disk(
     assert {"worker:cap:mmdebstrap", "worker:build-arch:amd64"} & set(required[0])
 
 
-def test_a_build_that_is_given_up_is_aborted_by_a_real_server(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_cancelled_build_is_aborted_by_real_server(workspace: Workspace, tmp_path: Path) -> None:
     class GaveUp(Exception):
         """Somebody presses Ctrl-C."""
 

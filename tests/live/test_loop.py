@@ -42,7 +42,7 @@ def assert_all_is_done(project: Project, journal: Journal, requests: list[int]) 
     assert project.worker_processes() == []
 
 
-def test_the_fleet_comes_with_the_work_and_goes_with_it(
+def test_fleet_grows_and_shrinks_with_the_work(
     project: Project, workspace: Workspace, journal: Journal
 ) -> None:
     project.write(name="comes", pools={"builders": BUILDERS})
@@ -55,7 +55,7 @@ def test_the_fleet_comes_with_the_work_and_goes_with_it(
 
 
 @pytest.mark.long
-def test_a_fleet_with_the_admin_command_does_the_same(
+def test_fleet_with_admin_command_grows_and_shrinks_with_the_work(
     project: Project, workspace: Workspace, server: Server, journal: Journal
 ) -> None:
     project.write(name="command", pools={"builders": BUILDERS}, admin=server.admin_command)
@@ -67,7 +67,7 @@ def test_a_fleet_with_the_admin_command_does_the_same(
 
 
 @pytest.mark.parametrize("strikes", [4, pytest.param(20, marks=pytest.mark.long)])
-def test_a_fleet_that_is_killed_again_and_again_loses_nothing(
+def test_repeatedly_killed_fleet_loses_no_work(
     strikes: int,
     project: Project,
     workspace: Workspace,
@@ -90,7 +90,7 @@ def test_a_fleet_that_is_killed_again_and_again_loses_nothing(
     assert_all_is_done(project, journal, requests)
 
 
-def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
+def test_fleet_continues_after_database_outage(
     project: Project, workspace: Workspace, access: Access, journal: Journal
 ) -> None:
     project.write(name="away", pools={"builders": BUILDERS})

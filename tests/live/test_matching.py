@@ -96,7 +96,7 @@ def code(server: Server) -> Iterator[str]:
     shutil.rmtree(folder)
 
 
-def test_the_example_of_the_readme_is_true_of_the_server_s_own_models(
+def test_readme_example_works_with_models_of_server(
     server: Server, workspace: Workspace, code: str
 ) -> None:
     example, _ = examples()

@@ -65,13 +65,13 @@ def place(request: pytest.FixtureRequest, server: Server) -> Place:
     return Place(server, channel, f"registry-{secrets.token_hex(4)}-1")
 
 
-def test_the_server_takes_a_token_once(place: Place) -> None:
+def test_server_accepts_a_token_once(place: Place) -> None:
     token = place.enrol()
 
     assert [place.register(token).status_code for _ in range(2)] == [201, 400]
 
 
-def test_the_server_refuses_a_token_that_was_revoked(place: Place) -> None:
+def test_server_refuses_revoked_token(place: Place) -> None:
     token = place.enrol()
 
     place.registry.revoke(place.name)
@@ -79,7 +79,7 @@ def test_the_server_refuses_a_token_that_was_revoked(place: Place) -> None:
     assert place.register(token).status_code == 400
 
 
-def test_a_second_machine_takes_the_row_of_the_first(place: Place) -> None:
+def test_second_machine_reuses_row_of_the_first(place: Place) -> None:
     find = "SELECT id FROM db_worker WHERE name = %s"
     place.register(place.enrol())
     (row,) = place.server.sql(find, (place.name,))
@@ -92,7 +92,7 @@ def test_a_second_machine_takes_the_row_of_the_first(place: Place) -> None:
     assert place.tell(NOOP).status_code == 204
 
 
-def test_a_drained_worker_has_nothing_to_choose_among(place: Place, workspace: Workspace) -> None:
+def test_drained_worker_has_no_candidate_requests(place: Place, workspace: Workspace) -> None:
     place.register(place.enrol())
     place.tell(NOOP)
     workspace.post("noop")
@@ -106,7 +106,7 @@ def test_a_drained_worker_has_nothing_to_choose_among(place: Place, workspace: W
     place.registry.disable(place.name)
 
 
-def test_the_server_hears_no_more_of_a_worker_that_was_disabled(place: Place) -> None:
+def test_server_refuses_connection_of_disabled_worker(place: Place) -> None:
     place.register(place.enrol())
 
     place.registry.disable(place.name)

@@ -43,7 +43,7 @@ class TestLive(TaskRulesSuite):
         owner.post(place, [], dry_run=False)
 
 
-def test_a_delivered_rule_gives_later_requests_their_tags(
+def test_delivered_rule_gives_later_requests_their_tags(
     project: Project, workspace: Workspace
 ) -> None:
     heavy = workspace.beside("delivered")

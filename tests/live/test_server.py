@@ -4,13 +4,13 @@ from tests.live.debusine import Server
 from tests.live.workspace import Workspace
 
 
-def test_the_server_is_the_debusine_that_fleet_is_written_for(server: Server) -> None:
+def test_server_has_supported_version_of_debusine(server: Server) -> None:
     package = ("dpkg-query", "--show", "--showformat=${Version}", "debusine-server")
 
     assert server.inside.run("root", *package).startswith("0.16.2")
 
 
-def test_a_posted_request_waits_with_the_tags_that_debusine_gives_it(workspace: Workspace) -> None:
+def test_posted_request_waits_with_tags_of_debusine(workspace: Workspace) -> None:
     number = workspace.post("noop", priority=7)
 
     assert workspace.server.sql(
