@@ -135,7 +135,7 @@ def own_lines(tmp_path: Path, home: Path, server: Path) -> Machines:
 
 
 @pytest.mark.parametrize("machines", [Machines, Elsewhere], ids=IDS, indirect=True)
-def test_a_repository_takes_few_lines_to_have_its_jobs(machines: Machines) -> None:
+def test_component_needs_few_lines_in_a_repository(machines: Machines) -> None:
     lines = files_of_the_page()[".gitlab-ci.yml"].splitlines()
     push = ("--variable", "CI_PIPELINE_SOURCE=push")
     images = ("--variable", "FLEET_IMAGES=due")
@@ -148,13 +148,13 @@ def test_a_repository_takes_few_lines_to_have_its_jobs(machines: Machines) -> No
     assert jobs(machines.run("--list-csv", *SCHEDULE, *images)) == HOLDING | {"fleet images"}
 
 
-def test_a_push_to_a_branch_that_no_merge_request_has_runs_nothing(own_lines: Machines) -> None:
+def test_push_to_branch_without_merge_request_runs_no_job(own_lines: Machines) -> None:
     own_lines.git("checkout", "--quiet", "-b", "idea")
 
     assert jobs(own_lines.run("--list-csv")) == set()
 
 
-def test_the_default_branch_observes_applies_and_shows(machines: Machines) -> None:
+def test_default_branch_observes_applies_and_publishes(machines: Machines) -> None:
     for job in ("fleet observe", "fleet apply", "pages", "fleet images due"):
         ran = machines.run(job, *SCHEDULE)
         assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -168,7 +168,7 @@ def test_the_default_branch_observes_applies_and_shows(machines: Machines) -> No
     assert "tags" not in job
 
 
-def test_a_merge_request_is_planned_with_no_more_than_its_job_token(
+def test_merge_request_is_planned_with_only_its_job_token(
     machines: Machines,
 ) -> None:
     observed = machines.run("fleet observe", *SCHEDULE)
@@ -209,7 +209,7 @@ def test_a_merge_request_is_planned_with_no_more_than_its_job_token(
     assert {name: (machines.folder / name).read_bytes() for name in PLANNED} == made
 
 
-def test_policies_have_a_job_that_keeps_two_reports_and_no_secret(own_lines: Machines) -> None:
+def test_policies_job_has_two_reports_and_no_secret(own_lines: Machines) -> None:
     found = own_lines.expanded(*MERGE_REQUEST)
 
     job, plan = found["fleet policies"], found["fleet plan"]
@@ -231,9 +231,7 @@ def test_policies_have_a_job_that_keeps_two_reports_and_no_secret(own_lines: Mac
 
 
 @pytest.mark.parametrize("base", ["max: 1", ""], ids=["of the base", "base without any"])
-def test_policies_of_the_target_branch_decide_where_they_are_named(
-    own_lines: Machines, base: str
-) -> None:
+def test_policies_of_target_branch_apply_when_named(own_lines: Machines, base: str) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
         file.write("      policies: .base/policies\n")
     policies = own_lines.folder / "policies"
@@ -287,7 +285,7 @@ def test_merge_request_shows_simulated_cost(machines: Machines) -> None:
     assert said.replace("→", "") in ran.stdout.replace("→", "")
 
 
-def test_a_merge_request_without_a_history_is_not_simulated(own_lines: Machines) -> None:
+def test_merge_request_without_history_is_not_simulated(own_lines: Machines) -> None:
     kept = own_lines.run("fleet history", *SCHEDULE)
     assert kept.returncode == 0, kept.stdout + kept.stderr
     assert not (own_lines.folder / "history.jsonl.zst").exists()
@@ -308,7 +306,7 @@ def test_simulation_jobs_are_absent_when_disabled(own_lines: Machines) -> None:
     assert "fleet history" not in jobs(own_lines.run("--list-csv", *SCHEDULE))
 
 
-def test_a_person_can_press_the_button_instead(own_lines: Machines) -> None:
+def test_apply_job_can_be_manual(own_lines: Machines) -> None:
     path = own_lines.folder / ".gitlab-ci.yml"
     with path.open("a", encoding="utf-8") as file:
         file.write(files_of_the_page()["button.yml"])
@@ -325,7 +323,7 @@ def test_a_person_can_press_the_button_instead(own_lines: Machines) -> None:
     assert own_lines.expanded(*push)["fleet apply proposed"]["resource_group"] == "fleet"
 
 
-def test_runners_are_chosen_by_the_tags_of_two_hidden_jobs(own_lines: Machines) -> None:
+def test_runners_are_selected_by_tags_of_two_hidden_jobs(own_lines: Machines) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
         file.write(".fleet merge request: {tags: [shared]}\n.fleet secrets: {tags: [protected]}\n")
 
@@ -338,7 +336,7 @@ def test_runners_are_chosen_by_the_tags_of_two_hidden_jobs(own_lines: Machines) 
     }
 
 
-def test_jobs_with_an_environment_take_no_cache(
+def test_jobs_with_an_environment_use_no_cache(
     own_lines: Machines,
 ) -> None:
     with (own_lines.folder / ".gitlab-ci.yml").open("a", encoding="utf-8") as file:
@@ -388,7 +386,7 @@ def test_invalid_input_creates_no_pipeline(own_lines: Machines, wrong: str) -> N
 
 
 @pytest.mark.long
-def test_the_image_of_the_page_has_fleet_of_one_commit(tmp_path: Path, home: Path) -> None:
+def test_image_of_the_page_has_fleet_at_one_commit(tmp_path: Path, home: Path) -> None:
     # Its commands, without a container: in a folder, from this repository.
     (tmp_path / "bin").mkdir()
     own = Checkout(ROOT, home, ROOT.as_uri())

@@ -103,32 +103,32 @@ def kept(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
 PUBLISHED = {"observe", "history", "apply", "documentation", "pages"}
 
 
-def test_a_merge_request_is_judged_and_changes_no_machine(pipeline: Pipeline) -> None:
+def test_merge_request_is_checked_and_changes_no_machine(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *MERGE_REQUEST)
 
     judging = {"validate", "plan", "policies", "simulate"}
     assert jobs(listed) == judging | {"lint", "tests", "documentation"}, listed.stderr
 
 
-def test_the_default_branch_is_checked_applied_and_shown(pipeline: Pipeline) -> None:
+def test_default_branch_is_checked_applied_and_published(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", "--variable", "CI_PIPELINE_SOURCE=push")
 
     assert jobs(listed) == {"lint", "validate", "tests"} | PUBLISHED, listed.stderr
 
 
-def test_a_schedule_only_applies_and_shows(pipeline: Pipeline) -> None:
+def test_schedule_only_applies_and_publishes(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE)
 
     assert jobs(listed) == PUBLISHED, listed.stderr
 
 
-def test_another_schedule_also_asks_which_images_are_due(pipeline: Pipeline) -> None:
+def test_image_schedule_also_lists_due_images(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_IMAGES=due")
 
     assert jobs(listed) == PUBLISHED | {"images due", "images"}, listed.stderr
 
 
-def test_a_tag_builds_tests_signs_and_publishes_a_release(pipeline: Pipeline) -> None:
+def test_tag_builds_tests_signs_and_publishes_a_release(pipeline: Pipeline) -> None:
     tag = ("--variable", "CI_PIPELINE_SOURCE=push", "--variable", "CI_COMMIT_TAG=0.2.0")
 
     listed = pipeline.run("--list-csv", *tag, "--variable", "CI_COMMIT_BRANCH=")
@@ -151,7 +151,7 @@ RELEASE = {
 
 
 @pytest.mark.long
-def test_a_release_is_built_tested_signed_and_ready_to_be_published(
+def test_release_is_built_tested_signed_and_ready_to_be_published(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
     key = tmp_path / "key.asc"
@@ -178,7 +178,7 @@ def gpg(home: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_tag_also_makes_the_image_where_its_base_is_named(pipeline: Pipeline) -> None:
+def test_tag_also_builds_the_image_when_its_base_is_named(pipeline: Pipeline) -> None:
     tag = ("--variable", "CI_PIPELINE_SOURCE=push", "--variable", "CI_COMMIT_TAG=0.2.0")
     base = ("--variable", f"FLEET_BASE=debian@sha256:{'b' * 64}")
 
@@ -190,7 +190,7 @@ def test_a_tag_also_makes_the_image_where_its_base_is_named(pipeline: Pipeline) 
     }
 
 
-def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
+def test_long_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
     listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_TESTS=long")
 
     assert {
@@ -211,7 +211,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
     } | PUBLISHED == jobs(listed), listed.stderr
 
 
-def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
+def test_validate_job_has_code_quality_report(kept: Pipeline) -> None:
     ran = kept.run("validate", *MERGE_REQUEST)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -244,7 +244,7 @@ def test_plan_job_shows_effect_of_the_change(kept: Pipeline, gitlab: Gitlab) -> 
     assert tells(plan, "| pool `builders` |", "1", "2", "1", "ccx33")
 
 
-def test_the_plan_job_plans_also_without_the_target_branch(kept: Pipeline, gitlab: Gitlab) -> None:
+def test_plan_job_succeeds_without_target_branch(kept: Pipeline, gitlab: Gitlab) -> None:
     nowhere = f"file://{kept.folder}/nowhere"
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *kept.target_branch(nowhere))
@@ -254,9 +254,7 @@ def test_the_plan_job_plans_also_without_the_target_branch(kept: Pipeline, gitla
     assert tells(plan, "#### ", "unknown")
 
 
-def test_the_plan_job_leaves_markdown_and_a_terraform_report(
-    kept: Pipeline, gitlab: Gitlab
-) -> None:
+def test_plan_job_has_markdown_and_terraform_report(kept: Pipeline, gitlab: Gitlab) -> None:
     target = kept.target_branch(f"file://{kept.folder}")
 
     ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables, *target)
@@ -285,7 +283,7 @@ def test_plan_job_runs_no_command_of_the_merge_request(
     assert not canary.exists()
 
 
-def test_the_plan_job_fails_where_nothing_was_observed_yet(kept: Pipeline) -> None:
+def test_plan_job_fails_without_observation(kept: Pipeline) -> None:
     with Gitlab(None) as gitlab:
         ran = kept.run("plan", *MERGE_REQUEST, *gitlab.variables)
 
