@@ -29,11 +29,11 @@ from tests.builders.sentences import tells
         (-5, "0 s"),
     ],
 )
-def test_a_duration_is_said_in_its_two_largest_units(seconds: int, said: str) -> None:
+def test_duration_has_its_two_largest_units(seconds: int, said: str) -> None:
     assert words.duration(timedelta(seconds=seconds)) == said
 
 
-def test_an_unknown_beginning_is_a_dash() -> None:
+def test_unknown_start_is_a_dash() -> None:
     assert words.since(None, NOW) == "-"
 
 
@@ -41,7 +41,7 @@ def test_since_is_relative_to_the_plan() -> None:
     assert words.since(ago(minutes=5), NOW) == "5 min"
 
 
-def test_rates_share_the_places_that_the_finest_needs() -> None:
+def test_rates_have_decimal_places_of_the_finest() -> None:
     assert words.rates([Decimal("0.12"), Decimal("0.0119"), Decimal(3)]) == [
         "0.1200",
         "0.0119",
@@ -49,67 +49,67 @@ def test_rates_share_the_places_that_the_finest_needs() -> None:
     ]
 
 
-def test_a_rate_has_at_least_two_places() -> None:
+def test_rate_has_at_least_two_decimal_places() -> None:
     assert words.rate(Decimal("0.5000")) == "0.50"
 
 
-def test_a_cost_that_stays_is_said_once() -> None:
+def test_unchanged_cost_is_printed_once() -> None:
     assert words.before_after(Decimal("0.5"), Decimal("0.5"), "EUR") == "0.50 EUR/h"
 
 
-def test_a_cost_that_changes_is_said_before_and_after() -> None:
+def test_changed_cost_is_printed_before_and_after() -> None:
     assert words.before_after(Decimal("0.23"), Decimal("0.47"), "EUR") == "0.23 -> 0.47 EUR/h"
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 pools"), (1, "1 pool"), (1200, "1,200 pools")])
-def test_a_noun_agrees_with_its_count(count: int, said: str) -> None:
+def test_noun_agrees_with_its_count(count: int, said: str) -> None:
     assert words.many(count, "pool") == said
 
 
-def test_a_short_list_is_said_whole() -> None:
+def test_short_list_is_printed_completely() -> None:
     assert some_of(["a", "b", "c"]) == "a, b, c"
 
 
-def test_a_long_list_ends_with_how_many_more() -> None:
+def test_long_list_ends_with_number_of_omitted_names() -> None:
     text = some_of(["a", "b", "c", "d", "e"])
 
     assert tells(text, "a, b, c", "2")
     assert not tells(text, "d")
 
 
-def test_one_more_is_named_rather_than_counted() -> None:
+def test_single_omitted_name_is_printed() -> None:
     assert some_of(["a", "b", "c", "d"]) == "a, b, c, d"
 
 
-def test_a_count_above_the_names_is_believed() -> None:
+def test_count_above_number_of_names_is_used() -> None:
     assert tells(some_of(["a"], total=7), "a", "6")
 
 
-def test_a_count_without_names_is_only_a_count() -> None:
+def test_count_without_names_is_only_a_count() -> None:
     assert some_of([], total=7) == "7 more"
 
 
-def test_no_names_say_nothing() -> None:
+def test_text_is_empty_without_names() -> None:
     assert some_of([]) == ""
 
 
-def test_a_place_is_a_dotted_path() -> None:
+def test_key_is_a_dotted_path() -> None:
     assert yaml_key(("pools", "builders", "workers", "max")) == "pools.builders.workers.max"
 
 
-def test_a_place_quotes_odd_names_and_indexes_lists() -> None:
+def test_key_quotes_odd_names_and_indexes_lists() -> None:
     assert yaml_key(("tags", "worker:class:big", "asked_by", 2)) == (
         'tags."worker:class:big".asked_by[2]'
     )
 
 
-def test_a_plan_with_actions_counts_each_kind() -> None:
+def test_plan_with_actions_counts_each_kind() -> None:
     text = words.changes(a_plan(actions=(a_create(), a_drain())))
 
     assert tells(text, "1", "create", "1", "drain", "0", "delete")
 
 
-def test_a_quiet_plan_says_so() -> None:
+def test_quiet_plan_is_reported() -> None:
     assert words.changes(a_plan())
     assert figures(words.changes(a_plan())) == []
 
@@ -118,7 +118,7 @@ def test_withheld_actions_are_counted() -> None:
     assert words.withheld(a_plan(withheld=(a_create(), a_create()))) == "2 to create"
 
 
-def test_waiting_requests_are_counted_with_those_that_get_a_machine() -> None:
+def test_waiting_requests_are_counted_with_served_ones() -> None:
     waiting = a_signature(requests=("debian/1", "debian/2", "debian/3"), count=3)
     unserved = Unserved(signature=waiting.id, requests=("debian/3",), count=1, because="no pool")
 
@@ -129,7 +129,7 @@ def test_waiting_requests_are_counted_with_those_that_get_a_machine() -> None:
     assert words.waiting(a_plan()) == ""
 
 
-def test_new_machines_are_optimal_where_cost_equals_the_bound() -> None:
+def test_new_machines_are_optimal_when_cost_equals_the_bound() -> None:
     (cost,) = words.new_machines(a_plan(optimum=an_optimum()))
 
     assert figures(cost) == ["2.00"]
@@ -137,7 +137,7 @@ def test_new_machines_are_optimal_where_cost_equals_the_bound() -> None:
 
 
 @pytest.mark.parametrize("model", [None, "2.1"])
-def test_a_cost_that_the_model_did_not_weigh_is_not_optimal(model: str | None) -> None:
+def test_cost_outside_of_the_model_is_not_optimal(model: str | None) -> None:
     (cost,) = words.new_machines(a_plan(optimum=an_optimum(model=model)))
 
     assert figures(cost) == ["2.00"]
@@ -165,7 +165,7 @@ def test_assumptions_and_exclusions_of_cost_have_own_lines() -> None:
     ]
 
 
-def test_without_machines_for_waiting_requests_no_cost_is_shown() -> None:
+def test_cost_is_omitted_without_machines_for_requests() -> None:
     assert list(words.new_machines(a_plan(optimum=None))) == []
 
 
@@ -188,7 +188,7 @@ def an_optimum(**overrides: object) -> Optimum:
         (-11, ("Observed", "11m", "future")),
     ],
 )
-def test_a_recorded_world_says_how_old_it_is(minutes: int, said: tuple[str, ...]) -> None:
+def test_recorded_world_has_its_age(minutes: int, said: tuple[str, ...]) -> None:
     age = words.age(NOW, NOW + timedelta(minutes=minutes), 600)
 
     assert tells(age, *said)

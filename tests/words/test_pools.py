@@ -7,7 +7,7 @@ from fleet.words.pools import describe_pool
 from tests.rigs.process import ROOT
 
 
-def test_the_reference_lists_every_code() -> None:
+def test_reference_lists_every_reason_code() -> None:
     page = (ROOT / "docs/reference/reasons.md").read_text(encoding="utf-8")
 
     codes = [code for family in get_args(Code) for code in family]
@@ -15,13 +15,13 @@ def test_the_reference_lists_every_code() -> None:
     assert [code for code in codes if f"`{code}`" not in page] == []
 
 
-def test_every_code_of_a_pair_names_the_pool() -> None:
+def test_every_reason_code_of_request_and_pool_names_the_pool() -> None:
     for code in (*Served, *Unfit, *NoMachineReason):
         sentence = describe_pool([Decision(code=code, subject=("arm",), message="is at 3")])
         assert sentence.startswith("pool arm ")
 
 
-def test_a_sentence_names_every_tag_and_minimum() -> None:
+def test_sentence_names_every_tag_and_minimum() -> None:
     tags = {
         Unfit.TAG_MISSING: ("x", "y"),
         Unfit.TAG_NOT_BROUGHT: ("r", "s"),
