@@ -66,13 +66,13 @@ def test_role_keeps_option_names_and_defaults_of_earlier_images() -> None:
     assert options()["debusine_worker_enable_tasks"]["default"] == ["autopkgtest", "sbuild"]
 
 
-def test_every_option_is_named_where_people_look_first() -> None:
+def test_every_role_option_is_documented() -> None:
     readme = (ROLE / "README.md").read_text(encoding="utf-8")
 
     assert [name for name in options() if f"| `{name}` |" not in readme] == []
 
 
-def test_the_role_knows_exactly_the_executors_and_tasks_of_fleet_yaml() -> None:
+def test_role_has_exactly_executors_and_tasks_of_fleet_yaml() -> None:
     packages = read("vars/main.yml")
 
     backends = list(get_args(pools.Backend))
@@ -125,7 +125,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("unheld", "signed by /nowhere/debusine.gpg, which the target does not hold"),
     ],
 )
-def test_a_wrong_option_is_refused_before_anything_is_touched(
+def test_wrong_option_is_refused_before_any_change(
     refused: dict[str, str], target: str, message: str
 ) -> None:
     assert message in refused[target]

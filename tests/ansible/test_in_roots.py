@@ -112,7 +112,7 @@ def _version(root: Path, backports: str) -> str:
     return newest.split("|")[1].strip()
 
 
-def test_a_second_run_changes_nothing(made: Made) -> None:
+def test_second_run_of_role_changes_nothing(made: Made) -> None:
     assert made.second == ()
     assert "Install the worker and what its executors and tasks need" in str(made.first)
 
@@ -121,13 +121,13 @@ def test_package_of_source_with_inline_key_is_installed(made: Made) -> None:
     assert chrooted(made.root, "dpkg-query", "-W", "fleet-hello") == "fleet-hello\t1\n"
 
 
-def test_the_pinned_version_stays_although_a_source_has_a_newer_one(made: Made) -> None:
+def test_pinned_version_is_kept_when_a_source_has_a_newer_one(made: Made) -> None:
     assert f"Installed: {made.version}\n" in made.policy
     assert f"Candidate: {made.version}\n" in made.policy
     assert f" {roots.NEWER} " in made.policy
 
 
-def test_the_worker_starts_at_boot_and_nothing_starts_before(made: Made) -> None:
+def test_worker_starts_at_boot_and_not_during_build(made: Made) -> None:
     assert chrooted(made.root, "systemctl", "is-enabled", "debusine-worker").strip() == "enabled"
     assert roots.processes_in(made.root) == []
     assert not (made.root / "usr/sbin/policy-rc.d").exists()
@@ -141,7 +141,7 @@ def test_user_of_the_worker_has_the_day_of_the_epoch(made: Made) -> None:
     assert days["debusine-worker"] == str(EPOCH_DAY)
 
 
-def test_the_worker_needs_but_a_token(made: Made) -> None:
+def test_worker_needs_only_a_token(made: Made) -> None:
     folder = made.root / "etc/debusine/worker"
     owner = chrooted(made.root, "id", "--user", "debusine-worker").strip()
 
@@ -153,7 +153,7 @@ def test_the_worker_needs_but_a_token(made: Made) -> None:
     assert stat.S_IMODE((made.root / "var/lib/debusine/worker").stat().st_mode) == 0o755
 
 
-def test_the_commands_of_its_executors_and_tasks_are_there(made: Made) -> None:
+def test_commands_of_executors_and_tasks_are_installed(made: Made) -> None:
     every = "incus" in made.recipe.enable_backends
     wanted = COMMANDS + (ALL_COMMANDS if every else ())
 
@@ -170,7 +170,7 @@ def test_mapped_users_have_ids_to_map(made: Made) -> None:
     assert "debusine-worker:" in made.text("etc/subuid")
 
 
-def test_swap_is_made_at_boot_once_and_not_in_the_image(made: Made) -> None:
+def test_swap_is_created_once_at_boot_and_not_in_the_image(made: Made) -> None:
     unit = made.text("etc/systemd/system/debusine-worker-swap.service")
     (command,) = roots.commands_of(unit, "ExecStartPre")
     swap = made.root / "swapfile"
@@ -187,7 +187,7 @@ def test_swap_is_made_at_boot_once_and_not_in_the_image(made: Made) -> None:
     assert kept[0][1:] == (8 * MIB, "0o100600")
 
 
-def test_the_units_are_ones_that_systemd_takes(made: Made) -> None:
+def test_systemd_accepts_the_units_of_the_role(made: Made) -> None:
     units = sorted((made.root / "etc/systemd/system").glob("debusine-worker-*.service"))
 
     assert [unit.name for unit in units][-1] == "debusine-worker-swap.service"
@@ -197,7 +197,7 @@ def test_the_units_are_ones_that_systemd_takes(made: Made) -> None:
         assert chrooted(made.root, "systemctl", "is-enabled", unit.name).strip() == "enabled"
 
 
-def test_a_source_signed_by_another_key_is_refused_with_the_reason(made: Made) -> None:
+def test_source_signed_by_another_key_is_refused_with_the_reason(made: Made) -> None:
     # apt goes on with what it once read and could verify.
     for read in (made.root / "var/lib/apt/lists").glob("*_srv_archive_*"):
         read.unlink()

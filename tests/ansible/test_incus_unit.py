@@ -91,7 +91,7 @@ def test_incus_gets_a_subnet_when_it_finds_none(machine: Machine) -> None:
     assert machine.made == "ipv4.address=10.73.91.1/24"
 
 
-def test_incus_gets_no_subnet_that_a_route_leads_to(machine: Machine) -> None:
+def test_incus_gets_no_subnet_with_an_existing_route(machine: Machine) -> None:
     machine.has_routes("10.0.0.0/8 dev eth1")
 
     assert machine.set_up("exit 2", ("no-subnet", *WHOLE[1:])) != 0

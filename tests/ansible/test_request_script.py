@@ -28,7 +28,7 @@ RECIPE = ImageRecipe(
 )
 
 
-def test_the_script_makes_a_worker_of_a_root_and_leaves_no_ansible(
+def test_script_installs_worker_in_root_and_removes_ansible(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if not request.config.getoption("--every-suite"):

@@ -13,7 +13,7 @@ BYTES = "{{ debusine_worker_swap_mebibytes | int * 1024 * 1024 }}"
 
 
 @pytest.mark.parametrize(("code", "left"), [(0, ["swapfile"]), (1, [])])
-def test_no_part_of_a_swap_file_is_left_when_the_disk_is_full(
+def test_swap_unit_leaves_no_file_when_disk_is_full(
     tmp_path: Path, code: int, left: list[str]
 ) -> None:
     disk, programs = tmp_path / "disk", tmp_path / "programs"

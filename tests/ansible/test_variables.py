@@ -158,9 +158,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_a_source_with_its_key_is_taken_by_the_role_and_by_validate(
-    answers: Answers, name: str
-) -> None:
+def test_source_with_key_is_accepted_by_role_and_validate(answers: Answers, name: str) -> None:
     assert answers.judged[name] == (True, True)
     assert list(problems(TAKEN[name])) == []
 
@@ -182,7 +180,5 @@ def test_source_is_refused_by_role_and_validate_when_malformed(
 
 
 @pytest.mark.parametrize("case", INSTALLED, ids=str)
-def test_an_image_gets_the_packages_of_its_executors_and_tasks(
-    answers: Answers, case: Case
-) -> None:
+def test_image_has_packages_of_its_executors_and_tasks(answers: Answers, case: Case) -> None:
     assert answers.installed[case] == INSTALLED[case]
