@@ -65,7 +65,7 @@ def runs(request: str, since: datetime) -> Worker:
     return a_worker(state=WorkerState.BUSY, running=request, since=since)
 
 
-def test_a_job_takes_as_long_as_its_worker_was_busy() -> None:
+def test_job_has_duration_of_busy_time_of_its_worker() -> None:
     came, began, ended = NOW + 2 * MINUTE, NOW + 13 * MINUTE, NOW + 34 * MINUTE
     worlds = worlds_of(
         ([], []),
@@ -80,7 +80,7 @@ def test_a_job_takes_as_long_as_its_worker_was_busy() -> None:
     assert (job.at, job.started, job.seconds, job.withdrawn) == (came, began, 21 * 60, None)
 
 
-def test_a_job_ends_where_its_worker_begins_the_next_one() -> None:
+def test_job_ends_when_its_worker_starts_the_next_one() -> None:
     worlds = worlds_of(
         ([], [runs("7", NOW)]), ([], [runs("8", NOW + 4 * MINUTE)]), ([], [a_worker()])
     )
@@ -99,13 +99,13 @@ def test_unserved_request_counts_as_withdrawn() -> None:
     assert (job.withdrawn, job.seconds, job.since) == (NOW + EVERY, None, NOW - 5 * MINUTE)
 
 
-def test_a_short_request_ran_between_two_moments() -> None:
+def test_short_request_between_two_moments_is_found() -> None:
     worlds = worlds_of(([a_request(id="7", expected_seconds=90)], []), ([], []))
 
     assert jobs_of(worlds)["debian/7"].seconds == 90
 
 
-def test_a_queue_that_could_not_be_read_ends_nothing() -> None:
+def test_unreadable_queue_ends_no_job() -> None:
     worlds = worlds_of(([a_request(id="7")], []), ([], []), ([a_request(id="7")], []))
     dark = a_reading(workers=()).altered(demand=Unknown(unknown="no answer"))
     worlds[1] = worlds[1].altered(queues={"debian": dark})
@@ -124,7 +124,7 @@ def test_uses_between_worlds_count_as_unseen() -> None:
     assert past.unseen == 2
 
 
-def test_boots_and_empty_providers_are_remembered() -> None:
+def test_boot_times_and_shortages_are_replayed() -> None:
     machine = a_machine(created_at=NOW)
     booted = NOW + 3 * MINUTE
     first, then = worlds_of(([], []), ([], [a_worker(since=booted)]))
@@ -152,7 +152,7 @@ def test_boots_and_empty_providers_are_remembered() -> None:
     )
 
 
-def test_a_spot_machine_that_went_while_it_worked_was_taken_back() -> None:
+def test_spot_machine_that_vanished_while_busy_was_taken_back() -> None:
     machine, name = a_machine(), "debian-ci-builders-0001"
     inputs = some_inputs(settings={"market": "spot"})
     there = {
@@ -224,7 +224,7 @@ def test_events_come_in_order_of_time() -> None:
     assert len(times) > 50
 
 
-def test_a_job_without_end_is_passed_on_after_the_horizon() -> None:
+def test_job_without_end_is_yielded_after_the_horizon() -> None:
     days = HORIZON + timedelta(days=1)
     waiting = a_request(id="7", pending_since=NOW)
     past = KnownHistory()
@@ -271,7 +271,7 @@ def told(task: SimulationInputs, worlds: Sequence[World]) -> Simulation:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("queue", QUEUES, ids=lambda queue: queue["kind"])
-def test_a_fleet_that_is_recorded_does_the_same_again(queue: Mapping[str, object]) -> None:
+def test_simulation_of_recorded_fleet_repeats_its_history(queue: Mapping[str, object]) -> None:
     fleet = a_trial(queue, workers={"max": 3})
     end = NOW + timedelta(hours=8)
     jobs = [
@@ -296,7 +296,7 @@ def test_a_fleet_that_is_recorded_does_the_same_again(queue: Mapping[str, object
     assert found.after.waits.most == again.most
 
 
-def test_a_year_of_nothing_costs_nothing() -> None:
+def test_year_without_requests_has_no_cost() -> None:
     fleet = a_trial()
     worlds = [a_world(fleet="trial", time=NOW + timedelta(days=n), queues={}) for n in range(300)]
 
@@ -332,7 +332,7 @@ def test_fewer_machines_make_requests_wait_longer() -> None:
     assert (found.worse[0].after or 10**9) > (found.worse[0].before or 0)
 
 
-def test_nothing_begins_where_no_moment_is_whole() -> None:
+def test_simulation_is_unknown_without_complete_moment() -> None:
     dark = a_world(fleet="trial", stacks={"builders": Unknown(unknown="no answer")})
 
     assert isinstance(simulate(SimulationInputs(a_trial()), read_events([dark])), Unknown)
@@ -354,7 +354,7 @@ JOBS = st.lists(
 @pytest.mark.slow
 @given(pool=POOLS, asked=JOBS)
 @settings(phases=[Phase.explicit, Phase.generate])
-def test_leaving_out_runs_changes_nothing(
+def test_skipped_runs_do_not_change_the_result(
     pool: dict[str, Any], asked: list[tuple[int, int, bool]]
 ) -> None:
     """Law: what is left out would have done nothing."""
@@ -373,7 +373,7 @@ def test_leaving_out_runs_changes_nothing(
 
 
 @pytest.mark.parametrize("seconds", [0, 7, 999, 1000, 123_456])
-def test_a_wait_is_known_to_three_digits(seconds: int) -> None:
+def test_wait_has_three_digits(seconds: int) -> None:
     counter = WaitCounter()
 
     counter.add(seconds)
@@ -383,7 +383,7 @@ def test_a_wait_is_known_to_three_digits(seconds: int) -> None:
     assert 0 <= seconds - known <= seconds / 100
 
 
-def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
+def test_machine_only_in_a_stack_exists_at_first_moment() -> None:
     """What exists at first is there, and goes when it is idle for long."""
     inputs = {"name": "trial-builders-0001", "type": "ccx33", "image": "trixie"}
     machine = a_machine(name="trial-builders-0001", id="sim-1", created_at=NOW - EVERY)
@@ -409,7 +409,7 @@ def test_a_stack_alone_is_a_machine_of_the_first_moment() -> None:
 
 @pytest.mark.parametrize("requires", [("sandbox:ann/one",), ()])
 @pytest.mark.parametrize(("opportunity", "idle_after"), [("10m", "3h"), ("2h", "10m")])
-def test_leaving_out_runs_keeps_the_end_of_a_sandbox(
+def test_skipped_runs_keep_the_end_of_a_sandbox(
     opportunity: str, idle_after: str, requires: tuple[str, ...]
 ) -> None:
     """A machine that a sandbox had goes after `reuse.opportunity`, not after `idle_after`."""
