@@ -113,7 +113,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         yield tab
 
 
-def test_nothing_sticks_out_of_any_page(tab: Tab, pages: dict[str, str]) -> None:
+def test_pages_fit_the_window(tab: Tab, pages: dict[str, str]) -> None:
     found = {}
     for (name, url), width in product(pages.items(), _WIDTHS):
         tab.show(url, width=width)
@@ -124,7 +124,7 @@ def test_nothing_sticks_out_of_any_page(tab: Tab, pages: dict[str, str]) -> None
     assert found == {}
 
 
-def test_no_label_of_a_narrow_page_runs_under_its_value(tab: Tab, pages: dict[str, str]) -> None:
+def test_label_of_narrow_page_does_not_overlap_its_value(tab: Tab, pages: dict[str, str]) -> None:
     found = {}
     for name, url in pages.items():
         tab.show(url, width=400)
@@ -153,7 +153,7 @@ def violations(
     return found
 
 
-def test_axe_finds_nothing_on_any_page(tab: Tab, axe: str, pages: dict[str, str]) -> None:
+def test_axe_finds_no_fault_on_any_page(tab: Tab, axe: str, pages: dict[str, str]) -> None:
     found = {}
     for (name, url), width, dark in product(pages.items(), (400, 1280), (False, True)):
         against = violations(tab, axe, url, width=width, dark=dark)
@@ -172,7 +172,7 @@ def test_axe_finds_nothing_on_any_page(tab: Tab, axe: str, pages: dict[str, str]
         ("<h5>Too deep</h5>", "heading-order"),
     ],
 )
-def test_axe_detects_faults_in_our_pages(
+def test_axe_detects_planted_faults(
     tab: Tab, axe: str, pages: dict[str, str], tmp_path: Path, wrong: tuple[str, str]
 ) -> None:
     put, rule = wrong

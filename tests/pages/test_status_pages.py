@@ -112,7 +112,7 @@ def _first_pixel(picture: bytes) -> tuple[int, ...]:
     return tuple(zlib.decompress(packed)[1:4])
 
 
-def test_the_overview_is_styled_from_a_file(browser: Browser, folder: Path) -> None:
+def test_overview_is_styled_from_a_file(browser: Browser, folder: Path) -> None:
     url = (folder / "index.html").as_uri()
 
     picture = browser.screenshot(url, "overview", size="1280,900")
@@ -121,7 +121,7 @@ def test_the_overview_is_styled_from_a_file(browser: Browser, folder: Path) -> N
     assert _first_pixel(picture) == _LIGHT_PAPER
 
 
-def test_the_overview_fits_a_phone(browser: Browser, folder: Path) -> None:
+def test_overview_fits_a_phone(browser: Browser, folder: Path) -> None:
     url = (folder / "index.html").as_uri()
 
     picture = browser.screenshot(url, "overview-phone", size="400,800")
@@ -129,7 +129,7 @@ def test_the_overview_fits_a_phone(browser: Browser, folder: Path) -> None:
     assert _size(picture) == (400, 800)
 
 
-def test_the_overview_is_dark_where_that_is_preferred(browser: Browser, folder: Path) -> None:
+def test_overview_is_dark_when_preferred(browser: Browser, folder: Path) -> None:
     url = (folder / "index.html").as_uri()
 
     picture = browser.screenshot(url, "overview-dark", size="1280,900", dark=True)
@@ -137,7 +137,7 @@ def test_the_overview_is_dark_where_that_is_preferred(browser: Browser, folder: 
     assert _first_pixel(picture) == _DARK_PAPER
 
 
-def test_a_page_is_styled_below_a_path_of_a_server(browser: Browser, served: str) -> None:
+def test_page_is_styled_below_a_path_of_a_server(browser: Browser, served: str) -> None:
     url = f"{served}/-/status/workers/debian-ci-powerful-0001/index.html"
 
     picture = browser.screenshot(url, "worker", size="1280,900")
@@ -145,14 +145,14 @@ def test_a_page_is_styled_below_a_path_of_a_server(browser: Browser, served: str
     assert _first_pixel(picture) == _LIGHT_PAPER
 
 
-def test_the_overview_has_a_row_per_pool(browser: Browser, folder: Path) -> None:
+def test_overview_has_a_row_per_pool(browser: Browser, folder: Path) -> None:
     dom = browser.dom((folder / "index.html").as_uri())
 
     assert dom.count('<th scope="row"><a href="-/status/pools/') == 4
     assert "Needs attention" in dom
 
 
-def test_the_workers_page_has_a_row_per_active_worker(browser: Browser, folder: Path) -> None:
+def test_workers_page_has_a_row_per_active_worker(browser: Browser, folder: Path) -> None:
     dom = browser.dom((folder / "-/status/workers/index.html").as_uri())
 
     # One that needs attention is also named above the list.
@@ -161,20 +161,20 @@ def test_the_workers_page_has_a_row_per_active_worker(browser: Browser, folder: 
     assert "debian-ci-builders-0009" not in dom
 
 
-def test_a_worker_page_leads_to_its_pool(browser: Browser, served: str) -> None:
+def test_worker_page_leads_to_its_pool(browser: Browser, served: str) -> None:
     dom = browser.dom(f"{served}/-/status/workers/debian-ci-powerful-0001/index.html")
 
     assert '<a href="../../../../-/status/pools/powerful/index.html">powerful</a>' in dom
 
 
-def test_the_directory_of_a_page_is_the_page(browser: Browser, served: str) -> None:
+def test_page_is_served_at_its_folder(browser: Browser, served: str) -> None:
     dom = browser.dom(f"{served}/-/status/workers/")
 
     assert "<h1>Workers</h1>" in dom
 
 
 @pytest.mark.parametrize(("width", "dark"), [(400, True), (1920, False)])
-def test_a_page_with_plots_fits_every_width(
+def test_page_with_plots_fits_every_width(
     browser: Browser, folder: Path, width: int, *, dark: bool
 ) -> None:
     url = (folder / "-/status/pools/builders/index.html").as_uri()
@@ -185,7 +185,7 @@ def test_a_page_with_plots_fits_every_width(
     assert _first_pixel(picture) == (_DARK_PAPER if dark else _LIGHT_PAPER)
 
 
-def test_a_browser_draws_each_plot_and_its_description(browser: Browser, folder: Path) -> None:
+def test_browser_draws_each_plot_and_its_description(browser: Browser, folder: Path) -> None:
     dom = browser.dom((folder / "-/status/pools/builders/index.html").as_uri())
 
     assert dom.count('<svg class="plot" role="img"') == 3
