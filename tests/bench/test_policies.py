@@ -38,12 +38,12 @@ def created(wanted: Mapping[str, Wanted]) -> dict[str, int]:
     return {pool: want.create for pool, want in wanted.items() if want.create}
 
 
-def test_a_fixed_fleet_is_as_large_as_it_may_be() -> None:
+def test_fixed_fleet_has_maximum_size() -> None:
     assert created(fixed([small(busy=3, idle=2)], [])) == {"small": 5}
     assert fixed([small()], [])["small"].keep == 10
 
 
-def test_resalloc_keeps_two_free_and_does_not_look_at_its_queue() -> None:
+def test_resalloc_policy_keeps_two_free_machines() -> None:
     waiting = [Waiting(50, ("small",))]
 
     assert created(resalloc([small()], waiting)) == {"small": 2}
@@ -51,7 +51,7 @@ def test_resalloc_keeps_two_free_and_does_not_look_at_its_queue() -> None:
     assert created(resalloc([small(idle=1, starting=1)], waiting)) == {}
 
 
-def test_resalloc_starts_one_for_each_ticket_of_a_pool_on_demand() -> None:
+def test_resalloc_policy_starts_a_machine_per_on_demand_ticket() -> None:
     views = [small(idle=2), big(starting=1, on_demand=True)]
 
     assert created(resalloc(views, [Waiting(3, ("big",))])) == {"big": 2}
@@ -59,23 +59,23 @@ def test_resalloc_starts_one_for_each_ticket_of_a_pool_on_demand() -> None:
     assert created(resalloc(views, [])) == {}
 
 
-def test_taskcluster_wants_one_for_each_task_without_a_worker() -> None:
+def test_taskcluster_policy_starts_a_machine_per_unserved_task() -> None:
     assert created(taskcluster([small(idle=3)], [Waiting(10, ("small",))])) == {"small": 7}
     assert created(taskcluster([small(starting=12)], [Waiting(10, ("small",))])) == {}
 
 
 @pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (7, 1), (8, 2), (13, 2), (40, 7)])
-def test_debusine_clears_its_queue_within_an_hour(tasks: int, workers: int) -> None:
+def test_debusine_policy_clears_its_queue_within_an_hour(tasks: int, workers: int) -> None:
     assert created(debusine([small()], [Waiting(tasks, ("small",))])) == {"small": workers}
 
 
-def test_debusine_counts_workers_that_do_the_same() -> None:
+def test_debusine_policy_counts_workers_of_same_kind() -> None:
     waiting = [Waiting(40, BOTH)]
 
     assert created(debusine([small(busy=4), big(idle=2)], waiting)) == {"small": 1}
 
 
-def test_nodepool_launches_for_each_request_and_has_some_ready() -> None:
+def test_nodepool_policy_starts_a_machine_per_request_and_spares() -> None:
     assert created(nodepool([small()], [])) == {"small": 2}
     assert created(nodepool([small(idle=2)], [Waiting(5, ("small",))])) == {"small": 5}
     assert nodepool([small(busy=4)], [])["small"].keep == 6
