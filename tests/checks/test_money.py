@@ -14,7 +14,7 @@ AMOUNTS = [(each.start(), each[0]) for each in re.finditer(r"\d+ EUR(/h)?", WHOL
 
 
 @pytest.mark.parametrize(("at", "amount"), AMOUNTS)
-def test_an_amount_is_reported_when_its_currency_has_no_rate(at: int, amount: str) -> None:
+def test_amount_is_reported_when_its_currency_has_no_rate(at: int, amount: str) -> None:
     foreign = amount.replace("EUR", "XTS")
     text = WHOLE[:at] + foreign + WHOLE[at + len(amount) :]
 
@@ -26,5 +26,5 @@ def test_an_amount_is_reported_when_its_currency_has_no_rate(at: int, amount: st
     assert found[0].span.line == WHOLE[:at].count("\n") + 1
 
 
-def test_every_kind_of_amount_stands_in_the_example() -> None:
+def test_example_has_every_kind_of_amount() -> None:
     assert len(AMOUNTS) == 6
