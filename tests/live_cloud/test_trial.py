@@ -105,7 +105,7 @@ def trial(
         yield made
 
 
-def test_a_machine_lives_gets_an_expiry_and_goes(trial: Trial) -> None:
+def test_trial_machine_gets_an_expiry_and_is_deleted(trial: Trial) -> None:
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     with cleaned_up(trial):
         trial.up(trial.worker)
