@@ -24,7 +24,7 @@ SCHEMA = jsonschema.Draft202012Validator(
 )
 
 
-def test_there_are_golden_plans() -> None:
+def test_golden_plans_exist() -> None:
     assert FOLDERS
 
 
