@@ -665,6 +665,7 @@ def describe(fleet: Fleet, edit: Edit) -> str:
 def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
     """Return a wait as a phrase, such as "wait for the next run, about 12:00 UTC"."""
     when = write_time(wait.until) if wait.until else ""
+    begins = f", then it starts about {write_time(wait.start)}" if wait.start else ""
     if wait.runs:
         runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
         return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
@@ -675,8 +676,7 @@ def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
         known = f", expected {when}" if when else ", duration unknown"
         if wait.assumed:
             known += f"; assumed: {write_time(wait.assumed)}"
-        return f"wait until {many} free ({names}){known}"
-    begins = f", then it starts about {write_time(wait.start)}" if wait.start else ""
+        return f"wait until {many} free ({names}){known}{begins}"
     return f"wait until {when}{begins}"
 
 
@@ -746,7 +746,7 @@ def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | N
         wait = _for_limit(run, key, found) or _for_limit(run, key, run.assumed)
     if wait is None or (wait.assumed and not _all_exist(run, wait.workers)):
         return None
-    return wait if _run_after_wait(run, key, wait, replans) else None
+    return _start_after(run, key, wait, replans)
 
 
 def _all_exist(run: PlannedRun, workers: Iterable[str]) -> bool:
@@ -817,8 +817,8 @@ def _after_time(
     moments = sorted(set(_moments(run, key, attempts=attempts)))
     for moment in islice(moments, MAX_MOMENTS):
         wait = AwaitedEvent(until=moment)
-        if then := _run_after_wait(run, key, wait, replans):
-            return wait.altered(start=then.forecast.start_of(key))
+        if then := _start_after(run, key, wait, replans):
+            return then
     return None
 
 
@@ -851,11 +851,25 @@ def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | No
     return step(run.fleet, run.world, run.plan, moment, found)
 
 
-def _run_after_wait(
+def _start_after(
     run: PlannedRun, key: str, wait: AwaitedEvent, replans: Replans
-) -> PlannedRun | None:
-    """Return the run after a wait if that run serves the request; None otherwise."""
+) -> AwaitedEvent | None:
+    """Return a wait, with the start of the request if later; None if no run then serves it.
+
+    A ticket's machine may first have to be deleted, and another created.
+    """
     if (seen := awaited(run, wait, replans)) is None:
         return None
     plan = replans.plan(run.fleet, seen, of=("wait", wait))
-    return PlannedRun(run.fleet, seen, plan) if plan is not None and is_served(plan, key) else None
+    if plan is None:
+        return None
+    then = PlannedRun(run.fleet, seen, plan, of=("wait", wait))
+    start = then.forecast.start_of(key)
+    if not is_served(plan, key):
+        further = wait_for_runs(then, key, replans) if _is_eased_by_runs(then, key) else None
+        if further is None:
+            return None
+        start = further.start
+    # With an assumed duration, the start is unknown.
+    is_later = not wait.workers or start != wait.until
+    return wait.altered(start=start) if is_later and not wait.assumed else wait

@@ -6,6 +6,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from math import inf
 
 from fleet.model.facts import (
@@ -27,7 +28,7 @@ from fleet.planner import transitions
 from fleet.planner.demand import Drops
 from fleet.planner.forecast import Forecast
 from fleet.planner.inventory import departures_after
-from fleet.schema.model import Fleet, Pool, serves_queue
+from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.names import names_of
 
 _Change = Callable[[str, tuple[Worker, ...]], tuple[Worker, ...]]
@@ -81,12 +82,21 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     signature_of = {key: each for each in plan.signatures for key in each.requests}
     drops = Drops(fleet, world.time)
 
-    def let_work(before: Worker) -> Worker:
+    def end_work(registry: str, worker: Worker, at: float) -> Worker:
+        ended = world.time + timedelta(seconds=at)
+        worker, pool = transitions.end_work(worker, ended), fleet.pools.get(worker.pool or "")
+        is_once = isinstance(pool, Pool) and pool.reuse is None
+        if is_once and isinstance(fleet.queues.get(registry), TicketQueue):
+            # The machine of an ended ticket gets no other ticket.
+            return transitions.set_draining(worker, ended, draining=True)
+        return worker
+
+    def let_work(registry: str, before: Worker) -> Worker:
         """Return a worker after all work that it ends or starts until `moment`."""
         worker, standing = before, found.standing.get(before.name)
         left = standing.free_in if standing and standing.works else None
         if left is not None and left <= seconds:
-            worker = transitions.end_work(worker, world.time + timedelta(seconds=left))
+            worker = end_work(registry, worker, left)
         for start, key in sorted(turns[worker.name]):
             request = waiting.get(key) or waiting[key.rpartition("#")[0]]
             since = world.time + timedelta(seconds=start)
@@ -97,10 +107,12 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
             work = transitions.work_on(request, tags, since, names=names_of(request))
             worker = transitions.start_work(worker, request.id, work, since)
             if (ends := found.ends.get(key, inf)) <= seconds:
-                worker = transitions.end_work(worker, world.time + timedelta(seconds=ends))
+                worker = end_work(registry, worker, ends)
         return worker if worker is before else worker.altered(last_seen=moment)
 
-    after = _replace_workers(after, lambda _, workers: tuple(map(let_work, workers)))
+    after = _replace_workers(
+        after, lambda registry, workers: tuple(map(partial(let_work, registry), workers))
+    )
     return _replace_demands(after, lambda queue, demand: _drop_started(demand, queue, started))
 
 

@@ -742,3 +742,25 @@ def test_moved_store_keeps_its_tickets(counter: Trial) -> None:
     before = tickets_of(counter)
     counter.apply()
     assert tickets_of(counter).keys() == before.keys() == {"1"}
+
+
+def test_ticket_starts_on_new_machine_when_limit_and_max_are_reached(counter: Trial) -> None:
+    limit = ticket_yaml(
+        "{kind: tickets, limits: {per: {owner: 1}}}", more="durations: {any: 1h}\n"
+    )
+    counter.write(limit.replace("workers: {max: 4}", "workers: {max: 1}"))
+    _, second = (open_ticket(counter) for _ in range(2))
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    given = datetime.now(UTC)
+
+    _, said = counter.do("explain", "request", second, "--json")
+
+    answer = json.loads(said)
+    wait = answer["suggestions"][0]["wait"]
+    until, start = (datetime.fromisoformat(wait[key]) for key in ("until", "start"))
+    assert abs(until - given - timedelta(hours=1)) < timedelta(minutes=1)
+    # The next run after the end deletes the machine, the second one creates another.
+    assert timedelta(minutes=10) <= start - until < timedelta(minutes=13)
+    assert answer["expected"] == wait["start"]

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from fleet.guard import guard
 from fleet.model.facts import MachineState, Unknown, Worker, WorkerState, World
 from fleet.model.plan import Plan
@@ -114,3 +116,19 @@ def test_created_worker_registers_at_queue_of_its_token() -> None:
     after = apply_plan(fleet, world, plan, NOW + timedelta(minutes=10))
 
     assert worker(after, create.worker)[0] == create.registry
+
+
+@pytest.mark.parametrize("reuse", [None, {"opportunity": "5m"}])
+def test_worker_of_ended_ticket_drains_when_pool_has_no_reuse(
+    reuse: dict[str, object] | None,
+) -> None:
+    pool = {"reuse": reuse} if reuse else {}
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", **pool)}, queues={"debian": {"kind": "tickets"}}
+    )
+    working = a_worker(busy=True, work=WORK, uses=1)
+    world = at_queue(a_sim_world(working), working)
+
+    _, after = worker(stepped(fleet, world, minutes=11))
+
+    assert (after.state, after.draining) == (WorkerState.IDLE, reuse is None)
