@@ -10,7 +10,7 @@ _Cites = TypeVar("_Cites", bound=Value)
 
 
 def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
-    """Return a copy in which each part with a `path` also has the `place` of its key."""
+    """Return a copy in which each part that cites a fleet.yaml key also has its file and line."""
     done: dict[int, object] = {}
     """Identity of a part to its copy, since thousands of parts share their reasons."""
 

@@ -45,7 +45,7 @@ _REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the folder that has the facts and gets the results."""
+    """Add the option for the folder with the facts for policies, and with their results."""
     parser.addoption("--fleet-folder", type=Path, help="facts and results of `fleet check`")
 
 

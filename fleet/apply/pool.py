@@ -323,9 +323,9 @@ def _list_desired_workers(
 
 
 def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return the machines that an earlier apply deleted, so that only records remain.
+    """Return the machines that an earlier run deleted; only their records are left to remove.
 
-    A machine whose deletion was accepted may disappear while this run observes.
+    These include machines whose deletion the provider accepted, but has not completed.
     """
     listed = {
         m.name

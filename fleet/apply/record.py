@@ -43,7 +43,7 @@ class RunLog:
     command: str = "apply"
 
     def begin(self, dead: str | None = None) -> None:
-        """Log the steps of earlier runs that were killed before they logged their end."""
+        """Log the steps of killed earlier runs. `dead` is the killed process that had the lock."""
         unended = [run for run in self.store.last_runs(_MAX_RUNS_SEARCHED) if not run["ended"]]
         if not unended:
             return

@@ -108,7 +108,7 @@ class HandOut(Protocol):
 
 
 class Promoter(Protocol):
-    """Promotion of image versions, as a plan says."""
+    """The part that carries out a plan's promotions of image versions."""
 
     def promote_all(
         self, plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell

@@ -324,7 +324,7 @@ def _resolve_path(queue: QueueModel, base: Path) -> QueueModel:
 
 
 def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:
-    """Map group to members, from the file in `members`; Unknown if the file is unreadable."""
+    """Map group to members, from the key `members`; Unknown if its file is unreadable."""
     members = _members(fleet, Path(file).resolve().parent)
     return members.read() if members else {}
 

@@ -237,9 +237,9 @@ def _too_short(fleet: Fleet, path: Path, key: str, seconds: int, least: int) -> 
 
 
 def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
-    """Require that each approval names a pool whose machines fleet creates or deletes.
+    """Require that each approval names a pool for which fleet creates and deletes machines.
 
-    An approval to delete may name a removed pool, whose machines may still exist.
+    An approval to delete may name a removed pool, because its machines possibly still exist.
     """
     pools = sorted(fleet.dynamic_pools)
     for number, approval in enumerate(fleet.approvals):

@@ -236,12 +236,12 @@ class Helpers:
             raise StackFailed(f"the engine's process cannot be started: {error}") from error
 
     def interrupt(self) -> None:
-        """Cancel the operations of all busy helpers."""
+        """Cancel the operations of all busy helper processes."""
         for helper in tuple(self._busy):
             helper.interrupt()
 
     def end(self) -> None:
-        """Stop all idle helpers."""
+        """Stop all idle helper processes."""
         while self._idle:
             self._idle.pop().end()
 

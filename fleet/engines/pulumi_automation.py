@@ -438,7 +438,7 @@ class Cli:
         self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 
     def forget_worker(self, ref: StackRef, account: ProviderAccount, worker: str) -> None:
-        """Remove a worker's resources from the state, so that no step on them is repeated."""
+        """Remove a worker's resources from the state, so that no later update changes them."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
 
@@ -546,8 +546,8 @@ class Cli:
 def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Close the event loop in which the SDK ran the program.
 
-    After a failure, the CLI exits before the SDK's thread notices. That thread then stops at its
-    first log line and leaves the loop open.
+    After a failure, the CLI exits before the SDK's thread notices. The next log line of that
+    thread then fails, which ends the thread and leaves the loop open.
     """
     never = threading.Event()
     for _ in range(_MAX_LOOP_POLLS):

@@ -67,7 +67,7 @@ class Deployment(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether an earlier run left unfinished steps or errors after creations."""
+        """Return True if an earlier run left pending steps or machines with an error."""
         return self.stack.interrupted or bool(self.deleting or self.unready)
 
 

@@ -384,7 +384,7 @@ def compare(
 
 
 def find_unseen(base: Fleet, head: Fleet, world: World) -> tuple[str, ...]:
-    """Return a message per queue or provider that only the base has and that was not read."""
+    """Return a message for each queue or provider of only the base that was not observed."""
     return tuple(
         f"{kind} {name} is only in the base and was not read"
         for kind, named, other, seen in (

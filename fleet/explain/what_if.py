@@ -277,7 +277,7 @@ def _require_tags(world: World, key: str, tags: tuple[str, ...]) -> World:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of `fleet apply` with its world and plan. The explained run has number 0."""
+    """A run of `fleet apply`, with its world and plan. Runs count from 0, the explained run."""
 
     fleet: Fleet
     world: World

@@ -138,7 +138,7 @@ def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
 
 
 def command_to_type(guard: GuardName, pool: str, count: int) -> str:
-    """Return the command that lets `count` machines of a pool pass for two hours."""
+    """Return the command that permits changes to `count` machines of a pool for two hours."""
     return f'fleet approve {guard} --pool {pool} --count {count} --for 2h --reason "WHY"'
 
 

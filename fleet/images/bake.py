@@ -250,7 +250,7 @@ class _Bake:
         return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
     def _make_root(self, base: BaseInputs, root: Path) -> None:
-        """Create the root file system, from a cached one if possible, and run the role on it."""
+        """Create the root file system, if possible from the cache, and run fleet's role on it."""
         key = self._root_key(base)
 
         def make(tar: Path) -> None:

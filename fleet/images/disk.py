@@ -187,7 +187,7 @@ def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
 
 @contextmanager
 def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
-    """Yield the path of a version's raw disk, converted to an unnamed temporary file if needed."""
+    """Yield the path of a version's raw disk; if packed, of a temporary unpacked copy."""
     if RAW in manifest.files:
         yield folder / RAW
         return

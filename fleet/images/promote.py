@@ -259,7 +259,7 @@ class PromotionResult(Value):
 
 
 def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) -> PromotionResult:
-    """Return the state changes, and the machines that the next plans replace because of them."""
+    """Return the state changes and the machines to replace. `done`: the changes are stored."""
     moved = {(move.now.image, move.now.version): move.now.fact for move in moves}
     versions = {(each.image, each.version): each for each in world.versions} | moved
     later = world.altered(images=tuple(versions.values()))

@@ -45,7 +45,7 @@ class Delivery:
 
     @property
     def before(self) -> list[Entry]:
-        """Return the stored entries that fleet wrote, sorted by position."""
+        """Return fleet's entries from before the change, sorted by position."""
         own = [entry for entry in self.held if entry.get("path") == self.path]
         return [_plain(entry) for entry in sorted(own, key=lambda each: each.get("position") or 0)]
 

@@ -156,7 +156,7 @@ def is_backend(text: str) -> bool:
 
 
 def import_limits(name: str, text: str, fleet: str, notes: ImportNotes) -> Imported:
-    """Return the fleet.yaml with the limits in a backend's configuration."""
+    """Return a fleet.yaml with the limits from the configuration of a Copr backend."""
     limits = _TicketLimits()
     for section, option, parts in _options(name, text, notes):
         if section != _READ:
@@ -649,7 +649,7 @@ def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
 
 
 def _add_prefix_names(change: Change, rules: list[Rule], recorded: RecordedNames) -> Change:
-    """Add recorded names to a change, if only a prefix match of its rule takes them."""
+    """Add to a change the recorded names that only Copr's prefix match takes, not a full match."""
     rule = next((each for each in rules if each.place == change.place), None)
     if rule is None or change.what != f"pattern {rule.pattern}" or change.kind != "changed":
         return change

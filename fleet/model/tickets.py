@@ -110,7 +110,7 @@ class Ticket(NamedTuple):
 
     @property
     def counting(self) -> tuple[str, ...]:
-        """Return the tags for which the machine was assigned; if unknown, the requested tags."""
+        """Return the tags that limits count: the granted tags; if unknown, the requested tags."""
         return self.tags if self.granted is None else self.granted
 
     @property

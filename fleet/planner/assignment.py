@@ -190,7 +190,7 @@ class Assignment:
         return max(0, ceil(after - EPSILON) - self.machines.get(place, 0))
 
     def _fits(self, block: Block, place: str, count: int) -> bool:
-        """Return True if `count` further requests of a block fit at a place."""
+        """Return True if `count` more requests of a block of similar groups fit at a place."""
         more = self._more_machines(block, place, count)
         if block.fits[place].share * count > self._free(place) + more + EPSILON:
             return False

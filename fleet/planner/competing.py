@@ -233,7 +233,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
 
 
 def known_machines(world: World) -> Mapping[str, bool] | None:
-    """Map each machine to True if it may run; None if a provider or stack is unreadable."""
+    """Map each machine to False if stopped, else True; None if a provider or stack is unknown."""
     machines: dict[str, bool] = {}
     for listing in world.providers.values():
         if isinstance(listing, Unknown):

@@ -82,9 +82,9 @@ class Payer(NamedTuple):
 
     @property
     def identity(self) -> tuple[str | None, ...]:
-        """Return the identifying fields, without sandbox and desk if both are unset.
+        """Return the identifying fields, without sandbox and ticket queue if both are unset.
 
-        Signature ids then stay stable.
+        So requests without these fields keep the group id that older versions gave them.
         """
         fields = (self.submitter, self.owner, self.scope, self.team)
         return (*fields, self.sandbox, self.desk) if self.sandbox or self.desk else fields

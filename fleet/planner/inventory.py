@@ -247,7 +247,7 @@ class Owners:
 
 
 def find_owners(fleet: Fleet, world: World) -> Owners:
-    """Find the owners of stacks and machines, of which some may have old pool names."""
+    """Map stacks and machines to their pools; records may still have the old name of a pool."""
     heirs = heirs_of(fleet)
     if isinstance(world.stacks, Unknown):
         return Owners(world.stacks, heirs, {}, {})
@@ -627,10 +627,10 @@ def _is_same_machine(departure: Departure, unit: Unit) -> bool:
 
 
 def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
-    """Return a unit after its hold: it gets work again, and is idle only since the hold ended.
+    """Return a machine after its hold. It gets work again and is idle only since the hold ended.
 
-    `drained_at` are the registries that drain the unit. If the unit was drained for another reason
-    before the hold, it stays drained.
+    `drained_at` are the queues that drain the machine. If the machine was drained for another
+    reason before the hold, it stays drained.
     """
     worker = unit.worker
     if worker is None:

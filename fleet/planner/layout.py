@@ -226,7 +226,7 @@ def _split_by_sandbox(
 
 
 def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
-    """Return True if priorities rank before cost, and the nonzero priority of each pool."""
+    """Return a pair: True if priorities rank before cost; the nonzero priority of each pool."""
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
         return False, ()
@@ -434,7 +434,7 @@ class _Load:
     def _money(self, place: Place, share: float) -> Decimal:
         """Return the average cost of a request, without the fixed cost `place.setup`.
 
-        A request alone on its machine is billed in whole increments, otherwise by time.
+        A request that fills its machine (`share` 1) is billed in whole increments, else by time.
         """
         tariff, setup = place.tariff, place.setup_seconds
         if tariff is None or share < 1 or tariff.is_by_second_after(setup):

@@ -77,11 +77,11 @@ class Shortfalls:
         }
 
     def of(self, key: str, *, whole_rank: bool = False) -> Iterator[Lack]:
-        """Yield the shortfalls of each place that limits block, fewest limits first.
+        """Yield the shortfall of a request at each place that limits forbid, fewest limits first.
 
-        With `whole_rank`, later requests of the same rank are also served first. The amounts are
-        then higher, and a plan rarely serves another request with them. Places where a limit
-        counts an unknown amount are skipped, because no raise is known to help there.
+        With `whole_rank`, the amounts also suffice for later requests of the same rank, so that
+        these requests rarely use up what this request needs. A place where a limit counts an
+        unknown amount is skipped, because the necessary raise is unknown.
         """
         group = self.group_of.get(key)
         if group is None or group.id not in self._components:

@@ -145,7 +145,7 @@ class Program:
         return starts, rows[order].astype("int32"), factors[order]
 
     def select(self, columns: Array) -> tuple[Array, Array, Array]:
-        """Return the given columns of the matrix: the start of each, then rows and factors."""
+        """Return columns of the matrix in CSC form: starts, row indices and coefficients."""
         starts, rows, factors = self.by_column
         lengths = starts[columns + 1] - starts[columns]
         ends = np.cumsum(lengths)

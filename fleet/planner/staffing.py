@@ -512,7 +512,7 @@ def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
 
 
 def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
-    """Return why a limit blocks a request; for a budget, with its use by this plan."""
+    """Return why a limit forbids `need` more for `what`; if it is a budget, also its use."""
     budget = used.get((row.path, row.when))
     if budget is None:
         return row.sentence

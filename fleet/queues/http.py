@@ -223,7 +223,7 @@ class _Request(NamedTuple):
 class Reader:
     """One reading of one server, with one connection and one time limit for all calls.
 
-    A GET is sent up to `tries` times; with 1, the caller repeats it.
+    A GET is sent up to `tries` times. A caller that repeats requests itself passes 1.
     """
 
     pause: Callable[[float], object] = staticmethod(time.sleep)

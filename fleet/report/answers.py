@@ -225,7 +225,7 @@ def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
 
 
 def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
-    """Yield each tag and its claims, with the enforcement and fleet.yaml line of every claim."""
+    """Yield each tag and its rules: what enforces each rule at each queue, and the rule's line."""
     if not listed.tags:
         yield line(f"Fleet {listed.fleet}: no tags in `tags`, `powerful` or `provides` of pools")
     for tag in listed.tags:

@@ -530,7 +530,7 @@ def _tags(plan: Plan) -> Iterator[Section]:
 
 
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
-    """Return a row per workspace or file of allow-list rules: state, missing and extra rules."""
+    """Return a row per workspace, or per file of rules: state, missing rules, extra rules."""
     rows = [
         row(
             f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",

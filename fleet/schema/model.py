@@ -277,7 +277,7 @@ def _free_name(name: str, taken: Collection[str]) -> str:
 
 
 def _set_provider(pool: HooksPool, provider: str, image: str) -> Pool:
-    """Return a pool with this provider and image instead of the pool's commands."""
+    """Return a pool with this provider and image instead of the pool's own commands."""
     kept = {key: getattr(pool, key) for key in Pool.model_fields}
     written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
     return Pool.model_construct(written, **{**kept, "provider": provider, "image": image})

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _change(text: str) -> str:
-    """Return the argument KEY=VALUE as a line of fleet.yaml."""
+    """Return the argument KEY=VALUE in the form `KEY: VALUE`; KEY may be a dotted path."""
     found = re.fullmatch(r"([^\s.=]+(?:\.[^\s.=]+){0,30})=(.*)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, as cadence=5m")

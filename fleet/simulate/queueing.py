@@ -196,7 +196,7 @@ class Queueing:
             self.add_free(box)
 
     def tags_of(self, box: Box) -> Collection[str]:
-        """Return the tags that a worker provides."""
+        """Return the tags that a machine's worker provides."""
         return self._classes[box.number].offer.provides
 
     def _class_of(self, box: Box, provides: tuple[str, ...], requires: tuple[str, ...]) -> int:

@@ -44,7 +44,7 @@ def simulation_to_block(simulation: Simulation) -> str:
 
 
 def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
-    """Yield sentences on the effect of the change, or on the cost without a comparison."""
+    """Yield sentences on the effect of the change, or on the cost if there is no change."""
     before, after, currency = simulation.before, simulation.after, simulation.currency
     length = _length(simulation.end - simulation.start)
     over = f"the last {length}" if latest else length

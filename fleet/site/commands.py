@@ -107,7 +107,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the report, or create or update the comment; return 0."""
+    """Print the report, or write it as a comment of a merge request; return 0."""
     if args.month is not None:
         return month_command.run(args, console)
     if args.json or args.format != "text":

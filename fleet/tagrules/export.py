@@ -237,7 +237,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Names:
-    """The words that each part of a rule's names may be. None means any word."""
+    """The words that a rule's pattern allows in each part of a build's name; None: any word."""
 
     scopes: Sequence[str] | None
     workspaces: Sequence[str] | None
@@ -479,7 +479,7 @@ def has_own_rules(fleet: Fleet, queue: str) -> bool:
 
 
 def expected_rules(fleet: Fleet, queue: str, today: date) -> Expected:
-    """Return the rules that a queue must have to apply fleet.yaml, with their paths."""
+    """Return (path in fleet.yaml, rule) for each rule that the queue must have today."""
     match fleet.queues.get(queue):
         case DebusineQueue(rules=rules):
             made, _ = entries_of(fleet, today, tuple(rules.tasks) if rules else DEFAULT_TASKS)

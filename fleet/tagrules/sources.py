@@ -367,7 +367,7 @@ class Enforcement(NamedTuple):
 
 
 def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
-    """Return the enforcement of each tag, permission, exclusivity and limit at each queue."""
+    """Return the part that enforces each tag, permission, exclusivity or limit at each queue."""
     providing = pools_providing(fleet)
     found = (
         each

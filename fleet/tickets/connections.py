@@ -104,7 +104,7 @@ class Places:
         self._lock = Lock()
 
     def take(self, key: str) -> bool:
-        """Take a place for a caller. Return False if the caller already holds its share."""
+        """Occupy a place for a caller. Return False if the caller already has its full share."""
         with self._lock:
             free = self._total - self._held.total()
             if self._held[key] >= self._share * free:

@@ -175,7 +175,7 @@ class TicketCalls:
         return ticket.id
 
     def _wait(self, client: str, number: int | str) -> str:
-        """Wait for a machine and return the ticket's answer; empty if it never gets a machine."""
+        """Wait for a machine and return its output; empty if the ticket never gets a machine."""
         with self._event(client, number) as event:
             ticket = self._find_own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:

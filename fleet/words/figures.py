@@ -321,7 +321,7 @@ def new_machines(plan: Plan) -> Iterator[str]:
 
 
 def _cost_until_idle(plan: Plan, optimum: Optimum) -> str:
-    """State the number of machines for waiting requests, and their cost until they are idle."""
+    """State the number of new machines, and their cost until their requests have ended."""
     count, money = optimum.machines, f"about {bill(optimum.cost)} {plan.currency}"
     created = sum(isinstance(action, Create) for action in plan.actions)
     if not count:

@@ -133,7 +133,7 @@ def explain_deaf(grace: int) -> str:
 
 
 def explain_disconnected(away: int) -> str:
-    """State when an idle, disconnected worker was last seen, while other workers are connected."""
+    """State when a disconnected worker was last seen, and that other workers are connected."""
     return (
         "its worker is idle and not connected (last seen "
         f"{write_duration(away)} ago); other workers of its queue are connected"
@@ -156,7 +156,7 @@ def explain_lost_port(port: int) -> str:
 
 
 def explain_late(within: int, port: int | None, *, revoked: bool = False) -> str:
-    """State the deadline that a machine missed. `port` is the port that should have answered."""
+    """State the deadline that a machine missed: to open `port`, or to register (None)."""
     end = f"({write_duration(within)}){_REVOKED if revoked else ''}"
     if port is not None:
         return f"its port {port} did not answer within ready.within {end}"

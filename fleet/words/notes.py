@@ -94,7 +94,7 @@ def describe_unknown_price(kind: str, machine: str) -> str:
 
 
 def describe_heartbeat(age: int | None, cadence: int, *, alive: bool) -> str:
-    """State when the last finished run started, in seconds before now; None: no run finished."""
+    """State that the last finished run started `age` seconds ago (None: no run has finished)."""
     states = f"cadence is {write_duration(cadence)}"
     if age is None:
         return f"`fleet apply` has not finished a run yet; {states}"

@@ -337,7 +337,7 @@ class AwsPublisher:
         return [each for each in ours if f"{MARK}:version" in _tags(each)]
 
     def _describe(self, upload_id: str) -> Any | None:  # noqa: ANN401 - same
-        """Return an AMI or a snapshot; None if it does not exist."""
+        """Return the AMI or snapshot with this id; None if it does not exist."""
         if upload_id.startswith("ami-"):
             kind, asked = "Images", {"ImageIds": [upload_id]}
         else:

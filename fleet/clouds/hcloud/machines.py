@@ -235,7 +235,7 @@ def _read_found(server: _Server) -> FoundMachine:
 
 
 def _host_address(address: str) -> str:
-    """Return a server's address. For an IPv6 network, return the address used by the server."""
+    """Return a server's address; the first address if Hetzner reports an IPv6 network."""
     try:
         network = ipaddress.ip_interface(address).network
     except ValueError as error:

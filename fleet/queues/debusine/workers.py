@@ -83,7 +83,7 @@ class DatabaseWorker:
 
 
 def read_rows(connection: "Connection") -> tuple[DatabaseWorker, ...]:
-    """Return all workers that run on separate machines, sorted by name."""
+    """Return all workers that run outside the server, sorted by name."""
     return tuple(
         DatabaseWorker(*values[:6], *map(_mapping, values[6:8]), *values[8:])
         for values in connection.execute(_WORKERS)
