@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
+from math import inf
 
 from fleet.explain.options import OptionFinder, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
@@ -18,7 +19,7 @@ from fleet.explain.values import (
 )
 from fleet.explain.what_if import MOST_PLANS, PlannedRun, Replans, count_plans, is_served
 from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
-from fleet.model.facts import Request, World
+from fleet.model.facts import Demand, Request, World
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Create, Plan, Signature, Unserved
 from fleet.planner.costs import Way
@@ -371,6 +372,10 @@ def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> boo
     if any(each.code is Unfit.IMAGE_UNPROVEN for each in unserved.decisions):
         return False
     asked = asked_by(case.fleet, signature)
+    demand = case.world.queues[signature.queue].demand
+    if isinstance(demand, Demand) and not demand.stored:
+        later = Drops(case.fleet, case.world.time).within(signature.required, inf)
+        asked = asked._replace(dropped=asked.dropped | later)
     return not any(case.decider.fits(asked, name) for name in case.fleet.pools) and not any(
         signature.queue in queues and asked.fits(offer) for queues, offer, _ in case.classes
     )
