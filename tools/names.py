@@ -36,6 +36,7 @@ _CLAUSE = re.compile(
     r"_(alike|anew|anybody|are_no|at_once|beside|is_no|nobody|so_many|so_much|told|what|who|"
     r"whoever|whom|whose)(?=_|$)"
 )
+_NO_SUBJECT = re.compile(r"test_(a|an|it|its|of|the|their|they|those|where)_")
 
 
 class Hit(NamedTuple):
@@ -68,7 +69,7 @@ def find_in_program(files: Mapping[str, ast.Module]) -> Iterator[Hit]:
 
 
 def find_in_tests(files: Mapping[str, ast.Module]) -> Iterator[Hit]:
-    """Yield the tests whose name is too long or has a word of a clause."""
+    """Yield the tests whose name is too long, has a clause, or starts with an article."""
     for file, tree in files.items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
@@ -78,6 +79,8 @@ def find_in_tests(files: Mapping[str, ast.Module]) -> Iterator[Hit]:
                 yield Hit("test-too-long", place, node.name)
             if _CLAUSE.search(node.name):
                 yield Hit("test-with-clause", place, node.name)
+            if _NO_SUBJECT.match(node.name):
+                yield Hit("test-without-subject", place, node.name)
 
 
 def _check_function(file: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Hit]:

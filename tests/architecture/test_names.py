@@ -1,4 +1,4 @@
-"""The check of names finds fragments, shared class names and tests that are clauses."""
+"""The check of names finds fragments, shared class names, and odd names of tests."""
 
 import ast
 
@@ -56,9 +56,16 @@ def test_check_reports_both_places_when_classes_share_a_name() -> None:
         ("test_what_waits_is_counted", ["test-with-clause"]),
         ("test_plan_restarts_anew", ["test-with-clause"]),
         ("test_plan_names_whole_pool", []),
+        ("test_a_pool_creates_a_machine", ["test-without-subject"]),
+        ("test_the_plan_is_printed", ["test-without-subject"]),
+        ("test_of_two_pools_one_is_full", ["test-without-subject"]),
+        ("test_where_a_pool_is_full_it_waits", ["test-without-subject"]),
+        ("test_its_token_is_revoked", ["test-without-subject"]),
+        ("test_aws_prices_replace_the_catalogue", []),
+        ("test_items_of_a_list_are_sorted", []),
     ],
 )
-def test_check_reports_test_name_when_long_or_a_clause(name: str, rules: list[str]) -> None:
+def test_check_reports_test_name_when_long_or_without_subject(name: str, rules: list[str]) -> None:
     tree = ast.parse(f"def {name}(): ...")
 
     assert [hit.rule for hit in find_in_tests({"tests/test_a.py": tree})] == rules
