@@ -480,8 +480,9 @@ def _find_blocked(
             yield _close_pool(pool, message, pool_plan.closed)
             continue
         for option in pool_plan.options:
-            if option.closed:
-                message = words.explain_closed_type(option.type, option.closed.reason)
+            if option.closed and not _is_stopped_alike(option, pool_plan.options, rows):
+                name = f"{option.type} (spot)" if option.market == "spot" else option.type
+                message = words.explain_closed_type(name, option.closed.reason)
                 yield _close_pool(pool, message, option.closed)
             for row in rows.get(option.key, ()):
                 yield stopped_by(pool, row, option.key)
@@ -489,6 +490,18 @@ def _find_blocked(
             # A machine is idle at this place, but a limit blocks the request.
             for row in rows[place]:
                 yield stopped_by(pool, row, place)
+
+
+def _is_stopped_alike(
+    closed: Option, options: Iterable[Option], rows: Mapping[str, tuple[LimitRow, ...]]
+) -> bool:
+    """Return True if a limit on numbers stops the same machine type on another, open market.
+
+    The limit would stop the closed market too. A budget may allow the cheaper market.
+    """
+    others = (each for each in options if each.type == closed.type and not each.closed)
+    stops = (row for each in others for row in rows.get(each.key, ()))
+    return any(row.code is not NoMachineReason.BUDGET for row in stops)
 
 
 def _close_pool(pool: str, message: str, by: Closure) -> _Stopped:
