@@ -30,6 +30,7 @@ from fleet.schema.sources import (
     VPC_PATTERN,
 )
 from fleet.schema.units import (
+    BACKEND_PATTERN,
     CURRENCY_PATTERN,
     DATE_PATTERN,
     DURATION_PATTERN,
@@ -41,6 +42,7 @@ from fleet.schema.units import (
     POOL_PATTERN,
     PRICE_PATTERN,
     SIZE_PATTERN,
+    STORE_PATTERN,
     TAG_PATTERN,
     URL_PATTERN,
 )
@@ -60,6 +62,8 @@ _WORDS = {
     TAG_PATTERN: "tag",
     WINDOW_PATTERN: "window of the week",
     URL_PATTERN: "URL",
+    STORE_PATTERN: "`sqlite` or URL",
+    BACKEND_PATTERN: "`file` or URL",
     PLACE_PATTERN: "name of a provider or URL of a store",
     PACKAGE_PATTERN: "name of a Debian package",
     VERSION_PATTERN: "version of a Debian package",

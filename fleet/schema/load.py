@@ -26,9 +26,11 @@ from fleet.schema.pools import PLACE_PATTERN, WINDOW_PATTERN
 from fleet.schema.secrets import holds_secret
 from fleet.schema.source import Document, Files, read_document
 from fleet.schema.units import (
+    BACKEND_PATTERN,
     CURRENCY_PATTERN,
     ENV_PATTERN,
     EXPECTED,
+    STORE_PATTERN,
     TAG_PATTERN,
     URL_PATTERN,
     CommandSecret,
@@ -133,6 +135,9 @@ _PATTERNS = {
     CURRENCY_PATTERN: "an ISO 4217 code, like EUR",
     URL_PATTERN: "a URL that begins with https:// and has no user name",
     PLACE_PATTERN: "the name of a provider, file:///PATH or s3://BUCKET/PREFIX",
+    STORE_PATTERN: "sqlite, sqlite:///PATH or postgresql://HOST/NAME",
+    BACKEND_PATTERN: "file, file://PATH, s3://BUCKET, gs://BUCKET, azblob://CONTAINER or "
+    "postgres://HOST/NAME",
     WINDOW_PATTERN: 'a window like "mon-fri 07:00-17:00 Europe/Berlin"',
 }
 _POOLS = (Pool, HooksPool, StaticPool)

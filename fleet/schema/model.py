@@ -84,6 +84,7 @@ from fleet.schema.sources import (
 )
 from fleet.schema.units import (
     RUNS,
+    BackendUrl,
     Command,
     CommandSecret,
     ConfigSection,
@@ -98,6 +99,7 @@ from fleet.schema.units import (
     PoolName,
     Seconds,
     SecretRef,
+    StoreUrl,
     Text,
     WorkerTag,
 )
@@ -106,12 +108,12 @@ from fleet.schema.units import (
 class StateSettings(ConfigSection):
     """Locations of the state: stacks, database and image files."""
 
-    backend: Text = Field(
+    backend: BackendUrl = Field(
         "file",
         description="Pulumi backend for stack state: `file` (in .fleet/ next to fleet.yaml) or a "
         "URL (file://, s3://, gs://, azblob://, postgres://).",
     )
-    store: Text = Field(
+    store: StoreUrl = Field(
         "sqlite",
         description="Database for history, tickets and cost: `sqlite` (in .fleet/ next to "
         "fleet.yaml) or a URL (sqlite:///, postgresql://).",

@@ -10,11 +10,12 @@ from fleet.schema.units import ENV_PATTERN
 
 # The patterns are compiled at first use, which most runs never reach.
 _CREDENTIAL = r"""(?ix)
-    [a-z][a-z0-9+.-]{0,30}://[^/\s:@]{0,200}:(?P<url>[^/\s@]{1,500})@
+    [a-z][a-z0-9+.-]{0,30}://[^/\s:@]{0,200}:(?P<url>[^/\s@]{1,500}(?:@[^/\s@"',]{1,500})*)@
+    | postgres[a-z+]{0,12}://[^/\s:@]{0,200}:(?P<port>[0-9]{0,99}[^/\s@?0-9"',][^/\s@?"',]{0,500})
     | (?:password|passwd|passphrase|secret|token|api[_-]?key)=(?P<pair>[^\s&$"'{]{1,500})
     | (?P<shape>(?:gh[pousr]_|glpat-|xox[abp]-)[A-Za-z0-9_-]{10,200}|AKIA[0-9A-Z]{16})
     | (?P<block>-----BEGIN\ [A-Z\ ]{0,40}PRIVATE\ KEY)"""
-_HALLMARKS = ("@", "=", "gh", "glpat-", "xox", "akia", "-----")
+_HALLMARKS = ("@", "=", "postgres", "gh", "glpat-", "xox", "akia", "-----")
 _KEY_WORDS = "pass(?:word|wd|phrase)|secret|token|api[_-]?key|private[_-]?key|credentials?|dsn"
 _SECRET_KEY = rf"(?i)(^|[_-])({_KEY_WORDS})$"
 _SECRET_LINE = rf"(?i)(?:{_KEY_WORDS}|read)[\"']?\s*:(?P<value>.*)$"

@@ -247,6 +247,15 @@ ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 TAG_PATTERN = r"^[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$"
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 URL_PATTERN = r"^https?://[!-?A-~]+$"
+_SERVER_PATTERN = (
+    r"([^:/]*(:[^@]*)?@)?"  # user and password
+    r"(\[[^\]/?]+\]|[^:/?@\[\]]*)(:[0-9]{0,5})?"  # host and port
+    r"(/[^?]*)?(\?.*)?"
+)
+STORE_PATTERN = rf"^(sqlite|sqlite:///(.*[^/])|postgres(ql)?(\+psycopg)?://{_SERVER_PATTERN})$"
+BACKEND_PATTERN = (
+    rf"^(file|file://.+|(s3|gs|azblob)://[^/?#\s]+([/?].*)?|postgres://{_SERVER_PATTERN})$"
+)
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 LongText = Annotated[str, Field(min_length=1, max_length=100_000)]
@@ -268,6 +277,8 @@ SPEED = (
 )
 CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
 Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
+StoreUrl = Annotated[str, Field(pattern=STORE_PATTERN, max_length=1000)]
+BackendUrl = Annotated[str, Field(pattern=BACKEND_PATTERN, max_length=1000)]
 
 EXPECTED = "expected"
 """Error type of a value that fits no branch of a union. The message lists valid forms."""

@@ -344,16 +344,17 @@ _DAMAGE = (
 )
 _DAMAGE_STATES = frozenset({"42P01", "42703"})
 """PostgreSQL's error codes for a missing table and a missing column."""
-_INVALID_URL_MESSAGE = (
-    "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
-)
 
 
 class Database:
     """The database at an SQLAlchemy URL, with the store of one fleet."""
 
     def __init__(self, url: str, fleet: str) -> None:
-        self.url = _add_driver(url)
+        self.url = sa.make_url(url)
+        self._scheme = self.url.drivername
+        """Scheme of the URL as fleet.yaml has it, without the name of the driver."""
+        if self._scheme.startswith("postgres"):
+            self.url = self.url.set(drivername="postgresql+psycopg")
         self._fleet = fleet
         self._exists = False
         self._is_counted = False
@@ -369,7 +370,7 @@ class Database:
             return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
         # Options of a server's URL may contain secrets, for example `password=`.
         secret = [key for key in self.url.query if "password" in key]
-        shown = self.url.difference_update_query(secret)
+        shown = self.url.difference_update_query(secret).set(drivername=self._scheme)
         return shown.render_as_string(hide_password=True)
 
     @property
@@ -549,30 +550,6 @@ def _add_audit_events(engine: sa.Engine) -> sa.Engine:
         announce_connection(engine.url.render_as_string(hide_password=True))
 
     return engine
-
-
-def _add_driver(url: str) -> sa.URL:
-    """Return the URL with the installed driver; raises StoreFailed for unsupported databases."""
-    parsed = _read_url(url)
-    if parsed is None:
-        raise StoreFailed(_INVALID_URL_MESSAGE)
-    if parsed.drivername in ("postgres", "postgresql"):
-        return parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise StoreFailed(_INVALID_URL_MESSAGE)
-    return parsed
-
-
-def _read_url(text: str) -> sa.URL | None:
-    """Parse the URL of a database; None if it is malformed.
-
-    No error repeats the text, because an unescaped password can look like a port or a host.
-    """
-    try:
-        url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        return None
-    return None if "@" in (url.host or "") else url
 
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")

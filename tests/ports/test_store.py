@@ -211,30 +211,13 @@ def test_messages_hide_password() -> None:
         store.stacks()
 
     assert "canary" not in str(failed.value)
-    assert "postgresql+psycopg://fleet:***@127.0.0.1:1/fleet" in str(failed.value)
+    assert "postgresql://fleet:***@127.0.0.1:1/fleet" in str(failed.value)
 
 
 @pytest.mark.skipif(find_spec("psycopg") is not None, reason="psycopg is installed")
 def test_missing_driver_error_names_extra() -> None:
     with pytest.raises(StoreFailed, match=r"psycopg.*`postgres`"):
         Store("postgres://fleet@127.0.0.1:1/fleet", "debian").stacks()
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "nonsense",
-        "mysql://fleet:canary@host/fleet",
-        "postgres",
-        "postgresql://fleet:canary/fleet",
-        "postgresql://fleet:1@canary@host/fleet",
-    ],
-)
-def test_invalid_store_url_error_shows_valid_forms(url: str) -> None:
-    with pytest.raises(StoreFailed, match=r"\bsqlite, sqlite:///PATH\b") as failed:
-        Store(url, "debian")
-
-    assert "canary" not in str(failed.value)
 
 
 def test_store_of_another_version_is_refused(tmp_path: Path) -> None:

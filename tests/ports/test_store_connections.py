@@ -38,7 +38,7 @@ def test_connection_closed_by_server_is_replaced(postgres_store: Store, postgres
 def test_messages_hide_password_among_options() -> None:
     store = Store("postgresql://fleet@host/fleet?password=canary&sslmode=require", "debian")
 
-    assert store.address == "postgresql+psycopg://fleet@host/fleet?sslmode=require"
+    assert store.address == "postgresql://fleet@host/fleet?sslmode=require"
 
 
 @pytest.mark.parametrize("opener", ["sqlite", "postgresql"], indirect=True)
