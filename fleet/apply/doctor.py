@@ -85,7 +85,11 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
 def _without_echoes(findings: Sequence[CheckResult]) -> Iterator[CheckResult]:
     """Yield results, without those of other subjects that repeat an error of the store."""
     said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
-    return (each for each in findings if each.about == _STORE or each.said not in said)
+    return (
+        each
+        for each in findings
+        if each.about == _STORE or not any(text in each.said for text in said)
+    )
 
 
 def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:

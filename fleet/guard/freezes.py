@@ -70,7 +70,9 @@ def find_stopped(
 
 
 def command_to_end(order: Freeze) -> str:
-    """Return the command that ends a freeze."""
+    """Return the command that ends a freeze, or that shows why fleet cannot read the orders."""
+    if order.is_precaution:
+        return "fleet doctor"
     return f"fleet freeze --pool {order.pool} --end" if order.pool else "fleet freeze --end"
 
 

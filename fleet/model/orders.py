@@ -23,8 +23,15 @@ class _Order(Value):
     reason: str
 
     @property
+    def is_precaution(self) -> bool:
+        """Return whether fleet replaces orders by this order because it cannot read them."""
+        return self.by == FLEET and self.until == self.at
+
+    @property
     def given(self) -> str:
         """Return the author and the expiry, for example `by ada until 04:00 UTC`."""
+        if self.is_precaution:
+            return f"by {self.by} until the store is readable"
         day = "%H:%M" if self.until.date() == self.at.date() else "%Y-%m-%d %H:%M"
         return f"by {self.by} until {self.until:{day}} UTC"
 
