@@ -20,6 +20,7 @@ CHECKS = (
     limits.budget_counts_nothing,
     limits.budget_without_limit,
     pools.cadence_and_idle,
+    pools.cadence_and_deadline,
     machines.claimed_tag_not_enabled,
     tags.contradicting_sources,
     tags.derivation_cycle,

@@ -213,18 +213,27 @@ _RUNS = 3
 
 
 def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about times shorter than `cadence`, and an `expire_after` shorter than three runs."""
+    """Warn about an `idle_after` below `cadence`, and an `expire_after` below three runs."""
     if fleet.expire_after < _RUNS * fleet.cadence:
         is_own = "expire_after" in fleet.model_fields_set
         path: Path = ("expire_after",) if is_own else ("cadence",)
         yield _too_short(fleet, path, "expire_after", fleet.expire_after, _RUNS * fleet.cadence)
+    yield from _find_short(fleet, "retire", "idle_after")
+
+
+def cadence_and_deadline(fleet: Fleet) -> Iterator[Finding]:
+    """Warn about a `boot.deadline` shorter than `cadence`: no run sees the boot in time."""
+    yield from _find_short(fleet, "boot", "deadline")
+
+
+def _find_short(fleet: Fleet, section: str, key: str) -> Iterator[Finding]:
+    """Yield a finding per pool whose time in a section is shorter than `cadence`."""
     for name, pool in fleet.dynamic_pools.items():
-        for section, key in (("retire", "idle_after"), ("boot", "deadline")):
-            written = getattr(pool, section)
-            if getattr(written, key) < fleet.cadence:
-                is_own = key in written.model_fields_set
-                path = ("pools", name, section, key) if is_own else ("cadence",)
-                yield _too_short(fleet, path, key, getattr(written, key), fleet.cadence)
+        written = getattr(pool, section)
+        if getattr(written, key) < fleet.cadence:
+            is_own = key in written.model_fields_set
+            path: Path = ("pools", name, section, key) if is_own else ("cadence",)
+            yield _too_short(fleet, path, key, getattr(written, key), fleet.cadence)
 
 
 def _too_short(fleet: Fleet, path: Path, key: str, seconds: int, least: int) -> Finding:
