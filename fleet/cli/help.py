@@ -60,6 +60,8 @@ def _find_text(root: Path, topic: str) -> str:
             _anchor(line) for line in reasons.splitlines() if line.startswith("### ")
         }
         close = get_close_matches(topic, sorted(known), 3)
+        shortest = sorted({min(_names(path), key=len) for path in paths if topic in path})
+        close = list(dict.fromkeys([*close, *shortest]))[:5]
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise WrongUsage(f"help {topic!r} not found{hint} (`fleet help --list` names all pages)")
     return found

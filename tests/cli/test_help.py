@@ -71,6 +71,13 @@ def test_help_refuses_an_unknown_topic_with_close_ones(
     assert tells(refused.stderr, close, "fleet help --list")
 
 
+def test_unknown_help_topic_names_pages_with_the_word(run_fleet: RunFleet) -> None:
+    refused = run_fleet("help", "powerful")
+
+    assert refused.returncode == 2
+    assert "allow-a-powerful-build" in refused.stderr
+
+
 def test_help_prints_the_section_that_a_refusal_names(run_fleet: RunFleet) -> None:
     page = "docs/how-to/read-a-refusal.md#a-saved-plan-is-outdated"
 
