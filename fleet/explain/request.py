@@ -183,6 +183,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             steps += _missing_entries(case, signature, key)
         if not _UNPUBLISHED.isdisjoint(each.code for each in unserved.decisions):
             steps.append("build, test and publish its image: `fleet image due` lists the commands")
+        steps += _list_retries(unserved)
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
@@ -204,6 +205,13 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         places=places_of(case, signature, key),
         currency=case.fleet.money.currency,
     )
+
+
+def _list_retries(unserved: Unserved) -> Iterator[str]:
+    """Yield the next try to create machines that a provider or failed boots stopped."""
+    ends = [each.until for each in unserved.blocked if each.code == "closed" and each.until]
+    if ends:
+        yield answers.await_retry(min(ends))
 
 
 def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:

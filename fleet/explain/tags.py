@@ -1,5 +1,6 @@
 """Explain the source of each tag of a request, and the enforcement of each tag of a fleet."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -92,12 +93,13 @@ def enforcement_facts(
 ) -> Iterator[str]:
     """Yield a sentence per exclusivity, limit and minimum of these tags at these queues."""
     wanted = {tag_name(tag) for tag in tags}
+    alike: defaultdict[tuple[str, Enforcer, str, str], list[str]] = defaultdict(list)
     for each in claims:
         plain = each.claim == "tag" and each.by != "capacity"
         if each.tag in wanted and each.tag in declared and each.queue in queues and not plain:
-            yield answers.describe_enforcement(
-                each.tag, each.claim, WORDS[each.by], each.queue, each.because
-            )
+            alike[each.tag, each.by, each.queue, each.because].append(each.claim)
+    for (tag, by, queue, because), found in alike.items():
+        yield answers.describe_enforcement(tag, " and ".join(found), WORDS[by], queue, because)
 
 
 def enforcer_of_limit(

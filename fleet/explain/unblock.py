@@ -58,6 +58,7 @@ from fleet.tagrules.context import context_of
 from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.words import answers
 from fleet.words.answers import LAST_CHOICE
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
@@ -131,7 +132,8 @@ def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
     for edits, harms in found:
         works, wait = search.awaited(edits)
         if works:
-            remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
+            freed = _find_freed(run, key, edits)
+            remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait, freed), edits))
     if not remedies and search.patient and replans.left:
         # The throttle would last too many runs: raise the throttle too.
         return _fewest(run, key, replans, patient=False)
@@ -303,13 +305,25 @@ def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
     )
 
 
+def _find_freed(run: PlannedRun, key: str, edits: Iterable[Edit]) -> tuple[str, ...]:
+    """Return the pools of which a larger size helps a request that does not fit them."""
+    asked = asked_by(run.fleet, run.signatures[key])
+    sizes = [str(edit.path[1]) for edit in edits if edit.path[::2] == ("pools", "workers")]
+    return tuple(name for name in dict.fromkeys(sizes) if not run.decider.fits(asked, name))
+
+
 def _suggest(
-    fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...], wait: AwaitedEvent | None
+    fleet: Fleet,
+    edits: tuple[Edit, ...],
+    harms: tuple[str, ...],
+    wait: AwaitedEvent | None,
+    freed: tuple[str, ...],
 ) -> Suggestion:
     asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
     return Suggestion(
         sentence=", and ".join(describe(fleet, edit) for edit in edits)
         + (f", then {describe_wait(fleet, wait)}" if wait else "")
+        + (answers.explain_freed(freed) if freed else "")
         + _format_harms(harms)
         + (LAST_CHOICE if lifts_limit(edits) else ""),
         changes=tuple(

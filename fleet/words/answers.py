@@ -272,3 +272,8 @@ def await_freeze(what: str, by: str, until: datetime) -> str:
 def await_retry(until: datetime) -> str:
     """State the time from which a run tries again to create machines."""
     return f"the first `fleet apply` after {write_time(until)} tries again"
+
+
+def explain_freed(pools: Sequence[str]) -> str:
+    """State why larger pools help a request that does not fit them."""
+    return f": other requests move to pool {listed(pools)}, which frees a machine for this one"

@@ -42,6 +42,22 @@ def allowed(trial: Trial) -> Trial:
 
 
 @pytest.mark.usefixtures("allowed")
+def test_package_is_explained_as_its_requests(run_fleet: RunFleet) -> None:
+    explained = run_fleet("explain", "package", "chromium")
+
+    assert explained.stdout.startswith("chromium names 2 objects")
+    assert all(f"request work/{each}" in explained.stdout for each in ("11", "12"))
+
+
+@pytest.mark.usefixtures("allowed")
+def test_explanation_joins_claims_that_a_recording_does_not_enforce(run_fleet: RunFleet) -> None:
+    shown = " ".join(run_fleet("explain", "request", "11").stdout.split())
+
+    assert shown.count("not enforced") == 1
+    assert "big: asked_by and exclusive and limits, not enforced" in shown
+
+
+@pytest.mark.usefixtures("allowed")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

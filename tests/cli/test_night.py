@@ -163,3 +163,27 @@ def test_one_long_id_does_not_wrap_the_table(trial: Trial, run_fleet: RunFleet) 
     rows = [line.split() for line in lines if line.startswith("  trial-builders-")]
     assert [len(row) for row in rows] == [8, 8, 8, 3]
     assert max(map(len, lines)) <= 100
+
+
+@pytest.fixture
+def full(trial: Trial) -> Trial:
+    """Return a fleet whose only machine that provides big is reserved for another request."""
+    pools = {"big": BIG.replace("ccx63", "rare"), "steady": BUILDERS.replace("max: 4", "max: 1")}
+    trial.write(fleet_yaml(pools=pools, desk=DESK.replace("stock: 0", "stock: 1")))
+    trial.wait_for(big=["first"])
+    trial.do("apply")
+    trial.age(minutes=3)
+    trial.wait_for(big=["last"])
+    world = json.loads((trial.folder / "world.json").read_text())
+    requests = world["queues"]["work"]["demand"]["requests"]
+    requests += [{"id": each, "priority": 5} for each in ("1", "2")]
+    (trial.folder / "world.json").write_text(json.dumps(world))
+    trial.do("apply")
+    return trial
+
+
+def test_explained_request_names_next_try_and_reason_of_an_edit(full: Trial) -> None:
+    steps = " ".join(full.told("explain", "request", "last").split()).partition("change it:")[2]
+
+    assert "the first `fleet apply` after" in steps
+    assert tells(steps, "pools.steady.workers.max", "move to pool steady", "frees a machine")
