@@ -1,13 +1,14 @@
 """Explain why a request waits, when it may start, and which edits make fleet serve it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from math import inf
 
-from fleet.explain.options import OptionFinder, mark_chosen, way_of
+from fleet.explain.options import OptionFinder, is_possible, mark_chosen, way_of
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
+from fleet.explain.turns import LimitTurn
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
     EachRequest,
@@ -62,9 +63,20 @@ SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 class Case(PlannedRun):
     """The run of `fleet apply` to explain, with cached values that several explanations use."""
 
+    def expected_start(self, key: str) -> datetime | None:
+        """Return the start of a request if no later run changes anything; None if unknown."""
+        return self.forecast.start_of(key) or self._turn_start(self.turns, key)
+
     def assumed_start(self, key: str) -> datetime | None:
-        """Return a start by assumed durations; None unless only durations are unknown."""
-        return self.assumed.start_of(key) if key in self.forecast.untimed else None
+        """Return the start by assumed durations; None unless only durations are unknown."""
+        known = self.assumed.start_of(key) if key in self.forecast.untimed else None
+        return known or self._turn_start(self.assumed_turns, key)
+
+    def _turn_start(self, turns: Mapping[str, LimitTurn], key: str) -> datetime | None:
+        turn = turns.get(key)
+        if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
+            return None
+        return self.world.time + timedelta(seconds=turn.first.end)
 
     def named(self, name: str) -> list[str]:
         """Return the request with this id, or else all requests of the package with this name."""
@@ -164,6 +176,8 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     never = is_never(case, signature, unserved)
     remedies = find_remedies(case, key, replans) if unserved else ()
     start = _estimate_start(case, key, [remedy.suggestion for remedy in remedies])
+    assumed = None if start else case.assumed_start(key)
+    places = places_of(case, signature, key)
     suggestions = tuple(_note_earlier_worker(remedy.suggestion, start) for remedy in remedies)
     steps = []
     if unserved is None:
@@ -199,10 +213,11 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         reasons=(*_rules(case, key), *reasons_of(case, signature, key, unserved)),
         next_steps=tuple(steps),
         expected=start,
-        assumed=None if start else case.assumed_start(key),
+        assumed=assumed,
+        finish=estimate_end(case, key, start or assumed, places),
         never=never,
         suggestions=suggestions,
-        places=places_of(case, signature, key),
+        places=places,
         currency=case.fleet.money.currency,
     )
 
@@ -296,11 +311,26 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 
 def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return the earliest expected start of a request, even after a wait; None if unknown."""
-    starts = [case.forecast.start_of(key)]
+    """Return the expected start of a request in this or a later run; None if unknown."""
+    starts = [case.expected_start(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
     return min((start for start in starts if start is not None), default=None)
+
+
+def estimate_end(
+    case: Case, key: str, start: datetime | None, places: Sequence[PlaceFacts]
+) -> datetime | None:
+    """Return the expected end of a request that starts at a time; None if unknown."""
+    turn, found = case.turns.get(key), case.forecast
+    if key in found.starts and key in found.ends:
+        seconds: int | None = found.ends[key] - found.starts[key]
+    elif turn and turn.first and turn.first.end is not None and turn.end is not None:
+        seconds = turn.end - turn.first.end
+    else:
+        possible = [each for each in places if is_possible(each)]
+        seconds = next((each.seconds for each in possible if each.seconds is not None), None)
+    return None if start is None or seconds is None else start + timedelta(seconds=seconds)
 
 
 def _has_edits(suggestion: Suggestion) -> bool:
@@ -593,7 +623,7 @@ def _explain_group(
     first = without_search(explain_one(case, signature, keys[0], replans))
     yield first
     for key in keys[1:]:
-        start = case.forecast.start_of(key)
+        start = case.expected_start(key)
         answer = explain_like(case, signature, key, first)
         yield answer.altered(facts=(expectation(case, key, start),))
 
@@ -608,15 +638,18 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Explain a request like that of `first`. Both requests have the same tags and outcome."""
-    start = case.forecast.start_of(key)
+    """Explain a request like `first`, which has the same signature and outcome."""
+    start = case.expected_start(key)
+    assumed = None if start else case.assumed_start(key)
+    places = places_of(case, signature, key)
     return first.altered(
         name=key,
         headline=headline(case, signature, key, never=first.never),
         facts=tuple(_request_facts(case, signature, key, start)),
         expected=start,
-        assumed=None if start else case.assumed_start(key),
+        assumed=assumed,
+        finish=estimate_end(case, key, start or assumed, places),
         suggestions=(),
-        places=places_of(case, signature, key),
+        places=places,
         like=first.name,
     )

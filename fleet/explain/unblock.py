@@ -753,11 +753,7 @@ def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | N
     found = run.forecast
     if key in found.untimed:
         found = run.assumed
-    wait: AwaitedEvent | None
-    if key in found.starts:
-        wait = _for_workers(run, key, found)
-    else:
-        wait = _for_limit(run, key, found) or _for_limit(run, key, run.assumed)
+    wait = _for_workers(run, key, found) if key in found.starts else _for_limit(run, key)
     if wait is None or (wait.assumed and not _all_exist(run, wait.workers)):
         return None
     return _start_after(run, key, wait, replans)
@@ -791,33 +787,12 @@ def _wait(
     return AwaitedEvent(workers=workers, assumed=moment)
 
 
-def _for_limit(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent | None:
-    """Return the wait for work that ends before a tag or queue limit admits a request, or None."""
-    group_of = run.shortfalls.group_of
-    stops = {each.path for each in run.unserved[key].blocked} if key in run.unserved else ()
-    for use in sorted(run.shortfalls.uses, key=lambda each: str(each.limit.path)):
-        if use.limit.path not in stops or group_of[key] not in use.groups:
-            continue
-        counted = {group.id for group in use.groups}
-        stopped = {
-            each
-            for unserved in run.plan.unserved
-            if use.limit.path in unserved.paths
-            for each in unserved.requests
-        }
-        # The keys are in service order.
-        before = [*found.not_known][: [*found.not_known].index(key)]
-        ahead = sum(each in stopped and group_of[each].id in counted for each in before)
-        working = (found.standing.get(name) for name in {*chain(*use.workers)})
-        ends = [(w.free_in, w.name) for w in working if w and w.works and w.free_in is not None]
-        ends += [
-            (seconds, found.workers[each])
-            for each, seconds in found.ends.items()
-            if group_of[each].id in counted
-        ]
-        if ahead < len(ends):
-            seconds, worker = sorted(ends)[ahead]
-            return _wait(run, (worker,), found, seconds)
+def _for_limit(run: PlannedRun, key: str) -> AwaitedEvent | None:
+    """Return the wait for the work in whose place limits on tags or queues admit a request."""
+    for found, turns in ((run.forecast, run.turns), (run.assumed, run.assumed_turns)):
+        turn = turns.get(key)
+        if turn and turn.first and turn.first.end is not None:
+            return _wait(run, (turn.first.worker,), found, turn.first.end)
     return None
 
 

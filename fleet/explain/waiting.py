@@ -121,7 +121,7 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
             WaitingRequest(
                 key,
                 found[0].pending_since if found else None,
-                case.forecast.start_of(key),
+                case.expected_start(key),
                 package_of(found[0]) if found else "",
                 case.assumed_start(key),
             )

@@ -15,6 +15,7 @@ from functools import cached_property
 from math import ceil, floor
 from typing import Any, get_args
 
+from fleet.explain.turns import LimitTurn, find_stopped, find_turns
 from fleet.guard import guard
 from fleet.model.facts import (
     Demand,
@@ -328,6 +329,19 @@ class PlannedRun:
     def assumed(self) -> Forecast:
         """Return the forecast that uses the usual duration if a duration is unknown."""
         return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
+
+    @cached_property
+    def turns(self) -> dict[str, LimitTurn]:
+        """Return the turn of each request that limits on tags or queues stop."""
+        is_any = bool(find_stopped(self.plan))
+        return find_turns(self.plan, self.shortfalls.uses, self.forecast) if is_any else {}
+
+    @cached_property
+    def assumed_turns(self) -> dict[str, LimitTurn]:
+        """Return the turns that use the usual duration if a duration is unknown."""
+        is_any = bool(self.turns)
+        uses = self.shortfalls.uses if is_any else ()
+        return find_turns(self.plan, uses, self.assumed, USUAL) if is_any else {}
 
 
 def count_plans(plan: Plan) -> int:

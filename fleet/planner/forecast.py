@@ -6,10 +6,9 @@ limit or a budget stops a request, or if no fitting worker has work with a known
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
@@ -29,7 +28,6 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import is_of_older, joined
 from fleet.schema.model import Fleet, serves_queue
 from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
-from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.limits import explain_no_room
 
@@ -123,7 +121,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
     fits = _fitting_lines(fleet, world, plan, lines)
     waived = _waived_lines(fleet, world, plan, [*lines.items(), *turns.idle_lines().items()])
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
-    stopped = _blocked_requests(fleet, plan, turns)
+    stopped = _blocked_requests(plan)
     for request in requests:
         if request.key in own:
             continue
@@ -264,17 +262,9 @@ class _Schedule:
         for each in chain.from_iterable(self._waiving.values()):
             found.leave_untimed(each.request.key)
 
-    def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
-        """Return seconds until the first worker with such an offer is free; None if unknown."""
-        working = [self._standing[n] for n in self._working & self._standing.keys()]
-        ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
-        known = [end for end in ends if end is not None]
-        return min(known) if known and len(known) == len(ends) else None
 
-
-def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, str]:
-    """Return the reason per request that limits or budgets block in all fitting pools."""
-    vocabulary = Vocabulary(fleet)
+def _blocked_requests(plan: Plan) -> dict[str, str]:
+    """Map each request that limits or budgets stop in every fitting pool to the reason."""
     found: dict[str, str] = {}
     for unserved in plan.unserved:
         # The deadline of a single request has no key.
@@ -283,17 +273,9 @@ def _blocked_requests(fleet: Fleet, plan: Plan, turns: _Schedule) -> dict[str, s
         if not stops or stopped != {each.pool for each in unserved.blocked}:
             continue
         path = [stops[0].subject[0] if step == "*" else step for step in stops[0].key]
-        until = None
-        if path[0] == "tags":
-            end = turns.first_end(partial(_provides, vocabulary, str(path[1])))
-            until = None if end is None else plan.time + timedelta(seconds=end)
-        because = explain_no_room(".".join(map(str, path)), until)
+        because = explain_no_room(".".join(map(str, path)))
         found |= dict.fromkeys(unserved.requests, because)
     return found
-
-
-def _provides(vocabulary: Vocabulary, name: str, offer: Offer) -> bool:
-    return any(name in vocabulary.names_of(tag) for tag in offer.provides)
 
 
 _LIMITS = frozenset(

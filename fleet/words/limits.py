@@ -184,9 +184,6 @@ def explain_late(fastest: int, queue: str, deadline: int) -> str:
     return f"needs {needs} for it, and {whose} is {write_duration(deadline)}"
 
 
-def explain_no_room(key: str, until: datetime | None) -> str:
-    """State the limit that leaves no capacity, and when work that counts toward it ends."""
-    ends = ""
-    if until is not None:
-        ends = f" before {write_time(until)}, when work that counts to it ends"
-    return f"{key} leaves no room for it{ends}"
+def explain_no_room(key: str) -> str:
+    """State the limit that leaves no capacity."""
+    return f"{key} leaves no room for it"

@@ -1,0 +1,99 @@
+"""A request that a limit stops starts when work ends that counts to the same limit."""
+
+from fleet.explain.request import Case, explain_one
+from fleet.explain.turns import LimitTurn
+from fleet.explain.what_if import Replans
+from fleet.guard import guard
+from fleet.model.facts import Request, Worker, World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+
+LARGE = ("powerful",)
+
+
+def large_fleet(per: int = 1, **overrides: object) -> Fleet:
+    """Return a fleet in which each user may have some machines for large builds."""
+    tag = {"on_demand": True, "exclusive": True, "limits": {"per": {"submitter": per}}}
+    pools = {"builders": a_pool(provider="desk", max=5, provides=["powerful"])}
+    return a_sim_fleet(pools=pools, tags={"powerful": tag}, **overrides)
+
+
+def large(number: int, user: str, **overrides: object) -> Request:
+    since = ago(minutes=60 - number)
+    fields = {"id": str(number), "requester": user, "required": LARGE, "pending_since": since}
+    return a_request(**({"expected_seconds": 3600} | fields | overrides))
+
+
+def busy(number: int, user: str | None, minutes: int) -> Worker:
+    """Return a worker with a large build of a user that ends in some minutes."""
+    work = {
+        "task": "sbuild",
+        "requester": user,
+        "required": LARGE,
+        "package": "chromium",
+        "started_at": ago(minutes=10),
+        "expected_seconds": (minutes + 10) * 60,
+    }
+    name = f"debian-ci-builders-{number:04}"
+    running = f"debian/{900 + number}"
+    return a_worker(name=name, machine=name, busy=True, running=running, work=work)
+
+
+def turns(fleet: Fleet, world: World) -> dict[str, LimitTurn]:
+    return Case(fleet, world, guard(fleet, reconcile(fleet, world))).turns
+
+
+def starts(fleet: Fleet, world: World) -> dict[str, tuple[str, int]]:
+    """Return the work that each request waits for, and the minutes until its end."""
+    return {
+        key: (turn.first.work, (turn.first.end or 0) // 60)
+        for key, turn in turns(fleet, world).items()
+        if turn.first
+    }
+
+
+def test_request_waits_for_own_build_when_another_user_s_ends_first() -> None:
+    world = a_sim_world(busy(1, "ada", 120), busy(2, "ben", 60), requests=(large(3, "ada"),))
+
+    assert starts(large_fleet(), world) == {"debian/3": ("debian/901", 120)}
+
+
+def test_later_requests_of_a_user_start_one_after_the_other() -> None:
+    world = a_sim_world(requests=tuple(large(n, "ada") for n in (1, 2, 3)))
+
+    assert starts(large_fleet(), world) == {
+        "debian/2": ("debian/1", 61),
+        "debian/3": ("debian/2", 121),
+    }
+
+
+def test_a_request_waits_for_a_second_end_when_more_than_permitted_runs() -> None:
+    world = a_sim_world(busy(1, "ada", 60), busy(2, "ada", 90), requests=(large(3, "ada"),))
+
+    assert starts(large_fleet(), world) == {"debian/3": ("debian/902", 90)}
+
+
+def test_turn_has_no_first_end_when_duration_is_unknown() -> None:
+    requests = tuple(large(n, "ada", expected_seconds=None) for n in (1, 2))
+
+    (turn,) = turns(large_fleet(), a_sim_world(requests=requests)).values()
+
+    assert (turn.first, [each.work for each in turn.works]) == (None, ["debian/1"])
+
+
+def test_unlimited_requests_have_no_turn() -> None:
+    world = a_sim_world(requests=tuple(large(n, "ada") for n in (1, 2)))
+
+    assert turns(large_fleet(per=2), world) == {}
+
+
+def test_explained_start_is_the_end_of_own_build() -> None:
+    world = a_sim_world(busy(1, "ada", 120), busy(2, "ben", 60), requests=(large(3, "ada"),))
+    fleet = large_fleet()
+    case = Case(fleet, world, guard(fleet, reconcile(fleet, world)))
+
+    answer = explain_one(case, case.signatures["debian/3"], "debian/3", Replans(0))
+
+    assert answer.expected == ago(minutes=-120)
+    assert answer.finish == ago(minutes=-180)
