@@ -16,8 +16,8 @@ from time import perf_counter
 from bench.report import Report
 from bench.worlds import SCOPES, Size, scene_of, world_of
 from fleet.__main__ import COLLECTION
+from fleet.explain.case import Case
 from fleet.explain.history import history_of
-from fleet.explain.request import Case
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
 from fleet.guard import guard

@@ -7,8 +7,8 @@ from datetime import datetime
 from fleet.apply.observe import Sources
 from fleet.apply.timer import find_clock_faults
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
+from fleet.explain.case import Case
 from fleet.explain.doctor import find_steps, find_waits, judge_demand
-from fleet.explain.request import Case
 from fleet.explain.troubles import find_troubles
 from fleet.model.decisions import SizeReason
 from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong

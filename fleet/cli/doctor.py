@@ -22,9 +22,9 @@ from fleet.clouds.kinds import clouds_of
 from fleet.engines.projects import evaluate, load_project
 from fleet.engines.pulumi_backends import GET_CLI, find_cli
 from fleet.errors import EngineAbsent, SecretMissing, add_extra
+from fleet.explain.case import Case
 from fleet.explain.doctor import ABOUT_EXTRAS
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
-from fleet.explain.request import Case
 from fleet.model.doctor import CheckResult, wrong
 from fleet.ports import Console
 from fleet.queues.debusine.checkup import DebusineServer, check_database

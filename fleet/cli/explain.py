@@ -22,8 +22,9 @@ from fleet.cli.recorded import RecordedMoments
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.explain.anything import EXPLAINERS, explain_any, names_of_kind
+from fleet.explain.case import Case
 from fleet.explain.gains import UNUSED_AFTER, find_gains
-from fleet.explain.request import Case, each_request, explain_every
+from fleet.explain.request import each_request, explain_every
 from fleet.explain.values import Matches
 from fleet.model.facts import Unknown
 from fleet.ports import Console

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from fleet.checks import CHECKS, DATED_CHECKS
+from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import MOST_REPLANS, Case, by_outcome, explain_like, explain_one
+from fleet.explain.request import MOST_REPLANS, by_outcome, explain_like, explain_one
 from fleet.explain.tags import WORDS, list_tags
 from fleet.explain.values import ExplainedReason, Explanation, Matches
 from fleet.explain.what_if import Replans

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
-from fleet.explain.request import Case, is_never
+from fleet.explain.case import Case
+from fleet.explain.request import is_never
 from fleet.model.doctor import CheckResult, Machinery, NextStep, QueueWait, Summary, wrong
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.model.plan import Signature

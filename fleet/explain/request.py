@@ -1,14 +1,13 @@
 """Explain why a request waits, when it may start, and which edits make fleet serve it."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from math import inf
 
-from fleet.explain.options import OptionFinder, is_possible, mark_chosen, way_of
+from fleet.explain.case import Case
+from fleet.explain.options import is_possible, mark_chosen
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
-from fleet.explain.turns import LimitTurn
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
     EachRequest,
@@ -18,30 +17,24 @@ from fleet.explain.values import (
     OutcomeGroup,
     Suggestion,
 )
-from fleet.explain.what_if import MOST_PLANS, PlannedRun, Replans, count_plans, is_served
+from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
-from fleet.model.facts import Demand, Request, World
+from fleet.model.facts import Demand, World
 from fleet.model.machine_facts import PlaceFacts
-from fleet.model.plan import Create, Plan, Signature, Unserved
-from fleet.planner.costs import Way
+from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import asked_by
-from fleet.planner.forecast import Class
-from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.units import UnitState
 from fleet.schema.findings import Path, listed, yaml_key
 from fleet.schema.model import (
     Fleet,
     TicketQueue,
-    WorldQueue,
 )
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.export import describe_rules
-from fleet.tagrules.names import names_of, package_of
-from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
-from fleet.tagrules.vocabulary import Vocabulary, tag_name
+from fleet.tagrules.sources import Claim, Enforcer, weakest
+from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.pools import describe_pool, with_messages
 
@@ -58,116 +51,6 @@ BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
 SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
-
-
-class Case(PlannedRun):
-    """The run of `fleet apply` to explain, with cached values that several explanations use."""
-
-    def expected_start(self, key: str) -> datetime | None:
-        """Return the start of a request if no later run changes anything; None if unknown."""
-        return self.forecast.start_of(key) or self._turn_start(self.turns, key)
-
-    def assumed_start(self, key: str) -> datetime | None:
-        """Return the start by assumed durations; None unless only durations are unknown."""
-        known = self.assumed.start_of(key) if key in self.forecast.untimed else None
-        return known or self._turn_start(self.assumed_turns, key)
-
-    def _turn_start(self, turns: Mapping[str, LimitTurn], key: str) -> datetime | None:
-        turn = turns.get(key)
-        if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
-            return None
-        return self.world.time + timedelta(seconds=turn.first.end)
-
-    def named(self, name: str) -> list[str]:
-        """Return the request with this id, or else all requests of the package with this name."""
-        keys = [key for signature in self.plan.signatures for key in signature.requests]
-        for is_meant in _IDS:
-            if meant := [key for key in keys if is_meant(key, name)]:
-                return meant
-        return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
-
-    @cached_property
-    def options(self) -> OptionFinder:
-        """Return the object that finds the machines that could run a request."""
-        return OptionFinder(self.fleet, self.world)
-
-    @cached_property
-    def created(self) -> dict[str, Way]:
-        """Map each worker that the plan creates to the pool, type and market of its machine."""
-        return {
-            each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
-        }
-
-    @cached_property
-    def inventory(self) -> dict[str, PoolInventory]:
-        """Map each pool to its machines, and to the reasons why machines are unknown."""
-        return take_inventory(self.fleet, self.world)
-
-    @cached_property
-    def seen(self) -> frozenset[str]:
-        """Return the workers that a provider or queue lists, not those that only a stack has."""
-        unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
-        return frozenset(each.worker for each in self.plan.workers) - unseen
-
-    def worker_of(self, signature: Signature, key: str) -> str | None:
-        """Return the existing worker assigned to a request; None if there is no such worker."""
-        worker = signature.by_worker.get(key)
-        return None if worker in self._uncreated_workers else worker
-
-    @cached_property
-    def _uncreated_workers(self) -> frozenset[str]:
-        """Return the workers whose creation `fleet apply` has started but that have no machine."""
-        return frozenset(
-            unit.name
-            for pool in self.inventory.values()
-            for unit in pool.having(UnitState.UNFINISHED)
-            if unit.machine is None
-        )
-
-    @cached_property
-    def enforcement(self) -> tuple[Enforcement, ...]:
-        """Return the enforcer of each tag, exclusivity and limit."""
-        return enforcement_of(self.fleet)
-
-    @cached_property
-    def classes(self) -> dict[Class, Counter[str]]:
-        """Map each class of interchangeable workers to the number of workers per state."""
-        states = {each.worker: each.state for each in self.plan.workers}
-        found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
-        for worker in self.forecast.standing.values():
-            found[worker.alike][states[worker.name]] += 1
-        return found
-
-    def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
-        """Return the weakest enforcer of a claim about these tags; None for a recorded queue."""
-        if isinstance(self.fleet.queues.get(queue), WorldQueue):
-            # A recording assigns no work, so it does not enforce tags.
-            return None
-        names = {tag_name(tag) for tag in tags}
-        found = [
-            each.by
-            for each in self.enforcement
-            if each.tag in names and each.claim == claim and each.queue == queue
-        ]
-        # The queue itself enforces tags that fleet.yaml neither declares nor provides.
-        return weakest(found) or "scheduler"
-
-
-def _is_first_of(key: str, name: str) -> bool:
-    whole = key.removesuffix("#1")
-    return whole != key and name in (whole, whole.partition("/")[2])
-
-
-def _is_about(request: Request, name: str) -> bool:
-    return bool(name) and name in (package_of(request), *names_of(request))
-
-
-_IDS: tuple[Callable[[str, str], bool], ...] = (
-    str.__eq__,
-    lambda key, name: key.partition("/")[2] == name,
-    _is_first_of,
-)
-"""Tests whether a request has a name, in this order: `queue/id`, id, id of a group."""
 
 
 def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:

@@ -62,10 +62,10 @@ def find_turns(
 
     Work of unknown duration takes `assumed` seconds; if None, its end is unknown.
     """
-    known = _Known(plan)
-    lines = [_Line(known, use, found) for use in uses]
+    known = _CountedWorks(plan)
+    lines = [_LimitLine(known, use, found) for use in uses]
     stopped = {key: alone for key, alone in find_stopped(plan).items() if key not in found.starts}
-    requests: dict[str, tuple[Ordered, list[_Line]]] = {}
+    requests: dict[str, tuple[Ordered, list[_LimitLine]]] = {}
     for line in lines:
         for each in (each for group in line.use.groups for each in group.requests):
             if each.key in stopped:
@@ -93,10 +93,10 @@ def find_turns(
     return turns
 
 
-class _Line:
+class _LimitLine:
     """The work that counts to one limit of one payer, and the known ends."""
 
-    def __init__(self, known: "_Known", use: Use, found: Forecast) -> None:
+    def __init__(self, known: "_CountedWorks", use: Use, found: Forecast) -> None:
         self.use = use
         self.works = (*known.list_running(use, found), *known.list_served(use, found))
         self.room = use.limit.most - len(self.works)
@@ -106,7 +106,7 @@ class _Line:
             heappop(self.ends)  # more work counts than the limit permits
 
 
-class _Known:
+class _CountedWorks:
     """The worker of each served request, and the work of each worker."""
 
     def __init__(self, plan: Plan) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from fleet.explain.case import Case
 from fleet.explain.request import (
     FEWEST_PLANS,
     MOST_REPLANS,
     SERVED,
-    Case,
     by_outcome,
     explain_like,
     explain_one,

@@ -16,9 +16,9 @@ from fleet.apply.decision import PlanResult
 from fleet.apply.places import place_of, with_places
 from fleet.apply.satellites import connected
 from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
+from fleet.explain.case import Case
 from fleet.explain.history import DAYS, HOLDS, history_of
 from fleet.explain.powerful import powerful_builds
-from fleet.explain.request import Case
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
 from fleet.model.due import DueReport

@@ -9,7 +9,7 @@ import pytest
 from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.observe import Sources
 from fleet.errors import SourceUnreachable, StoreMissing
-from fleet.explain.request import Case
+from fleet.explain.case import Case
 from fleet.model.doctor import (
     CheckResult,
     Diagnosis,

@@ -1,6 +1,7 @@
 """Explain one request of a plan, as `fleet explain request` does."""
 
-from fleet.explain.request import Case, explain_one
+from fleet.explain.case import Case
+from fleet.explain.request import explain_one
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans, count_plans
 from fleet.model.facts import World

@@ -1,6 +1,7 @@
 """A request that a limit stops starts when work ends that counts to the same limit."""
 
-from fleet.explain.request import Case, explain_one
+from fleet.explain.case import Case
+from fleet.explain.request import explain_one
 from fleet.explain.turns import LimitTurn
 from fleet.explain.what_if import Replans
 from fleet.guard import guard
@@ -68,7 +69,7 @@ def test_later_requests_of_a_user_start_one_after_the_other() -> None:
     }
 
 
-def test_a_request_waits_for_a_second_end_when_more_than_permitted_runs() -> None:
+def test_request_waits_for_the_second_end_when_a_limit_is_exceeded() -> None:
     world = a_sim_world(busy(1, "ada", 60), busy(2, "ada", 90), requests=(large(3, "ada"),))
 
     assert starts(large_fleet(), world) == {"debian/3": ("debian/902", 90)}

@@ -1,6 +1,6 @@
 """What waits, by outcome; those that wait longest are explained."""
 
-from fleet.explain.request import Case
+from fleet.explain.case import Case
 from fleet.explain.waiting import WaitingExplanations, waits_of
 from fleet.guard import guard
 from fleet.model.facts import Request, World

@@ -3,7 +3,8 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.request import Case, headline
+from fleet.explain.case import Case
+from fleet.explain.request import headline
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature

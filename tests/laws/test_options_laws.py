@@ -2,11 +2,12 @@
 
 from hypothesis import given
 
+from fleet.explain.case import Case
 from fleet.explain.config_changes import Edits
 from fleet.explain.costs import BuildCosts, compare_builds, ways_of_requests
 from fleet.explain.options import OptionFinder, rule_for, way_to
 from fleet.explain.reach import find_reach
-from fleet.explain.request import Case, explain_every
+from fleet.explain.request import explain_every
 from fleet.explain.waiting import waits_of
 from fleet.guard import guard
 from fleet.model.facts import World, market_of

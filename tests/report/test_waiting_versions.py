@@ -6,7 +6,7 @@ import pytest
 
 from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.observe import Sources
-from fleet.explain.request import Case
+from fleet.explain.case import Case
 from fleet.model.images import ImageVersion
 from fleet.reconcile import reconcile
 from fleet.report.answers import diagnosis_blocks

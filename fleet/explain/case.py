@@ -1,0 +1,130 @@
+"""The explained run: names of requests, starts, and values that several explanations use."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from fleet.explain.options import OptionFinder, way_of
+from fleet.explain.turns import LimitTurn
+from fleet.explain.what_if import PlannedRun
+from fleet.model.facts import Request
+from fleet.model.plan import Create, Signature
+from fleet.planner.costs import Way
+from fleet.planner.forecast import Class
+from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.planner.units import UnitState
+from fleet.schema.model import WorldQueue
+from fleet.tagrules.names import names_of, package_of
+from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
+from fleet.tagrules.vocabulary import tag_name
+
+
+class Case(PlannedRun):
+    """The explained run, with values that several explanations use."""
+
+    def expected_start(self, key: str) -> datetime | None:
+        """Return the start of a request if no later run changes anything; None if unknown."""
+        return self.forecast.start_of(key) or self._turn_start(self.turns, key)
+
+    def assumed_start(self, key: str) -> datetime | None:
+        """Return the start by assumed durations; None unless only durations are unknown."""
+        known = self.assumed.start_of(key) if key in self.forecast.untimed else None
+        return known or self._turn_start(self.assumed_turns, key)
+
+    def _turn_start(self, turns: Mapping[str, LimitTurn], key: str) -> datetime | None:
+        turn = turns.get(key)
+        if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
+            return None
+        return self.world.time + timedelta(seconds=turn.first.end)
+
+    def named(self, name: str) -> list[str]:
+        """Return the request with this id, or else the requests of this package."""
+        keys = [key for signature in self.plan.signatures for key in signature.requests]
+        for is_meant in _IDS:
+            if meant := [key for key in keys if is_meant(key, name)]:
+                return meant
+        return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
+
+    @cached_property
+    def options(self) -> OptionFinder:
+        """Return the finder of places where requests could run."""
+        return OptionFinder(self.fleet, self.world)
+
+    @cached_property
+    def created(self) -> dict[str, Way]:
+        """Map each worker that the plan creates to its machine's pool, type and market."""
+        return {
+            each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
+        }
+
+    @cached_property
+    def inventory(self) -> dict[str, PoolInventory]:
+        """Return the machines of each pool, and the reasons why machines are unknown."""
+        return take_inventory(self.fleet, self.world)
+
+    @cached_property
+    def seen(self) -> frozenset[str]:
+        """Return the workers that a provider or a queue lists, not only a stack."""
+        unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
+        return frozenset(each.worker for each in self.plan.workers) - unseen
+
+    def worker_of(self, signature: Signature, key: str) -> str | None:
+        """Return the next worker of a request; None without a worker or machine."""
+        worker = signature.by_worker.get(key)
+        return None if worker in self._uncreated_workers else worker
+
+    @cached_property
+    def _uncreated_workers(self) -> frozenset[str]:
+        """Return the workers without a machine whose creation an apply started."""
+        return frozenset(
+            unit.name
+            for pool in self.inventory.values()
+            for unit in pool.having(UnitState.UNFINISHED)
+            if unit.machine is None
+        )
+
+    @cached_property
+    def enforcement(self) -> tuple[Enforcement, ...]:
+        """Return the enforcer of each tag, exclusivity and limit."""
+        return enforcement_of(self.fleet)
+
+    @cached_property
+    def classes(self) -> dict[Class, Counter[str]]:
+        """Map each class of equal workers to the number of workers per state."""
+        states = {each.worker: each.state for each in self.plan.workers}
+        found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
+        for worker in self.forecast.standing.values():
+            found[worker.alike][states[worker.name]] += 1
+        return found
+
+    def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
+        """Return the weakest enforcer of a claim about these tags; None for a recording."""
+        if isinstance(self.fleet.queues.get(queue), WorldQueue):
+            # A recording assigns no work, so it does not enforce tags.
+            return None
+        names = {tag_name(tag) for tag in tags}
+        found = [
+            each.by
+            for each in self.enforcement
+            if each.tag in names and each.claim == claim and each.queue == queue
+        ]
+        # The queue itself enforces tags that fleet.yaml neither declares nor provides.
+        return weakest(found) or "scheduler"
+
+
+def _is_first_of(key: str, name: str) -> bool:
+    whole = key.removesuffix("#1")
+    return whole != key and name in (whole, whole.partition("/")[2])
+
+
+def _is_about(request: Request, name: str) -> bool:
+    return bool(name) and name in (package_of(request), *names_of(request))
+
+
+_IDS: tuple[Callable[[str, str], bool], ...] = (
+    str.__eq__,
+    lambda key, name: key.partition("/")[2] == name,
+    _is_first_of,
+)
+"""Tests whether a request has a name, in this order: `queue/id`, id, id of a group."""
