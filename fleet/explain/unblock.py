@@ -358,8 +358,8 @@ def _format_harms(harms: tuple[str, ...]) -> str:
 def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
     """Yield sets of edits, each of which removes a constraint that makes a request wait.
 
-    `few`: the number of plans left, if small. Limits are then raised until they serve all requests
-    of the same rank, at one additional place, since the smallest set is tried first.
+    `few`: the number of plans left, if small. Limits are then raised at one additional place, since
+    the smallest set is tried first.
     """
     fleet, world = run.fleet, run.world
     signature, found = run.signatures.get(key), run.find(key)
@@ -386,7 +386,7 @@ def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ..
         return
     if any(each.code == "limit" for each in unserved.blocked):
         most = None if few is None else few + 1
-        for lack in islice(run.shortfalls.of(key, whole_rank=few is not None), most):
+        for lack in islice(run.shortfalls.of(key), most):
             raised = [raise_figure(fleet, each.path, each.amount) for each in lack.missing]
             if all(raised):
                 yield tuple(edit for edit in raised if edit)

@@ -76,17 +76,16 @@ class Shortfalls:
             for group in component.groups
         }
 
-    def of(self, key: str, *, whole_rank: bool = False) -> Iterator[Lack]:
+    def of(self, key: str) -> Iterator[Lack]:
         """Yield the shortfall of a request at each place that limits forbid, fewest limits first.
 
-        With `whole_rank`, the amounts also suffice for later requests of the same rank, so that
-        these requests rarely use up what this request needs. A place where a limit counts an
-        unknown amount is skipped, because the necessary raise is unknown.
+        A place where a limit counts an unknown amount is skipped, because the necessary raise is
+        unknown.
         """
         group = self.group_of.get(key)
         if group is None or group.id not in self._components:
             return
-        component = _until(self._components[group.id], group, key, whole_rank=whole_rank)
+        component = _until(self._components[group.id], group, key)
         filling = _Filling(component, self._place_of)
         stopped = filling.find_stopped()
         for place in sorted(stopped, key=lambda place: (stopped[place], place))[:_MAX_PLACES]:
@@ -161,13 +160,13 @@ class _Filling:
         return Assignment.rounded(self._model, self._counts)
 
 
-def _until(component: Component, group: RequestGroup, key: str, *, whole_rank: bool) -> Component:
+def _until(component: Component, group: RequestGroup, key: str) -> Component:
     """Return a component without requests after `key`, whose request gets the last rank."""
     last = next(request for request in group.requests if request.key == key)
     groups = []
     for other in component.groups:
         requests = other.requests if other.rank <= group.rank else ()
-        if other.id == group.id or (other.rank == group.rank and not whole_rank):
+        if other.rank == group.rank:
             requests = tuple(request for request in requests if request.order < last.order)
         if requests:
             groups.append(replace(other, requests=requests))
