@@ -10,6 +10,7 @@ from fleet.apply.satellites import connected
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
+from fleet.explain.given import find_responsible
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
@@ -57,8 +58,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         count = connected().write_site(decision, store, args.site)
         console.note(f"wrote {count} files to {args.site}; open {args.site}/index.html")
     if args.json:
-        facts = facts_of_workers(decision.config.fleet, decision.world)
-        console.out(status_to_json(plan, facts))
+        fleet, world = decision.config.fleet, decision.world
+        facts = facts_of_workers(fleet, world)
+        console.out(status_to_json(plan, facts, find_responsible(fleet, world, plan)))
     elif not (args.site or args.metrics):
         console.out(text_for(console, status_blocks(plan)))
     return 0

@@ -4,14 +4,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import groupby
 
+from fleet.explain.given import GivenRules
 from fleet.explain.options import OptionFinder, way_of
 from fleet.explain.turns import LimitTurn
 from fleet.explain.what_if import PlannedRun
 from fleet.model.facts import Request
-from fleet.model.plan import Create, Signature
+from fleet.model.plan import Create, Signature, WorkerVerdict
 from fleet.planner.costs import Way
-from fleet.planner.forecast import Class
+from fleet.planner.demand import ordered
+from fleet.planner.forecast import Class, registered_workers
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import UnitState
 from fleet.schema.model import WorldQueue
@@ -37,6 +40,48 @@ class Case(PlannedRun):
         if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
             return None
         return self.world.time + timedelta(seconds=turn.first.end)
+
+    @cached_property
+    def line(self) -> dict[str, tuple[int, int]]:
+        """Map each request without a machine to the number of requests that are served first.
+
+        The second number counts those of higher priority. Requests that fit none of its pools do
+        not count.
+        """
+        requests = sorted(
+            each
+            for queue, demand in self.world.demands()
+            for request in demand.requests
+            for each in ordered(queue, request)
+            if each.key in self.unserved and each.key in self.signatures
+        )
+        found: dict[str, tuple[int, int]] = {}
+        counts: Counter[tuple[str, ...]] = Counter()
+        for _, alike in groupby(requests, lambda each: self.signatures[each.key].priority):
+            before = counts.copy()
+            for each in alike:
+                pools = self.signatures[each.key].pools
+                rivals = [other for other in counts if not set(pools).isdisjoint(other)]
+                higher = sum(before[other] for other in rivals)
+                found[each.key] = (sum(counts[other] for other in rivals), higher)
+                counts[pools] += 1
+        return found
+
+    @cached_property
+    def given(self) -> GivenRules:
+        """Return the finder of the allow-list rules that apply to builds."""
+        return GivenRules(self.fleet, self.world.time.date())
+
+    @cached_property
+    def verdicts(self) -> dict[str, WorkerVerdict]:
+        """Map the name of each worker to the plan's decision about it."""
+        return {each.worker: each for each in self.plan.workers}
+
+    @cached_property
+    def packages(self) -> dict[str, str]:
+        """Map each worker to the package that it builds; only known packages."""
+        works = registered_workers(self.world).items()
+        return {name: each.work.package for name, each in works if each.work and each.work.package}
 
     def named(self, name: str) -> list[str]:
         """Return the request with this id, or else the requests of this package."""

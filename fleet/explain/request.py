@@ -7,6 +7,14 @@ from math import inf
 
 from fleet.explain.case import Case
 from fleet.explain.options import is_possible, mark_chosen
+from fleet.explain.plain import (
+    ARCHITECTURE,
+    ExpectedTimes,
+    WaitingReason,
+    describe_needs,
+    describe_next,
+    describe_wait,
+)
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
@@ -14,6 +22,7 @@ from fleet.explain.values import (
     Everything,
     ExplainedReason,
     Explanation,
+    GivenRule,
     OutcomeGroup,
     Suggestion,
 )
@@ -37,9 +46,9 @@ from fleet.tagrules.sources import Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.pools import describe_pool, with_messages
+from fleet.words.waiting import describe_line, describe_reason
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
-_ARCHITECTURE = "worker:build-arch:"
 ENDED = "no change found within the search limit; the queue is large"
 _UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
 """Decision codes that mean that an image has no published version."""
@@ -61,7 +70,9 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     start = _estimate_start(case, key, [remedy.suggestion for remedy in remedies])
     assumed = None if start else case.assumed_start(key)
     places = places_of(case, signature, key)
+    times = ExpectedTimes(start, assumed, estimate_end(case, key, start or assumed, places))
     suggestions = tuple(_note_earlier_worker(remedy.suggestion, start) for remedy in remedies)
+    rules = _given_rules(case, key)
     steps = []
     if unserved is None:
         steps.append(_explain_coming_worker(case, signature, key, replans))
@@ -97,8 +108,13 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         next_steps=tuple(steps),
         expected=start,
         assumed=assumed,
-        finish=estimate_end(case, key, start or assumed, places),
+        finish=times.end,
         never=never,
+        plain=answer_plainly(case, signature, key, times, never=never),
+        path=() if never else _find_rule(case, key),
+        needs=describe_needs(case, signature, key, rules),
+        rules=rules,
+        contacts=case.given.contacts(rules),
         suggestions=suggestions,
         places=places,
         currency=case.fleet.money.currency,
@@ -128,10 +144,39 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
     return answers.describe_wait(key, because, never=never)
 
 
+def answer_plainly(
+    case: Case, signature: Signature, key: str, times: ExpectedTimes, *, never: bool
+) -> tuple[str, ...]:
+    """Return the answer for the user of a request, in sentences."""
+    worker = signature.by_worker.get(key) or signature.by_create.get(key)
+    times = times._replace(no_start=_explain_unknown_start(case, key))
+    if worker is not None:
+        return describe_next(case, signature, key, _dropped_tags(case, signature, worker), times)
+    unserved = case.unserved.get(key)
+    if unserved is None:
+        return (describe_reason(answers.NO_REASON),)
+    why = WaitingReason(unserved, never, unknown_of(case, unserved))
+    return describe_wait(case, signature, key, why, times)
+
+
+def _find_rule(case: Case, key: str) -> Path:
+    """Return the key of fleet.yaml that decides about a request; empty if no key does."""
+    turn, unserved = case.turns.get(key), case.unserved.get(key)
+    if turn is not None:
+        return turn.use.limit.path
+    return next(iter(unserved.paths), ()) if unserved else ()
+
+
+def _given_rules(case: Case, key: str) -> tuple[GivenRule, ...]:
+    found = case.find(key)
+    return case.given.find(found[0]) if found else ()
+
+
 def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
     """Return ", without TAGS" for waived tags that a worker does not provide; or empty."""
-    pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
-    provides = case.decider.offers[pool].provides if pool in case.decider.offers else ()
+    verdict = case.verdicts.get(worker)
+    offer = case.decider.offers.get(verdict.pool) if verdict else None
+    provides = offer.provides if offer else ()
     missing = listed([tag for tag in signature.dropped if tag not in provides])
     return f", without {missing}" if missing else ""
 
@@ -152,9 +197,8 @@ def _request_facts(
         for pool in case.plan.pools:
             if pool.failures and pool.pool in signature.pools:
                 yield f"pool {pool.pool}: {pool.failures}"
-    position = signature.requests.index(key) + 1
-    if signature.count > 1:
-        yield f"number {position} of {signature.count:,} waiting requests with the same tags"
+    if key in case.line and signature.pools:
+        yield describe_line(*case.line[key], signature.pools)
     yield expectation(case, key, start)
     if start is None and key in case.unserved and case.assumed_start(key):
         yield _workers_that_fit(case, signature)
@@ -168,10 +212,7 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
     assumed = case.assumed_start(key) if start is None else None
     moment = start or assumed
     if moment is None:
-        why = case.forecast.not_known.get(key, answers.UNREAD_QUEUE)
-        if unknown_of(case, case.unserved.get(key)):
-            why = answers.UNKNOWN_WORKERS
-        return answers.describe_unknown_start(why)
+        return answers.describe_unknown_start(_explain_unknown_start(case, key))
     seconds = int((moment - case.world.time).total_seconds())
     soon = f"in {write_duration(seconds)}" if seconds else "now"
     said = f"expected start: {write_time(moment)} ({soon}), in queue order"
@@ -179,6 +220,16 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
         return said
     why = "of unknown duration (no history, no `durations`)"
     return f"{said}; assumed: {write_duration(USUAL)} for work {why}"
+
+
+def _explain_unknown_start(case: Case, key: str) -> str:
+    """Return the reason why the start of a request is unknown."""
+    if unknown_of(case, case.unserved.get(key)):
+        return answers.UNKNOWN_WORKERS
+    turn = case.turns.get(key)
+    if turn and turn.is_alone and turn.first is None:
+        return answers.UNTIMED_WORK
+    return case.forecast.not_known.get(key, answers.UNREAD_QUEUE)
 
 
 def _workers_that_fit(case: Case, signature: Signature) -> str:
@@ -242,7 +293,7 @@ def _explain_coming_worker(case: Case, signature: Signature, key: str, replans: 
         return "nothing to do: the next `fleet apply` creates it, then the queue assigns it"
     if worker not in case.seen:
         return "resolve the unknown: no replacement is created until it is read again"
-    state = next((w.state for w in case.plan.workers if w.worker == worker), "")
+    state = case.verdicts[worker].state if worker in case.verdicts else ""
     first = {"starting": "once it has booted, ", "busy": "once it is idle, "}.get(state, "")
     return f"nothing to do: {first}the queue assigns the request to a free worker that fits"
 
@@ -260,7 +311,7 @@ def _nothing_found(
     if unknown_of(case, unserved):
         yield FIRST_READ
     elif any(
-        tag.startswith(_ARCHITECTURE)
+        tag.startswith(ARCHITECTURE)
         for each in unserved.decisions
         if each.code is Unfit.TAG_MISSING
         for tag in each.figures.tags
@@ -271,7 +322,7 @@ def _nothing_found(
     elif never:
         yield "add a pool whose machines and image meet its requirements"
     else:
-        yield "no edit of fleet.yaml found that serves it: see the reasons above"
+        yield "no edit of fleet.yaml found that serves it"
 
 
 def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
@@ -417,14 +468,14 @@ def _format_fixers(case: Case, decisions: Iterable[Decision]) -> Iterator[str]:
     stated: list[str] = []
     for tag in tags_of.get(Unfit.TAG_MISSING, ()):
         may = {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
-        (stated if may and not tag.startswith(_ARCHITECTURE) else fixed).append(tag)
+        (stated if may and not tag.startswith(ARCHITECTURE) else fixed).append(tag)
     if fixed := [*fixed, *tags_of.get(Unfit.TOO_SMALL, ())]:
         yield f"only a new pool whose machine and image have {listed(fixed)}"
     if stated:
         yield f"pool owner, if its workers have {listed(stated)}: pools.{name}.provides"
     if Unfit.TAG_NOT_BROUGHT in tags_of:
         yield f"fleet operator: pools.{name}.requires"
-    if Unfit.TAG_EXCLUSIVE in tags_of:
+    if Unfit.TAG_EXCLUSIVE in tags_of and not fixed:
         yield f"requester: ask for {listed(tags_of[Unfit.TAG_EXCLUSIVE])}"
 
 
@@ -523,16 +574,41 @@ def without_search(answer: Explanation) -> Explanation:
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
     """Explain a request like `first`, which has the same signature and outcome."""
     start = case.expected_start(key)
+    facts, places = (
+        tuple(_request_facts(case, signature, key, start)),
+        places_of(case, signature, key),
+    )
+    answer = explain_alike(case, signature, key, first, places)
+    return answer.altered(
+        facts=facts, reasons=first.reasons, next_steps=first.next_steps, places=places
+    )
+
+
+def explain_alike(
+    case: Case,
+    signature: Signature,
+    key: str,
+    first: Explanation,
+    places: Sequence[PlaceFacts] = (),
+) -> Explanation:
+    """Return only the own answer of a request that is like `first`: times, contacts, sentences."""
+    start = case.expected_start(key)
     assumed = None if start else case.assumed_start(key)
-    places = places_of(case, signature, key)
-    return first.altered(
+    times = ExpectedTimes(start, assumed, estimate_end(case, key, start or assumed, places))
+    rules = _given_rules(case, key)
+    return Explanation(
+        kind="request",
         name=key,
         headline=headline(case, signature, key, never=first.never),
-        facts=tuple(_request_facts(case, signature, key, start)),
         expected=start,
         assumed=assumed,
-        finish=estimate_end(case, key, start or assumed, places),
-        suggestions=(),
-        places=places,
+        finish=times.end,
+        never=first.never,
+        plain=answer_plainly(case, signature, key, times, never=first.never),
+        path=() if first.never else _find_rule(case, key),
+        needs=describe_needs(case, signature, key, rules),
+        rules=rules,
+        contacts=case.given.contacts(rules),
+        currency=first.currency,
         like=first.name,
     )

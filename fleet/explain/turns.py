@@ -5,6 +5,7 @@ Work of other users, which does not count to the limit, is no reason to wait.
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from fleet.planner.limits import Use
 
 _COUNTED = frozenset({NoMachineReason.TAG_LIMIT, NoMachineReason.QUEUE_LIMIT})
 """Reasons to wait that end when counted work ends."""
+ENDING = frozenset({*_COUNTED, NoMachineReason.AT_MAX, NoMachineReason.AT_MAX_STARTING})
+"""Reasons to wait that end when the worker of counted work is free."""
 
 
 class CountedWork(NamedTuple):
@@ -41,17 +44,23 @@ class LimitTurn(NamedTuple):
     end: int | None = None
     """The end of the request in seconds from now; None if unknown."""
     is_alone: bool = True
-    """False if something else also stops the request, in another pool."""
+    """False if something else also stops the request, such as a budget or another pool."""
 
 
-def find_stopped(plan: Plan) -> dict[str, bool]:
-    """Map each request that a limit stops to whether limits stop it in each pool that fits."""
-    found: dict[str, bool] = {}
+def find_stopped(plan: Plan) -> dict[str, datetime | None]:
+    """Map each request that a limit stops to the time from which nothing else stops it.
+
+    None if that time is unknown.
+    """
+    found: dict[str, datetime | None] = {}
     for unserved in plan.unserved:
         pools = {p for d in unserved.decisions if d.code in _COUNTED for p in d.subject}
-        if pools:
-            is_alone = pools == {each.pool for each in unserved.blocked}
-            found |= dict.fromkeys(unserved.requests, is_alone)
+        if not pools:
+            continue
+        others = [d.figures.until for d in unserved.decisions if d.code not in ENDING]
+        ends = [until for until in others if until is not None]
+        is_known = len(ends) == len(others) and pools == {each.pool for each in unserved.blocked}
+        found |= dict.fromkeys(unserved.requests, max([plan.time, *ends]) if is_known else None)
     return found
 
 
@@ -64,7 +73,7 @@ def find_turns(
     """
     known = _CountedWorks(plan)
     lines = [_LimitLine(known, use, found) for use in uses]
-    stopped = {key: alone for key, alone in find_stopped(plan).items() if key not in found.starts}
+    stopped = {key: at for key, at in find_stopped(plan).items() if key not in found.starts}
     requests: dict[str, tuple[Ordered, list[_LimitLine]]] = {}
     for line in lines:
         for each in (each for group in line.use.groups for each in group.requests):
@@ -77,7 +86,8 @@ def find_turns(
             continue
         if not all(line.ends for line in full):
             line = next(line for line in full if not line.ends)
-            turns[request.key] = LimitTurn(line.use, line.works, is_alone=stopped[request.key])
+            is_alone = stopped[request.key] == plan.time
+            turns[request.key] = LimitTurn(line.use, line.works, is_alone=is_alone)
             continue
         first, last = max((heappop(line.ends), n) for n, line in enumerate(full))
         work, line = CountedWork(*first), full[last]
@@ -85,7 +95,9 @@ def find_turns(
         seconds = request.seconds_on(standing.alike[2]) if standing else request.seconds
         seconds = assumed if seconds is None else seconds
         end = None if seconds is None else first[0] + seconds
-        turns[request.key] = LimitTurn(line.use, line.works, work, end, stopped[request.key])
+        moment = stopped[request.key]
+        is_alone = moment is not None and moment <= plan.time + timedelta(seconds=first[0])
+        turns[request.key] = LimitTurn(line.use, line.works, work, end, is_alone)
         for other in counting:
             other.room -= other not in full
             if end is not None:

@@ -358,8 +358,8 @@ def _format_harms(harms: tuple[str, ...]) -> str:
 def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
     """Yield sets of edits, each of which removes a constraint that makes a request wait.
 
-    `few`: the number of plans left, if small. Limits are then raised at one additional place, since
-    the smallest set is tried first.
+    `few`: the number of plans left, if small. Limits are then raised at one additional place,
+    because the smallest set is tried first.
     """
     fleet, world = run.fleet, run.world
     signature, found = run.signatures.get(key), run.find(key)

@@ -60,6 +60,23 @@ class Suggestion(Value):
     """True for a last resort: the edit raises a limit or budget that the team set itself."""
 
 
+class GivenRule(Value):
+    """A rule of the allow-list that applies to a build."""
+
+    path: Path
+    match: str
+    ask: tuple[str, ...]
+    reason: str = ""
+    contact: str = ""
+
+
+class Contact(Value):
+    """A contact from fleet.yaml, and the subject that it answers questions about."""
+
+    name: str
+    about: str
+
+
 class Explanation(Value):
     """The output of `fleet explain` about one object."""
 
@@ -82,6 +99,12 @@ class Explanation(Value):
     """New machines that could run the request, now or with an additional allow-list rule."""
     currency: str = ""
     """Currency of the costs in `places`."""
+    plain: tuple[str, ...] = later((), "The answer for the user of a request, in sentences.")
+    needs: str = later("", "The task, architecture and machine that a request needs, in words.")
+    rules: tuple[GivenRule, ...] = later((), "The rules of the allow-list that apply to it.")
+    contacts: tuple[Contact, ...] = later((), "Whom to ask, from fleet.yaml.")
+    path: Path = later((), "The key of fleet.yaml that decides about a request.")
+    place: str = later("", "The position of this key.")
     like: str = ""
     """The first request with the same outcome. Its explanation has the suggestions."""
 

@@ -10,18 +10,25 @@ from fleet.explain.request import (
     MOST_REPLANS,
     SERVED,
     by_outcome,
-    explain_like,
+    explain_alike,
     explain_one,
+    is_never,
+    places_of,
     without_search,
 )
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
+from fleet.planner.forecast import registered_workers
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
 
-MOST_EXPLAINED = 200
+MOST_EXPLAINED = 100
+"""Maximum number of groups with and without a worker whose first request has the reason of each
+pool; the groups without a worker also have suggestions."""
+_MOST_PLACES = 500
+"""Maximum number of requests with the cost on each machine type, which takes some milliseconds."""
 LONG_SECONDS = 3600
 """Seconds after which a wait is long if no suitable pool has a `target_wait`."""
 _MAX_WORK = 5_000
@@ -29,7 +36,7 @@ _MAX_WORK = 5_000
 
 
 class WaitingRequest(NamedTuple):
-    """A request with the start of its wait, its expected start, and its package."""
+    """A request with the start of its wait, its expected start, its package and its user."""
 
     key: str
     since: datetime | None
@@ -37,6 +44,18 @@ class WaitingRequest(NamedTuple):
     package: str = ""
     assumed: datetime | None = None
     """The start by assumed durations; None if a better estimate is known."""
+    user: str = ""
+
+
+class RunningBuild(NamedTuple):
+    """A build that a worker runs, with its expected end."""
+
+    key: str
+    worker: str
+    package: str = ""
+    user: str = ""
+    since: datetime | None = None
+    end: datetime | None = None
 
 
 class WaitingGroup(NamedTuple):
@@ -66,36 +85,67 @@ class WaitingGroup(NamedTuple):
 
 
 class WaitingExplanations(NamedTuple):
-    """All waiting requests, and explanations of some of them."""
+    """All waiting requests with explanations, and the running builds."""
 
     groups: tuple[WaitingGroup, ...] = ()
     """Groups without a worker first, then by priority and number of requests."""
     explained: Mapping[str, Explanation] = {}
-    """Request to explanation: the first request per group without a worker, and longest waits."""
+    """Request to explanation; only the first requests of some groups have all reasons."""
+    running: tuple[RunningBuild, ...] = ()
 
 
 def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
-    """Return the waiting requests with at most `most` explanations, half of them per group."""
+    """Return the waiting requests, each explained, and the running builds.
+
+    The first requests of `most` groups without a worker have suggestions.
+    """
     groups = sorted(
         (_group(case, *each) for each in by_outcome(case)),
         key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),
     )
     unserved = [group for group in groups if not group.is_served]
-    explained = dict(_explain_firsts(case, unserved[: most // 2]))
-    longest = sorted(
-        (request.since, group.signature.id, request.key, number)
-        for number, group in enumerate(groups)
-        for request in group.requests
-        if request.since is not None and request.key not in explained
-    )
-    for _, _, key, number in longest[: most - len(explained)]:
-        group = groups[number]
-        first = explained.get(group.requests[0].key) if not group.is_served else None
-        if first is not None:
-            explained[key] = explain_like(case, group.signature, key, first)
-        else:
-            explained[key] = explain_one(case, group.signature, key, Replans(0))
-    return WaitingExplanations(tuple(_set_starts(group, explained) for group in groups), explained)
+    served = [group for group in groups if group.is_served]
+    explained = dict(_explain_firsts(case, unserved[:most]))
+    for group in served[:most]:
+        key = group.requests[0].key
+        explained[key] = explain_one(case, group.signature, key, Replans(0))
+    for group in groups:
+        first = explained.get(group.requests[0].key) or _explain_briefly(case, group)
+        for request in group.requests:
+            if request.key not in explained:
+                is_costed = len(explained) < _MOST_PLACES
+                places = places_of(case, group.signature, request.key) if is_costed else ()
+                explained[request.key] = explain_alike(
+                    case, group.signature, request.key, first, places
+                ).altered(places=places)
+    shown = tuple(_set_starts(group, explained) for group in groups)
+    return WaitingExplanations(shown, explained, tuple(_running(case)))
+
+
+def _explain_briefly(case: Case, group: WaitingGroup) -> Explanation:
+    """Return what the explanations of a group share, without the reason of each pool."""
+    unserved = case.unserved.get(group.requests[0].key)
+    never = is_never(case, group.signature, unserved)
+    currency = case.fleet.money.currency
+    return Explanation(kind="request", name="", headline="", never=never, currency=currency)
+
+
+def _running(case: Case) -> Iterator[RunningBuild]:
+    """Yield the running builds, with their expected ends."""
+    known, standing = registered_workers(case.world), case.forecast.standing
+    for each in case.plan.workers:
+        worker, seen = known.get(each.worker), standing.get(each.worker)
+        if not each.running:
+            continue
+        work, end = worker.work if worker else None, seen.free_in if seen and seen.works else None
+        yield RunningBuild(
+            each.running,
+            each.worker,
+            (work.package if work else "") or "",
+            (work.requester if work else "") or "",
+            work.started_at if work else None,
+            None if end is None else case.world.time + timedelta(seconds=end),
+        )
 
 
 def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
@@ -124,6 +174,7 @@ def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> W
                 case.expected_start(key),
                 package_of(found[0]) if found else "",
                 case.assumed_start(key),
+                (found[0].requester if found else "") or "",
             )
             for key, found in requests
         ),

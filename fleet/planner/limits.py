@@ -355,5 +355,6 @@ def _describe_use(use: Use) -> str:
     limit, key = use.limit, ".".join(map(str, use.limit.path[2:]))
     of = "" if limit.of == "total" else limit.of
     who = use.who.strip() if of and use.who else ""
-    used = words.LimitUse(key, limit.tag, limit.desk, of, who, limit.most, use.taken)
+    unknown = len(use.workers[1]) if of else 0
+    used = words.LimitUse(key, limit.tag, limit.desk, of, who, limit.most, use.taken, unknown)
     return words.explain_limit(used)

@@ -54,13 +54,17 @@ _MAX_FACTS = 3
 def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     """Yield the headline, the facts, the reasons and the suggestions of an explanation."""
     yield bold(explanation.headline)
+    if explanation.plain:
+        yield line("  ", " ".join(explanation.plain))
     yield Items(explanation.facts, StyledText("  - "))
-    yield Section(TIME_AND_MONEY, [*_places(explanation)] if explanation.places else [])
+    yield Section(title_places(explanation), [*_places(explanation)] if explanation.places else [])
     reasons = _draw_first(explanation.reasons, partial(_reason, never=explanation.never))
     yield Section("because:", [*reasons])
     steps = (text for each in explanation.suggestions for text in _suggestion(each))
     heading = "what would change it:" if explanation.kind in _CHANGEABLE else "more:"
     yield Section(heading, [*steps, Items(explanation.next_steps, StyledText("- "))])
+    whom = [f"{each.name}: {each.about}" for each in explanation.contacts]
+    yield Section("whom to ask:", [Items(whom, StyledText("- "))] if whom else [])
 
 
 def matches_blocks(found: Matches) -> Iterator[Block]:
@@ -105,7 +109,11 @@ def _places(explanation: Explanation) -> Iterator[Line]:
         yield line("  - ", rule)
 
 
-TIME_AND_MONEY = "time and money, on a machine created now:"
+def title_places(explanation: Explanation) -> str:
+    """Return the heading of the places, which states whether a request waits for a machine."""
+    if explanation.path:
+        return "time and money, if it got a new machine now:"
+    return "time and money, on a machine created now:"
 
 
 def place_in_words(each: PlaceFacts, currency: str) -> str:
@@ -179,7 +187,7 @@ def _group(group: OutcomeGroup) -> Iterator[Line]:
         yield from _draw_first(first.reasons, partial(_reason, never=True))
     if any(each.seconds is not None for each in first.places):
         whose = f"{first.name}, " if len(group.requests) > 1 else ""
-        yield line("  ", f"{whose}{TIME_AND_MONEY}")
+        yield line("  ", f"{whose}{title_places(first)}")
         yield from _places(first)
     for suggestion in first.suggestions:
         yield from _suggestion(suggestion)

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from fleet.explain.changes import ComparedPlan, Comparison
+from fleet.explain.given import Responsible
 from fleet.model.machine_facts import WorkerFacts
 from fleet.model.plan import Plan, Unserved
 from fleet.report.status import status_of
@@ -33,9 +34,13 @@ def plan_to_lines(
     return _lines(ComparedPlan(**dict(plan), change=change, cadence=cadence))
 
 
-def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> str:
+def status_to_json(
+    plan: Plan,
+    facts: Mapping[str, WorkerFacts] = MappingProxyType({}),
+    responsible: Responsible = Responsible(),  # noqa: B008 - a tuple, which never changes
+) -> str:
     """Return pools and workers as JSON, with the same facts as the status pages."""
-    return value_to_json(status_of(plan, facts))
+    return value_to_json(status_of(plan, facts, responsible))
 
 
 def value_to_json(value: BaseModel) -> str:

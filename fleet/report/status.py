@@ -11,7 +11,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from fleet.explain.given import Responsible
 from fleet.explain.troubles import Trouble, find_troubles
+from fleet.explain.values import GivenRule
 from fleet.model.decisions import Decision
 from fleet.model.facts import BaseChange
 from fleet.model.figures import amount_of
@@ -198,6 +200,9 @@ class EqualRequests(Value):
     refused: tuple[str, ...] = Field(description="Reasons of denied tags.")
     pools: tuple[str, ...] = Field(description="Pools that may serve them.")
     because: tuple[str, ...] = Field(description="Reasons why the others wait.")
+    rules: tuple[GivenRule, ...] = later(
+        (), "Rules of the allow-list that apply to them, with reason and contact."
+    )
 
 
 class PoolStatus(Value):
@@ -284,6 +289,7 @@ class Status(Value):
     troubles: tuple[Trouble, ...] = later(
         (), "Stops and failures of pools, freezes and holds, each with the command that helps."
     )
+    contact: str = later("", "Whom to ask about this fleet (`contact` in fleet.yaml).")
     remarks: tuple[str, ...] = later((), "Remarks of queues and providers on their readings.")
 
 
@@ -294,8 +300,12 @@ _PLAN_FIELDS = (
 """Fields that a status copies from its plan."""
 
 
-def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
-    """Return the status at the time of a plan. Workers are sorted by pool and name.
+def status_of(
+    plan: Plan,
+    facts: Mapping[str, WorkerFacts] = MappingProxyType({}),
+    responsible: Responsible = Responsible(),  # noqa: B008 - a tuple, which never changes
+) -> Status:
+    """Return the status as of a plan; workers are sorted by pool and name.
 
     `facts` maps a worker name to additional facts of the worker and its machine.
     """
@@ -314,7 +324,8 @@ def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({}
         unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
         budgets=plan.budgets,
         hidden=len(exists) - len(active),
-        waiting=_waiting(plan),
+        waiting=_waiting(plan, responsible),
+        contact=responsible.contact,
         clock=words.clock(plan),
         troubles=tuple(find_troubles(plan)),
         cadence=next((each.message for each in plan.warnings if each.rule == assembly.RULE), None),
@@ -330,7 +341,7 @@ def pool_status(verdict: PoolVerdict) -> PoolStatus:
     return PoolStatus.model_validate(figures)
 
 
-def _waiting(plan: Plan) -> tuple[EqualRequests, ...]:
+def _waiting(plan: Plan, responsible: Responsible) -> tuple[EqualRequests, ...]:
     unserved: dict[str, list[str]] = {}
     left: dict[str, int] = {}
     for entry in plan.unserved:
@@ -348,6 +359,7 @@ def _waiting(plan: Plan) -> tuple[EqualRequests, ...]:
             refused=tuple(tag.because for tag in signature.refused),
             pools=signature.pools,
             because=tuple(unserved.get(signature.id, ())),
+            rules=responsible.rules.get(signature.id, ()),
         )
         for signature in sorted(plan.signatures, key=lambda entry: -entry.priority)
     )

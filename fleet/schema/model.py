@@ -175,6 +175,11 @@ class Fleet(ConfigSection):
     fleet: FleetName = Field(
         description="Name of the fleet; everything it owns has the label fleet=NAME."
     )
+    contact: Text | None = Field(
+        None,
+        description="Whom to ask about this fleet: a name, an address or a URL. The status pages "
+        "and `fleet explain request` show it.",
+    )
     state: StateSettings = Field(
         default_factory=StateSettings.model_construct, description="Where state is stored."
     )

@@ -8,17 +8,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path as FilePath
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
+from fleet.apply.config import Config
 from fleet.apply.decision import PlanResult
 from fleet.apply.places import place_of, with_places
 from fleet.apply.satellites import connected
 from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
 from fleet.explain.case import Case
+from fleet.explain.given import find_responsible
 from fleet.explain.history import DAYS, HOLDS, history_of
 from fleet.explain.powerful import powerful_builds
+from fleet.explain.values import Explanation
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
 from fleet.model.due import DueReport
@@ -27,6 +30,7 @@ from fleet.model.images import Version
 from fleet.planner.inventory import attempts_of
 from fleet.planner.ledger import periods
 from fleet.ports import Since, WebPage
+from fleet.schema.findings import Path
 from fleet.site.charges import WEEK, RecentCharges, money_of
 from fleet.site.files import Shown, site
 from fleet.site.links import queue_page
@@ -43,12 +47,13 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     fleet = config.fleet
     case = Case(fleet, world, plan)
     waits = waits_of(case)
-    explained = {key: with_places(config, answer) for key, answer in waits.explained.items()}
+    explained = _with_places(config, waits.explained)
     paths = {group.path for group in waits.groups if group.path}
     facts = facts_of_workers(fleet, world)
     shown = Shown(
         plan,
         facts,
+        responsible=find_responsible(fleet, world, plan),
         powerful=powerful_builds(fleet, world, plan, facts),
         waits=waits._replace(explained=explained),
         queue_pages={
@@ -83,6 +88,20 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     )
 
 
+def _with_places(config: Config, explained: Mapping[str, Explanation]) -> dict[str, Explanation]:
+    """Return the explanations with positions in fleet.yaml; equal keys are found once."""
+    known: dict[Path, str] = {}
+    found = {}
+    for key, answer in explained.items():
+        if answer.reasons:
+            found[key] = with_places(config, answer)
+            continue
+        if answer.path and answer.path not in known:
+            known[answer.path] = place_of(config, answer.path)
+        found[key] = answer.altered(place=known.get(answer.path, ""))
+    return found
+
+
 def _recent(decision: PlanResult, store: Store) -> RecentCharges | None:
     """Return the charges of the last seven days; None if unknown."""
     ledger = decision.world.ledger
@@ -101,8 +120,8 @@ def _recent(decision: PlanResult, store: Store) -> RecentCharges | None:
 
 
 def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | None:
-    """Return the due builds of images, without regard to newer packages; None if unknown."""
-    folder = Path(decision.config.document.name).resolve().parent
+    """Return the due builds of images; None if unknown. Newer packages do not count here."""
+    folder = FilePath(decision.config.document.name).resolve().parent
     try:
         return connected().due_images(decision.config.fleet, versions, folder, decision.plan.time)
     except FleetError:
@@ -112,11 +131,11 @@ def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | Non
 def write_site(decision: PlanResult, store: Store | None, folder: str) -> int:
     """Write the pages and return their number; remove pages of deleted workers and pools."""
     pages = site(shown_of(decision, store))
-    _write(Path(folder), pages)
+    _write(FilePath(folder), pages)
     return len(pages)
 
 
-def _write(folder: Path, pages: Mapping[str, str]) -> None:
+def _write(folder: FilePath, pages: Mapping[str, str]) -> None:
     for link in (folder / "-", folder / "-" / "status"):
         if link.is_symlink():
             raise FileUnreadable(f"{link}: is a symbolic link; not replaced")

@@ -6,6 +6,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from fleet.explain.given import Responsible
 from fleet.explain.history import FleetHistory
 from fleet.explain.powerful import PowerfulBuild
 from fleet.explain.waiting import WaitingExplanations
@@ -31,6 +32,8 @@ class Shown:
     plan: Plan
     facts: Mapping[str, WorkerFacts] = field(default_factory=lambda: MappingProxyType({}))
     """Worker name to known facts of the worker."""
+    responsible: Responsible = field(default_factory=Responsible)
+    """The contact of the fleet, and the allow-list rules of waiting requests."""
     history: FleetHistory | Unknown = _NOT_READ
     money: MonthCost | Unknown = _NOT_READ
     images: tuple[ImageStory, ...] | Unknown = _NOT_READ
@@ -50,7 +53,7 @@ class Shown:
     @cached_property
     def status(self) -> Status:
         """Return the status as of the plan."""
-        return status_of(self.plan, self.facts)
+        return status_of(self.plan, self.facts, self.responsible)
 
     @cached_property
     def addresses(self) -> Addresses:

@@ -8,6 +8,7 @@ from fleet.schema.findings import listed
 from fleet.schema.units import write_count, write_duration, write_time
 
 UNTIMED = "the workers that fit have work of unknown duration: no history, no `durations`"
+UNTIMED_WORK = "the end of the work that counts to the limit is unknown"
 NONE_FITS = "no existing or planned worker fits"
 NO_REASON = "no reason recorded"
 UNREAD_QUEUE = "its queue could not be read"

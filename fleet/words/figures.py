@@ -189,6 +189,13 @@ def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | Non
     return span + assuming + (f", {missing:,} {UNKNOWN}" if missing else "")
 
 
+def brief_time(moment: datetime | None, now: datetime) -> str:
+    """Format a time in UTC without the date of today, for example "03:10" or "22 Nov 03:10"."""
+    if moment is None:
+        return UNKNOWN
+    return f"{moment:%H:%M}" if moment.date() == now.date() else f"{moment.day} {moment:%b %H:%M}"
+
+
 def since(moment: datetime | None, now: datetime) -> str:
     """Format the duration between a moment and now; a dash if the moment is unknown."""
     return "-" if moment is None else duration(now - moment)

@@ -101,7 +101,9 @@ class LimitUse(NamedTuple):
     """The name of the payer; empty if unknown."""
     most: int
     taken: int
-    """The number of machines in use."""
+    """Number of machines in use."""
+    unknown: int = 0
+    """Number of them whose payer is unknown, which count to every payer."""
 
 
 def explain_limit(use: LimitUse) -> str:
@@ -109,6 +111,8 @@ def explain_limit(use: LimitUse) -> str:
     holds = f"{use.taken} in use"
     if use.taken < use.most:
         holds += f", {use.most - use.taken} assigned by this plan"
+    if use.unknown:
+        holds += f", of which {use.unknown} of an unknown {use.of}, counted to every {use.of}"
     what = f"queue {use.desk}" if use.desk else f"tag {use.tag}"
     whom = f" for {use.who or f'an unknown {use.of}'}" if use.of else ""
     return f"{use.key} of {what} is {use.most}{whom}: {holds}"

@@ -6,7 +6,7 @@ from fleet.guard import guard
 from fleet.model.facts import Request, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 
 
 def waits(fleet: Fleet, *requests: Request, most: int = 200) -> WaitingExplanations:
@@ -33,16 +33,35 @@ def test_few_waiting_requests_are_each_explained() -> None:
     (change,) = first.suggestions[0].changes
     assert (change.path, change.new) == (("pools", "builders", "workers", "max"), "4")
     assert (other.name, other.like, other.suggestions) == ("debian/5", "debian/4", ())
-    assert other.reasons == first.reasons
+    assert (other.plain[0], other.path) == (first.plain[0], first.path)
 
 
-def test_longest_waiting_of_many_requests_are_explained() -> None:
-    requests = [a_request(id=str(n), pending_since=ago(minutes=100 - n)) for n in range(60)]
+def test_each_of_many_requests_has_an_answer() -> None:
+    requests = [
+        a_request(id=str(n), pending_since=ago(minutes=100 - n), priority=n % 3) for n in range(60)
+    ]
 
-    found = waits(a_sim_fleet(), *requests, most=6)
+    found = waits(a_sim_fleet(), *requests, most=1)
 
-    assert found.explained.keys() == {f"debian/{n}" for n in range(6)}
-    assert found.groups[0].since == ago(minutes=97)
+    assert found.explained.keys() == {f"debian/{n}" for n in range(60)}
+    assert all(answer.plain for answer in found.explained.values())
+    assert sum(bool(answer.reasons) for answer in found.explained.values()) == 2
+
+
+def test_running_builds_have_user_and_expected_end() -> None:
+    work = {
+        "task": "sbuild",
+        "package": "hello",
+        "requester": "ada",
+        "started_at": ago(minutes=4),
+        "expected_seconds": 600,
+    }
+    fleet, world = a_sim_fleet(), a_sim_world(a_worker(busy=True, running="7", work=work))
+
+    (found,) = waits_of(Case(fleet, world, guard(fleet, reconcile(fleet, world)))).running
+
+    assert (found.key, found.package, found.user) == ("7", "hello", "ada")
+    assert (found.since, found.end) == (ago(minutes=4), ago(minutes=-6))
 
 
 def test_request_is_late_after_target_wait_or_an_hour() -> None:

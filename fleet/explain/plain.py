@@ -1,0 +1,180 @@
+"""The answer for the user of a waiting build: why it waits, and until when.
+
+The sentences state the decisions and figures that the other parts of an explanation state.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from fleet.explain.case import Case
+from fleet.explain.turns import ENDING, CountedWork, LimitTurn
+from fleet.explain.values import GivenRule
+from fleet.model.decisions import NoMachineReason
+from fleet.model.plan import PoolVerdict, Signature, Unserved
+from fleet.tagrules.names import package_of
+from fleet.words import waiting as words
+
+ARCHITECTURE = "worker:build-arch:"
+_ARCHITECTURES = (ARCHITECTURE, "arch_")
+"""Beginnings of the tags of an architecture, at Debusine and at Copr."""
+
+
+class ExpectedTimes(NamedTuple):
+    """The expected times of a request; None if unknown."""
+
+    start: datetime | None
+    assumed: datetime | None
+    """The start if work of unknown duration takes the usual time."""
+    end: datetime | None
+    no_start: str = ""
+    """The reason why both starts are unknown."""
+
+
+class WaitingReason(NamedTuple):
+    """The reason of a wait as data, and facts that only the caller knows."""
+
+    unserved: Unserved
+    never: bool
+    unread: tuple[str, ...]
+    """Reasons why machines are unknown."""
+
+
+def describe_wait(
+    case: Case, signature: Signature, key: str, why: WaitingReason, times: ExpectedTimes
+) -> tuple[str, ...]:
+    """Return the answer about a request without a machine, in sentences."""
+    turn = case.turns.get(key)
+    said = [*_explain(case, signature, why, turn)]
+    if not why.never and turn is None and not why.unread and key in case.line:
+        said.append(words.say_line(words.describe_line(*case.line[key], signature.pools)))
+    if why.never:
+        return tuple(said)
+    after = ""
+    if turn and turn.first:
+        after = words.THAT if turn.works == (turn.first,) else _name_work(case, turn.first)
+    if after and turn and turn.first and times.start is None and turn.first.end is not None:
+        earliest = case.world.time + timedelta(seconds=turn.first.end)
+        return (*said, words.describe_earliest(earliest, after))
+    return (*said, *_say_times(times, after))
+
+
+def describe_next(
+    case: Case, signature: Signature, key: str, without: str, times: ExpectedTimes
+) -> tuple[str, ...]:
+    """Return the answer about a request with an existing or new worker, in sentences."""
+    worker = case.worker_of(signature, key)
+    if worker is not None:
+        state = case.verdicts[worker].state if worker in case.verdicts else ""
+        seen = worker in case.seen
+        said = words.describe_next(worker, state, without, is_seen=seen)
+    else:
+        worker = signature.by_create.get(key) or signature.by_worker[key]
+        way = case.created.get(worker)
+        made = (way.type, way.pool) if way else ("", "")
+        said = words.describe_new(worker, *made, without)
+    return (said, *_say_times(times, ""))
+
+
+def describe_needs(case: Case, signature: Signature, key: str, rules: Sequence[GivenRule]) -> str:
+    """Return the task, the architecture and the machine that a request needs."""
+    found = case.find(key)
+    task = (found[0].task or "") if found else ""
+    given = sorted({tag for rule in rules for tag in rule.ask if tag in signature.required})
+    own = next(filter(None, map(_read_architecture, signature.required)), "")
+    return words.describe_needs(task, own, given)
+
+
+def _read_architecture(tag: str) -> str:
+    """Return the architecture that a tag names; empty if it names none."""
+    begin = next((each for each in _ARCHITECTURES if tag.startswith(each)), tag)
+    return tag.removeprefix(begin)
+
+
+def _say_times(times: ExpectedTimes, after: str) -> Iterator[str]:
+    start = times.start or times.assumed
+    if start is None:
+        yield words.describe_no_start(times.no_start)
+        return
+    yield words.describe_start(start, after, times.end, assumed=times.start is None)
+
+
+def _explain(
+    case: Case, signature: Signature, why: WaitingReason, turn: LimitTurn | None
+) -> Iterator[str]:
+    """Yield the sentences about the reason of a wait."""
+    unserved = why.unserved
+    missing = _find_missing(case, signature) if why.never else ()
+    if missing:
+        architecture = next(filter(None, map(_read_architecture, sorted(missing))), "")
+        yield words.describe_missing(sorted(missing), architecture)
+    elif why.never:
+        yield words.describe_never(unserved.because)
+    elif why.unread:
+        yield words.describe_unread("; ".join(why.unread))
+    elif turn is not None:
+        yield from _explain_limit(case, turn)
+        for each in () if turn.is_alone else unserved.decisions:
+            if each.code not in ENDING and each.message:
+                yield words.describe_other(each.subject, each.message)
+    else:
+        yield _explain_block(case, unserved)
+
+
+def _find_missing(case: Case, signature: Signature) -> frozenset[str]:
+    """Return the required tags that no pool provides."""
+    provided = (case.decider.offers[name].provides for name in case.fleet.pools)
+    return frozenset(signature.required).difference(*provided)
+
+
+def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
+    """Yield the limit that stops a request, and the work that counts to it."""
+    limit, own = turn.use.limit, len(turn.use.workers[0])
+    known = [*turn.works[:own], *turn.works[turn.use.taken :]]
+    unknown = turn.use.taken - own if limit.of != "total" else 0
+    if limit.of == "total":
+        known = [*turn.works]
+    yield (
+        words.describe_wait_for("" if limit.of == "total" else limit.of, len(known))
+        if (known)
+        else words.WAITS_FOR_UNKNOWN
+    )
+    powerful = any(limit.tag in rule.ask for rule in case.fleet.powerful)
+    machine = words.describe_machine(limit.tag or limit.desk, is_powerful=powerful)
+    named = [_name_work(case, each) for each in known]
+    payer = "" if limit.of == "total" else limit.of
+    who = (turn.use.who or "").strip() if payer else ""
+    yield words.describe_counted(payer, who, limit.most, machine, (named, unknown))
+
+
+def _name_work(case: Case, work: CountedWork) -> str:
+    if work.is_running:
+        build = words.name_build(case.packages.get(work.worker, ""), work.work)
+        return words.name_running(build, work.worker)
+    found = case.find(work.work)
+    return words.name_build(package_of(found[0]) if found else "", work.work)
+
+
+def _explain_block(case: Case, unserved: Unserved) -> str:
+    """Explain the first constraint that stops a request in a pool that fits."""
+    first = next((each for each in unserved.blocked if each.path == unserved.path), None)
+    first = first or next(iter(unserved.blocked), None)
+    if first is None:
+        return words.describe_reason(unserved.because)
+    codes = {pool: each.code for each in unserved.decisions for pool in each.subject}
+    match codes.get(first.pool):
+        case NoMachineReason.AT_MAX:
+            pool = next(each for each in case.plan.pools if each.pool == first.pool)
+            return words.describe_taken(first.pool, pool.max, _count_coming(pool))
+        case NoMachineReason.GUARD if unserved.path[:2] == ("guards", "throttle"):
+            return words.THROTTLED
+        case NoMachineReason.GUARD:
+            return words.describe_guard(first.because)
+        case NoMachineReason.CLOSED:
+            return words.describe_pool_closed(first.because)
+    return words.describe_reason(unserved.because)
+
+
+def _count_coming(pool: PoolVerdict) -> int:
+    """Return the number of machines of a pool that are being created or boot."""
+    return min(pool.max, pool.create + pool.starting)
