@@ -34,7 +34,7 @@ PARTS = (
     SitePart(overview, "Overview", links.OVERVIEW),
     SitePart(workers, "Workers", f"{links.WORKERS}/index.html"),
     SitePart(queue, "Waiting", f"{links.QUEUE}/index.html"),
-    SitePart(requests, "Find a request", f"{links.REQUESTS}/index.html"),
+    SitePart(requests, "Find a build", f"{links.REQUESTS}/index.html"),
     SitePart(money, "Money", links.MONEY),
     SitePart(images, "Images", links.IMAGES),
     SitePart(pools),

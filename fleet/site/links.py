@@ -5,10 +5,11 @@ of a file name.
 """
 
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from urllib.parse import quote
 
 from fleet.model.facts import Request
@@ -26,6 +27,7 @@ MONEY = "-/status/money/index.html"
 IMAGES = "-/status/images/index.html"
 REQUESTS = "-/status/requests"
 _MAX_NAME_LENGTH = 120
+_NAMES = re.compile(r"([^\s,;()]+)")
 _RESERVED_NAMES = frozenset({".", "..", "index.html"})
 
 
@@ -36,6 +38,11 @@ class Addresses:
     workers: Mapping[tuple[str, str], str]
     pools: Mapping[str, str]
     requests: Mapping[str, str]
+
+    @cached_property
+    def by_worker(self) -> Mapping[str, str]:
+        """Map the name of a worker to its page; of equal names, to one of their pages."""
+        return {name: path for (name, _), path in self.workers.items()}
 
     def of_worker(self, worker: WorkerVerdict) -> str:
         """Return the path of a worker's page."""
@@ -83,6 +90,15 @@ class PageLinks:
         path = self._addresses.requests.get(key)
         return self.to(path) if path else None
 
+    def in_text(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield the parts of a text, each with the link to the request or worker that it names."""
+        for part in _NAMES.split(text):
+            name = part.rstrip(".:")
+            path = self._addresses.requests.get(name) or self._addresses.by_worker.get(name)
+            yield name if path else part, self.to(path) if path else ""
+            if path and name != part:
+                yield part[len(name) :], ""
+
     def is_at(self, path: str) -> bool:
         """Return whether this page has the path `path`."""
         return self._path == path
@@ -91,6 +107,13 @@ class PageLinks:
         """Return whether this page is in the folder of the page at `path`, or in a subfolder."""
         folder = path.removesuffix("index.html")
         return bool(folder) and self._path != path and self._path.startswith(folder)
+
+
+def contact_link(name: str) -> str:
+    """Return the link to a contact that is a URL or an e-mail address; empty for a name."""
+    if re.fullmatch(r"https?://[^\s<>\"']+", name):
+        return name
+    return f"mailto:{name}" if re.fullmatch(r"[\w.+-]+@[\w.-]+", name, re.ASCII) else ""
 
 
 def queue_page(fleet: Fleet, key: str, request: Request) -> str:

@@ -1,19 +1,21 @@
 """Pages of waiting requests: by outcome, one for each explained request, and a list by id."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report.answers import place_of, where_to_write
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import Path, yaml_key
 from fleet.site.links import QUEUE, REQUESTS
 from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.words import figures as words
+from fleet.words.waiting import NEVER, NO_PACKAGE, NO_USER, describe_end, describe_running
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50
-_MOST_ON_SHEET = 2_000
+_MOST_ON_SHEET = 1_500
 _MOST_LETTERS = 120
 
 
@@ -26,7 +28,10 @@ def queue(shown: Shown) -> Iterator[Page]:
         "more": groups[_MOST_GROUPS:],
         "late": late[:_MOST_LONG],
         "later": len(late[_MOST_LONG:]),
-        "places": {group.path: _place(shown, group) for group in groups[:_MOST_GROUPS]},
+        "places": {
+            group.path: _format_key(group.path, shown.places.get(group.path, ""))
+            for group in groups[:_MOST_GROUPS]
+        },
     }
     yield Page(f"{QUEUE}/index.html", "queue.html", values)
 
@@ -39,38 +44,85 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
                 yield request, group
 
 
-def _place(shown: Shown, group: WaitingGroup) -> str:
-    """Return the key of fleet.yaml that decided about a group, and its position."""
-    key, place = yaml_key(group.path), shown.places.get(group.path, "")
+def _format_key(path: Path, place: str) -> str:
+    """Return a key of fleet.yaml and its position; empty without a key."""
+    key = yaml_key(path)
     if not place:
         return key
     return place if place.startswith(key) else f"{key}, {place}"
 
 
-class RequestRow(NamedTuple):
-    """One request in the list of all requests."""
+class BuildRow(NamedTuple):
+    """A waiting or running build in the lists of all builds."""
 
     key: str
-    like: str
-    """Id of the request whose page explains this request; empty if no page does."""
-    waits: str
-    start: str
-    why: str
     package: str = ""
+    user: str = ""
+    target: str = ""
+    """The path of its page, or of the page of its worker; empty without a page."""
+    start: str = words.UNKNOWN
+    waits: str = "-"
+    why: str = ""
+
+
+class _BuildList(NamedTuple):
+    """A list of all builds in one order: its folder, order, and the heading of each build."""
+
+    folder: str
+    label: str
+    order: Callable[[BuildRow], tuple[object, ...]]
+    heading: Callable[[BuildRow], str]
+
+
+def _format_letter(row: BuildRow) -> str:
+    return row.package[:1].upper() or NO_PACKAGE
+
+
+def _format_user(row: BuildRow) -> str:
+    return row.user or NO_USER
+
+
+_LISTS = (
+    _BuildList(
+        REQUESTS,
+        "by package",
+        lambda row: (not row.package, row.package.lower(), _number_key(row.key)),
+        _format_letter,
+    ),
+    _BuildList(
+        f"{REQUESTS}/~user",
+        "by user",
+        lambda row: (not row.user, row.user, row.package.lower(), _number_key(row.key)),
+        _format_user,
+    ),
+    _BuildList(f"{REQUESTS}/~id", "by id", lambda row: (_number_key(row.key),), lambda _: ""),
+)
+"""The lists of all builds. No request has such a folder: see path_part."""
 
 
 def requests(shown: Shown) -> Iterator[Page]:
-    """Yield the list of requests by id, on several pages if needed, and the explained requests."""
-    rows = sorted(_rows(shown), key=lambda row: _number_key(row.key))
-    sheets, parts = in_sheets(rows, _MOST_ON_SHEET, REQUESTS, lambda row: row.key)
-    for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
-        packages = any(row.package for row in part)
-        values = {"rows": part, "sheets": sheets, "number": number, "packages": packages}
-        yield Page(sheet.path, "requests.html", values)
+    """Yield the lists of waiting and running builds, and the page of each waiting request."""
+    rows = [*_rows(shown), *_running(shown)]
+    orders = [(each.label, f"{each.folder}/index.html") for each in _LISTS]
+    for each in _LISTS:
+        ordered = sorted(rows, key=each.order)
+        sheets, parts = in_sheets(ordered, _MOST_ON_SHEET, each.folder, _name_row)
+        for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
+            parted = [(name, [*alike]) for name, alike in groupby(part, each.heading)]
+            values = {
+                "groups": parted,
+                "sheets": sheets,
+                "number": number,
+                "orders": orders,
+                "order": each.label,
+            }
+            yield Page(sheet.path, "requests.html", values)
     found = {each.key: (group, each) for group in shown.waits.groups for each in group.requests}
     for key, answer in shown.waits.explained.items():
         group, request = found[key]
-        alike = [each.key for each in group.requests[: MOST_LISTED + 1] if each.key != key]
+        # Only the page of the first request lists the others, so that pages stay small.
+        listed = () if answer.like else group.requests[1 : MOST_LISTED + 1]
+        alike = [each.key for each in listed if answer.reasons]
         values = {
             "answer": answer,
             "first": shown.waits.explained.get(answer.like),
@@ -78,27 +130,51 @@ def requests(shown: Shown) -> Iterator[Page]:
             "group": group,
             "request": request,
             "is_long": group.is_long(request, shown.plan.time),
-            "alike": alike[:MOST_LISTED],
+            "alike": alike,
             "others": len(group.requests) - 1,
+            "rule": _format_key(answer.path, answer.place) if answer.path else "",
+            "has_notes": any(p.is_chosen or p.asks or p.is_late for p in answer.places),
             "place_of": place_of,
             "where_to_write": where_to_write,
         }
         yield Page(shown.addresses.requests[key], "request.html", values)
 
 
-def _rows(shown: Shown) -> Iterator[RequestRow]:
-    now, explained = shown.plan.time, shown.waits.explained
+def _name_row(row: BuildRow) -> str:
+    return f"{row.package} {row.key}".strip()
+
+
+def _rows(shown: Shown) -> Iterator[BuildRow]:
+    """Yield the waiting requests."""
+    now, explained, pages = shown.plan.time, shown.waits.explained, shown.addresses.requests
     if not shown.waits.groups:
         for entry in shown.status.waiting:
             because = _cut("; ".join(entry.because))
-            yield from (RequestRow(key, "", "-", words.UNKNOWN, because) for key in entry.requests)
+            yield from (BuildRow(key, why=because) for key in entry.requests)
     for group in shown.waits.groups:
-        first, why = group.requests[0].key, _cut(group.verdict)
-        like = first if first in explained else ""
         for each in group.requests:
-            start = words.starts([each.start], [each.assumed])
-            own = each.key if each.key in explained else like
-            yield RequestRow(each.key, own, words.since(each.since, now), start, why, each.package)
+            answer = explained.get(each.key)
+            start = words.brief_time(each.start or each.assumed, now)
+            yield BuildRow(
+                each.key,
+                each.package,
+                each.user,
+                pages.get(each.key, ""),
+                NEVER if answer and answer.never else start,
+                words.since(each.since, now),
+                _cut(answer.plain[0] if answer and answer.plain else group.verdict),
+            )
+
+
+def _running(shown: Shown) -> Iterator[BuildRow]:
+    """Yield the running builds."""
+    now, pages = shown.plan.time, shown.addresses.by_worker
+    for each in shown.waits.running:
+        end = words.brief_time(each.end, now)
+        runs = describe_running(each.worker, words.since(each.since, now))
+        start = describe_end(end)
+        page = pages.get(each.worker, "")
+        yield BuildRow(each.key, each.package, each.user, page, start, "-", runs)
 
 
 def _cut(text: str) -> str:

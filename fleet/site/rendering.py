@@ -12,8 +12,9 @@ from fleet.report.document import MAX_ROWS
 from fleet.report.html import html_environment
 from fleet.schema.findings import MAX_LISTED
 from fleet.schema.units import write_duration
-from fleet.site.links import IMAGES
+from fleet.site.links import IMAGES, contact_link
 from fleet.words import figures as words
+from fleet.words import waiting
 from fleet.words.images import describe_waiting
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def environment() -> Environment:
         cents=words.cents,
         bill=words.bill,
         place_note=words.place_note,
+        contact_link=contact_link,
+        itself=waiting.ITSELF,
+        nothing=waiting.NOTHING,
+        no_contact=waiting.NO_CONTACT,
         rules_to_allow=words.rules_to_allow,
         waiting_version=describe_waiting,
         duration=write_duration,

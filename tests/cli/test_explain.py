@@ -291,8 +291,8 @@ def test_list_of_requests_has_known_packages(trial: Trial, run_fleet: RunFleet) 
     run_fleet("status", "--site", "site")
     without = (trial.folder / "site/-/status/requests/index.html").read_text()
 
-    assert '<td data-label="Package">gcc-15</td>' in listed
-    assert "Package" not in without
+    assert 'gcc-15 <span class="id">work/2</span>' in listed
+    assert ">work/1</a>" in without
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,8 @@ def test_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None
         "-/status/pools/powerful/index.html",
         "-/status/queue/index.html",
         "-/status/requests/index.html",
+        "-/status/requests/~id/index.html",
+        "-/status/requests/~user/index.html",
         "-/status/workers/builder-01/index.html",
         "-/status/workers/debian-ci-builders-0001/index.html",
         "-/status/workers/debian-ci-builders-0002/index.html",
@@ -409,16 +411,20 @@ def test_request_page_names_the_package_and_links_to_its_queue() -> None:
 
 
 def test_request_page_has_suggestions_of_its_group() -> None:
-    raised = {"sentence": "raise pools.big.workers.max from 1 to 2"}
+    path = ("pools", "big", "workers", "max")
+    yaml = "pools: {big: {workers: {max: 2}}}"
+    change = {"path": path, "old": "1", "new": "2", "yaml": yaml}
+    raised = {"sentence": "raise pools.big.workers.max from 1 to 2", "changes": (change,)}
     first = an_answer("debian/1", suggestions=(raised,))
     later = an_answer("debian/2", like="debian/1", expected=ago(hours=-3))
 
     page = a_request_site(n1=first, n2=later)["-/status/requests/debian%2F2/index.html"]
 
-    change = page[page.index('<h2 id="change">') : page.index("</section>")]
-    assert tells(change, raised["sentence"])
-    assert "2026-11-21 11:00 UTC" in change
-    assert '/debian%252F1/index.html">debian/1</a>' in change
+    helps = page[page.index('<h2 id="change">') : page.index("</section>")]
+    assert tells(helps, raised["sentence"])
+    assert yaml in helps
+    assert "2026-11-21 11:00 UTC" in page
+    assert '/debian%252F1/index.html">debian/1</a>' in helps
     assert "fleet explain" not in page
 
 
@@ -444,8 +450,8 @@ def test_many_requests_take_several_pages() -> None:
     sheets = [f"-/status/requests/{folder}index.html" for folder in ("", "~2/")]
     rows = [re.findall(r'<th scope="row">([^<]+)<', files[path]) for path in sheets]
     assert (*rows[0], *rows[1]) == ids
-    assert len(rows[1]) == 100
-    assert ">debian/2000 to debian/2099<" in files[sheets[0]]
+    assert len(rows[1]) == 600
+    assert ">debian/1500 to debian/2099<" in files[sheets[0]]
 
 
 @pytest.mark.slow

@@ -1,0 +1,192 @@
+"""The page of a waiting build answers: why, until when, what helps, and whom to ask."""
+
+import re
+from html import unescape
+
+import pytest
+
+from fleet.explain.case import Case
+from fleet.explain.given import find_responsible
+from fleet.explain.waiting import waits_of
+from fleet.guard import guard
+from fleet.model.facts import Request, World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.site.files import Shown, site
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.sentences import tells
+
+ADMINS, PORTERS = "admins@example.org", "chromium@example.org"
+REASON = "24 h builds"
+RULE = {
+    "match": "debian/builds/amd64/chromium",
+    "ask": ["large"],
+    "reason": REASON,
+    "contact": PORTERS,
+}
+_MOST_WORDS = 200
+"""Words that a person reads in a minute."""
+
+
+def a_large_fleet(**overrides: object) -> Fleet:
+    """Return a fleet in which each user may have one machine for large builds."""
+    tag = {"on_demand": True, "exclusive": True, "limits": {"per": {"submitter": 1}}}
+    fields: dict[str, object] = {
+        "contact": ADMINS,
+        "pools": {"builders": a_pool(provider="desk", max=5, provides=["large"])},
+        "tags": {"large": tag},
+        "powerful": [RULE],
+        "durations": {"any": "24h"},
+    }
+    return a_sim_fleet(**(fields | overrides))
+
+
+def chromium(number: int, user: str = "ada") -> Request:
+    return a_request(
+        id=str(number),
+        task="sbuild",
+        package="chromium",
+        requester=user,
+        scope="debian",
+        workspace="builds",
+        task_data={"host_architecture": "amd64"},
+        pending_since=ago(minutes=60 - number),
+    )
+
+
+def a_site(fleet: Fleet, world: World) -> dict[str, str]:
+    plan = guard(fleet, reconcile(fleet, world))
+    waits = waits_of(Case(fleet, world, plan))
+    return site(Shown(plan, responsible=find_responsible(fleet, world, plan), waits=waits))
+
+
+def page_of(files: dict[str, str], number: int) -> str:
+    return files[f"-/status/requests/debian%2F{number}/index.html"]
+
+
+def read(page: str) -> str:
+    """Return the visible text of a page's main part, one element a line."""
+    main = page[page.index("<main") : page.index("</main>")]
+    main = main.partition("<details>")[0]
+    return re.sub(r"\s*\n\s*", "\n", unescape(re.sub(r"</?(code|a|span)[^>]*>", "", main)))
+
+
+@pytest.fixture(scope="module")
+def second() -> str:
+    """Return the page of the second build of a user who may have one machine."""
+    world = a_sim_world(requests=(chromium(1), chromium(2)))
+    return page_of(a_site(a_large_fleet(), world), 2)
+
+
+def test_first_sentence_names_the_user_s_other_build(second: str) -> None:
+    answer = read(second)
+
+    assert tells(answer, "other build", "1", "ada", "chromium debian/1")
+    assert '<a href="../../../../-/status/requests/debian%252F1/index.html">debian/1</a>' in second
+
+
+def test_first_sentences_have_start_and_end(second: str) -> None:
+    assert tells(read(second), "2026-11-22 08:01 UTC", "2026-11-23 08:01 UTC")
+    assert tells(re.sub(r"<[^>]+>", " ", second), "Expected end", "2026-11-23 08:01 UTC")
+
+
+def test_page_has_contacts_and_reason_of_the_rule(second: str) -> None:
+    assert f'<a href="mailto:{ADMINS}">{ADMINS}</a>' in second
+    assert f'<a href="mailto:{PORTERS}">{PORTERS}</a>' in second
+    assert tells(read(second), REASON)
+
+
+def test_changes_are_for_those_who_keep_fleet_yaml(second: str) -> None:
+    you, keepers = (second.index(f"<h3>{name}") for name in ("You", "Those who keep fleet.yaml"))
+
+    assert second.index("limits: {per: {submitter: 2}}") > keepers > you
+    assert second.index("starts by itself") < keepers
+
+
+def test_page_is_read_in_one_minute(second: str) -> None:
+    words = re.sub(r"<[^>]+>", " ", read(second)).split()
+
+    assert len(words) < _MOST_WORDS
+
+
+def test_fleet_without_contact_asks_those_who_keep_its_file() -> None:
+    fleet = a_large_fleet(contact=None, powerful=[{**RULE, "contact": None}])
+    world = a_sim_world(requests=(chromium(1), chromium(2)))
+
+    page = page_of(a_site(fleet, world), 2)
+
+    assert tells(read(page), "Ask those", "fleet.yaml")
+    assert "mailto:" not in page
+
+
+def test_missing_architecture_is_the_whole_answer() -> None:
+    request = a_request(required=("worker:build-arch:riscv64",))
+
+    page = read(page_of(a_site(a_large_fleet(), a_sim_world(requests=(request,))), 101))
+
+    assert tells(page, "No machine of this fleet builds riscv64")
+    assert "Rule:" not in page
+
+
+def test_place_in_line_counts_requests_of_higher_priority() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
+    worker = a_worker(busy=True, work={"task": "sbuild"})
+    requests = (*(a_request(id=str(n), priority=n // 3) for n in range(1, 5)),)
+
+    page = read(page_of(a_site(fleet, a_sim_world(worker, requests=requests)), 2))
+
+    assert tells(page, "4th in line", "2 of higher priority", "1 of equal priority")
+
+
+def test_contact_is_a_link_only_when_it_is_an_address() -> None:
+    hostile = "javascript:alert(1)//@x"
+    fleet = a_large_fleet(contact=hostile)
+
+    page = page_of(a_site(fleet, a_sim_world(requests=(chromium(1), chromium(2)))), 2)
+
+    assert "javascript:alert(1)//@x" in page
+    assert 'href="javascript' not in page
+
+
+def test_status_json_has_contacts_and_reason() -> None:
+    fleet = a_large_fleet()
+
+    files = a_site(fleet, a_sim_world(requests=(chromium(1),)))
+
+    assert all(text in files["status.json"] for text in (ADMINS, PORTERS, REASON))
+
+
+def test_every_build_is_found_by_package_user_and_id() -> None:
+    work = {"task": "sbuild", "package": "zlib", "requester": "ben", "expected_seconds": 3600}
+    worker = a_worker(busy=True, running="9", work={**work, "started_at": ago(minutes=10)})
+    pools = {"builders": a_pool(provider="desk", max=1)}
+    world = a_sim_world(worker, requests=(chromium(2), chromium(1)))
+
+    files = a_site(a_large_fleet(pools=pools, powerful=[]), world)
+
+    lists = {name: files[f"-/status/requests/{name}index.html"] for name in ("", "~user/", "~id/")}
+    rows = {
+        name: re.findall(r'<span class="id">(.*?)</span>', text) for name, text in lists.items()
+    }
+    assert rows == {
+        "": ["debian/1", "debian/2", "9"],
+        "~user/": ["debian/1", "debian/2", "9"],
+        "~id/": ["9", "debian/1", "debian/2"],
+    }
+    assert tells(re.sub(r"<[^>]+>", " ", lists[""]), "zlib", "9", "ben", "08:50", worker.name)
+
+
+def test_every_waiting_request_has_a_page() -> None:
+    requests = tuple(a_request(id=str(n)) for n in range(1, 301))
+
+    files = a_site(a_sim_fleet(), a_sim_world(requests=requests))
+
+    assert all(f"-/status/requests/debian%2F{n}/index.html" in files for n in range(1, 301))
+    assert max(map(len, (page_of(files, n) for n in range(5, 301)))) < 8_000
+
+
+def test_overview_begins_with_the_way_to_a_build() -> None:
+    page = a_site(a_sim_fleet(), a_sim_world())["index.html"]
+
+    link = page.index('requests/index.html">find it by id or package</a>')
+    assert link < page.index('<ul class="figures">')
