@@ -24,14 +24,14 @@ from fleet.tagrules.vocabulary import tag_name
 
 
 class Case(PlannedRun):
-    """The explained run, with values that several explanations use."""
+    """The run of `fleet apply` to explain, with cached values that several explanations use."""
 
     def expected_start(self, key: str) -> datetime | None:
         """Return the start of a request if no later run changes anything; None if unknown."""
         return self.forecast.start_of(key) or self._turn_start(self.turns, key)
 
     def assumed_start(self, key: str) -> datetime | None:
-        """Return the start by assumed durations; None unless only durations are unknown."""
+        """Return a start by assumed durations; None unless only durations are unknown."""
         known = self.assumed.start_of(key) if key in self.forecast.untimed else None
         return known or self._turn_start(self.assumed_turns, key)
 
@@ -84,7 +84,7 @@ class Case(PlannedRun):
         return {name: each.work.package for name, each in works if each.work and each.work.package}
 
     def named(self, name: str) -> list[str]:
-        """Return the request with this id, or else the requests of this package."""
+        """Return the request with this id, or else all requests of the package with this name."""
         keys = [key for signature in self.plan.signatures for key in signature.requests]
         for is_meant in _IDS:
             if meant := [key for key in keys if is_meant(key, name)]:
@@ -93,35 +93,35 @@ class Case(PlannedRun):
 
     @cached_property
     def options(self) -> OptionFinder:
-        """Return the finder of places where requests could run."""
+        """Return the object that finds the machines that could run a request."""
         return OptionFinder(self.fleet, self.world)
 
     @cached_property
     def created(self) -> dict[str, Way]:
-        """Map each worker that the plan creates to its machine's pool, type and market."""
+        """Map each worker that the plan creates to the pool, type and market of its machine."""
         return {
             each.worker: way_of(each) for each in self.plan.actions if isinstance(each, Create)
         }
 
     @cached_property
     def inventory(self) -> dict[str, PoolInventory]:
-        """Return the machines of each pool, and the reasons why machines are unknown."""
+        """Map each pool to its machines, and to the reasons why machines are unknown."""
         return take_inventory(self.fleet, self.world)
 
     @cached_property
     def seen(self) -> frozenset[str]:
-        """Return the workers that a provider or a queue lists, not only a stack."""
+        """Return the workers that a provider or queue lists, not those that only a stack has."""
         unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
         return frozenset(each.worker for each in self.plan.workers) - unseen
 
     def worker_of(self, signature: Signature, key: str) -> str | None:
-        """Return the next worker of a request; None without a worker or machine."""
+        """Return the existing worker assigned to a request; None if there is no such worker."""
         worker = signature.by_worker.get(key)
         return None if worker in self._uncreated_workers else worker
 
     @cached_property
     def _uncreated_workers(self) -> frozenset[str]:
-        """Return the workers without a machine whose creation an apply started."""
+        """Return the workers whose creation `fleet apply` has started but that have no machine."""
         return frozenset(
             unit.name
             for pool in self.inventory.values()
@@ -136,7 +136,7 @@ class Case(PlannedRun):
 
     @cached_property
     def classes(self) -> dict[Class, Counter[str]]:
-        """Map each class of equal workers to the number of workers per state."""
+        """Map each class of interchangeable workers to the number of workers per state."""
         states = {each.worker: each.state for each in self.plan.workers}
         found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
         for worker in self.forecast.standing.values():
@@ -144,7 +144,7 @@ class Case(PlannedRun):
         return found
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
-        """Return the weakest enforcer of a claim about these tags; None for a recording."""
+        """Return the weakest enforcer of a claim about these tags; None for a recorded queue."""
         if isinstance(self.fleet.queues.get(queue), WorldQueue):
             # A recording assigns no work, so it does not enforce tags.
             return None

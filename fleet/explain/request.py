@@ -245,7 +245,7 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 
 def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
-    """Return the expected start of a request in this or a later run; None if unknown."""
+    """Return the earliest expected start of a request, even after a wait; None if unknown."""
     starts = [case.expected_start(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
@@ -572,7 +572,7 @@ def without_search(answer: Explanation) -> Explanation:
 
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
-    """Explain a request like `first`, which has the same signature and outcome."""
+    """Explain a request like that of `first`. Both requests have the same tags and outcome."""
     start = case.expected_start(key)
     facts, places = (
         tuple(_request_facts(case, signature, key, start)),

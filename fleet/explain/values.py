@@ -89,7 +89,7 @@ class Explanation(Value):
     expected: Moment | None = None
     """The expected start of a request; None if unknown."""
     assumed: Moment | None = None
-    """The start if work of unknown duration takes an hour; None unless only that is unknown."""
+    """The start if unknown durations are an hour; None unless only durations are unknown."""
     finish: Moment | None = later(None, "The expected end of a request; None if unknown.")
     never: bool = False
     """True if no worker of this fleet can ever run the request."""

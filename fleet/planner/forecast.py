@@ -264,7 +264,7 @@ class _Schedule:
 
 
 def _blocked_requests(plan: Plan) -> dict[str, str]:
-    """Map each request that limits or budgets stop in every fitting pool to the reason."""
+    """Return the reason per request that limits or budgets block in all fitting pools."""
     found: dict[str, str] = {}
     for unserved in plan.unserved:
         # The deadline of a single request has no key.

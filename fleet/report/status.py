@@ -305,7 +305,7 @@ def status_of(
     facts: Mapping[str, WorkerFacts] = MappingProxyType({}),
     responsible: Responsible = Responsible(),  # noqa: B008 - a tuple, which never changes
 ) -> Status:
-    """Return the status as of a plan; workers are sorted by pool and name.
+    """Return the status at the time of a plan. Workers are sorted by pool and name.
 
     `facts` maps a worker name to additional facts of the worker and its machine.
     """

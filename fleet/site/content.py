@@ -120,7 +120,7 @@ def _recent(decision: PlanResult, store: Store) -> RecentCharges | None:
 
 
 def _due(decision: PlanResult, versions: tuple[Version, ...]) -> DueReport | None:
-    """Return the due builds of images; None if unknown. Newer packages do not count here."""
+    """Return the due builds of images, without regard to newer packages; None if unknown."""
     folder = FilePath(decision.config.document.name).resolve().parent
     try:
         return connected().due_images(decision.config.fleet, versions, folder, decision.plan.time)

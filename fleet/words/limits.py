@@ -101,7 +101,7 @@ class LimitUse(NamedTuple):
     """The name of the payer; empty if unknown."""
     most: int
     taken: int
-    """Number of machines in use."""
+    """The number of machines in use."""
     unknown: int = 0
     """Number of them whose payer is unknown, which count to every payer."""
 
