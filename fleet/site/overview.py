@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import NamedTuple
 
 from fleet.model.facts import Unknown
@@ -14,6 +15,8 @@ from fleet.site.pages import Page, Shown
 from fleet.site.queue import late_requests
 from fleet.site.rendering import BROKEN
 from fleet.words import figures as words
+
+_SOON = timedelta(hours=1)
 
 
 def overview(shown: Shown) -> Iterator[Page]:
@@ -31,9 +34,18 @@ def overview(shown: Shown) -> Iterator[Page]:
             "unserved": [each for each in shown.status.waiting if each.served < each.count],
             "served": [each for each in shown.status.waiting if each.served == each.count],
             "broken": sum(each.state in BROKEN for each in shown.status.workers),
-            "late": sum(1 for _ in late_requests(shown)),
+            "late": _describe_late(shown),
         },
     )
+
+
+def _describe_late(shown: Shown) -> str:
+    """Count the requests that wait too long, by their prospect; empty without such requests."""
+    late = [request for request, _ in late_requests(shown)]
+    soon = shown.plan.time + _SOON
+    starts = [start for each in late if (start := each.start or each.assumed)]
+    prompt = sum(start <= soon for start in starts)
+    return words.late(len(late), prompt, len(late) - len(starts)) if late else ""
 
 
 def _bases(status: Status) -> Section:

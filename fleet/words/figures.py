@@ -294,6 +294,13 @@ def have_a_machine(count: int) -> str:
     return f"{count:,} {'has' if count == 1 else 'have'} or will get a machine"
 
 
+def late(count: int, soon: int, unknown: int) -> str:
+    """Count the requests that wait too long, those that start soon, and those without a start."""
+    parts = [f"{soon:,} {'starts' if soon == 1 else 'start'} within 1 h"] if soon else []
+    parts += [f"{unknown:,} without a known start"] if unknown else []
+    return ": ".join(filter(None, (many(count, "request"), ", ".join(parts))))
+
+
 def waiting(plan: Plan) -> str:
     """State the number of waiting requests of a plan; empty if no request is known to wait."""
     count = sum(signature.count for signature in plan.signatures)

@@ -96,7 +96,7 @@ def test_page_has_contacts_and_reason_of_the_rule(second: str) -> None:
     assert tells(read(second), REASON)
 
 
-def test_changes_are_for_those_who_keep_fleet_yaml(second: str) -> None:
+def test_changes_are_listed_for_the_keepers_of_fleet_yaml(second: str) -> None:
     you, keepers = (second.index(f"<h3>{name}") for name in ("You", "Those who keep fleet.yaml"))
 
     assert second.index("limits: {per: {submitter: 2}}") > keepers > you
@@ -109,7 +109,7 @@ def test_page_is_read_in_one_minute(second: str) -> None:
     assert len(words) < _MOST_WORDS
 
 
-def test_fleet_without_contact_asks_those_who_keep_its_file() -> None:
+def test_page_names_the_keepers_when_no_contact_is_known() -> None:
     fleet = a_large_fleet(contact=None, powerful=[{**RULE, "contact": None}])
     world = a_sim_world(requests=(chromium(1), chromium(2)))
 
@@ -190,3 +190,24 @@ def test_overview_begins_with_the_way_to_a_build() -> None:
 
     link = page.index('requests/index.html">find it by id or package</a>')
     assert link < page.index('<ul class="figures">')
+
+
+def test_late_requests_are_counted_by_their_prospect() -> None:
+    fleet = a_large_fleet(powerful=[], pools={"builders": a_pool(provider="desk", max=1)})
+    since = ago(hours=3)
+    requests = tuple(a_request(id=str(n), pending_since=since) for n in (1, 2))
+    never = a_request(id="3", pending_since=since, required=("gpu",))
+
+    page = a_site(fleet, a_sim_world(requests=(*requests, never)))["index.html"]
+
+    assert tells(re.sub(r"<[^>]+>", " ", page), "3 requests", "1 starts", "1 without")
+
+
+def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
+    requests = tuple(a_request(id=str(n)) for n in (1, 2, 3))
+
+    page = a_site(fleet, a_sim_world(requests=requests))["index.html"]
+
+    row = page[page.index("<tbody>") : page.index("</tbody>")]
+    assert tells(re.sub(r"<[^>]+>", " ", row), "2 requests")
