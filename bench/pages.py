@@ -2,7 +2,7 @@
 
 `past_s`: what runs saw in a week, one sample in ten minutes, folded for each pool and the fleet.
 `money_s`: a month's charges of 3,000 payers, grouped and projected. `facts_s`: what is known of
-each worker. `waits_s`: why all that waits does so, with the answers about 200 requests, as
+each worker. `waits_s`: why all that waits does so, with an answer about each request, as
 `fleet status --site` asks them. `site_s`: every page of it.
 `largest_*_mb`: the largest page, and the largest of those that tell of the past.
 """

@@ -56,7 +56,7 @@ def describe_wait(
     if after and turn and turn.first and times.start is None and turn.first.end is not None:
         earliest = case.world.time + timedelta(seconds=turn.first.end)
         return (*said, words.describe_earliest(earliest, after))
-    return (*said, *_say_times(times, after))
+    return (*said, *_describe_times(times, after))
 
 
 def describe_next(
@@ -73,7 +73,7 @@ def describe_next(
         way = case.created.get(worker)
         made = (way.type, way.pool) if way else ("", "")
         said = words.describe_new(worker, *made, without)
-    return (said, *_say_times(times, ""))
+    return (said, *_describe_times(times, ""))
 
 
 def describe_needs(case: Case, signature: Signature, key: str, rules: Sequence[GivenRule]) -> str:
@@ -91,7 +91,7 @@ def _read_architecture(tag: str) -> str:
     return tag.removeprefix(begin)
 
 
-def _say_times(times: ExpectedTimes, after: str) -> Iterator[str]:
+def _describe_times(times: ExpectedTimes, after: str) -> Iterator[str]:
     start = times.start or times.assumed
     if start is None:
         yield words.describe_no_start(times.no_start)

@@ -102,7 +102,7 @@ class Explanation(Value):
     plain: tuple[str, ...] = later((), "The answer for the user of a request, in sentences.")
     needs: str = later("", "The task, architecture and machine that a request needs, in words.")
     rules: tuple[GivenRule, ...] = later((), "The rules of the allow-list that apply to it.")
-    contacts: tuple[Contact, ...] = later((), "Whom to ask, from fleet.yaml.")
+    contacts: tuple[Contact, ...] = later((), "The contacts of fleet.yaml.")
     path: Path = later((), "The key of fleet.yaml that decides about a request.")
     place: str = later("", "The position of this key.")
     like: str = ""

@@ -123,7 +123,7 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
 
 
 def _explain_briefly(case: Case, group: WaitingGroup) -> Explanation:
-    """Return what the explanations of a group share, without the reason of each pool."""
+    """Return the common part of the explanations of a group, without the reasons of pools."""
     unserved = case.unserved.get(group.requests[0].key)
     never = is_never(case, group.signature, unserved)
     currency = case.fleet.money.currency

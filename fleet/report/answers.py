@@ -64,7 +64,7 @@ def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     heading = "what would change it:" if explanation.kind in _CHANGEABLE else "more:"
     yield Section(heading, [*steps, Items(explanation.next_steps, StyledText("- "))])
     whom = [f"{each.name}: {each.about}" for each in explanation.contacts]
-    yield Section("whom to ask:", [Items(whom, StyledText("- "))] if whom else [])
+    yield Section("contact:", [Items(whom, StyledText("- "))] if whom else [])
 
 
 def matches_blocks(found: Matches) -> Iterator[Block]:

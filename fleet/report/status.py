@@ -289,7 +289,7 @@ class Status(Value):
     troubles: tuple[Trouble, ...] = later(
         (), "Stops and failures of pools, freezes and holds, each with the command that helps."
     )
-    contact: str = later("", "Whom to ask about this fleet (`contact` in fleet.yaml).")
+    contact: str = later("", "Contact for questions about this fleet.")
     remarks: tuple[str, ...] = later((), "Remarks of queues and providers on their readings.")
 
 

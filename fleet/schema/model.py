@@ -177,8 +177,8 @@ class Fleet(ConfigSection):
     )
     contact: Text | None = Field(
         None,
-        description="Whom to ask about this fleet: a name, an address or a URL. The status pages "
-        "and `fleet explain request` show it.",
+        description="Contact for questions about this fleet: a name, an address or a URL. The "
+        "status pages and `fleet explain request` show it.",
     )
     state: StateSettings = Field(
         default_factory=StateSettings.model_construct, description="Where state is stored."

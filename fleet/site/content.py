@@ -47,7 +47,7 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     fleet = config.fleet
     case = Case(fleet, world, plan)
     waits = waits_of(case)
-    explained = _with_places(config, waits.explained)
+    explained = _find_places(config, waits.explained)
     paths = {group.path for group in waits.groups if group.path}
     facts = facts_of_workers(fleet, world)
     shown = Shown(
@@ -88,7 +88,7 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     )
 
 
-def _with_places(config: Config, explained: Mapping[str, Explanation]) -> dict[str, Explanation]:
+def _find_places(config: Config, explained: Mapping[str, Explanation]) -> dict[str, Explanation]:
     """Return the explanations with positions in fleet.yaml; equal keys are found once."""
     known: dict[Path, str] = {}
     found = {}

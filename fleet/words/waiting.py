@@ -1,4 +1,4 @@
-"""Sentences for the user of a waiting build: why it waits, until when, and whom to ask."""
+"""Sentences for the user of a waiting build: why it waits, until when, and the contact."""
 
 from collections.abc import Sequence
 from datetime import datetime
