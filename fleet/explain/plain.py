@@ -53,9 +53,12 @@ def describe_wait(
     after = ""
     if turn and turn.first:
         after = words.THAT if turn.works == (turn.first,) else _name_work(case, turn.first)
-    if after and turn and turn.first and times.start is None and turn.first.end is not None:
+    if turn and turn.first and turn.first.end is not None:
         earliest = case.world.time + timedelta(seconds=turn.first.end)
-        return (*said, words.describe_earliest(earliest, after))
+        if (times.start or times.assumed) is None:
+            return (*said, words.describe_earliest(earliest, after))
+        if times.start is not None and times.start != earliest:
+            after = ""  # another machine has to be created first
     return (*said, *_describe_times(times, after))
 
 

@@ -246,10 +246,12 @@ def _workers_that_fit(case: Case, signature: Signature) -> str:
 
 def _estimate_start(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
     """Return the earliest expected start of a request, even after a wait; None if unknown."""
-    starts = [case.expected_start(key)]
+    starts = [case.forecast.start_of(key)]
     waits = [each.wait for each in suggestions if each.wait and not _has_edits(each)]
     starts += [wait.start if wait.runs or wait.start else wait.until for wait in waits]
-    return min((start for start in starts if start is not None), default=None)
+    known = min((start for start in starts if start is not None), default=None)
+    # A wait that a plan checks is better than the turn at a limit.
+    return known or case.expected_start(key)
 
 
 def estimate_end(
