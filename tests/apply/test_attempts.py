@@ -128,7 +128,7 @@ def test_attempt_is_stored_before_the_engine_runs(desk: TicketDesk) -> None:
     assert desk.tries == [(FIRST, "starting")]
 
 
-def test_interrupted_attempt_is_gone_after_next_apply_without_machine(
+def test_interrupted_attempt_has_result_gone_without_machine(
     desk: TicketDesk,
 ) -> None:
     world = remembered(desk, an_attempt(result="starting"))

@@ -334,7 +334,7 @@ def test_missing_store_is_wrong_with_init_command_when_pools_exist() -> None:
     assert (finding.result, finding.fix) == ("wrong", "fleet state init")
 
 
-def test_missing_store_is_reported_once_when_queue_needs_it_too() -> None:
+def test_missing_store_is_reported_once_when_a_queue_needs_it() -> None:
     store = new_store(created=False)
     with pytest.raises(StoreMissing) as missing:
         store.last_runs(1)

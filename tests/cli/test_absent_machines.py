@@ -110,7 +110,7 @@ def test_apply_counts_cleaned_up_machines_separately(hung: Trial) -> None:
     assert f"1: {FIRST}" in said
 
 
-def test_apply_forgets_a_machine_when_its_ticket_holds_it(
+def test_apply_forgets_missing_machine_that_has_a_ticket(
     clock: time_machine.Traveller, project: Path
 ) -> None:
     trial = Trial(project)

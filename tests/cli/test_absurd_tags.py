@@ -91,7 +91,7 @@ def test_pages_are_bounded_when_a_request_is_absurd(
 
 
 @pytest.mark.parametrize(("kind", "least"), [("long-tag", len(LONG)), ("many-tags", 20_000)])
-def test_json_is_whole_when_a_request_is_absurd(
+def test_json_is_valid_when_a_request_is_absurd(
     kind: str, least: int, trial: Trial, run_fleet: RunFleet
 ) -> None:
     ask(trial, **ABSURD[kind])

@@ -309,7 +309,7 @@ def test_apply_asks_a_user_at_a_terminal(
     assert shown.count("1 to create") == ("--json" not in words)
 
 
-def test_apply_refuses_if_the_plan_changes_while_it_asks(trial: Trial) -> None:
+def test_apply_is_refused_when_plan_changes_during_the_question(trial: Trial) -> None:
     trial.wait_for("1")
 
     with run_at_terminal(trial, "apply") as (process, terminal):

@@ -37,7 +37,7 @@ def test_approval_with_invalid_count_is_wrong_usage(run_fleet: RunFleet, count: 
     assert "--count" in ran.stderr
 
 
-def test_approval_lets_no_machine_pass_when_ended(idle: Trial) -> None:
+def test_ended_approval_permits_no_machine(idle: Trial) -> None:
     idle.write(fleet_yaml(pools={}))
     approval = ("approve", "delete", "--pool", "builders")
     idle.told(*approval, "--count", "2", *WHY)

@@ -93,7 +93,7 @@ def sides(project: Path) -> Sides:
     return Sides(project)
 
 
-def test_paused_fleet_changes_nothing_of_resalloc(sides: Sides) -> None:
+def test_paused_fleet_changes_no_machine_of_resalloc(sides: Sides) -> None:
     ticket = sides.resalloc.take("hv")
 
     sides.run()

@@ -54,7 +54,7 @@ def test_freeze_stays_active_when_its_row_is_damaged(waiting: Trial, how: str) -
     assert waiting.machines() == []
 
 
-def test_freeze_stays_when_another_order_is_placed_after_damage(waiting: Trial) -> None:
+def test_damaged_freeze_stays_active_when_another_order_is_stored(waiting: Trial) -> None:
     waiting.told("freeze", "--for", "1h", "--reason", "x")
     damage(waiting, ORDER_DAMAGES["year"])
 

@@ -41,7 +41,7 @@ def test_pool_keeps_only_busy_machine_when_emptied(idle: Trial) -> None:
     ],
     ids=" ".join,
 )
-def test_delete_changes_nothing_when_selectors_are_not_one_way(
+def test_delete_is_refused_when_selectors_contradict(
     idle: Trial, selectors: tuple[str, ...]
 ) -> None:
     before = idle.files()
@@ -66,7 +66,7 @@ def test_delete_asks_a_user_at_a_terminal(
     assert "dry run" not in shown
 
 
-def test_delete_is_refused_when_plan_changes_while_it_asks(idle: Trial) -> None:
+def test_delete_is_refused_when_plan_changes_during_the_question(idle: Trial) -> None:
     idle.do("machine", "delete", ONE, "--apply")
 
     with run_at_terminal(idle, "machine", "delete", ONE) as (process, terminal):

@@ -84,7 +84,7 @@ def test_help_prints_the_section_that_a_refusal_names(run_fleet: RunFleet) -> No
     assert run_fleet("help", page).stdout.startswith("## A saved plan is outdated\n")
 
 
-def test_help_prints_a_whole_section_when_its_code_has_comments(run_fleet: RunFleet) -> None:
+def test_help_prints_complete_section_when_its_code_has_comments(run_fleet: RunFleet) -> None:
     page = (ROOT / "docs/how-to/run-as-a-service.md").read_text(encoding="utf-8")
     section = page[page.index("## The loop") : page.index("## What does it print?")]
     assert "\n# " in section

@@ -109,7 +109,7 @@ def test_rollback_names_the_key_when_nothing_was_promoted(trial: Trial) -> None:
     assert "VERSION" not in said
 
 
-def test_rollback_names_each_provider_when_there_are_two(trial: Trial) -> None:
+def test_rollback_names_each_of_two_providers(trial: Trial) -> None:
     text = fleet_yaml().replace(RECIPE, "trixie: {existing: {desk: one, shop: two}}")
     trial.write(text.replace("providers:\n", "providers:\n  shop: {kind: sim}\n"))
 

@@ -156,9 +156,7 @@ def test_import_reports_unreadable_file_with_place(
 
 
 @pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])
-def test_file_that_is_too_large_is_refused(
-    run_fleet: RunFleet, project: Path, system: str
-) -> None:
+def test_import_refuses_too_large_file(run_fleet: RunFleet, project: Path, system: str) -> None:
     (project / "pools").write_text("#" * 1_000_001, encoding="utf-8")
 
     refused = run_fleet("import", system, "pools")

@@ -92,7 +92,7 @@ def test_log_contains_failed_run(trial: Trial) -> None:
     assert "nowhere" in run["because"]
 
 
-def test_log_contains_deletion_by_a_person(trial: Trial) -> None:
+def test_log_contains_manual_deletion(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": WARM}, desk="boot: 1h"))
     trial.wait_for("1")
     trial.apply()

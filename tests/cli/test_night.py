@@ -65,7 +65,7 @@ def test_doctor_names_each_stop_its_next_try_and_a_command(run_fleet: RunFleet) 
     ]
 
 
-def test_doctor_never_advises_to_end_the_order_of_a_person(night: Trial) -> None:
+def test_doctor_never_advises_to_end_an_order_of_a_user(night: Trial) -> None:
     night.told("hold", "trial-builders-0001", "--for", "4h", "--reason", "look at disk")
 
     found = json.loads(night.do("doctor", "--json")[1])

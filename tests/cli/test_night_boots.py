@@ -142,7 +142,7 @@ def test_printed_approval_tries_again_and_lifts_the_guard(dead: Trial) -> None:
     assert "guards.boot_failures" not in dead.told("status")
 
 
-def test_approval_lets_only_its_number_boot_again(dead: Trial) -> None:
+def test_approval_permits_only_its_count_of_boots(dead: Trial) -> None:
     dead.told(*APPROVE, "--count", "1", *WHY)
 
     assert created(dead) == [("builders", "lemon")]

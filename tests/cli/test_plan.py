@@ -368,15 +368,13 @@ def test_change_is_compared_in_recorded_world(trial: Trial, run_fleet: RunFleet)
 # exit codes
 
 
-def test_exit_code_is_3_when_asked_and_something_would_change(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_exit_code_option_returns_3_for_pending_changes(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
 
     assert run_fleet("plan", "--exit-code").returncode == 3
 
 
-def test_exit_code_is_0_when_asked_and_nothing_would_change(
+def test_exit_code_option_returns_0_without_pending_changes(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.wait_for()

@@ -276,7 +276,7 @@ def test_rebuild_charges_a_removed_pool_from_creation(used: Trial) -> None:
     assert charged(used) == 2 * 2 * PRICE
 
 
-def test_rebuild_charges_the_spot_price_when_stacks_are_lost_too(project: Path) -> None:
+def test_rebuild_charges_the_spot_price_when_stacks_are_lost(project: Path) -> None:
     trial = Trial(project)
     market = BUILDERS.replace("machine: ccx33", "machine: {type: ccx33, market: [spot]}")
     trial.write(fleet_yaml(pools={"builders": market}, desk=HOURLY))

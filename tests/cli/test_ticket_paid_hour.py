@@ -155,7 +155,7 @@ def test_returned_machine_is_deleted_when_ticket_is_not_served(
 
 
 @pytest.mark.slow
-def test_returned_machine_stays_for_paid_hour_when_ticket_is_blocked(story: Story) -> None:
+def test_returned_machine_is_kept_for_paid_hour_of_blocked_ticket(story: Story) -> None:
     story.given_back()
     declare("blocked: [ada]")
     story.later(10)
@@ -210,7 +210,9 @@ def test_explain_omits_returned_machine_for_other_sandboxes(story: Story) -> Non
 @pytest.mark.parametrize(
     "addition", slow_but(["blocked: [ben]"], ["blocked: [ben]", "limits: {per: {owner: 0}}"])
 )
-def test_returned_machine_stays_when_its_slot_would_not_help(story: Story, addition: str) -> None:
+def test_returned_machine_is_kept_when_its_deletion_would_not_help(
+    story: Story, addition: str
+) -> None:
     story.given_back(most=1)
     declare(addition)
     story.later(10)
@@ -220,7 +222,7 @@ def test_returned_machine_stays_when_its_slot_would_not_help(story: Story, addit
 
 
 @pytest.mark.slow
-def test_returned_machine_stays_when_rule_selects_another_pool(story: Story) -> None:
+def test_returned_machine_is_kept_when_rule_selects_another_pool(story: Story) -> None:
     story.given_back(most=1)
     path = Path("fleet.yaml")
     rule = "powerful: [{match: 'ben/ping/f43/chromium', ask: [huge]}]\n"

@@ -90,7 +90,7 @@ def test_listing_is_unknown_when_own_instance_lacks_a_tag(amazon: Amazon, missin
 
 
 @pytest.mark.parametrize("moment", ["tomorrow", "2026-11-22T09:00:00"])
-def test_expiry_is_none_when_tag_is_not_a_moment(amazon: Amazon, moment: str) -> None:
+def test_expiry_is_none_when_tag_is_not_a_time(amazon: Amazon, moment: str) -> None:
     amazon.launch("demo-builders-0001", {"fleet:expires": moment})
 
     assert [machine.expires for machine in _machines()] == [None]

@@ -64,7 +64,7 @@ def test_server_has_all_fields_of_a_decision(api: SimulatedHetzner) -> None:
     )
 
 
-def test_server_made_from_a_snapshot_names_it_by_id(api: SimulatedHetzner) -> None:
+def test_server_created_from_a_snapshot_has_its_id(api: SimulatedHetzner) -> None:
     a_server(api, image={"id": 77, "name": None, "type": "snapshot"})
 
     assert _machines(api)[0].image == "77"

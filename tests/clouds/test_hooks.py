@@ -116,7 +116,7 @@ def test_machine_id_is_output_of_new_command(tmp_path: Path) -> None:
     assert a_hook_cloud(tmp_path, new="echo i-0123").create(ONE) == "i-0123"
 
 
-def test_machine_id_is_its_name_when_new_prints_nothing(tmp_path: Path) -> None:
+def test_machine_id_is_its_name_when_command_new_prints_nothing(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path)
 
     assert cloud.create(ONE) == NAME
@@ -171,7 +171,7 @@ def test_delete_timeout_error_names_command_and_setting(
     assert tells(str(failed.value), "delete.sh", "`timeouts: {delete: …}`", "desk")
 
 
-def test_failed_creation_is_unknown_when_list_fails_too(tmp_path: Path) -> None:
+def test_failed_creation_is_unknown_when_list_also_fails(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, new="exit 1", list="echo no answer >&2; exit 2")
 
     with pytest.raises(SourceUnreachable, match=r"unknown.*no answer"):

@@ -378,7 +378,7 @@ def test_renamed_pool_with_higher_max_creates_the_difference() -> None:
     assert change.cost_after - change.cost_before == PRICE
 
 
-def test_approval_of_renamed_pool_is_renamed_too() -> None:
+def test_approval_of_renamed_pool_is_renamed() -> None:
     spared = {"guard": "delete", "pool": "builders", "count": 1, "reason": "x"}
     base = a_sim_fleet(
         pools={"builders": a_pool(provider="desk")},

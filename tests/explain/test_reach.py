@@ -229,7 +229,7 @@ def test_rule_has_cost_of_its_builds_without_it() -> None:
     assert rule.cost > rule.cost_before
 
 
-def test_rule_cost_has_whole_billed_hours() -> None:
+def test_rule_cost_has_complete_billed_hours() -> None:
     provider = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
 
     rule = rule_cost(two_pools(), providers=provider)

@@ -63,7 +63,7 @@ def test_group_has_same_jobs_as_list(asked: list[tuple[int, int, str]]) -> None:
         assert abs(one - other) <= EVERY
 
 
-def test_request_gone_from_group_counts_as_withdrawn() -> None:
+def test_request_removed_from_group_counts_as_withdrawn() -> None:
     jobs = [a_job(number, NOW, 60 * 60) for number in range(101, 106)]
     worlds = [*record_fixed(jobs, NOW, NOW + 2 * EVERY, every=EVERY, machines=2)]
     last = worlds[-1].queues[QUEUE].demand

@@ -623,7 +623,7 @@ def test_suggestions_are_empty_when_plan_limit_is_used_up() -> None:
 
 
 @pytest.mark.parametrize("who", ["owner", "submitter", "scope", "team"])
-def test_wait_counts_work_of_unknown_people_when_a_limit_is_full(who: str) -> None:
+def test_wait_counts_work_of_unknown_users_when_a_limit_is_full(who: str) -> None:
     fleet = a_sim_fleet(
         tags={"power": {"limits": {"per": {who: 1}}}},
         teams={"red": {"scopes": ["kali"]}},

@@ -392,7 +392,7 @@ def test_clock_is_reported_when_apply_refuses_it(run_at: RunAt, clock: str) -> N
 
 
 @pytest.mark.parametrize("clock", slow_but(["two days behind"], list(WRONG)))
-def test_clock_is_said_first_when_apply_refuses_it(
+def test_clock_is_reported_first_when_apply_refuses_it(
     trial: Trial, run_at: RunAt, clock: str
 ) -> None:
     trial.wait_for("r2")
@@ -422,7 +422,7 @@ def test_clock_is_said_first_when_apply_refuses_it(
 
 
 @pytest.mark.usefixtures("trial")
-def test_clock_is_unreported_when_apply_goes_on_with_it(run_at: RunAt) -> None:
+def test_clock_is_unreported_when_apply_continues_with_it(run_at: RunAt) -> None:
     planned = run_at("plan", "--json", minutes=-8)
     judged = run_at("doctor", "--json", minutes=-8)
 

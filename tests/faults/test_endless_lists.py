@@ -111,7 +111,7 @@ def _with_clock() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("scopes", [("debian",), ("debian", "kali")])
-def test_demand_is_unknown_when_a_whole_list_exceeds_the_total(scopes: tuple[str, ...]) -> None:
+def test_demand_is_unknown_when_a_complete_list_exceeds_the_total(scopes: tuple[str, ...]) -> None:
     def answer(received: Received) -> Answer:
         if received.path == METRICS:
             return Answer(404, b"")

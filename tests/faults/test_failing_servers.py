@@ -89,7 +89,7 @@ def failing(status: int, **headers: str) -> Answer:
     ids=lambda bad: str(bad.status),
 )
 @pytest.mark.parametrize("place", [(LIST, "2"), (LIST, "0"), (METRICS, "0")])
-def test_plan_knows_demand_when_one_answer_fails(
+def test_plan_has_demand_when_one_response_fails(
     server: Server, run_fleet: RunFleet, bad: Answer, place: tuple[str, str]
 ) -> None:
     server.bad[place] = iter([bad])
@@ -131,7 +131,7 @@ def test_each_command_shows_a_remark_once(
 
 
 @pytest.mark.usefixtures("fleet")
-def test_plan_knows_demand_when_connections_are_reset(server: Server, run_fleet: RunFleet) -> None:
+def test_plan_has_demand_when_connections_are_reset(server: Server, run_fleet: RunFleet) -> None:
     server.faults.drop = {2, 5}
 
     plan, done = planned(run_fleet)
@@ -155,7 +155,7 @@ def test_demand_is_unknown_after_three_failing_tries(server: Server, run_fleet: 
 
 
 @pytest.mark.usefixtures("fleet")
-def test_plan_has_no_remark_when_all_servers_answer(run_fleet: RunFleet) -> None:
+def test_plan_has_no_remark_when_all_servers_respond(run_fleet: RunFleet) -> None:
     plan, done = planned(run_fleet)
 
     assert "remarks" not in plan
@@ -177,7 +177,7 @@ def plan_at(api: SimulatedHetzner, run_fleet: RunFleet) -> dict[str, Any]:
     return plan
 
 
-def test_plan_asks_hetzner_once_when_it_never_answers(
+def test_plan_queries_hetzner_once_when_it_never_responds(
     hetzner: SimulatedHetzner, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ReadLimits.__init__, "__defaults__", (10, 0.2, 300, 1 << 20))
@@ -189,7 +189,7 @@ def test_plan_asks_hetzner_once_when_it_never_answers(
     assert [each.path for each in hetzner.requests] == ["/servers"]
 
 
-def test_plan_knows_machines_when_hetzner_fails_twice(
+def test_plan_has_machines_when_hetzner_fails_twice(
     hetzner: SimulatedHetzner, run_fleet: RunFleet
 ) -> None:
     hetzner.fail(Fault("GET", "/servers", status=503, count=2))

@@ -407,7 +407,7 @@ def test_image_of_the_page_has_fleet_at_one_commit(tmp_path: Path, home: Path) -
     assert asked.stdout.startswith("fleet "), asked.stderr
 
 
-def test_this_project_runs_the_same_jobs() -> None:
+def test_pipeline_of_this_project_runs_the_same_jobs() -> None:
     own = (ROOT / ".gitlab-ci.yml").read_text(encoding="utf-8")
 
     assert "/templates/fleet.yml" in own

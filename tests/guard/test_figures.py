@@ -216,7 +216,7 @@ def test_pool_replaced_at_100_percent_may_drain_all_machines() -> None:
     assert guard(a_sim_fleet(pools={"builders": pool}), plan).guards == ()
 
 
-def test_at_a_time_rounds_up_when_above_one_machine() -> None:
+def test_replacement_share_rounds_up_when_above_one_machine() -> None:
     pool = a_pool(provider="desk", max=101, replace={"at_a_time": "1%"})
     guards = {"refuse": {"delete": {"share": "0%", "count": 0}}}
     outdated = drains(2, Cause.CONFIG, reason=Reason.OUTDATED)

@@ -87,7 +87,7 @@ def test_failed_build_is_stored_with_reason(store: Store, error: BaseException, 
     assert (version.state, version.why) == ("failed", why)
 
 
-def test_version_is_failed_when_build_process_is_gone(store: Store) -> None:
+def test_version_is_failed_when_build_process_has_ended(store: Store) -> None:
     dead, alive, far = "20261121T01", "20261121T02", "20261121T03"
     for name in (dead, alive, far):
         store.save_image_version(

@@ -202,7 +202,7 @@ def test_builds_fail_with_incus_when_it_was_not_set_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backends", [["incus"], ["incus-lxc"], ["incus-lxc", "qemu"]])
-def test_jobs_are_unproven_without_a_root_that_the_image_cannot_make(
+def test_jobs_are_unproven_when_the_image_cannot_create_their_root(
     tmp_path: Path, backends: list[str]
 ) -> None:
     test = proven(tmp_path, {"task:mmdebstrap": "no archive"}, enable_backends=backends)
@@ -217,7 +217,7 @@ def test_jobs_are_unproven_without_a_root_that_the_image_cannot_make(
 
 
 @pytest.mark.parametrize("installed", [["apt"], ["apt", "uidmap"], ["arch-test", "apt", "uidmap"]])
-def test_lent_programs_are_removed_when_the_root_is_made(
+def test_lent_programs_are_removed_after_creation_of_the_root(
     tmp_path: Path, installed: list[str]
 ) -> None:
     packages, programs = tmp_path / "packages", tmp_path / "bin"
@@ -261,7 +261,7 @@ done
         {"enable_backends": ["unshare"]},
     ],
 )
-def test_image_fails_when_its_own_mmdebstrap_makes_no_root(
+def test_image_fails_when_its_mmdebstrap_creates_no_root(
     tmp_path: Path, keys: dict[str, Any]
 ) -> None:
     failed = {
@@ -363,7 +363,7 @@ def test_boot_decides_about_tags_when_no_job_was_run() -> None:
         ["setpriv", "--bounding-set=-sys_admin", "--", "unshare", "--mount", "true"],
     ],
 )
-def test_no_job_is_run_when_root_can_make_no_namespace(
+def test_no_job_is_run_when_root_cannot_create_a_namespace(
     monkeypatch: pytest.MonkeyPatch, refuses: list[str]
 ) -> None:
     """Root of a container may not: that says nothing of the image."""

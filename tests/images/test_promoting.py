@@ -51,7 +51,7 @@ def test_planned_candidate_is_added_next_to_current() -> None:
         assert [tells(each, "trixie", "candidate", "20%", NEW) for each in lines] == [True]
 
 
-def test_planned_current_version_makes_other_previous() -> None:
+def test_planned_current_version_replaces_other_as_previous() -> None:
     _, states, _, _ = promoted(
         promotion("current", was="candidate"), CURRENT, a_version(state="candidate", share=20)
     )

@@ -134,7 +134,7 @@ def test_remote_reply_is_read_before_input_ends(ssh: Ssh) -> None:
     assert ssh.run("cat", sent).encode() == sent
 
 
-def test_output_goes_to_the_log_when_a_script_fails(ssh: Ssh, tmp_path: Path) -> None:
+def test_output_is_logged_when_a_script_fails(ssh: Ssh, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n", encoding="utf-8")
 

@@ -124,7 +124,7 @@ def test_comments_inside_and_after_a_rule_are_its_reason() -> None:
     ]
 
 
-def test_comment_in_a_table_of_patterns_stays_with_its_pattern() -> None:
+def test_comment_in_a_table_of_patterns_is_kept_with_its_pattern() -> None:
     text = 'EXTRA_BUILDER_TAGS = {"t": [\n  "a",  # ticket 1\n  # ticket 2\n  "b",\n]}\n'
 
     reasons = [rule.reason for rule in fleet_of(imported(text)).powerful]

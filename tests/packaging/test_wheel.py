@@ -87,7 +87,7 @@ def test_installed_program_is_the_wheel(installed: Installed, elsewhere: Path) -
     assert Path(asked.stdout.strip()).is_relative_to(installed.site)
 
 
-def test_installed_program_knows_its_version(
+def test_installed_program_prints_its_version(
     wheel: Path, minimal: Installed, elsewhere: Path
 ) -> None:
     asked = run_installed(minimal.program, elsewhere, "--version")

@@ -27,7 +27,7 @@ def test_cheapest_fitting_place_is_used() -> None:
     assert allocation.machines == {CHEAP: 2}
 
 
-def test_free_workers_come_before_machines() -> None:
+def test_free_workers_precede_new_machines() -> None:
     allocation = solved([a_place(CHEAP), free_workers(FREE, 1)], [a_group("a", 2, CHEAP, FREE)])
 
     assert served(allocation) == {FREE: ["a1"], CHEAP: ["a2"]}

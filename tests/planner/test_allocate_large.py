@@ -78,7 +78,7 @@ def test_earlier_ranks_are_served_first_at_proven_cost() -> None:
 
 
 @pytest.mark.parametrize("ranks", [200, 320, 400, SIZE])
-def test_earlier_ranks_are_served_first_when_there_are_hundreds(ranks: int) -> None:
+def test_earlier_ranks_are_served_first_among_hundreds(ranks: int) -> None:
     groups = many(1.0, CHEAP, DEAR, ranks=ranks)
 
     allocation = solved(groups, a_limit(500, CHEAP), a_limit(100, DEAR))

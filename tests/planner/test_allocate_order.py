@@ -61,7 +61,7 @@ def test_oldest_requests_of_rank_are_served_despite_other_fits(
     assert sorted(allocation.unserved) == ["even2", "even3", "odd3"]
 
 
-def test_without_solver_younger_request_moves_for_older_one() -> None:
+def test_younger_request_moves_for_older_one_without_solver() -> None:
     young = arriving(a_group("young", 2, FREE, CHEAP), 1, 2)
     old = arriving(a_group("old", 1, FREE), 2)
     problem = Problem((young, old), (free_workers(FREE, 2.0), a_place(CHEAP)), ())

@@ -152,7 +152,7 @@ def test_refusal_is_classified_by_its_code(said: str, result: str) -> None:
         "the name debian-1 is already in use",
     ],
 )
-def test_name_is_taken_when_the_provider_says_so(said: str) -> None:
+def test_name_is_taken_when_the_provider_reports_it(said: str) -> None:
     assert classify(said, "debian-1") == "name-taken"
 
 
@@ -353,7 +353,7 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
 @pytest.mark.parametrize(
     "state", sorted(set(WorkerState) - {WorkerState.DEAF, WorkerState.ENROLLED})
 )
-def test_attempt_is_registered_when_registry_knows_its_worker(state: WorkerState) -> None:
+def test_attempt_is_registered_when_registry_lists_its_worker(state: WorkerState) -> None:
     assert settled(a_sim_world(a_worker(state=state))) == ["registered"]
 
 
@@ -375,11 +375,11 @@ def test_attempt_is_failed_when_registration_is_late() -> None:
     assert settled(with_machines(world, created_at=ago(minutes=11))) == ["failed"]
 
 
-def test_attempt_is_gone_when_apply_died_before_creation() -> None:
+def test_attempt_has_result_gone_when_apply_died_before_creation() -> None:
     assert settled(a_sim_world()) == ["gone"]
 
 
-def test_attempt_is_open_when_only_one_source_knows_its_machine() -> None:
+def test_attempt_is_open_when_only_one_source_lists_its_machine() -> None:
     world = a_sim_world(a_worker())
 
     assert settled(world.altered(stacks={})) == []

@@ -44,7 +44,7 @@ def test_request_with_odd_id_is_found(name: str) -> None:
     assert found[1][0].startswith("task sbuild")
 
 
-def test_whole_name_precedes_similar_id() -> None:
+def test_complete_name_precedes_similar_id() -> None:
     found = explained("debian/1", "debian/1", "1")
 
     assert found is not None

@@ -187,7 +187,7 @@ def test_machines_of_silent_provider_are_charged_by_stack() -> None:
     assert charged(a_priced_fleet(), blind) == [(None, 600, Decimal("0.06"))]
 
 
-def test_machines_of_a_removed_pool_are_charged_too() -> None:
+def test_machines_of_a_removed_pool_are_charged() -> None:
     fleet = a_sim_fleet(pools={})
     world = a_charged_world(a_worker(), since=ago(hours=1))
 

@@ -100,7 +100,7 @@ def test_type_without_spot_price_is_not_created_on_spot_market() -> None:
     assert tells(why(plan), "spot", "small", "desk")
 
 
-def test_on_demand_machine_stays_current_when_pool_adds_spot() -> None:
+def test_on_demand_machine_is_not_outdated_when_pool_adds_spot() -> None:
     def digest(machine: object) -> str:
         action = plan_after(desk(machine)).actions[0]
         assert isinstance(action, Create)
@@ -198,7 +198,7 @@ def test_failing_image_stops_creation_without_earlier_version() -> None:
     assert tells(why(plan), "trixie", "2", "guards.boot_failures")
 
 
-def test_earlier_version_is_skipped_when_it_failed_too() -> None:
+def test_earlier_version_is_skipped_when_it_also_failed() -> None:
     tries = [*DEAD, *boots("failed failed failed", "trixie-1")]
 
     plan = plan_after(desk("small", guards=FALL_BACK), *tries, images=versions("0", "1", "2"))

@@ -60,7 +60,7 @@ def test_worker_idle_at_one_queue_and_busy_at_another_is_busy() -> None:
     assert [verdict.reason for verdict in plan.workers] == [Reason.BUSY]
 
 
-def test_worker_is_drained_at_every_queue_before_it_goes() -> None:
+def test_worker_is_drained_at_every_queue_before_deletion() -> None:
     drained = a_worker(since=ago(days=1), draining=True)
     idle = a_worker(since=ago(days=1))
 

@@ -53,7 +53,7 @@ def test_low_priority_is_not_behind_for_higher_ones_of_its_owner() -> None:
     assert turns(waiting, had(*range(50), priority=0)) == ["ada", "ben"]
 
 
-def test_oldest_ticket_of_an_owner_stays_first() -> None:
+def test_oldest_ticket_of_an_owner_is_served_first() -> None:
     waiting = [
         (1, "ada", 0, ago(minutes=60)),
         (2, "ada", 0, ago(minutes=0)),

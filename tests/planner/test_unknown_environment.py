@@ -85,7 +85,7 @@ def test_request_is_served_when_its_architecture_is_known(
     assert not asking(data, **more).held
 
 
-def test_request_is_served_when_another_rule_tells_its_architecture() -> None:
+def test_request_is_served_when_another_rule_has_its_architecture() -> None:
     other = {"from": "host_architecture", "ask": "worker:build-arch:{value}"}
 
     found = asking({"environment_id": 99, "host_architecture": "amd64"}, RULE, other)
@@ -107,7 +107,7 @@ def test_request_is_served_when_the_rule_is_for_another_task() -> None:
     assert not asking({"environment_id": 99}, RULE | {"task": "lintian"}).held
 
 
-def test_request_is_served_when_a_look_up_is_of_something_else() -> None:
+def test_request_is_served_when_a_look_up_concerns_another_value() -> None:
     rule = {"from": "package", "lookup": "sizes", "ask": "worker:class:{value.size}"}
 
     assert not asking({"package": "linux"}, rule, lookups={"sizes": {"gcc": {"size": "big"}}}).held
@@ -132,7 +132,7 @@ def trial(project: Path) -> Trial:
     return trial
 
 
-def test_plan_makes_no_machine_when_an_environment_is_unknown(
+def test_plan_creates_no_machine_when_an_environment_is_unknown(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     waiting(trial, "99")
@@ -145,7 +145,7 @@ def test_plan_makes_no_machine_when_an_environment_is_unknown(
     assert tells(unserved["because"], "99", "lookups.environments", "unknown_environment")
 
 
-def test_plan_makes_a_machine_when_any_architecture_is_allowed(
+def test_plan_creates_a_machine_when_any_architecture_is_allowed(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
     trial.write(FLEET % ", unknown_environment: any")

@@ -17,7 +17,7 @@ def because(fleet: Fleet, world: World) -> str:
     return verdict.because
 
 
-def test_pool_creating_its_min_says_only_min() -> None:
+def test_pool_creating_its_min_has_only_that_reason() -> None:
     assert because(fleet_with(min=2), a_sim_world()) == "workers.min is 2"
 
 

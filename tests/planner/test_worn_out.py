@@ -38,7 +38,7 @@ def test_machine_older_than_max_age_is_drained_when_idle() -> None:
     assert tells(sentence_of(plan, FIRST), "7d", "retire.max_age", "7d")
 
 
-def test_machine_younger_than_max_age_stays() -> None:
+def test_machine_younger_than_max_age_is_kept() -> None:
     world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=6, hours=23))
 
     assert reconcile(retiring(max_age="7d"), world).is_quiet

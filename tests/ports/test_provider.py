@@ -165,7 +165,7 @@ def test_listing_has_time_of_its_start(example: Example) -> None:
     assert _listing(example.full, "demo").read_at == NOW
 
 
-def test_listing_changes_nothing(example: Example) -> None:
+def test_listing_changes_no_machine(example: Example) -> None:
     assert example.full.list("demo") == example.full.list("demo")
 
 

@@ -175,7 +175,7 @@ def test_remove_of_upload_is_idempotent(place: Place, folder: Path) -> None:
     assert [each.id for each in publisher.uploads()] == [kept.id]
 
 
-def test_concurrent_publishes_make_one_upload(place: Place, folder: Path) -> None:
+def test_concurrent_publishes_create_one_upload(place: Place, folder: Path) -> None:
     manifest = a_build(folder)
 
     with ThreadPoolExecutor(2) as pool:

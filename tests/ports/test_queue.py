@@ -93,7 +93,7 @@ def test_reading_has_time_of_its_start(example: Example) -> None:
     assert _demand(example.full).read_at == NOW
 
 
-def test_reading_changes_nothing(example: Example) -> None:
+def test_reading_changes_no_request(example: Example) -> None:
     assert example.full.read(NOW) == example.full.read(NOW)
 
 

@@ -136,7 +136,9 @@ def test_older_tickets_are_read_and_changed(older: Store) -> None:
 
 
 @pytest.mark.parametrize("is_created", [False, True])
-def test_older_store_is_copied_whole(older: Store, tmp_path: Path, *, is_created: bool) -> None:
+def test_older_store_is_copied_completely(
+    older: Store, tmp_path: Path, *, is_created: bool
+) -> None:
     copy = Store(f"sqlite:///{tmp_path}/copy.db", "debian")
     if is_created:
         copy.init()

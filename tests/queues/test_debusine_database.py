@@ -276,7 +276,9 @@ def looked_up(number: int, architecture: str | None) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("unknown", ["wait", "any"])
-def test_requests_wait_when_their_environments_are_gone(debusine: Debusine, unknown: str) -> None:
+def test_requests_wait_when_their_environments_were_deleted(
+    debusine: Debusine, unknown: str
+) -> None:
     rule = {
         "from": "environment_id",
         "lookup": "environments",

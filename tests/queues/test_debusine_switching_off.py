@@ -74,7 +74,7 @@ class Deaf:
         return answer
 
 
-def test_unanswered_disable_is_confirmed_too(at_work: DebusinePlace, postgres_url: str) -> None:
+def test_unanswered_disable_is_confirmed(at_work: DebusinePlace, postgres_url: str) -> None:
     deaf = DebusinePlace(at_work.tables, Deaf(a_channel("sql", postgres_url)))
     with pytest.raises(SourceUnreachable, match="lost"):
         deaf.registry.disable(WORKER)

@@ -113,7 +113,7 @@ def test_worker_has_time_of_connection(debusine: Debusine) -> None:
     assert debusine.workers()["w-1"].connected_since == TEN
 
 
-def test_assigned_request_makes_worker_busy_before_start(
+def test_worker_with_assigned_request_is_busy_before_start(
     debusine: Debusine,
 ) -> None:
     number = debusine.add_worker("w-1")

@@ -219,7 +219,7 @@ def test_observation_notes_each_server_once(observation: Observation) -> None:
 
 
 @pytest.mark.usefixtures("observation")
-def test_server_is_not_asked_again_when_it_never_answered() -> None:
+def test_server_is_not_queried_again_when_it_never_responded() -> None:
     with Loopback(lambda _: WELL) as server:
         server.faults.hold = True
         with (
@@ -237,7 +237,7 @@ def test_server_is_not_asked_again_when_it_never_answered() -> None:
 
 
 @pytest.mark.usefixtures("observation")
-def test_server_is_asked_again_when_it_has_answered() -> None:
+def test_server_is_queried_again_when_it_has_responded() -> None:
     def answer(received: Received) -> Answer:
         return WELL if received.path == "/list" else Answer(503, b"", PLAIN)
 
@@ -249,7 +249,7 @@ def test_server_is_asked_again_when_it_has_answered() -> None:
 
 
 @pytest.mark.usefixtures("observation")
-def test_server_is_asked_again_when_it_had_too_many_requests() -> None:
+def test_server_is_queried_again_when_it_had_too_many_requests() -> None:
     with Loopback(badly(429)) as server, Reader(server.url) as reader:
         assert [reader.get("/", {}, {}).status for _ in range(2)] == [429, 429]
 

@@ -134,7 +134,7 @@ def test_status_and_site_show_budgets() -> None:
     assert '<td data-label="Left" class="number">4.00</td>' in page
 
 
-def test_json_holds_every_period_and_reads_back_equal() -> None:
+def test_json_has_every_period_and_round_trips() -> None:
     plan = plan_with(a_budget_verdict(), a_budget_verdict(coming=True), SILENT)
 
     assert Plan.model_validate_json(plan_to_json(plan)) == plan

@@ -92,7 +92,7 @@ def test_pool_with_machines_is_in_a_very_long_table() -> None:
     assert "| `used` |" in text
 
 
-def test_long_list_of_notices_is_folded_and_whole() -> None:
+def test_long_list_of_notices_is_folded_and_complete() -> None:
     text = plan_to_markdown(
         a_plan(unknown=[f"queue q{number}: no reply" for number in range(400)])
     )

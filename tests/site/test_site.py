@@ -442,7 +442,7 @@ def test_unserved_requests_precede_pools_and_notices_follow() -> None:
     assert said in page[order[-1] :]
 
 
-def test_many_requests_take_several_pages() -> None:
+def test_many_requests_have_several_pages() -> None:
     ids = tuple(f"debian/{number}" for number in range(2100))
 
     files = site(Shown(a_plan(signatures=(a_signature(requests=ids, count=2100),))))

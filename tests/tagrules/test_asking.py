@@ -139,7 +139,7 @@ def test_minimum_is_permitted_by_the_rule_of_its_name() -> None:
     assert found.refused[0].tag == "memory_gib>=64"
 
 
-def test_forbidden_tag_counts_when_a_rule_requests_it_too() -> None:
+def test_forbidden_tag_counts_when_a_rule_also_requests_it() -> None:
     fleet = a_fleet(
         tags={"power": {"asked_by": ["rules"]}},
         powerful=[{"match": "praiskup/.*/chromium", "ask": ["power"]}],

@@ -95,7 +95,7 @@ def test_reason_of_one_ticket_equals_that_of_all() -> None:
     assert said == why_all_wait(fleet, "tickets", [first, second], NOW)[2]
 
 
-def test_reasons_of_thousands_of_tickets_take_one_pass() -> None:
+def test_reasons_of_thousands_of_tickets_need_one_pass() -> None:
     fleet = limited(total=1)
     tickets = [
         a_ticket(n, tags=TAGS, opened_at=NOW - timedelta(seconds=n)) for n in range(1, 3001)

@@ -32,7 +32,7 @@ def test_ticket_call_opens_waits_and_closes(service: TicketService) -> None:
     assert closed is True
 
 
-def test_take_and_close_wake_the_loop(service: TicketService) -> None:
+def test_open_and_close_calls_wake_the_loop(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     after_taking = service.rung
     service.client.collect(number)
