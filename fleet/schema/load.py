@@ -277,7 +277,7 @@ def _hint(error: Mapping[str, Any], place: Written) -> str:
     if isinstance(cause, WrongText) and cause.meant:
         return f"did you mean '{cause.meant}'?"
     if kind == "int_type" and isinstance(value, str):
-        is_quoted = follows(r"^(0|[1-9][0-9]{0,8})$", value)
+        is_quoted = follows(r"^(0|[1-9][0-9]{0,99})$", value)
         return f"write {value} without quotes" if is_quoted else "use digits, for example 3"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'quote it: "{quoted(value)}"'
@@ -362,7 +362,13 @@ def load(name: str, files: Files, changes: str = "") -> Loaded:
         try:
             rest = Fleet.model_validate(document.value)
         except ValidationError as error:
-            findings += explain(error, document, Fleet)
+            # The value of a number that is not finite is missing, which is no second error.
+            spans = {finding.span for finding in findings}
+            findings += (
+                finding
+                for finding in explain(error, document, Fleet)
+                if document.locate(finding).span not in spans
+            )
             rest = salvage(document.value, error)
     ordered = in_order(map(document.locate, findings), name)
     return Loaded(None if has_errors(ordered) else rest, rest, document, ordered)

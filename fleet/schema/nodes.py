@@ -4,6 +4,7 @@ No function is recursive in the input. Depth and size, with aliases expanded, ar
 nodes are created.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ _WORDS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,99})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
 _NON_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
 NUMBERS = (_INTEGER, _DECIMAL, _NON_FINITE)
@@ -234,7 +235,7 @@ class _Builder:
             return int(text)
         if _DECIMAL.match(text):
             number = float(text)
-            if abs(number) < 1e15:  # noqa: PLR2004 - floats below this limit represent all integers
+            if math.isfinite(number):
                 # As in JSON Schema, 20.0 is the integer 20.
                 return int(number) if number.is_integer() else number
         elif not _NON_FINITE.match(text):

@@ -98,6 +98,8 @@ class _Text:
     parse: Callable[[str], Any]
     example: str = ""
     format: str = ""
+    most: int = 0
+    """Maximum of the number before the unit. It consists of nines."""
 
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
@@ -125,9 +127,10 @@ class _Text:
         if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
-            more = "more than zero, " if self._is_zero(value) else ""
             meant = f"{value}{_UNITS.get(self.pattern, '')}"
-            raise WrongText(f"{more}{self.what}", meant if follows(self.pattern, meant) else "")
+            raise WrongText(
+                self._describe_valid(value), meant if follows(self.pattern, meant) else ""
+            )
         return value
 
     def write(
@@ -139,10 +142,16 @@ class _Text:
         """Return the value in the syntax of fleet.yaml in context AS_WRITTEN, else as a number."""
         return written(value, self.pattern) if info.context == AS_WRITTEN else handler(value)
 
-    def _is_zero(self, value: object) -> bool:
-        """Return whether a text is the amount zero with a unit of this pattern."""
-        zero = re.fullmatch(r"0+([A-Za-z]+)", value) if isinstance(value, str) else None
-        return zero is not None and re.match(self.pattern, "1" + zero[1]) is not None
+    def _describe_valid(self, value: object) -> str:
+        """Describe valid values, with the limit that the number before a unit exceeds."""
+        number = re.match("[0-9]+(?=\\D)", value) if isinstance(value, str) else None
+        if number is None or not follows(self.pattern, f"1{number.string[number.end() :]}"):
+            return self.what
+        digits = number[0].lstrip("0")
+        if not digits:
+            return f"more than zero, {self.what}"
+        is_above = self.most and len(digits) > len(str(self.most))
+        return f"{self.what} with a number of at most {self.most}" if is_above else self.what
 
 
 _WRITTEN = (str, bool, int, float, list, dict)
@@ -174,7 +183,7 @@ def _date(text: str) -> date:
 
 Mebibytes = Annotated[
     int,
-    _Text(SIZE_PATTERN, "a size like 4GiB (units MiB, GiB, TiB)", _size, "4GiB"),
+    _Text(SIZE_PATTERN, "a size like 4GiB (units MiB, GiB, TiB)", _size, "4GiB", most=9_999_999),
 ]
 Seconds = Annotated[
     int,
@@ -183,19 +192,24 @@ Seconds = Annotated[
         "a duration like 30m (units s, m, h, d)",
         _duration,
         "30m",
+        most=9_999_999,
     ),
 ]
-Percent = Annotated[int, _Text(PERCENT_PATTERN, "a share like 30%", _percent, "30%")]
+Percent = Annotated[int, _Text(PERCENT_PATTERN, "a share like 30%", _percent, "30%", most=9999)]
 Share = Annotated[int, _Text(SHARE_PATTERN, "a share of at most 100%", _percent, "30%")]
 SomeShare = Annotated[int, _Text(SOME_SHARE_PATTERN, "a share from 1% to 100%", _percent, "30%")]
-Speed = Annotated[int, _Text(SPEED_PATTERN, "a speed of at least 1%", _percent, "100%")]
+Speed = Annotated[int, _Text(SPEED_PATTERN, "a speed of at least 1%", _percent, "100%", most=9999)]
 Amount = Annotated[
     Money,
-    _Text(MONEY_PATTERN, "an amount with its currency like 6 EUR", _money, "6 EUR"),
+    _Text(
+        MONEY_PATTERN, "an amount with its currency like 6 EUR", _money, "6 EUR", most=999_999_999
+    ),
 ]
 PricePerHour = Annotated[
     Money,
-    _Text(PRICE_PATTERN, "a price per hour like 0.35 EUR/h", _money, "0.35 EUR/h"),
+    _Text(
+        PRICE_PATTERN, "a price per hour like 0.35 EUR/h", _money, "0.35 EUR/h", most=999_999_999
+    ),
 ]
 Day = Annotated[date, _Text(DATE_PATTERN, "a date like 2027-03-01", _date, format="date")]
 
