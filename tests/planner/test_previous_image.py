@@ -7,6 +7,8 @@ from fleet.explain.values import Explanation
 from fleet.guard import guard
 from fleet.model.facts import Worker, World
 from fleet.model.images import ImageVersion
+from fleet.model.orders import GivenApproval
+from fleet.model.plan import Create, Plan
 from fleet.planner.images import images_by_pool
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -120,3 +122,41 @@ def test_pool_reserves_no_idle_time_when_booted_version_is_on_demand() -> None:
     account, _ = accounts(fleet, world.altered(ledger=a_ledger()))
 
     assert account.reserved.quantize(Decimal("0.01")) == Decimal("0.33")
+
+
+def test_approval_boots_the_stopped_version_until_it_is_used_up() -> None:
+    fleet, images = a_fleet_that_falls_back(), versions((), ())
+    order = an_approval("boot_failures")
+    queues = a_sim_world(requests=(a_request(id="1"), a_request(id="2"))).queues
+    world = dead(*images, queues=queues, orders=(order,))
+
+    approved = guard(fleet, reconcile(fleet, world))
+    (approval,) = approved.approvals
+    used = guard(fleet, reconcile(fleet, world.altered(approved={approval.digest: 1})))
+
+    assert booted(approved) == ["trixie-2"]
+    assert approval.passes == tuple(each.worker for each in approved.actions)
+    assert booted(used) == ["trixie-1"] * 2
+
+
+def an_approval(name: str) -> GivenApproval:
+    """Return an approval of one machine of builders, which ends in an hour."""
+    terms = {"by": "ada", "at": ago(minutes=5), "until": ago(minutes=-60), "reason": "mended"}
+    return GivenApproval.model_validate({"guard": name, "pool": "builders", "count": 1, **terms})
+
+
+def booted(plan: Plan) -> list[str]:
+    """Return the image of each machine that a plan creates."""
+    return [each.inputs.image for each in plan.actions if isinstance(each, Create)]
+
+
+def test_machine_that_needs_two_approvals_uses_both() -> None:
+    fleet, images = a_fleet_that_falls_back(), versions((), ())
+    orders = (an_approval("boot_failures"), an_approval("rival"))
+    queues = a_sim_world(requests=(a_request(id="1"),)).queues
+    rivalled = {name: each.altered(rivals=("theirs",)) for name, each in queues.items()}
+
+    plan = guard(fleet, reconcile(fleet, dead(*images, queues=rivalled, orders=orders)))
+
+    assert booted(plan) == ["trixie-2"]
+    assert [len(each.passes) for each in plan.approvals] == [1, 1]
