@@ -30,7 +30,7 @@ from fleet.model.prices import locations_of
 from fleet.schema.model import HcloudProvider
 from fleet.schema.units import EnvSecret
 
-TABLES = Path(__file__).parents[1] / "fleet" / "catalogue"
+TABLES = Path(__file__).parents[1] / "fleet" / "model"
 KARPENTER = "github.com/aws/karpenter-provider-aws"
 KARPENTER_FILE = "pkg/providers/pricing/zz_generated.pricing_aws.go"
 FIRST = "us-east-1"

@@ -11,7 +11,7 @@ from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, price_per_hour, table
 from fleet.schema.model import Pool
 from tests.builders import NOW, a_fleet, a_pool, a_world
-from tools.refresh_catalogue import on_demand
+from tools.refresh_catalogue import TABLES, on_demand
 
 LIST = PriceList(
     read_at=NOW,
@@ -93,6 +93,10 @@ def test_prices_of_dedicated_machines_and_zeros_are_omitted() -> None:
         "c6a.xlarge": Decimal("0.1746"),
         "c6a.2xlarge": Decimal("0.3492"),
     }
+
+
+def test_refreshed_tables_are_those_that_fleet_reads() -> None:
+    assert {path.name for path in TABLES.glob("*.csv")} >= {"aws.csv", "hcloud.csv"}
 
 
 def test_price_list_of_provider_replaces_catalogue_prices() -> None:
