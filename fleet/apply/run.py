@@ -50,10 +50,10 @@ from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
 from fleet.errors import FleetError, PlanRefused
-from fleet.explain.history import sample_of
+from fleet.explain.history import sample_after, sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
-from fleet.model.history import RunObservation, RunSample
+from fleet.model.history import RunObservation
 from fleet.model.log import run_id
 from fleet.model.months import Counted
 from fleet.model.outcome import Outcome, StackOutcome
@@ -165,7 +165,7 @@ class _ApplyRun:
         with signals.changing(kill):
             outcome = run.execute(world, inventories, plan, troubles)
             note_failures(fleet, world, inventories, plan, sources)
-            run.keep(seen, sample_of(fleet, whole))
+            run.keep(seen, whole, plan, outcome)
             run.record(plan, outcome, world)
         return Applied(plan, outcome, PlanResult(run.config, world, whole))
 
@@ -277,11 +277,17 @@ class _ApplyRun:
         stacks = (*troubles, *outcome.stacks)
         return outcome.altered(stacks=stacks, promoted=promoted)
 
-    def keep(self, seen: World, sample: RunSample) -> None:
-        """Store this run's world for the configured period, and a sample of it indefinitely."""
+    def keep(self, seen: World, whole: Plan, plan: Plan, outcome: Outcome) -> None:
+        """Store this run's world for the configured period, and samples of it indefinitely."""
         keep = timedelta(seconds=self.fleet.history.keep or 0)
         world = seen.model_dump_json() if keep else ""
-        self.sources.store.record_sample(sample, RunObservation(seen.time, world, keep))
+        store, before = self.sources.store, sample_of(self.fleet, whole)
+        store.record_sample(before, RunObservation(seen.time, world, keep))
+        background = self.options.pace.background
+        actions = {**(background.actions if background else {}), **actions_of(plan)}
+        after = sample_after(before, whole, actions.values(), outcome, utc_now())
+        if after.pools != before.pools:
+            store.record_sample(after)
 
     def record(self, plan: Plan, outcome: Outcome, world: World) -> None:
         """Record the end and the results of this run."""

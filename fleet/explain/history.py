@@ -1,7 +1,9 @@
-"""The recent history of a fleet: a sample per plan, averaged over time slots of equal length.
+"""The recent history of a fleet: samples of runs, averaged over time slots of equal length.
 
-A sample is valid until the next sample, but at most `HOLDS` times `cadence`. Time after that is
-unknown, as are figures that a run could not read. Unknown time does not count as zero.
+A run has a sample before its actions; a run that creates or deletes machines has a second sample
+at its end. A sample is valid until the next sample, but at most `HOLDS` times `cadence`. Time
+after that is unknown, as are figures that a run could not read. Unknown time does not count as
+zero.
 """
 
 from collections import Counter
@@ -12,7 +14,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fleet.model.history import NANO, MomentFigures, RunSample
-from fleet.model.plan import NotKnown, Plan, PoolVerdict
+from fleet.model.outcome import Outcome
+from fleet.model.plan import Action, Create, Delete, NotKnown, Plan, PoolVerdict
 from fleet.schema.model import Fleet
 
 DAYS = 7
@@ -39,12 +42,42 @@ def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
         for verdict in plan.pools
     }
     total = None if unsure else sum(signature.count for signature in plan.signatures)
-    columns = list(zip(*pools.values(), strict=True)) or [()] * len(MomentFigures._fields)
-    return RunSample(
-        at=plan.time,
-        fleet=MomentFigures(*map(_sum, columns))._replace(waiting=total),
-        pools=pools,
-    )
+    return RunSample(at=plan.time, fleet=_sum_pools(pools.values(), total), pools=pools)
+
+
+def sample_after(
+    before: RunSample, plan: Plan, actions: Iterable[Action], outcome: Outcome, at: datetime
+) -> RunSample:
+    """Return the figures at the end of a run, after the creations and deletions that succeeded.
+
+    `actions` are those of the plan and of earlier runs that were under way. A machine that the
+    plan already counts is not counted again.
+    """
+    pools = dict(before.pools)
+    done = {name for stack in outcome.stacks for name in (*stack.created, *stack.deleted)}
+    states = {each.worker: each.state for each in plan.workers if each.verdict != "create"}
+    for action in actions:
+        if action.worker not in done or action.pool not in pools:
+            continue
+        if isinstance(action, Create) and action.worker not in states:
+            change, state, rate = 1, "starting", action.cost
+        elif isinstance(action, Delete) and action.worker in states:
+            change, state, rate = -1, states[action.worker], -action.saves
+        else:
+            continue
+        column = state if state in STATES else "other"
+        found = pools[action.pool]
+        count = getattr(found, column)
+        pools[action.pool] = found._replace(
+            nanos=None if found.nanos is None else max(0, found.nanos + int(rate * NANO)),
+            **{column: None if count is None else max(0, count + change)},
+        )
+    return RunSample(at=at, fleet=_sum_pools(pools.values(), before.fleet.waiting), pools=pools)
+
+
+def _sum_pools(pools: Iterable[MomentFigures], waiting: int | None) -> MomentFigures:
+    columns = list(zip(*pools, strict=True)) or [()] * len(MomentFigures._fields)
+    return MomentFigures(*map(_sum, columns))._replace(waiting=waiting)
 
 
 def _find_served_queues(fleet: Fleet, pool: str) -> set[str]:

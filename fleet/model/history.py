@@ -1,4 +1,4 @@
-"""The recent history of a fleet: a sample of figures per run of `fleet apply`.
+"""The recent history of a fleet: samples of figures of each run of `fleet apply`.
 
 A figure that could not be read is None, never zero.
 """
@@ -27,7 +27,7 @@ class MomentFigures(NamedTuple):
 
 
 class RunSample(Value):
-    """The figures that a run observed before it changed anything."""
+    """The figures that a run observed before it changed anything, or the figures at its end."""
 
     at: Moment
     fleet: MomentFigures

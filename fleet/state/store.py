@@ -86,7 +86,7 @@ _ATTEMPT_RETENTION = timedelta(days=30)
 """Time for which attempts to create machines are kept."""
 _SAMPLE_RETENTION = timedelta(days=35)
 _FULL_SAMPLE_RETENTION = timedelta(days=2)
-"""Time for which all samples of runs are kept. Later, one sample per ten minutes is kept."""
+"""Time for which all samples of runs are kept. Later, the last sample per ten minutes is kept."""
 _TEN_MINUTE_PREFIX = len("2026-11-21T08:0")
 _MAX_CLOCK_LEAD = timedelta(days=31)
 """Maximum assumed error of the last run's clock, for the removal of expired orders."""
@@ -349,7 +349,7 @@ class Store(Database):
         row = {"at": sample.at.isoformat(), "sample": sample.model_dump_json(exclude={"at"})}
         is_older = at < (sample.at - _FULL_SAMPLE_RETENTION).isoformat()
         tens = sa.func.substr(at, 1, _TEN_MINUTE_PREFIX)
-        stays = sa.select(sa.func.min(at)).where(is_older).group_by(tens)
+        stays = sa.select(sa.func.max(at)).where(is_older).group_by(tens)
         with self.begin() as connection:
             replace_rows(connection, SAMPLES, [row])
             connection.execute(

@@ -1,5 +1,6 @@
-"""What runs of `fleet apply` leave of what they saw: a sample each, for the pages of status."""
+"""The samples that runs of `fleet apply` store, for the status pages."""
 
+import re
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -17,7 +18,7 @@ def samples_of(trial: Trial) -> tuple[RunSample, ...]:
     return trial.store().samples(EPOCH, END)
 
 
-def test_sample_has_state_before_changes_of_apply(trial: Trial) -> None:
+def test_samples_have_state_before_and_after_creations(trial: Trial) -> None:
     trial.write(fleet_yaml(desk="boot: 1h"))
     trial.wait_for("1", big=["2"])
 
@@ -25,12 +26,55 @@ def test_sample_has_state_before_changes_of_apply(trial: Trial) -> None:
     trial.apply()
 
     empty = MomentFigures(busy=0, idle=0, starting=0, other=0, waiting=1, nanos=0)
-    before, after = samples_of(trial)
+    before, after, later = samples_of(trial)
     assert before.pools == {"big": empty._replace(waiting=2), "builders": empty}
     assert before.fleet == empty._replace(waiting=2)
     assert after.pools["builders"] == empty._replace(starting=1, nanos=CCX33)
     assert after.fleet.starting == 2
-    assert before.at < after.at
+    assert (later.pools, later.fleet) == (after.pools, after.fleet)
+    assert before.at < after.at < later.at
+
+
+def test_samples_have_state_before_and_after_deletions(trial: Trial) -> None:
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(hours=3)
+    trial.wait_for()
+    trial.told("apply")
+
+    drained = samples_of(trial)[-1]
+    trial.age(hours=3)
+    trial.told("apply")
+
+    *_, before, after = samples_of(trial)
+    assert trial.machines() == []
+    assert drained.fleet.nanos == before.fleet.nanos == 2 * CCX33
+    assert (before.fleet.other, after.fleet.other) == (2, 0)
+    assert (after.fleet.idle, after.fleet.nanos) == (0, 0)
+
+
+def test_failed_creation_stores_one_sample(trial: Trial) -> None:
+    trial.write(fleet_yaml(desk="faults: {create: error}"))
+    trial.wait_for("1")
+
+    trial.do("apply")
+
+    (sample,) = samples_of(trial)
+    assert sample.fleet.starting == 0
+
+
+def test_money_page_counts_machines_from_their_creation(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    store = trial.store()
+    for sample in samples_of(trial):
+        store.record_sample(sample.altered(at=sample.at - timedelta(minutes=2)))
+
+    page = pages(trial)[MONEY]
+
+    rates = re.findall(r'data-label="EUR/h"[^>]*>([^<]*)<', page)
+    assert len(rates) == 1
+    assert 0.9 * CCX33 / NANO < float(rates[0]) <= CCX33 / NANO
 
 
 def test_sample_of_apply_pool_covers_all_pools(trial: Trial) -> None:
