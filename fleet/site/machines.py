@@ -29,8 +29,10 @@ def workers(shown: Shown) -> Iterator[Page]:
     for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
         yield Page(sheet.path, "workers.html", {**shared, "workers": part, "number": number})
     pools = {pool.pool: pool for pool in shown.status.pools}
+    builds = {build.worker: build for build in shown.waits.running}
     for worker in listed:
-        values = {"worker": worker, "pool": pools.get(worker.pool)}
+        build = builds.get(worker.worker)
+        values = {"worker": worker, "pool": pools.get(worker.pool), "build": build}
         yield Page(shown.addresses.of_worker(worker), "worker.html", values)
     exists = (each for each in shown.plan.workers if each.inactive and each.verdict != "create")
     inactive = sorted(exists, key=lambda each: (each.pool, each.worker))

@@ -211,3 +211,14 @@ def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
 
     row = page[page.index("<tbody>") : page.index("</tbody>")]
     assert tells(re.sub(r"<[^>]+>", " ", row), "2 requests")
+
+
+def test_worker_page_has_user_and_expected_end_of_its_build() -> None:
+    work = {"task": "sbuild", "requester": "ben", "expected_seconds": 3600}
+    worker = a_worker(busy=True, running="9", work={**work, "started_at": ago(minutes=10)})
+
+    files = a_site(a_sim_fleet(), a_sim_world(worker))
+
+    page = re.sub(r"<[^>]+>", " ", files[f"-/status/workers/{worker.name}/index.html"])
+    assert tells(page, "User", "ben")
+    assert tells(page, "Expected end", "2026-11-21 08:50 UTC")
