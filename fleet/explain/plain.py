@@ -46,7 +46,7 @@ def describe_wait(
     """Return the answer about a request without a machine, in sentences."""
     turn = case.turns.get(key)
     said = [*_explain(case, signature, why, turn)]
-    if not why.never and turn is None and not why.unread and key in case.line:
+    if turn is None and key in case.line and (times.start or times.assumed):
         said.append(words.say_line(words.describe_line(*case.line[key], signature.pools)))
     if why.never:
         return tuple(said)
