@@ -32,7 +32,7 @@ class RemovedRecord(NamedTuple):
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> RemovedRecord:
-    """Forget a missing machine and disable its worker. Raises PlanRefused if it may exist."""
+    """Forget a missing machine and disable its worker. Raises PlanRefused if it perhaps exists."""
     pool = _find_pool(world, name)
     inventory = take_inventory(fleet, world)[pool]
     unit = _find_missing(fleet, world, inventory, name)
@@ -62,7 +62,7 @@ def _find_pool(world: World, name: str) -> str:
 
 
 def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: str) -> Unit:
-    """Return the unit of a missing machine. Raises PlanRefused if the machine may exist."""
+    """Return a missing machine. Raises PlanRefused if the machine possibly exists."""
     for provider, machine in world.machines():
         if machine.name == name:
             raise refusal(

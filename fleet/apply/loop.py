@@ -323,9 +323,9 @@ def _has_same_state(new: Fleet, old: Fleet) -> bool:
 def find_on_the_way(plan: Plan) -> Iterator[str]:
     """Yield short descriptions of pending work; no description if the fleet is quiet.
 
-    Pending work: actions of this run and later runs, requests that have or may get a machine, and
-    workers that start, work, drain or wait for their idle time-out. Workers that are kept by
-    `min`, `spare`, a pause or `mode: observe` are not pending work.
+    Actions of this run and later runs are pending, and requests that have or will get a machine.
+    Workers that start, work, drain or wait for their idle time-out are pending too. Workers that
+    `min`, `spare`, a pause or `mode: observe` keeps are not.
     """
     modes = {pool.pool: pool.mode for pool in plan.pools}
     held = [action for action in plan.withheld if modes.get(action.pool) != "observe"]

@@ -158,7 +158,7 @@ def _load_past(decision: PlanResult, console: Console) -> list[World]:
 
 
 def _warn_of_clock(decision: PlanResult) -> PlanResult:
-    """Return a plan with a warning per clock fault because of which an apply would refuse."""
+    """Return a plan with a warning for each clock fault that `fleet apply` would refuse."""
     fleet, world, store = decision.config.fleet, decision.world, decision.store
     faults: tuple[str, ...] = ()
     if store is not None and not isinstance(world.runs, Unknown):

@@ -137,7 +137,7 @@ def undo_creations(fleet: Fleet, world: World, window: CreationWindow) -> Plan:
 
 
 def _explain_possible_work(unit: Unit) -> str:
-    """Return why a machine may have run work; empty if it certainly ran no work."""
+    """Return why a machine possibly ran work; empty if it certainly ran no work."""
     worker = unit.worker
     if worker is None or worker.state is WorkerState.ENROLLED:
         return ""

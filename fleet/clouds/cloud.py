@@ -57,10 +57,10 @@ class Site:
 class Cloud(ABC, Generic[P]):
     """A provider. Each kind implements `open` and may override the other methods.
 
-    `open` returns a Provider, which lists machines. This object may implement other protocols too:
-    a `LocalCloud` creates machines for the embedded engine, a `MachineApi` deletes machines
-    without their stack, a `Registry` registers workers, and a `MachineCleaner` cleans machines
-    that tickets released.
+    `open` returns a Provider, which lists machines. This object may implement other protocols too.
+    A `LocalCloud` creates machines for the embedded engine. A `MachineApi` deletes machines
+    without their stack. A `Registry` registers workers. A `MachineCleaner` cleans machines that
+    tickets released.
     """
 
     lists_all = True

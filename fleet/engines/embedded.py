@@ -386,7 +386,7 @@ class EmbeddedEngine:
     def _check_absent(
         self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, ResourceRow]
     ) -> None:
-        """Raise StackFailed if some unlisted machine may still exist."""
+        """Raise StackFailed if an unlisted machine possibly still exists."""
         if ref.provider not in self._unreliable:
             return
         ids = {each.name: rows[each.name].id or each.name for each in unlisted}

@@ -415,7 +415,7 @@ def _ids(recorded: Deployment | None) -> Mapping[str, str]:
 
 
 def _empty_deployment(ref: StackRef) -> Deployment:
-    """Return an empty record for a missing stack whose machines may still exist."""
+    """Return an empty record for a missing stack; its machines possibly still exist."""
     stack = Stack(engine="pulumi", provider=ref.provider, serial=0)
     return Deployment(stack, pending=(), deleting=())
 

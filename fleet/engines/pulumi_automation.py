@@ -427,13 +427,13 @@ class Cli:
     def forget_pending(self, ref: StackRef, account: ProviderAccount) -> None:
         """Remove unfinished operations from the state.
 
-        `refresh` would also remove machines that their provider does not list at that moment, and
-        the next `up` would create them again.
+        `refresh` would also remove machines that their provider does not list at that moment. The
+        next `up` would create these machines again.
         """
         self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
 
     def forget_init_errors(self, ref: StackRef, account: ProviderAccount) -> None:
-        """Remove errors after creations, because of which the engine would update machines."""
+        """Remove recorded initialization errors; the engine would update these machines again."""
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 

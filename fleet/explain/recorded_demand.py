@@ -89,7 +89,7 @@ class Refused(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Lifetime of all spot machines since the last observation, and number of lost busy ones."""
+    """Lifetime of all spot machines since the last observation; number of busy machines lost."""
 
     at: datetime
     seconds: int

@@ -274,7 +274,7 @@ def _has_edits(suggestion: Suggestion) -> bool:
 
 
 def _note_earlier_worker(suggestion: Suggestion, start: datetime | None) -> Suggestion:
-    """Add a note to a suggestion to wait for a run, if a worker may be free before that run."""
+    """Note in a suggestion to wait for a run that a worker is possibly free before that run."""
     wait = suggestion.wait
     if wait is None or start is None or wait.until is None or not wait.runs:
         return suggestion

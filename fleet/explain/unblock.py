@@ -717,7 +717,7 @@ def is_throttled(plan: Plan, key: str) -> bool:
 
 
 def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
-    """Return whether one of the next runs may serve a request without any edit.
+    """Return whether one of the next runs possibly serves a request without any edit.
 
     Until then, machines boot or are deleted, or their creation is retried.
     """

@@ -127,8 +127,8 @@ def find_forgotten(
 ) -> tuple[UntrackedUpload, ...]:
     """Return complete uploads that neither a version nor fleet.yaml refers to.
 
-    `listed` maps provider or store to uploads. Ids are compared across all of these, because two
-    providers may share an account, and a provider may have been renamed.
+    `listed` maps provider or store to uploads. Ids are compared across all providers and stores:
+    two providers can share an account, and a provider can have a new name.
     """
     existing = [image for image in fleet.images.values() if isinstance(image, ExistingImage)]
     named = {upload for image in existing for upload in image.existing.values()}

@@ -560,7 +560,7 @@ class Stack(Value):
 
     @property
     def names(self) -> set[str]:
-        """Return the names of all machines in the stack, both wanted and existing ones."""
+        """Return the names of all wanted and existing machines in the stack."""
         return {worker.name for worker in self.workers} | self.ids.keys()
 
 

@@ -109,8 +109,8 @@ def digest_after(before: str, at: str, text: str) -> str:
 def count_expired(times: Sequence[datetime]) -> int:
     """Return the number of expired entries at the start of the log; `times` are in log order.
 
-    The age of an entry is counted to the earlier of the last two entries, so that a single run
-    whose clock is ahead expires no entry.
+    The age of an entry is counted to the earlier of the last two entries. So a single run with a
+    fast clock expires no entry.
     """
     oldest = min(times[-2:], default=None)
     if oldest is None:

@@ -351,7 +351,7 @@ class Lifetimes:
         return cache(find)
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
-        """Return a place's machines that are in `paid`: the idle ones, or all if all are busy."""
+        """Return a place's machines in `paid`: its idle machines, or all if all are busy."""
         serving = self._serving_at(place)
         free = {number for number in serving if work_of(self._holdings[number]) is None}
         return tuple(n for n in serving if n in paid and (n in free or not free))
@@ -429,8 +429,8 @@ class Lifetimes:
     def _free_at(self, holding: BilledMachine) -> datetime:
         """Return the expected end of the work on a machine; NEVER if unknown.
 
-        The time is not rounded to seconds, so that the charge until now and the reservation always
-        sum to the duration.
+        The time is not rounded to seconds. So the charge until now and the reservation always sum
+        to the duration.
         """
         unit = holding.unit
         if unit is None or unit.worker is None:
@@ -797,8 +797,8 @@ class _Books:
         """Map (group, place) to the cost of one request, as a coefficient of the limit.
 
         At the places in `whole`, the new machine has a coefficient and is not included here. Also
-        return the amount to reserve for requests that share existing machines in turn: a request
-        alone may add a billing step to any machine, but together they add it once per machine.
+        return the amount to reserve for requests that share existing machines in turn. Alone, each
+        request can add a billing step to any machine; together, they add one step per machine.
         """
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()

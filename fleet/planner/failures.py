@@ -160,7 +160,7 @@ def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
 
 
 def _final_state(unit: Unit) -> UnitState:
-    """Return the final state of a unit; DISABLED for a stopped machine that had registered."""
+    """Return the final state of a machine; DISABLED for a stopped machine that had registered."""
     if unit.state is UnitState.STOPPED and not unit.awaits_token:
         return UnitState.DISABLED
     return unit.state

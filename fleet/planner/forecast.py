@@ -288,7 +288,7 @@ _LIMITS = frozenset(
 
 
 def _drop_partial_queues(plan: Plan, found: Forecast) -> None:
-    """Remove the starts in partly read queues, in which unread requests may come first."""
+    """Remove the starts in partly read queues, because unread requests possibly come first."""
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = found.starts.pop(key)

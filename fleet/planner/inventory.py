@@ -446,11 +446,11 @@ class PoolInventory:
 
     @property
     def known(self) -> tuple[Unit, ...]:
-        """Return all units, including units that no longer exist."""
+        """Return all machines, including machines that no longer exist."""
         return (*self.units, *(unit for unit, _ in self.gone))
 
     def having(self, *states: UnitState) -> tuple[Unit, ...]:
-        """Return the units in one of these states, sorted by name."""
+        """Return the machines in one of these states, sorted by name."""
         if self._states.isdisjoint(states):
             return ()
         return tuple(unit for unit in self.units if unit.state in states)
@@ -508,7 +508,7 @@ def _inventory_of(
     registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
 
     def is_of_use(unit: Unit) -> bool:
-        """Return True if a unit may get work again: its pool stays, and `reuse` allows it."""
+        """Return True if a machine may get work again: its pool stays, and `reuse` allows it."""
         if not isinstance(pool, Pool) or pool.mode == "drain":
             return False
         worker = unit.worker
@@ -606,7 +606,7 @@ def _apply_orders(
     now: datetime,
     is_of_use: Callable[[Unit], bool],
 ) -> Unit:
-    """Return a unit with its hold and recorded drains; resume it if its hold has ended."""
+    """Return a machine with its hold and recorded drains; resume it if its hold has ended."""
     held = seen.holds.get(unit.name)
     is_drained = unit.worker is not None and unit.worker.draining
     drained_at = seen.draining(registries).get(unit.name, frozenset())

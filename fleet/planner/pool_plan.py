@@ -218,18 +218,18 @@ class PoolPlan:
 
     @property
     def leaving(self) -> set[str]:
-        """Return the units that this plan drains or deletes."""
+        """Return the machines that this plan drains or deletes."""
         return {a.worker for a in self.actions if not isinstance(a, Create)}
 
     @property
     def staying(self) -> list[Unit]:
-        """Return the units that accept work and that this plan does not remove."""
+        """Return the machines that accept work and that this plan does not remove."""
         leaving = self.leaving
         return [unit for unit in self.at_work if unit.name not in leaving]
 
     @cached_property
     def at_work(self) -> list[Unit]:
-        """Return the units that accept work, including units that this plan removes."""
+        """Return the machines that accept work, including machines that this plan removes."""
         return [unit for unit in self.inventory.units if not is_going(unit)]
 
     @property
@@ -241,7 +241,7 @@ class PoolPlan:
 
     @property
     def unused(self) -> list[Unit]:
-        """Return the remaining units that can take work but have no assigned request."""
+        """Return the remaining machines that can take work but have no assigned request."""
         return [u for u in self.staying if u.is_capacity and u.name not in self.used]
 
     @property
@@ -255,21 +255,21 @@ class PoolPlan:
         return bool(digest and self.digests and digest not in self.digests)
 
     def needs_update(self, unit: Unit) -> bool:
-        """Return True if a unit is due for replacement: outdated, or needed for a candidate."""
+        """Return True if a machine is due for replacement: outdated, or needed for a candidate."""
         due, _ = self.due.get(unit.name, (None, ""))
         return due is Reason.OUTDATED or self.is_outdated(unit)
 
     def expires_later(self, unit: Unit) -> bool:
-        """Return True if a kept unit will be deleted later without manual action."""
+        """Return True if a kept machine will be deleted later without manual action."""
         return self.kept.get(unit.name, (None, ""))[0] is Reason.ORPHAN
 
     @cached_property
     def canaries(self) -> tuple[int, int]:
-        """Return the number of active units with the candidate image, and of all active units."""
+        """Return the number of active machines with the candidate, and of all active machines."""
         return sum(map(self.is_canary, self.at_work)), len(self.at_work)
 
     def is_canary(self, unit: Unit) -> bool:
-        """Return True if a unit boots the candidate image version."""
+        """Return True if a machine boots the candidate image version."""
         image = unit.machine.image if unit.machine else unit.inputs.image if unit.inputs else ""
         return bool(image) and image == self.choice.candidate
 
@@ -285,7 +285,7 @@ class PoolPlan:
 
     @property
     def may_remove(self) -> bool:
-        """Return True if this run may drain or delete units of the pool."""
+        """Return True if this run may drain or delete machines of the pool."""
         paused = self.pool is not None and self.pool.mode == "pause"
         return not (self.inventory.blind or self.inventory.frozen or paused)
 
@@ -296,9 +296,9 @@ class PoolPlan:
 
     @property
     def booting(self) -> list[Unit]:
-        """Return the booting, unregistered units whose token fleet can revoke.
+        """Return the booting, unregistered machines whose token fleet can revoke.
 
-        Without revocation, a unit might register and start work while it is deleted.
+        Without revocation, a machine might register and start work while it is deleted.
         """
         if self.inventory.tokens is None:
             return []
@@ -326,7 +326,7 @@ class PoolPlan:
                 )
 
     def cost_of(self, unit: Unit) -> Decimal | None:
-        """Return the hourly cost of a unit; None if the price is unknown."""
+        """Return the hourly cost of a machine; None if the price is unknown."""
         kind = unit.machine.type if unit.machine else unit.inputs.type if unit.inputs else ""
         return self._price_of(kind, market_of(unit.inputs))
 
@@ -455,16 +455,16 @@ class Why(NamedTuple):
 
 
 def is_going(unit: Unit) -> bool:
-    """Return True if a unit gets no new work. A busy unit first finishes its work.
+    """Return True if a machine gets no new work. A busy machine first finishes its work.
 
-    True also for a unit that an operator holds, which is not deleted.
+    True also for a machine that an operator holds, which is not deleted.
     """
     is_told = unit.worker is not None and unit.worker.draining
     return unit.state in _GOING or is_told or unit.held is not None
 
 
 def reason_of_departure(unit: Unit) -> Reason | None:
-    """Return the reason of a unit's earlier drain or disabling; None if unknown.
+    """Return the reason of a machine's earlier drain or disabling; None if unknown.
 
     Drains by an operator's hold, and reasons of a newer fleet version, do not count.
     """

@@ -266,12 +266,12 @@ class Unit:
 
     @property
     def is_capacity(self) -> bool:
-        """Return True if the unit can take work now, or after its boot or reconnection."""
+        """Return True if the machine can take work now, or after its boot or reconnection."""
         return self.state in CAPACITY or self.returning
 
     @property
     def since(self) -> datetime | None:
-        """Return when the unit entered its current state; None if unknown."""
+        """Return when the machine entered its current state; None if unknown."""
         if self.worker and self.worker.since:
             return self.worker.since
         return self.machine.created_at if self.machine else None
@@ -309,7 +309,7 @@ class Unit:
 
     @property
     def may_run(self) -> bool:
-        """Return True if the unit may run work. Such a unit is never deleted."""
+        """Return True if the machine possibly runs work. Such a machine is never deleted."""
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
@@ -402,7 +402,7 @@ def registered_state(
 
 
 def _is_young(worker: Worker, now: datetime) -> bool:
-    """Return True if a worker connected so recently that it may still report its tags."""
+    """Return True if a worker connected so recently that it can still report its tags."""
     return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE
 
 

@@ -103,8 +103,8 @@ class _BuildRecord(QueueReply):
 class CoprFrontend:
     """The builds of one Copr server that wait for a machine.
 
-    `ticketed` reads the ticket queue from which Copr's backend takes machines, so that a build
-    with a ticket there is not counted twice. `closed` returns the work of machines that were
+    `ticketed` reads the ticket queue from which Copr's backend takes machines. A build with a
+    ticket there is not counted twice. `closed` returns the work of machines that were
     returned since a given time. `with_names` requests package names.
     """
 

@@ -257,8 +257,8 @@ class ResallocInterface:
     ) -> None:
         """`is_at_it` returns whether `new` of a machine still runs.
 
-        `whose` is the fleet and its pools at this provider, which own all machines with a name of
-        their form, even without a record. `ignores_exit` ignores the exit status of a `list` that
+        `whose` is the fleet and its pools at this provider. They own all machines with names like
+        theirs, even without a record. `ignores_exit` ignores the exit status of a `list` that
         prints nothing.
         """
         self._memory = memory

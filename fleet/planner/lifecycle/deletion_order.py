@@ -127,7 +127,7 @@ def _seconds_between_runs(pool_plan: PoolPlan) -> int:
 
 
 def _queue_preference(pool_plan: PoolPlan, unit: Unit) -> timedelta:
-    """Return a sort key. A unit with a smaller key gets new work later."""
+    """Return a sort key. A machine with a smaller key gets new work later."""
     queue = pool_plan.fleet.queues.get(unit.registry or "")
     created = unit.machine.created_at if unit.machine else None
     if isinstance(queue, DebusineQueue) and created is not None:

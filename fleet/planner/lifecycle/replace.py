@@ -192,7 +192,7 @@ class _Stock:
         self.ready_free -= unit.state is UnitState.IDLE
 
     def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
-        """Return True if the remaining workers satisfy `min` and `spare` without this unit."""
+        """Return True if the remaining workers satisfy `min` and `spare` without this machine."""
         left = self.ready + (self.coming if with_coming else 0)
         free = self.ready_free + (self.coming_free if with_coming else 0)
         # Draining a busy worker does not reduce the number of spare workers.

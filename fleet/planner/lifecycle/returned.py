@@ -80,9 +80,9 @@ def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator
 
 
 def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
-    """Return why a unit is no longer kept for its sandbox; empty if it is kept.
+    """Return why a machine is no longer kept for its sandbox; empty if it is kept.
 
-    Also empty if no ticket has used the unit.
+    Also empty if no ticket has used the machine.
     """
     is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:

@@ -106,10 +106,10 @@ class ExcessSize(LifeRule):
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
-    """Return the number of units beyond `workers.max`; 0 or less if within the maximum."""
+    """Return the number of machines beyond `workers.max`; 0 or less if within the maximum."""
     return len(_without_doubtful(units)) - pool_plan.size.max if pool_plan.pool else 0
 
 
 def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:
-    """Return the units that both provider and stack report. Other units may be errors."""
+    """Return the machines that both provider and stack report. Other machines may be errors."""
     return [u for u in units if u.state not in (UnitState.MISSING, UnitState.UNRECORDED)]

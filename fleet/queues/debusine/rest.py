@@ -150,8 +150,8 @@ def _confirm(
     """Return how many pending requests of a scope were not listed.
 
     If a complete list and the server's count differ, read the list again, because the queue may
-    have changed. Raises SourceUnreachable if the difference exceeds the number of requests that
-    changed between two complete lists, or if an unfinished list is longer than the count.
+    have changed. Raises SourceUnreachable if more requests differ than changed between two
+    complete lists. Also raises it if an unfinished list is longer than the count.
     """
     first = frozenset(walk.rows)
     if not walk.done:
