@@ -177,18 +177,42 @@ def _explain(errors: list[Any], model: object) -> Iterator[Finding]:
 def _unknown_key(path: Path, section: type[ConfigSection] | None, *, guess: bool) -> Finding:
     key = str(path[-1])
     known = _known_keys(section) if section and guess else set()
-    other = _OTHER_NAMES.get(key)
+    meant, inner = _OTHER_NAMES.get(key, key), ""
+    if section and guess and meant not in known:
+        inner = _section_with(key, section)
+        meant = key if inner else meant
+        inner = inner or _section_with(meant, section)
     return Finding(
         rule="unknown-key",
         message=f"unknown key {_show(key)}",
         path=path,
         at="key",
-        hint=did_you_mean(other if other in known else key, known),
+        hint=f"write {inner}: {{{meant}: …}}"
+        if inner
+        else did_you_mean(meant if meant in known else key, known),
     )
 
 
-_OTHER_NAMES = {"user": "submitter", "requester": "submitter"}
+_OTHER_NAMES = {
+    "user": "submitter",
+    "requester": "submitter",
+    "pattern": "match",
+    "regex": "match",
+    "max": "at_most",
+    "limit": "at_most",
+}
 """Key of another system to the key of fleet, for keys that are spelled differently."""
+
+
+def _section_with(key: str, section: type[ConfigSection]) -> str:
+    """Return the key of the only section inside a section that has this key; else empty."""
+    found = [
+        name
+        for name, field in section.model_fields.items()
+        for inner in (field.annotation, *get_args(field.annotation))
+        if isinstance(inner, type) and issubclass(inner, ConfigSection) and key in fields_of(inner)
+    ]
+    return found[0] if len(found) == 1 else ""
 
 
 def _known_keys(section: type[ConfigSection]) -> set[str]:
@@ -205,7 +229,8 @@ def _is_misspelt(
         return True
     if section is None or not guess:
         return False
-    return any(nearest(each, fields_of(section)) == key for each in near)
+    meant = (_OTHER_NAMES.get(each, each) for each in near)
+    return any(nearest(each, fields_of(section)) == key for each in meant)
 
 
 def _missing(path: Path) -> Finding:
@@ -331,13 +356,13 @@ def salvage(value: Mapping[str, object], error: ValidationError) -> Fleet | None
 
 def _remove_part(rest: Any, path: Path) -> None:  # noqa: ANN401 - any data
     """Remove the part at a path. An item is removed with its list, so that indices stay valid."""
-    whole = next((n for n, step in enumerate(path) if isinstance(step, int)), len(path))
-    if whole == 0:
-        return
-    for step in path[: whole - 1]:
-        rest = rest.get(step) if isinstance(rest, dict) else None
-    if isinstance(rest, dict):
-        rest.pop(path[whole - 1], None)
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    for step in path[:-1]:
+        is_item = isinstance(rest, list) and isinstance(step, int) and step < len(rest)
+        rest = rest[step] if is_item else rest.get(step) if isinstance(rest, dict) else None
+    if path and isinstance(rest, dict):
+        rest.pop(path[-1], None)
 
 
 class Loaded(NamedTuple):

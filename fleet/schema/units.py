@@ -82,8 +82,40 @@ class WrongText(ValueError):
         self.meant = meant
 
 
-_UNITS = {DURATION_PATTERN: "s", **dict.fromkeys(PERCENT_PATTERNS, "%")}
-"""Pattern of a value to the unit that a number without a unit probably has."""
+_QUANTITY = re.compile(r"\s*([$€]?)\s*([0-9]+(?:[.,][0-9]+)?)\s*([^\W0-9]*|[%€$])\s*(?:/ ?h)?\s*")
+_CURRENCIES = {"": "EUR", "€": "EUR", "EURO": "EUR", "$": "USD"}
+_TIME_UNITS = {
+    "SEC": "s",
+    "SECOND": "s",
+    "MIN": "m",
+    "MINUTE": "m",
+    "HR": "h",
+    "HOUR": "h",
+    "DAY": "d",
+}
+_SIZE_UNITS = {"M": "MiB", "MB": "MiB", "G": "GiB", "GB": "GiB", "T": "TiB", "TB": "TiB"}
+_LONG_SECONDS = 600
+"""A number from here on without a unit is probably in seconds."""
+
+
+def _guess_meant(pattern: str, value: object) -> str:
+    """Return the value that the user probably intended, or two joined by "' or '"; else empty."""
+    found = _QUANTITY.fullmatch(str(value))
+    if found is None:
+        return ""
+    number, unit = found[2].replace(",", "."), (found[1] or found[3]).upper()
+    if pattern == DURATION_PATTERN and not unit:
+        units = ["s"] if number.isdigit() and int(number) >= _LONG_SECONDS else ["m", "h"]
+    elif pattern == DURATION_PATTERN:
+        word = unit.rstrip("S") or "S"
+        units = [_TIME_UNITS.get(word, word.lower())]
+    elif pattern == SIZE_PATTERN:
+        units = [_SIZE_UNITS.get(unit, unit[:1] + "iB")]
+    elif pattern in PERCENT_PATTERNS:
+        units = ["%"]
+    else:
+        units = [f" {_CURRENCIES.get(unit, unit)}" + ("/h" if pattern == PRICE_PATTERN else "")]
+    return "' or '".join(each for unit in units if follows(pattern, each := f"{number}{unit}"))
 
 
 @dataclass(frozen=True)
@@ -127,10 +159,7 @@ class _Text:
         if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
-            meant = f"{value}{_UNITS.get(self.pattern, '')}"
-            raise WrongText(
-                self._describe_valid(value), meant if follows(self.pattern, meant) else ""
-            )
+            raise WrongText(self._describe_valid(value), _guess_meant(self.pattern, value))
         return value
 
     def write(
