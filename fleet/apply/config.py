@@ -14,6 +14,7 @@ from fleet.checks import check_all
 from fleet.clock import utc_now
 from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
 from fleet.report.findings import to_summary, to_text
+from fleet.report.terminal import WIDTH
 from fleet.schema.findings import Finding, has_errors, in_order
 from fleet.schema.load import Loaded, load
 from fleet.schema.model import Fleet
@@ -118,7 +119,8 @@ def load_config(args: argparse.Namespace, console: "Console", changes: str = "")
     checked = check_file(args.file, utc_now().date(), changes=changes)
     config = to_config(checked)
     if config is None:
-        console.note(to_text(checked.findings, checked.document))
+        width = console.columns(WIDTH)
+        console.note(to_text(checked.findings, checked.document, width=width))
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
     if is_untrusted() and not getattr(args, "world", None):
         base = getattr(args, "base", None) or ""

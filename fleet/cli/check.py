@@ -15,6 +15,7 @@ from fleet.ports import Console
 from fleet.report.findings import to_gitlab, to_json, to_text
 from fleet.report.json import plan_to_json
 from fleet.report.policies import policies_to_junit, policies_to_summary
+from fleet.report.terminal import WIDTH
 from fleet.schema.findings import in_order
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
@@ -88,7 +89,10 @@ def after(args: argparse.Namespace, console: Console) -> int:
         console.out(to_json(findings))
     else:
         if findings:
-            console.out(to_text(findings, args.document, colour=console.colour) + "\n")
+            text = to_text(
+                findings, args.document, colour=console.colour, width=console.columns(WIDTH)
+            )
+            console.out(text + "\n")
         folder = args.policies or join(dirname(args.file), FOLDER)
         none = f"no policy in {folder}/"
         console.out(policies_to_summary(args.found, ran.tests) if args.found else none)

@@ -6,19 +6,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from fleet.report.document import Style, StyledText, line
-from fleet.report.terminal import clean, document_to_text, width_of
+from fleet.report.terminal import MIN_WIDTH, WIDTH, clean, document_to_text, width_of
 from fleet.schema.findings import Finding, Report
 from fleet.schema.findings import Span as Place
 from fleet.schema.source import Document
 from fleet.schema.units import write_count as many
 
-_WIDTH = 90
+_EXCERPT_MARGIN = 10
+"""Columns beside an excerpt, for the line number and for cuts."""
 _STYLES = {"error": Style.RED, "warning": Style.YELLOW}
 
 
-def to_text(findings: Iterable[Finding], document: Document, *, colour: bool = False) -> str:
-    """Return the findings as text that quotes the lines of fleet.yaml."""
-    return "\n".join(_one(finding, document, colour=colour) for finding in findings)
+def to_text(
+    findings: Iterable[Finding],
+    document: Document,
+    *,
+    colour: bool = False,
+    width: int | None = None,
+) -> str:
+    """Return the findings as text that quotes the lines of fleet.yaml.
+
+    `width` is the number of columns of the terminal.
+    """
+    width = max(MIN_WIDTH, width or WIDTH)
+    return "\n".join(_one(each, document, width, colour=colour) for each in findings)
 
 
 def to_summary(findings: Sequence[Finding], document: Document) -> str:
@@ -58,27 +69,29 @@ def to_gitlab(findings: Iterable[Finding]) -> str:
     return json.dumps(issues, indent=2, ensure_ascii=False)
 
 
-def _one(finding: Finding, document: Document, *, colour: bool) -> str:
+def _one(finding: Finding, document: Document, width: int, *, colour: bool) -> str:
     place = _place(finding)
     word = StyledText(f"{finding.severity}[{finding.rule}]", _STYLES[finding.severity])
-    text = document_to_text([line(f"{place}: ", word, f" {finding.message}")], colour=colour)
+    said = line(f"{place}: ", word, f" {finding.message}")
+    text = document_to_text([said], colour=colour, width=width)
     written = document.line(place.file, place.line)
     margin = " " * len(str(place.line))
     if written is not None and written.strip():
-        shown, caret = _excerpt(written, place)
+        shown, caret = _excerpt(written, place, width - _EXCERPT_MARGIN)
         text += f"{margin} |\n{place.line} | {shown}\n{margin} | {caret}\n"
     if finding.hint:
-        text += document_to_text([line(f"{margin} = hint: {finding.hint}")], colour=colour)
+        hint = line(f"{margin} = hint: {finding.hint}")
+        text += document_to_text([hint], colour=colour, width=width)
     return text
 
 
-def _excerpt(text: str, span: Place) -> tuple[str, str]:
-    """Return a source line and the carets below it, both cut to the width of a screen."""
+def _excerpt(text: str, span: Place, width: int) -> tuple[str, str]:
+    """Return a source line and the carets below it, both cut to a width."""
     begin = span.column - 1
     until = span.end_column - 1 if span.end_line == span.line else len(text.rstrip())
     until = max(begin + 1, until)
-    cut = max(0, min(begin - _WIDTH // 2, len(text) - _WIDTH))
-    end = min(len(text), cut + _WIDTH)
+    cut = max(0, min(begin - width // 2, len(text) - width))
+    end = min(len(text), cut + width)
     before, marked, after = text[cut:begin], text[begin:until], text[until:end]
     marked = marked[: max(1, end - begin)]
     left, right = ("…" if cut else ""), ("…" if end < len(text) else "")

@@ -41,6 +41,20 @@ def test_warning_is_marked_and_may_have_no_hint() -> None:
     assert lines == ["fleet.yaml:1:1: warning[some-rule] odd", "  |", "1 | a: 1", "  | ^"]
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_finding_fits_a_terminal_with_the_caret_at_its_place(width: int) -> None:
+    long = "x" * 200
+    document = written(f"a: [{long}, wrong, {long}]\n")
+    finding = Finding("some-rule", "this is wrong " * 20, ("a", 1), hint="do that " * 20)
+
+    lines = to_text([document.locate(finding)], document, width=width).splitlines()
+
+    assert max(map(len, lines)) <= width
+    (carets,) = (n for n, each in enumerate(lines) if "^" in each)
+    begin = lines[carets].index("^")
+    assert lines[carets - 1][begin : begin + 5] == "wrong"
+
+
 @pytest.mark.parametrize(
     ("text", "shown", "caret"),
     [
