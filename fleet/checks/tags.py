@@ -47,7 +47,10 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
-    """Warn about a tag that no pool or request provides, or that looks misspelt."""
+    """Warn about a tag that no pool or request provides, or that looks misspelt.
+
+    A rule of the allow-list may not ask for such a tag unless `tags` declares it.
+    """
     if not fleet.pools:
         return
     missing = tuple(_check_required(fleet))
@@ -62,7 +65,7 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     sources = [each for name in fleet.pools for each in pool_sources(fleet, name, ())]
     provided = {tag_name(each.tag) for each in sources}
     written = {tag_name(each.tag) for each in sources if each.source != "machine"}
-    yield from _check_unprovided(mentioned, provided)
+    yield from _check_unprovided(fleet, mentioned, provided)
     lacking = asked - provided
     for name in sorted(fleet.tags):
         for finding in _check_declared(fleet, name, provided, written):
@@ -88,15 +91,24 @@ def _check_required(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _check_unprovided(
-    mentioned: Iterable[Mention], provided: Collection[str]
+    fleet: Fleet, mentioned: Iterable[Mention], provided: Collection[str]
 ) -> Iterator[Finding]:
-    """Warn about a required tag that no pool provides."""
+    """Warn about a required tag that no pool provides; forbid it in an undeclared tag of a rule.
+
+    A tag under `tags` is no typo: its workers may report it.
+    """
+    vocabulary = Vocabulary(fleet)
     for mention in mentioned:
         name = tag_name(mention.tag)
-        if mention.role == "asked" and name not in provided:
-            message = f"no pool provides {name}, so requests for it wait forever"
-            hint = _similar(name, provided) or "add it to `provides` of a pool that has it"
-            yield unwise(message, mention.path, hint=hint)
+        if mention.role != "asked" or name in provided:
+            continue
+        message = f"no pool provides {name}, so requests for it wait forever"
+        near, hint = _similar(name, provided), "add it to `provides` of a pool that has it"
+        if mention.path[0] == "powerful" and not any(vocabulary.names_of(name)):
+            hint += ", or declare it under `tags` if only workers report it"
+            yield wrong(message, mention.path, hint=near or hint)
+        else:
+            yield unwise(message, mention.path, hint=near or hint)
 
 
 def _check_unasked(
