@@ -113,10 +113,10 @@ def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> Worl
             f"{fleet.fleet}; record one with `fleet observe --file {args.file} --out FILE`"
         )
     said = f"not in the recording {args.world}; to have them in one: `fleet observe --out FILE`"
-    return _mark_unread(world, fleet, Unknown(unknown=said))
+    return mark_unread(world, fleet, Unknown(unknown=said))
 
 
-def _mark_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
+def mark_unread(world: World, fleet: Fleet, unknown: Unknown) -> World:
     """Return a world in which unread sources of fleet.yaml are Unknown instead of missing."""
     unread = QueueReading(demand=unknown, workers=unknown)
     queues = dict.fromkeys(fleet.queues, unread) | world.queues
@@ -136,7 +136,7 @@ def _unknown_world(fleet: Fleet, because: str) -> World:
         members=unknown,
         runs=unknown,
     )
-    return _mark_unread(world, fleet, unknown)
+    return mark_unread(world, fleet, unknown)
 
 
 def _load_past(decision: PlanResult, console: Console) -> list[World]:
@@ -270,9 +270,13 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
     )
     has_past = not decision.unread and edits.has_rules
     past = _load_past(decision, console) if has_past else []
-    costs = BuildCosts(renamed, world, planned), BuildCosts(head, world, plan)
+    # Only equal expected durations make both sides comparable.
+    timed = renamed.model_copy(update={"durations": head.durations})
+    costs = BuildCosts(timed, world, planned), BuildCosts(head, world, plan)
     reach = find_reach(edits, (*past, world), *costs)
-    waiting = compare_builds(world, *costs)
+    edited = [each.path for each in edits.found]
+    lost = {key for each in found.requests if not each.served for key in each.requests}
+    waiting = compare_builds(world, *costs, edited, lost)
     return found.altered(
         images=find_image_changes(renamed, head, world, plan),
         rest_before=find_rest(renamed, planned),
@@ -283,6 +287,7 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
             for each in find_sensitive(edits, reach, planned)
         ),
         builds=waiting.builds,
+        stopped=waiting.stopped,
         verdict=find_verdict(found, world, (renamed, planned), (head, plan), waiting.moved),
     )
 

@@ -3,13 +3,13 @@
 Start with `CHECKS`, the table of rules; each file has the rules of one theme.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
 from fleet.checks import limits, machines, pools, powerful, queues, shared, tags, teams
-from fleet.schema.findings import Finding
+from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ DATED_CHECKS = (limits.expired, limits.expires_soon, machines.old_prices)
 RECORDED_CHECKS = (powerful.pattern_matches_much, powerful.pattern_matches_nothing)
 """Checks of the requests in a recorded queue, which run only if a recording is given."""
 
+PLANNED_CHECKS = (limits.budget_below_one_build,)
+"""Checks of the plan of a recorded world, which run only if fleet.yaml has no error."""
+
 
 def rule_of(check: Callable[..., Iterator[Finding]]) -> str:
     """Return the id of a rule: the name of its function, with dashes for underscores."""
@@ -92,6 +95,12 @@ def check_all(
     if recorded is not None:
         for compared in RECORDED_CHECKS:
             yield from _add_rule_id(compared, compared(fleet, recorded, today))
+
+
+def check_planned(needs: Mapping[Path, limits.BudgetNeed]) -> Iterator[Finding]:
+    """Yield the findings of rules about the plan of a recorded world."""
+    for check in PLANNED_CHECKS:
+        yield from _add_rule_id(check, check(needs))
 
 
 def _add_rule_id(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import NamedTuple
 
 from fleet.checks.findings import unwise
@@ -15,6 +15,7 @@ from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary, mentions, tag_name
 
 _ZERO = Decimal(0)
+_CENT = Decimal("0.01")
 
 
 def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
@@ -75,6 +76,31 @@ def _check_budget(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterato
         return
     message, hint = "this budget sets no limit", f"add {keys}, or remove the budget"
     yield unwise(message, path, at="key", hint=hint)
+
+
+class BudgetNeed(NamedTuple):
+    """Waiting builds that each need more than a whole budget."""
+
+    builds: int
+    needed: Decimal
+    """The largest amount that one of them needs."""
+    unit: str
+
+
+def budget_below_one_build(needs: Mapping[Path, BudgetNeed]) -> Iterator[Finding]:
+    """Warn about a budget that is smaller than one recorded build needs, so that it never starts.
+
+    `needs` has the budgets that stop builds in the plan of a recorded world.
+    """
+    for path, need in sorted(needs.items()):
+        least = f"{need.needed.quantize(_CENT, ROUND_UP)} {need.unit}"
+        builds = f"{need.builds:,} recorded builds" if need.builds > 1 else "1 recorded build"
+        one = "one needs up to" if need.builds > 1 else "it needs"
+        yield unwise(
+            f"{builds} can never start: {one} {least}, more than {path[-1]}",
+            path,
+            hint=f"raise {path[-1]} to at least {least}",
+        )
 
 
 _HOURS = {"per_hour": 1, "per_day": 24, "per_month": 28 * 24}

@@ -6,7 +6,7 @@ from datetime import timedelta
 from fleet.apply.config import load_config
 from fleet.apply.decision import PlanResult
 from fleet.apply.places import with_places
-from fleet.apply.plan import note_clock, observe_and_plan
+from fleet.apply.plan import load_world, note_clock, observe_and_plan
 from fleet.cli.arguments import (
     Parser,
     add_file,
@@ -132,18 +132,22 @@ def _show_matches(
 
 def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
     """Print packages that would benefit from an allow-list rule, and the unused rules."""
-    if args.name is not None or args.all or args.world:
-        raise WrongUsage("`fleet explain powerful` takes --history FILE, and no name or --world")
+    if args.name is not None or args.all or (args.world and args.history):
+        raise WrongUsage("`fleet explain powerful` takes --history or --world FILE, and no name")
     config = load_config(args, console)
     since = moment_of(args.since, args.began)
     if since is None and not args.history:
         since = args.began - UNUSED_AFTER - timedelta(days=1)  # include the whole first day
     until = None if args.history else args.began
-    history = RecordedMoments(config.fleet, args.file, args.history or "", since, until)
-    console.progress(f"reading {history.name}")
-    found = find_gains(config.fleet, history.worlds())
+    if args.world:
+        found = find_gains(config.fleet, [load_world(args, config.fleet, console)])
+    else:
+        history = RecordedMoments(config.fleet, args.file, args.history or "", since, until)
+        console.progress(f"reading {history.name}")
+        found = find_gains(config.fleet, history.worlds())
     if isinstance(found, Unknown):
-        raise FleetError(f"{history.name}: {found.unknown}")
+        record = "`fleet apply` records each run, `fleet observe --append FILE` records to a file"
+        raise FleetError(f"{history.name}: {found.unknown}; {record}")
     placed = with_places(config, found)
     show(args, console, placed, gains_blocks(placed))
     return 0

@@ -39,13 +39,15 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: "Console") -> int:
     """Print findings; return 1 if a finding is an error."""
     from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
+    from fleet.report.terminal import WIDTH
 
     world = _world(args.world, console) if args.world else None
     recorded = _read_recorded_names(args.world, world, console) if world else None
     today = utc_now().date()
     checked = check_file(args.file, today, recorded=recorded, world=world)
-    absent = map(checked.document.locate, _absent(checked.fleet, Path(args.file).parent))
-    findings = in_order([*checked.findings, *absent], args.file)
+    more = [*_absent(checked.fleet, Path(args.file).parent), *_check_plan(checked.fleet, world)]
+    found = [*checked.findings, *map(checked.document.locate, more)]
+    findings = in_order(found, args.file)
     if args.gitlab_code_quality:
         LocalFiles().write_text(args.gitlab_code_quality, to_gitlab(findings) + "\n")
     tell = console.note if args.resolved else console.out
@@ -53,7 +55,10 @@ def run(args: argparse.Namespace, console: "Console") -> int:
         console.out(to_json(findings))
     else:
         if findings:
-            tell(to_text(findings, checked.document, colour=console.colour) + "\n")
+            text = to_text(
+                findings, checked.document, colour=console.colour, width=console.columns(WIDTH)
+            )
+            tell(text + "\n")
         tell(to_summary(findings, checked.document))
     if args.resolved and not has_errors(findings):
         console.out(to_yaml(checked.document))
@@ -74,6 +79,19 @@ def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
                 if alike
                 else f"where the queue is read, `fleet observe --out {declared.path}` records it",
             )
+
+
+def _check_plan(fleet: Fleet | None, world: "World | None") -> Iterator[Finding]:
+    """Yield the findings about the plan of a recorded world, if fleet.yaml is valid."""
+    if fleet is None or world is None or fleet.fleet != world.fleet:
+        return
+    from fleet.apply.plan import mark_unread
+    from fleet.checks import check_planned
+    from fleet.explain.costs import find_budget_needs
+    from fleet.model.facts import Unknown
+
+    world = mark_unread(world, fleet, Unknown(unknown="not in the recording"))
+    yield from check_planned(find_budget_needs(fleet, world))
 
 
 def _most_alike(path: str, folder: Path) -> str:
@@ -109,7 +127,8 @@ def _read_recorded_names(path: str, world: "World", console: "Console") -> "Reco
 
     recorded = recorded_names(world)
     if not recorded.names:
-        console.note(f"{path}: no request has a name, so no rule of the allow-list was checked")
+        why = recorded.nameless or "no build waits"
+        console.note(f"{path}: {why}, so no rule of the allow-list was checked")
     return recorded
 
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from fleet.explain.config_changes import ConfigChange
-from fleet.explain.costs import ComparedBuild, MovedBuilds
+from fleet.explain.costs import ComparedBuild, MovedBuilds, StoppedBuilds
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
 from fleet.model.facts import Unknown, World
@@ -211,6 +211,9 @@ class Changes(Value):
     builds: tuple[ComparedBuild, ...] = Field(
         (), description="Waiting builds with their places, moved builds first."
     )
+    stopped: tuple[StoppedBuilds, ...] = later(
+        (), "Waiting builds that get no machine because of the change, by cause."
+    )
     pools: tuple[PoolChange, ...] = ()
     actions: tuple[ActionsChange, ...] = ()
     outdated: tuple[OutdatedChange, ...] = ()
@@ -317,6 +320,8 @@ def find_verdict(
     requests = Counter[bool]()
     for group in change.requests:
         requests[group.served] += len(group.requests)
+    stacks = world.stacks
+    unread = isinstance(stacks, Unknown) or Unknown in map(type, stacks.values())
     return Verdict(
         create=counts["create"],
         drain=counts["drain"],
@@ -326,7 +331,8 @@ def find_verdict(
         lost=requests[False],
         cost_known=base[1].is_cost_known and head[1].is_cost_known,
         builds=builds,
-        machines_known=not any(
+        machines_known=not unread
+        and not any(
             "machines" in pool.not_known for plan in (base[1], head[1]) for pool in plan.pools
         ),
         requests_known=not (base[1].unread or head[1].unread),

@@ -21,7 +21,7 @@ _COMPARED_IN_POOLS = (
     ("image",),
     ("provides",),
 )
-_MAX_LENGTH = 240
+_MAX_LENGTH = 400
 _CLOSED_BY = {"[": "]", "{": "}"}
 
 

@@ -5,13 +5,14 @@ fits and finishes the build in time. All places come from `fleet.explain.options
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from pydantic import Field
 
+from fleet.checks.limits import BudgetNeed
 from fleet.explain.options import (
     OptionFinder,
     Options,
@@ -24,9 +25,12 @@ from fleet.explain.options import (
 from fleet.model.facts import Request, World
 from fleet.model.machine_facts import PlaceFacts
 from fleet.model.money import Bill
-from fleet.model.plan import Create, Plan
-from fleet.model.values import Value, later
+from fleet.model.plan import Create, Plan, Unserved
+from fleet.model.values import ForPeople, Value, later
+from fleet.planner.budgets import spending_limits
 from fleet.planner.costs import Way
+from fleet.reconcile import reconcile
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
 from fleet.tagrules.names import names_of, package_of
 
@@ -34,6 +38,7 @@ MOST_COMPARED = 200
 """Maximum number of builds in a comparison. A report shows fewer builds."""
 _MAX_PLACES = 20
 """Maximum number of machine options per build. Those of 400 pools would fill a megabyte."""
+_ZERO = Decimal(0)
 
 
 class Placement(NamedTuple):
@@ -69,6 +74,7 @@ class BuildCosts:
     def __init__(self, fleet: Fleet, world: World, plan: Plan) -> None:
         self._finder = OptionFinder(fleet, world)
         self._planned = ways_of_requests(plan)
+        self.plan = plan
 
     def options_for(self, queue: str, request: Request) -> Options:
         """Return the machine options of a build. Options that the plan creates are marked."""
@@ -148,6 +154,15 @@ class BuildsCost(Value):
         )
 
 
+class StoppedBuilds(Value):
+    """Waiting builds that get no machine with a change, for one cause."""
+
+    count: int
+    because: ForPeople
+    path: Path = Field((), description="The key of fleet.yaml that decides.")
+    is_lasting: bool = Field(description="They get no machine before fleet.yaml changes.")
+
+
 class MovedBuilds(Value):
     """The waiting builds that a change moves to other machine types or pools."""
 
@@ -160,6 +175,8 @@ class BuildComparison(NamedTuple):
     """The waiting builds, with their machines and costs without and with a change."""
 
     moved: MovedBuilds
+    stopped: tuple[StoppedBuilds, ...]
+    """The most builds first."""
     builds: tuple[ComparedBuild, ...]
     """Moved builds, then the most expensive builds, at most `MOST_COMPARED` entries."""
 
@@ -183,9 +200,19 @@ class _BuildKey(NamedTuple):
         return self.is_still, -cost, self.queue, self.name, self.task
 
 
-def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildComparison:
-    """Compare the machines and costs of all waiting builds without and with a change."""
+def compare_builds(
+    world: World,
+    base: BuildCosts,
+    head: BuildCosts,
+    edited: Collection[Path],
+    lost: Collection[str],
+) -> BuildComparison:
+    """Compare the machines and costs of all waiting builds without and with a change.
+
+    `edited` has the keys that the change edits, `lost` the requests that lose a worker.
+    """
     count, before, after = 0, BuildsCost(), BuildsCost()
+    moved: set[str] = set()
     found: defaultdict[_BuildKey, list[Request]] = defaultdict(list)
     for queue, demand in world.demands():
         for request in demand.requests:
@@ -194,6 +221,7 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
             if is_moved := one.moves_to(other):
                 count += request.count
                 before, after = before.plus(one), after.plus(other)
+                moved.add(f"{queue}/{request.id}")
             name = next(iter(names_of(request)), "") or package_of(request) or request.id
             costs = (each.cost and each.cost / request.count for each in (one, other))
             found[_BuildKey(not is_moved, queue, name, request.task, *costs)].append(request)
@@ -203,8 +231,58 @@ def compare_builds(world: World, base: BuildCosts, head: BuildCosts) -> BuildCom
     )
     timed = (each for each in builds if _is_timed(each))
     return BuildComparison(
-        MovedBuilds(count=count, before=before, after=after), tuple(islice(timed, MOST_COMPARED))
+        MovedBuilds(count=count, before=before, after=after),
+        tuple(_find_stopped(base.plan, head.plan, moved, edited, lost)),
+        tuple(islice(timed, MOST_COMPARED)),
     )
+
+
+def _find_stopped(
+    base: Plan, head: Plan, moved: Collection[str], edited: Collection[Path], lost: Collection[str]
+) -> Iterator[StoppedBuilds]:
+    """Yield the builds that a change stops: moved builds, or builds whose cause it edits.
+
+    A cause that is the same without the change counts only if it lasts until fleet.yaml changes.
+    """
+    before = {key: each.cause for each in base.unserved for key in each.requests}
+    zero = frozenset(pool.pool for pool in head.pools if not pool.max)
+    counts = Counter[tuple[str, Path, bool]]()
+    causes: dict[tuple[int, int], tuple[bool, tuple[str, Path, bool]]] = {}
+    for each in head.unserved:
+        alike = id(each.blocked), id(each.decisions)  # many requests share these tuples
+        if alike not in causes:
+            is_lasting = each.is_lasting(zero)
+            lasting = (by for by in each.blocked if by.is_lasting(zero))
+            first = next(chain(lasting, each.blocked), each)
+            is_edited = any(map(each.is_decided_by, edited))
+            causes[alike] = is_edited, (first.because, first.path, is_lasting)
+        is_edited, cause = causes[alike]
+        now = each.cause
+        for key in each.requests:
+            if before.get(key) == now and not cause[-1]:
+                continue
+            is_moved = (key.rpartition("#")[0] or key) in moved
+            if is_moved or key in lost or (is_edited and key in before):
+                counts[cause] += 1
+    for (because, path, is_lasting), count in counts.most_common():
+        yield StoppedBuilds(count=count, because=because, path=path, is_lasting=is_lasting)
+
+
+def find_budget_needs(fleet: Fleet, world: World) -> dict[Path, BudgetNeed]:
+    """Return the limits of budgets that are below one waiting build, and their builds."""
+    if not spending_limits(fleet):
+        return {}
+    found: defaultdict[int, list[Unserved]] = defaultdict(list)
+    for each in reconcile(fleet, world).unserved:
+        found[id(each.blocked)].append(each)  # many requests share this tuple
+    needs: dict[Path, BudgetNeed] = {}
+    for alike in found.values():
+        count = sum(each.count for each in alike)
+        for by in {b.path: b for b in alike[0].blocked if b.is_above_budget}.values():
+            old = needs.get(by.path, BudgetNeed(0, _ZERO, by.unit))
+            most = max(by.needed or _ZERO, old.needed)
+            needs[by.path] = old._replace(builds=old.builds + count, needed=most)
+    return needs
 
 
 def _compare_build(

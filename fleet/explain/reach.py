@@ -23,7 +23,7 @@ from fleet.model.values import Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of
-from fleet.tagrules.names import names_of, without_directory
+from fleet.tagrules.names import describe_nameless, names_of, without_directory
 from fleet.words.answers import SHORT_RECORD
 
 MONTH = timedelta(hours=730)
@@ -42,6 +42,7 @@ class RuleReach(Value):
     ask: tuple[str, ...]
     builds: int = Field(description="Recorded builds that it matches.")
     of: int = Field(description="Recorded builds with a name.")
+    nameless: str = later("", "Why no recorded build has a name.")
     added: int = Field(description="Matched builds that did not get all of its tags before.")
     is_wider: bool = Field(False, description="It certainly matches more than the replaced rule.")
     examples: tuple[str, ...] = Field((), description="Names of added, else of other builds.")
@@ -118,7 +119,11 @@ class _RecordedBuilds:
         self, edits: Edits, worlds: Sequence[World], base: BuildCosts, head: BuildCosts
     ) -> None:
         self._base, self._head = base, head
-        self._builds = [each for each in _builds(worlds) if each.names]
+        recorded = [*_builds(worlds)]
+        self._builds = [each for each in recorded if each.names]
+        self._nameless = ""
+        if not self._builds:
+            self._nameless = describe_nameless(each.request for each in recorded)
         self._matched: defaultdict[int, list[_Build]] = defaultdict(list)
         self._before: dict[int, frozenset[str]] = {}
         today = worlds[-1].time.date()
@@ -147,6 +152,7 @@ class _RecordedBuilds:
             ask=tuple(rule.ask),
             builds=_count(matched),
             of=_count(self._builds),
+            nameless=self._nameless,
             added=_count(added),
             is_wider=before is not None and _is_wider(rule, before),
             examples=tuple(names)[:_EXAMPLES],

@@ -42,6 +42,7 @@ from fleet.schema.model import (
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.export import describe_rules
+from fleet.tagrules.names import missing_in_name
 from fleet.tagrules.sources import Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
@@ -193,6 +194,11 @@ def _request_facts(
         task = f"task {described}, " if described else ""
         yield f"{task}priority {signature.priority}, since {since}"
     yield f"requires {listed(signature.required) or 'nothing'}"
+    is_matched = case.fleet.powerful or any(
+        isinstance(d, list) for d in case.fleet.durations.values()
+    )
+    if found is not None and is_matched and (missing := missing_in_name(found[0])):
+        yield answers.explain_nameless(missing)
     if case.worker_of(signature, key) is None:
         for pool in case.plan.pools:
             if pool.failures and pool.pool in signature.pools:
@@ -358,7 +364,10 @@ def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> boo
 def reasons_of(
     case: Case, signature: Signature, key: str, unserved: Unserved | None
 ) -> Iterator[ExplainedReason]:
-    """Yield all reasons for the state of a request: denied tags, unknown facts, and each pool."""
+    """Yield the reasons for the state of a request: rule, denied tags, unknown facts, pools."""
+    if unserved and unserved.path[2:3] == ("ask",):
+        who = "maintainer of the rule"
+        yield ExplainedReason(because=unserved.because, path=unserved.path, who=who)
     for refused in signature.refused:
         who = f"owner of tag {refused.tag}: `asked_by`"
         if refused.is_unknown:

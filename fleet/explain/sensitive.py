@@ -56,6 +56,7 @@ class SensitiveEdit(Value):
     packages: dict[str, int] = later(
         {}, "Package to such builds, the most first; `*` in a name: several."
     )
+    nameless: str = later("", "Why no recorded build has a name.")
 
 
 class Looser(NamedTuple):
@@ -289,6 +290,7 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
                 count=each.added if each.of else None,
                 examples=each.examples if each.added else (),
                 packages=each.added_packages,
+                nameless=each.nameless,
             )
 
 

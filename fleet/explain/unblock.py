@@ -42,7 +42,7 @@ from fleet.planner.fitting import asked_by
 from fleet.planner.forecast import Forecast
 from fleet.planner.images import choose_images
 from fleet.planner.step import next_pause, step
-from fleet.schema.findings import Path, yaml_key
+from fleet.schema.findings import Path, nearest, yaml_key
 from fleet.schema.model import (
     Approval,
     Askers,
@@ -57,6 +57,7 @@ from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.context import context_of
 from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
+from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.answers import LAST_CHOICE
@@ -369,6 +370,9 @@ def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tupl
     yield from lifts(run, key, few)
     for edit in _expired_rules(fleet, world, request):
         yield (edit,)
+    unserved = run.unserved.get(key)
+    for edit in _correct_tag(fleet, unserved.path if unserved else ()):
+        yield (edit,)
     entries = find_missing_entries(fleet, signature, *found)
     for edit in _lookup_edits(run, signature, entries):
         yield (edit,)
@@ -492,6 +496,19 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
             and any(matches_name(rule, name) for name in names)
         ):
             yield _not_before(world, ("powerful", number, "expires"))
+
+
+def _correct_tag(fleet: Fleet, path: Path) -> Iterator[Edit]:
+    """Yield the correction of a rule that asks for nearly a tag that a pool provides."""
+    if path[2:3] != ("ask",):
+        return
+    tag = value_at(fleet, path)
+    sources = (each for name in fleet.pools for each in pool_sources(fleet, name, ()))
+    if near := nearest(tag, sorted({each.tag for each in sources})):
+        key, text = path[:3], f"correct {tag} to {near} in {yaml_key(path[:2])}"
+        old = value_at(fleet, key)
+        new = near if old == tag else [near if each == tag else each for each in old]
+        yield Edit(key, new, text=text)
 
 
 def _not_before(world: World, path: Path) -> Edit:

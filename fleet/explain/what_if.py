@@ -15,6 +15,8 @@ from functools import cached_property
 from math import ceil, floor
 from typing import Any, get_args
 
+from pydantic.fields import FieldInfo
+
 from fleet.explain.turns import LimitTurn, find_stopped, find_turns
 from fleet.guard import guard
 from fleet.model.facts import (
@@ -164,13 +166,16 @@ def _pattern_at(fleet: Fleet, path: Path) -> str:
     """Return the regular expression for a value at a path, such as a percentage; else ""."""
     section = value_at(fleet, path[:-1])
     if isinstance(section, ConfigSection):
-        field = type(section).model_fields[str(path[-1])]
-        return next(_patterns([*field.metadata, field.annotation]), "")
+        return _pattern_of(type(section).model_fields[str(path[-1])])
     above = value_at(fleet, path[:-2])
     if isinstance(section, dict) and isinstance(above, ConfigSection):
         _, of_value = get_args(type(above).model_fields[str(path[-2])].annotation)
         return next(_patterns([of_value]), "")
     return ""
+
+
+def _pattern_of(field: FieldInfo) -> str:
+    return next(_patterns([*field.metadata, field.annotation]), "")
 
 
 def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of text
@@ -183,19 +188,22 @@ def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of 
 
 def write_value(fleet: Fleet, path: Path, value: object) -> str:
     """Format a value in one line, in the notation of fleet.yaml for this path."""
-    pattern = _pattern_at(fleet, path)
-    if isinstance(value, int | Money) and pattern:
-        return written(value, pattern)
-    return "" if value is None or value is REMOVED else _write(value)
+    return "" if value is None or value is REMOVED else _write(value, _pattern_at(fleet, path))
 
 
-def _write(value: object) -> str:
+def _write(value: object, pattern: str = "") -> str:
     if isinstance(value, ConfigSection):
-        names = [name for name in type(value).model_fields if name in value.model_fields_set]
-        parts = (f"{name}: {_write(getattr(value, name))}" for name in names)
+        fields = type(value).model_fields
+        parts = (
+            f"{name}: {_write(getattr(value, name), _pattern_of(fields[name]))}"
+            for name in fields
+            if name in value.model_fields_set
+        )
         return f"{{{', '.join(parts)}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_write, value))}]"
+        return f"[{', '.join(_write(each, pattern) for each in value)}]"
+    if isinstance(value, int | Money) and not isinstance(value, bool) and pattern:
+        return written(value, pattern)
     if isinstance(value, str):
         return value if value.replace("-", "").isalpha() else json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -43,6 +43,12 @@ MISMATCHES = frozenset(
 """Reasons why the tags or sizes of a pool do not match a request."""
 
 
+LASTING = frozenset(
+    {*(MISMATCHES - {Unfit.IMAGE_UNPROVEN}), Unfit.QUEUE_NOT_SERVED, Unfit.ON_DEMAND}
+)
+"""Reasons for which no pool fits a request before fleet.yaml changes."""
+
+
 class NoMachineReason(Word):
     """A reason why a pool that fits a request creates no machine for the request in this run."""
 

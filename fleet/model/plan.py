@@ -4,14 +4,15 @@ All outputs (text, JSON, Markdown, HTML, GitLab reports) render this value. A pl
 to JSON and read again is equal to the original.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fleet.model.decisions import Decision
+from fleet.model.decisions import LASTING, Code, Decision, Path
 from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.figures import Figure
 from fleet.model.images import State, WaitingVersion
@@ -524,6 +525,18 @@ class Blocked(Value):
     unit: str = later("", "Unit of both: `machines or requests`, a currency, or `machine hours`.")
     until: Moment | None = later(None, "When the constraint ends by itself, if that is known.")
 
+    def is_lasting(self, zero: Collection[str]) -> bool:
+        """Return whether it lasts until fleet.yaml changes; `zero`: pools with `max: 0`."""
+        if self.path[:1] == ("pools",) and self.path[2:] == ("workers", "max"):
+            return self.pool in zero
+        return self.code == "late" or self.is_above_budget
+
+    @property
+    def is_above_budget(self) -> bool:
+        """Return whether one request needs more than a whole budget."""
+        is_budget = self.code == "limit" and self.unit != "machines or requests"
+        return is_budget and self.left is not None and not self.until
+
 
 class Unserved(Value):
     """Requests that get no machine in this run, and the reason."""
@@ -543,6 +556,29 @@ class Unserved(Value):
         """Return the paths of the keys of fleet.yaml that leave the requests unserved."""
         found = [self.path, *(each.path for each in self.blocked)]
         return tuple(path for path in dict.fromkeys(found) if path)
+
+    @property
+    def cause(self) -> frozenset[tuple[Code, Path]]:
+        """Return the codes and keys of the decisions, which identify the cause."""
+        return frozenset((each.code, each.key) for each in self.decisions)
+
+    def is_decided_by(self, key: Path) -> bool:
+        """Return whether a key of fleet.yaml, a part of it or a section of it decides."""
+        return any(path[: len(key)] == key[: len(path)] for path in self.paths)
+
+    def is_lasting(self, zero: Collection[str]) -> bool:
+        """Return whether the requests get no machine before fleet.yaml changes.
+
+        `zero` has the pools whose `workers.max` is 0.
+        """
+        if not self.blocked:
+            return bool(self.decisions) and all(each.code in LASTING for each in self.decisions)
+        found: defaultdict[str, defaultdict[Path, list[bool]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for each in self.blocked:
+            found[each.pool][each.path].append(each.is_lasting(zero))
+        return all(any(map(all, limits.values())) for limits in found.values())
 
 
 class PoolVerdict(Value):

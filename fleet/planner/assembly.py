@@ -615,7 +615,8 @@ def _decide_size(pool_plan: PoolPlan, waiting: int, used: Used) -> Iterator[Deci
         parts[at:at] = _decide_warm(pool_plan, used)
     if not parts:
         inventory = pool_plan.inventory
-        is_unsure = inventory.blind or inventory.frozen or inventory.sampled
+        is_demand_unread = len(inventory.frozen) > len(inventory.blind) or not inventory.listed
+        is_unsure = is_demand_unread or inventory.sampled
         parts.append(
             size_decision(SizeReason.DEMAND_UNKNOWN if is_unsure else SizeReason.NO_DEMAND, name)
         )

@@ -26,6 +26,8 @@ class Stop:
     place: str
     rows: tuple[LimitRow, ...] = ()
     """Empty if requests that come first use all capacity of the place."""
+    above: tuple[bool, ...] = ()
+    """Per limit: the request alone needs more than the whole limit."""
 
 
 class Assignment:
@@ -126,8 +128,11 @@ class Assignment:
         for place in block.places:
             usage, more = self._model.usage(block, place), self._more_machines(block, place, 1)
             if (place, usage, more) not in known:
-                rows = tuple(self._model.rows[n] for n in self._excess(place, usage, more))
-                known[place, usage, more] = Stop(place, rows)
+                excess = self._excess(place, usage, more)
+                rows = tuple(self._model.rows[n] for n in excess)
+                needs = (excess[n] - self.used[n] + self._model.rows[n].room for n in excess)
+                above = tuple(row.is_below(need) for row, need in zip(rows, needs, strict=True))
+                known[place, usage, more] = Stop(place, rows, above)
             yield known[place, usage, more]
 
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:

@@ -687,6 +687,7 @@ class _Books:
                 when=when,
                 until=window.end,
                 unit=limit.unit,
+                limit=limit.amount,
                 over=None if silent else max(Decimal(0), -left),
             ),
         )

@@ -604,6 +604,8 @@ class LimitRow:
     """For a budget: the end of the period."""
     unit: str = "machines or requests"
     """Unit of `room`; for a budget the currency or machine hours."""
+    limit: Decimal | None = None
+    """For a budget: its amount."""
     over: Decimal | None = Decimal(0)
     """Used amount above the limit; None if the use is unknown (a higher limit would not help)."""
     code: NoMachineReason = NoMachineReason.BUDGET
@@ -614,6 +616,10 @@ class LimitRow:
     def sentence(self) -> str:
         """Return the limit and its figure as a sentence: `pool arm is at workers.max (3)`."""
         return add_pool(self.pool, self.because)
+
+    def is_below(self, need: Decimal) -> bool:
+        """Return whether the whole budget is below the need of one request."""
+        return self.limit is not None and need > self.limit
 
     def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
         """Return the used amount, given machines per place and requests per (group, place)."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.planner.demand import Drops, Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, MachineKind, kind_at
 from fleet.planner.fitting import asked_by
@@ -431,6 +431,10 @@ def _seconds_until_free(fleet: Fleet, world: World, verdict: WorkerVerdict) -> i
     return max(0, boots - int((world.time - verdict.since).total_seconds()))
 
 
+_MAX_UNKNOWN = 3
+"""Maximum number of requests with an unknown start that a comparison names."""
+
+
 class ExpectedWaits(Value):
     """The wait, in seconds, that half and nearly all requests do not exceed.
 
@@ -441,6 +445,7 @@ class ExpectedWaits(Value):
     most: int | None = Field(None, description="Seconds of p95; None: unknown.")
     known: int = Field(0, description="Requests whose start is known.")
     of: int = Field(0, description="Requests that wait.")
+    unknown: dict[str, str] = later({}, "Some of the other requests, with the reason.")
 
 
 def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
@@ -449,7 +454,8 @@ def find_waits(fleet: Fleet, world: World, plan: Plan) -> ExpectedWaits:
     starts = sorted(found.starts.values())
     total = len(starts) + len(found.not_known)
     half, most = (_percentile(starts, total, share) for share in (50, 95))
-    return ExpectedWaits(half=half, most=most, known=len(starts), of=total)
+    unknown = dict(islice(found.not_known.items(), _MAX_UNKNOWN))
+    return ExpectedWaits(half=half, most=most, known=len(starts), of=total, unknown=unknown)
 
 
 def _percentile(starts: list[int], total: int, percent: int) -> int | None:

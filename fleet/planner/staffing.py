@@ -48,6 +48,7 @@ from fleet.tagrules.offers import (
     offer_of_worker,
 )
 from fleet.tagrules.requests import TagRefusal
+from fleet.tagrules.vocabulary import asking_key
 from fleet.words import limits as words
 from fleet.words import lives, pools
 
@@ -413,7 +414,7 @@ class _Causes:
         # Cached because one limit at one place blocks many requests.
         self._stopped_by = cache(partial(_stopped_by, used))
         self._stops = _index_by_id(stopped)
-        first: dict[tuple[tuple[str, tuple[LimitRow, ...]], ...], int] = {}
+        first: dict[tuple[tuple[str, tuple[LimitRow, ...], tuple[bool, ...]], ...], int] = {}
         # Plain tuples hash without a Python-level call per stop.
         self._numbers = {
             known: first.setdefault(tuple(map(_said, stops)), known)
@@ -442,7 +443,7 @@ class _Causes:
         return self._known[key]
 
 
-_said = attrgetter("place", "rows")
+_said = attrgetter("place", "rows", "above")
 
 
 class _Stopped(NamedTuple):
@@ -464,10 +465,10 @@ def _find_blocked(
     pool_plans: Mapping[str, PoolPlan],
     pools: Iterable[str],
     stops: Sequence[Stop],
-    stopped_by: Callable[[str, LimitRow, str], _Stopped],
+    stopped_by: Callable[[str, LimitRow, str, bool], _Stopped],
 ) -> Iterator[_Stopped]:
     """Yield, per fitting pool, the reasons why it creates no further machine."""
-    rows = {stop.place: stop.rows for stop in stops}
+    rows = {stop.place: [*zip(stop.rows, stop.above, strict=True)] for stop in stops}
     free: defaultdict[str, list[str]] = defaultdict(list)
     for place in sorted(rows):
         free[place.partition("~")[0]].append(place)
@@ -484,23 +485,23 @@ def _find_blocked(
                 name = f"{option.type} (spot)" if option.market == "spot" else option.type
                 message = words.explain_closed_type(name, option.closed.reason)
                 yield _close_pool(pool, message, option.closed)
-            for row in rows.get(option.key, ()):
-                yield stopped_by(pool, row, option.key)
+            for row, is_above in rows.get(option.key, ()):
+                yield stopped_by(pool, row, option.key, is_above)
         for place in free[pool]:
             # A machine is idle at this place, but a limit blocks the request.
-            for row in rows[place]:
-                yield stopped_by(pool, row, place)
+            for row, is_above in rows[place]:
+                yield stopped_by(pool, row, place, is_above)
 
 
 def _is_stopped_alike(
-    closed: Option, options: Iterable[Option], rows: Mapping[str, tuple[LimitRow, ...]]
+    closed: Option, options: Iterable[Option], rows: Mapping[str, list[tuple[LimitRow, bool]]]
 ) -> bool:
     """Return True if a limit on numbers stops the same machine type on another, open market.
 
     The limit would stop the closed market too. A budget may allow the cheaper market.
     """
     others = (each for each in options if each.type == closed.type and not each.closed)
-    stops = (row for each in others for row in rows.get(each.key, ()))
+    stops = (row for each in others for row, _ in rows.get(each.key, ()))
     return any(row.code is not NoMachineReason.BUDGET for row in stops)
 
 
@@ -533,9 +534,13 @@ def why_stopped(row: LimitRow, need: Decimal, what: str, used: Used) -> str:
     return words.explain_used_budget(budget, need, what, of_pool=of_pool)
 
 
-def _stopped_by(used: Used, pool: str, row: LimitRow, place: str) -> _Stopped:
+def _stopped_by(used: Used, pool: str, row: LimitRow, place: str, is_above: bool) -> _Stopped:  # noqa: FBT001 - one position per cached value
     """Return the pool that a limit blocks at a place, with the slack of that limit."""
-    need = row.machines.get(place, Decimal(0)) + row.least.get(place, Decimal(0))
+    machine = row.machines.get(place, Decimal(0))
+    need = machine + row.least.get(place, Decimal(0))
+    if is_above:
+        amounts = (machine + each for (_, at), each in row.requests.items() if at == place)
+        need = min(filter(row.is_below, amounts), default=machine)
     because = why_stopped(row, need, "request", used)
     budget = used.get((row.path, row.when))
     left = (amount_of(budget.left) if budget else None) or Decimal(0)
@@ -546,7 +551,7 @@ def _stopped_by(used: Used, pool: str, row: LimitRow, place: str) -> _Stopped:
         needed=need,
         left=None if row.over is None else left,
         unit=row.unit,
-        until=row.until,
+        until=None if is_above else row.until,  # the next period does not pay for it either
     )
     return _Stopped(blocked, row.code, row.because if row.pool else because, row.room)
 
@@ -643,6 +648,13 @@ def _find_nearest(
         if first is not None and first.code is Unfit.IMAGE_UNPROVEN:
             unfit = (first,)
             break
+    missing = (
+        tag for each in unfit if each.code is Unfit.TAG_MISSING for tag in each.figures.tags
+    )
+    provided = frozenset[str]().union(*(each.provides for each in near.offers.values()))
+    for tag in missing:
+        if tag not in provided and (path := asking_key(fleet, tag)):
+            return _Cause(pools.explain_unprovided(tag, path), path, decisions=unfit)
     deciding = min(unfit, key=lambda each: _KEY_ORDER.get(each.key[2:], len(_KEY_ORDER)))
     return _Cause(pools.describe_nearest(unfit), deciding.key, decisions=unfit)
 

@@ -8,10 +8,10 @@ from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
 from fleet.explain.options import way_to
 from fleet.model.machine_facts import PlaceFacts
 from fleet.report.document import (
+    Block,
     Column,
     ColumnKind,
     Form,
-    Items,
     Section,
     Style,
     StyledText,
@@ -24,8 +24,8 @@ from fleet.words import figures as words
 
 _MAX_BUILDS = 20
 """Maximum builds in a report; the JSON has all builds."""
-_MAX_UNMOVED = 5
-"""Maximum builds to show in a terminal that are not affected by the change."""
+_MAX_SHOWN = 5
+"""Maximum builds in a terminal, so that the report fits on a screen."""
 
 
 class _BuildRow(NamedTuple):
@@ -35,32 +35,37 @@ class _BuildRow(NamedTuple):
     note: str
 
 
-def describe_moved(builds: MovedBuilds, currency: str) -> str:
-    """Return the cost and time of affected waiting builds with and without a change, as text."""
+def describe_moved(builds: MovedBuilds, currency: str, stopped: int) -> str:
+    """Return the cost and time of affected waiting builds with and without a change, as text.
+
+    `stopped` builds get no machine with the change.
+    """
     count = builds.count
     before, after = (_sum(each, count, currency) for each in (builds.before, builds.after))
     which = "this build" if count == 1 else f"these {count:,} builds"
+    if stopped >= count > builds.after.unplaced:
+        which += ", if they start" if count > 1 else ", if it starts"
     return f"{which}: {after} ({before} without this change)"
 
 
 def _sum(builds: BuildsCost, count: int, currency: str) -> str:
     if builds.unplaced == count:
-        return "no machine fits in time"
+        return "no machine fits"
     cost = _cost(builds.cost, currency)
     if builds.seconds:
         longest = "" if count == 1 else "the longest "
         cost += f", {longest}{write_duration(builds.seconds)}"
     if not builds.unplaced:
         return cost
-    return f"{cost}, no machine fits {builds.unplaced:,} of them in time"
+    return f"{cost}, no machine fits {builds.unplaced:,} of them"
 
 
 def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
-    """Return a table of builds and their possible machines. Affected builds come first."""
-    moved = sum(build.is_moved for build in builds)
+    """Return a table of affected builds and their possible machines, and count the others."""
+    moved = [build for build in builds if build.is_moved]
     rows = []
-    for nth, build in enumerate(builds[:_MAX_BUILDS]):
-        form = Form.ALL if nth < moved + _MAX_UNMOVED else Form.FULL
+    for nth, build in enumerate(moved[:_MAX_BUILDS]):
+        form = Form.ALL if nth < _MAX_SHOWN else Form.FULL
         name = line(StyledText(build.name, Style.BOLD), f" {_describe_build(build)}".rstrip())
         for option in _rows(build):
             place = option.place
@@ -76,8 +81,8 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
                     form=form,
                 )
             )
-    for most, form in ((moved + _MAX_UNMOVED, Form.BRIEF), (_MAX_BUILDS, Form.FULL)):
-        if (hidden := len(builds) - min(_MAX_BUILDS, most)) > 0:
+    for most, form in ((_MAX_SHOWN, Form.BRIEF), (_MAX_BUILDS, Form.FULL)):
+        if (hidden := len(moved) - min(_MAX_BUILDS, most)) > 0:
             rows.append(row("", f"… and {hidden:,} more, in the JSON", form=form))
     columns = (
         Column("Build", ColumnKind.GROUP),
@@ -88,15 +93,12 @@ def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
         Column("cost", ColumnKind.FIGURE),
         Column("note", ColumnKind.PROSE),
     )
-    rules = [
-        f"{build.name}: {rule}"
-        for build in builds[:_MAX_BUILDS]
-        for rule in words.rules_to_allow(build.after)
-    ]
-    title = "Time and money of waiting builds, on machines created now"
-    return Section(
-        title, [Table(columns, rows), Items(rules, StyledText("- "), moved + _MAX_UNMOVED)]
-    )
+    title = "Time and money of the builds that this change moves, on machines created now"
+    blocks: list[Block] = [Table(columns, rows)]
+    if moved and (others := sum(build.count for build in builds if not build.is_moved)):
+        many = words.many(others, "other waiting build")
+        blocks.append(line(f"Not moved: {many}, see the JSON"))
+    return Section(title, blocks)
 
 
 def _describe_build(build: ComparedBuild) -> str:

@@ -20,12 +20,14 @@ from fleet.explain.changes import (
 )
 from fleet.explain.config_changes import ConfigChange
 from fleet.model.facts import Unknown
+from fleet.planner.forecast import ExpectedWaits
 from fleet.report.builds import builds_section, describe_moved
 from fleet.report.document import (
     Block,
     Column,
     ColumnKind,
     Items,
+    Line,
     Section,
     Style,
     StyledText,
@@ -39,9 +41,11 @@ from fleet.report.sensitive import rule_facts, sensitive_edit
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
+from fleet.words.answers import describe_stopped
 from fleet.words.runs import explain_guard, explain_place
 
 _MOST_ROWS = 40
+_MOST_STOPS = 2
 _MORE = "{} more, all in the JSON"
 _NAMES = {"max": "max", "type": "machine type"}
 _GUARDS = {"refused": "refuses", "throttled": "throttles"}
@@ -59,11 +63,10 @@ class _EffectRow(NamedTuple):
 
 
 def comparison_blocks(change: Comparison, included: Mapping[str, str]) -> Iterator[Block]:
-    """Yield the sections on the effect of a change, without the headline."""
+    """Yield the sections on the effect of a change, without the headline and the figures."""
     if isinstance(change, Unknown):
         yield Section("Effect of this change: unknown", [Items((change.unknown,), _UNKNOWN)])
         return
-    yield from (line(f"  {text}") for text in _summary(change))
     yield _sensitive(change)
     yield _causes(change, included)
     yield _allow_list(change)
@@ -132,8 +135,12 @@ _UNKNOWN = StyledText("? ", Style.YELLOW)
 _NOT_ALL = "not everything is known"
 
 
-def _summary(change: Changes) -> Iterator[str]:
+def comparison_figures(change: Changes) -> Iterator[Line]:
     """Yield the effect of a change on this run, then on the cost when no request waits."""
+    return (line(f"  {text}") for text in _summary(change))
+
+
+def _summary(change: Changes) -> Iterator[str]:
     verdict = change.verdict
     if verdict is not None and not change.same_config:
         parts = [_machines(verdict)]
@@ -160,7 +167,7 @@ def _workers(verdict: Verdict) -> str:
         for count, verb in ((verdict.gained, "gain"), (verdict.lost, "lose"))
         if count
     ]
-    if verdict.requests_known:
+    if verdict.requests_known and verdict.machines_known:
         return ", ".join(said) or "no request gains or loses a worker"
     return f"{', '.join(said)} ({_NOT_ALL})" if said else f"requests {words.UNKNOWN}"
 
@@ -173,8 +180,18 @@ def _waits(verdict: Verdict) -> str:
         _compare_waits("p50", before.half, after.half),
         _compare_waits("p95", before.most, after.most),
     ]
-    known = "" if after.known == after.of else f" (start of {after.known} of {after.of} known)"
-    return f"expected wait {', '.join(figures)}{known}"
+    return f"expected wait {', '.join(figures)}{_unknown_starts(after)}"
+
+
+def _unknown_starts(waits: ExpectedWaits) -> str:
+    """Return the number of known starts, and why another is unknown; empty if all are known."""
+    if waits.known == waits.of:
+        return ""
+    causes: defaultdict[str, list[str]] = defaultdict(list)
+    for key, why in waits.unknown.items():
+        causes[why].append(key)
+    known = f"start of {waits.known:,} of {waits.of:,} known in this run"
+    return f" ({'; '.join((known, *(f'{listed(keys)}: {why}' for why, keys in causes.items())))})"
 
 
 def _compare_waits(name: str, before: int | None, after: int | None) -> str:
@@ -194,7 +211,8 @@ def comparison_headline(change: Changes) -> str:
         return "No effect: only comments or order differ"
     count = len(change.sensitive)
     edits = [words.many(count, "sensitive edit")] if count else []
-    said = "; ".join((*_refusals(change), _effect(change), *edits))
+    effects = (_effect(change), *edits)
+    said = "; ".join(filter(None, (*_refusals(change), *_stops(change), *effects)))
     return said[0].upper() + said[1:]
 
 
@@ -209,6 +227,14 @@ def _refusals(change: Changes) -> Iterator[str]:
         yield f"REFUSED by {words.named('guard', refused)}"
 
 
+def _stops(change: Changes) -> Iterator[str]:
+    """Yield the number of builds that get no machine because of the change, per cause."""
+    for each in change.stopped[:_MOST_STOPS]:
+        yield describe_stopped(each.count, each.because, lasting=each.is_lasting)
+    if others := sum(each.count for each in change.stopped[_MOST_STOPS:]):
+        yield f"{words.many(others, 'build')} for other reasons"
+
+
 def _effect(change: Changes) -> str:
     builds = _builds_cost(change)
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
@@ -217,7 +243,8 @@ def _effect(change: Changes) -> str:
         unsure = " (some facts are unknown)" if change.unknown else ""
         due = f"{words.many(len(change.images), 'image')} to build" if change.images else ""
         lasting = "" if builds else _steady_cost(change)
-        parts = (builds, f"no effect on machines now{unsure}", due, lasting)
+        effect = "" if change.stopped else f"no effect on machines now{unsure}"
+        parts = (builds, effect, due, lasting)
         return "; ".join(filter(None, parts))
     return builds or _money(change)
 
@@ -226,7 +253,8 @@ def _builds_cost(change: Changes) -> str:
     """Return the cost and time of affected builds as text; empty if no build is affected."""
     if not _moves_builds(change) or change.verdict is None:
         return ""
-    moved = describe_moved(change.verdict.builds, change.currency)
+    stopped = sum(each.count for each in change.stopped)
+    moved = describe_moved(change.verdict.builds, change.currency, stopped)
     if change.rest_before is None or change.rest_after is None:
         return f"{moved}; when none waits: {words.UNKNOWN}"
     month = change.rest_after.month - change.rest_before.month

@@ -27,7 +27,7 @@ from fleet.model.plan import (
     Unserved,
     Warning_,
 )
-from fleet.report.comparison import comparison_blocks, comparison_headline
+from fleet.report.comparison import comparison_blocks, comparison_figures, comparison_headline
 from fleet.report.document import (
     BLANK,
     Block,
@@ -118,7 +118,7 @@ def plan_blocks(
         yield sources
     else:
         yield Title(head, plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
-        yield from (*compared, *_notices(plan), *_warnings(plan))
+        yield from (*comparison_figures(change), *_notices(plan), *compared, *_warnings(plan))
         yield Fold(words.WHOLE, [headline, *totals, *whole, sources])
 
 

@@ -54,7 +54,7 @@ def _describe_subject(edit: SensitiveEdit) -> str:
             return f"{words.many(edit.count, 'machine')}, {edit.busy} busy: {names}"
         case "pattern-matches-more":
             if edit.count is None:
-                return f"builds {words.UNKNOWN}: no build is recorded"
+                return f"builds {words.UNKNOWN}: {edit.nameless or 'no build is recorded'}"
             if not edit.count:
                 return "none of the recorded builds yet"
             builds = words.many(edit.count, "recorded build")
@@ -69,7 +69,7 @@ def rule_facts(rule: RuleReach, currency: str) -> tuple[str, str, str]:
 
 def _builds(rule: RuleReach) -> str:
     if not rule.of:
-        return f"builds {words.UNKNOWN}: no build is recorded"
+        return f"builds {words.UNKNOWN}: {rule.nameless or 'no build is recorded'}"
     span = write_duration(rule.seconds)
     since = f"{rule.moments} moments in {span}" if rule.moments > 1 else "one moment"
     said = f"{rule.builds:,} of {rule.of:,} in {since}"

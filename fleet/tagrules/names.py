@@ -4,7 +4,7 @@ Copr: `owner/project[:directory]/chroot/package`; Debusine: `scope/workspace/arc
 A request has no name if a part contains a slash, because it could pass for another request.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +33,8 @@ class RecordedNames(NamedTuple):
     tasks: Mapping[str, Collection[str]]
     """Map of name to the tasks of its requests, sorted by name."""
     complete: bool = True
+    nameless: str = ""
+    """A phrase on the requests if all of them are without a name."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,6 +48,32 @@ def names_of(request: "Request") -> tuple[str, ...]:
     return tuple(
         dict.fromkeys("/".join(parts) for parts in found if not any("/" in part for part in parts))
     )
+
+
+def missing_in_name(request: "Request") -> str:
+    """Return a phrase on the fields without which a request has no name; empty if it has one."""
+    if names_of(request):
+        return ""
+    is_copr = request.project or request.chroot
+    fields = ("owner", "project") if is_copr else ("scope", "workspace")
+    missing = [each for each in fields if not getattr(request, each)]
+    missing += [] if package_of(request) else ["package"]
+    return f"{', '.join(missing)} missing" if missing else "a part has a slash"
+
+
+def describe_nameless(requests: Iterable["Request"]) -> str:
+    """Return a phrase on requests without a name; empty if one has a name or no request waits."""
+    counts: Counter[str] = Counter()
+    for request in requests:
+        counts[missing_in_name(request)] += request.count
+    if "" in counts or not counts:
+        return ""
+    which = (
+        "1 recorded build has"
+        if counts.total() == 1
+        else f"{counts.total():,} recorded builds have"
+    )
+    return f"{which} no name: {'; '.join(counts)}"
 
 
 def package_of(request: "Request") -> str:
@@ -78,14 +106,10 @@ def recorded_names(world: "World") -> RecordedNames:
 
     demands = [reading.demand for reading in world.queues.values()]
     known = [demand for demand in demands if isinstance(demand, Demand)]
-    named = (
-        (name, request.task)
-        for demand in known
-        for request in demand.requests
-        for name in names_of(request)
-    )
+    requests = [request for demand in known for request in demand.requests]
+    named = ((name, request.task) for request in requests for name in names_of(request))
     complete = len(known) == len(demands) and not any(demand.estimate for demand in known)
-    return RecordedNames(tasks_by_name(named), complete)
+    return RecordedNames(tasks_by_name(named), complete, describe_nameless(requests))
 
 
 def tasks_by_name(named: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

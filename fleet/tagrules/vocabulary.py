@@ -155,6 +155,12 @@ class Mention(NamedTuple):
     path: Path
 
 
+def asking_key(fleet: Fleet, tag: str) -> Path:
+    """Return the first key of `powerful` or `derive` that asks for a tag; empty if none does."""
+    found = (each.path for each in mentions(fleet) if each.role == "asked" and each.tag == tag)
+    return next(found, ())
+
+
 def mentions(fleet: Fleet) -> Iterator[Mention]:
     """Yield all tags in fleet.yaml with their roles, except templates under `derive`."""
     for number, rule in enumerate(fleet.powerful):

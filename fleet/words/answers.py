@@ -21,6 +21,17 @@ _NAMED = 3
 _VERBS = {"keep": "stays", "create": "is created", "drain": "drains", "delete": "is deleted"}
 
 
+def explain_nameless(missing: str) -> str:
+    """State that no pattern of fleet.yaml matches a build without a name."""
+    return f"has no name ({missing}), so no `match` of `powerful` or `durations` applies"
+
+
+def describe_stopped(count: int, reason: str, *, lasting: bool) -> str:
+    """State how many builds get no machine; `lasting`: not before fleet.yaml changes."""
+    fate = "can never start" if lasting else f"get{'s' if count == 1 else ''} no machine yet"
+    return f"{write_count(count, 'build')} {fate}: {reason}"
+
+
 def describe_wait(request: str, reason: str, *, never: bool) -> str:
     """Explain why a request waits. `never` adds that no worker can ever run it."""
     hopeless = "no worker of this fleet can ever run it: " if never else ""

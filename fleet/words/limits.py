@@ -173,11 +173,12 @@ def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_p
     left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))
     # Use enough decimals to show that `left` is less than `need`.
     places = next((n for n in (2, 3) if f"{left:.{n}f}" != f"{need:.{n}f}"), 4)
+    above = ", more than the whole budget" if need > budget.limit else ""
     return (
         f"{name_budget(budget.budget, of_pool=of_pool)} has {left:.{places}f} of "
         f"{rate(budget.limit)} {budget.unit} left "
         f"{budget.when} ({spent:.2f} spent, {budget.reserved:.2f} reserved, "
-        f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}"
+        f"{budget.planned:.2f} planned), and the next {what} needs {need:.{places}f}{above}"
     )
 
 

@@ -34,6 +34,11 @@ def describe_nearest(decisions: Sequence[Decision]) -> str:
     return f"no pool fits; nearest is {name}, which {'; '.join(map(describe, shown))}{but}"
 
 
+def explain_unprovided(tag: str, path: Path) -> str:
+    """State the tag that no pool provides, and the rule that adds it to the request."""
+    return f"no pool provides {tag}, which {yaml_key(path[:2])} asks for"
+
+
 def explain_unserved_queue(queue: str | None) -> str:
     """State that no pool serves a queue."""
     return f"no pool serves queue {queue}"

@@ -11,8 +11,18 @@ import pytest
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.checks import CHECKS, DATED_CHECKS, RECORDED_CHECKS, rule_of
+from fleet.checks import (
+    CHECKS,
+    DATED_CHECKS,
+    PLANNED_CHECKS,
+    RECORDED_CHECKS,
+    check_planned,
+    rule_of,
+)
+from fleet.explain.costs import find_budget_needs
+from fleet.queues.recorded import read_world
 from fleet.report.findings import to_text
+from fleet.state.files import LocalFiles
 from fleet.tagrules.names import RecordedNames
 from tests.fakes.files import FakeFiles
 from tests.rigs.golden import Golden
@@ -39,7 +49,10 @@ TEXT_RULES = (
 )
 """The rules about text and single keys; those across keys are in fleet.checks."""
 COMPARED = set(map(rule_of, RECORDED_CHECKS))
-ALL = sorted([*TEXT_RULES, *map(rule_of, CHECKS), *map(rule_of, DATED_CHECKS), *COMPARED])
+PLANNED = set(map(rule_of, PLANNED_CHECKS))
+ALL = sorted(
+    [*TEXT_RULES, *map(rule_of, CHECKS), *map(rule_of, DATED_CHECKS), *COMPARED, *PLANNED]
+)
 # No text can show these: they are about files that are no text. tests/cli/test_bad_input.py does.
 WITHOUT_TEXT = {"empty-file", "not-text", "too-complex", "unreadable-file"}
 WITH_CASES = [rule for rule in ALL if rule not in WITHOUT_TEXT]
@@ -54,6 +67,9 @@ RECORDED = RecordedNames(
     dict.fromkeys(NAMES, ("build",)) | {"debian/builds/amd64/chromium": {"autopkgtest"}}
 )
 """What waits, for the rules that compare the allow-list with a recorded queue."""
+
+WORLD = read_world(str(ROOT / "examples/powerful/world.json"), LocalFiles())
+"""A recorded world, for the rule about its plan."""
 
 
 @cache
@@ -71,7 +87,11 @@ def findings_of(rule: str, text: object) -> str:
     files = FakeFiles({"fleet.yaml": str(text), "fleet.d/powerful.yaml": "powerful: []\n"})
     recorded = RECORDED if rule in COMPARED else None
     checked = check_file("fleet.yaml", TODAY, files, recorded)
-    return to_text([f for f in checked.findings if f.rule == rule], checked.document)
+    found = checked.findings
+    if rule in PLANNED and checked.fleet is not None:
+        needs = find_budget_needs(checked.fleet, WORLD)
+        found = tuple(map(checked.document.locate, check_planned(needs)))
+    return to_text([f for f in found if f.rule == rule], checked.document)
 
 
 @pytest.mark.parametrize("rule", WITH_CASES)

@@ -186,6 +186,16 @@ def test_explain_powerful_counts_unread_moments(run_fleet: RunFleet, project: Pa
     assert found["unread"] == 1
 
 
+def test_one_recorded_moment_is_a_history(run_fleet: RunFleet, project: Path) -> None:
+    explain(run_fleet, project, *PAST)
+    (project / "world.json").write_text(PAST[-1].model_dump_json(), encoding="utf-8")
+
+    ran = run_fleet("explain", "powerful", "--world", "world.json", "--json")
+
+    found = json.loads(ran.stdout)
+    assert (found["moments"], packages(found)) == (1, packages(explain(run_fleet, project)))
+
+
 def test_part_of_a_history_can_be_chosen(run_fleet: RunFleet, project: Path) -> None:
     since = f"{NOW - timedelta(days=61):%Y-%m-%d}"
 
@@ -207,7 +217,7 @@ def test_text_output_has_packages_and_rules(run_fleet: RunFleet, project: Path) 
     [
         ("powerful", "x"),
         ("powerful", "--all"),
-        ("powerful", "--world", "w"),
+        ("powerful", "--world", "w", "--history", "h"),
         ("pool", "--history", "h"),
     ],
 )

@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
@@ -72,6 +74,106 @@ def test_headline_of_several_builds_has_the_longest_time(
     builds = change["verdict"]["builds"]
     assert builds["before"]["seconds"] == 26 * 3600
     assert 0 < builds["after"]["seconds"] < 26 * 3600
+
+
+BUDGET = "budgets: {big: {tags: [big], per_month: %s EUR}}\n"
+
+
+def headline(run_fleet: RunFleet) -> str:
+    """Return the headline of the report, without line breaks."""
+    shown = run_fleet("plan", "--base", "base.yaml").stdout
+    return " ".join(shown.partition("UTC\n")[2].partition("no machine more")[0].split())
+
+
+def stops(run_fleet: RunFleet) -> list[tuple[int, bool, list[str]]]:
+    """Return the builds that get no machine: their number, whether that lasts, and the key."""
+    change = json.loads(run_fleet("plan", "--base", "base.yaml", "--json").stdout)["change"]
+    return [
+        (each["count"], each["is_lasting"], each["path"]) for each in change.get("stopped", [])
+    ]
+
+
+@pytest.mark.parametrize("most", [0, 4])
+def test_headline_has_builds_above_the_whole_budget(
+    trial: Trial, run_fleet: RunFleet, most: int
+) -> None:
+    wait_for_builds(trial, "chromium", "chromium", "hello")
+    base = fleet_yaml(pools=pools(most), more=DURATIONS)
+    changed(trial, base, base + RULE + BUDGET % "0.50")
+
+    found, said = stops(run_fleet), headline(run_fleet)
+
+    assert found == [(2, True, ["budgets", "big", "per_month"])]
+    assert tells(said, "2 builds can never start", "budget big", "0.50 EUR", "whole budget")
+    assert "no effect" not in said
+
+
+def test_headline_has_builds_that_wait_for_the_rest_of_a_budget(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    wait_for_builds(trial, "chromium", "chromium")
+    base = fleet_yaml(pools=pools(), more=DURATIONS)
+    changed(trial, base, base + RULE + BUDGET % "12")
+
+    assert stops(run_fleet) == [(1, False, ["budgets", "big", "per_month"])]
+    assert tells(headline(run_fleet), "1 build gets no machine yet", "budget big")
+
+
+MAX = ["pools", "big", "workers", "max"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "cause"),
+    [("{max: 0}", (1, True, MAX)), ("{max: 4}, mode: drain", (1, False, MAX[:2]))],
+)
+def test_headline_has_builds_of_a_pool_that_creates_nothing(
+    trial: Trial, run_fleet: RunFleet, workers: str, cause: tuple[int, bool, list[str]]
+) -> None:
+    wait_for_builds(trial, "chromium")
+    base = fleet_yaml(pools=pools(), more=DURATIONS)
+    changed(trial, base, base.replace("{max: 4}}", workers + "}") + RULE)
+
+    assert stops(run_fleet) == [cause]
+    assert "no effect" not in headline(run_fleet)
+
+
+def test_headline_has_builds_with_a_tag_of_no_pool(trial: Trial, run_fleet: RunFleet) -> None:
+    wait_for_builds(trial, "chromium")
+    base = fleet_yaml(pools=pools(), more=DURATIONS)
+    declared = base.replace("tags: {", "tags: {bigg: {}, ")
+    changed(trial, base, declared + RULE.replace("[big]", "[bigg]"))
+
+    assert stops(run_fleet) == [(1, True, ["powerful", 0, "ask", 0])]
+    assert tells(headline(run_fleet), "1 build can never start", "bigg", "powerful[0]")
+    explained = json.loads(run_fleet("explain", "request", "0", "--json").stdout)
+    assert explained["reasons"][0]["path"] == ["powerful", 0, "ask", 0]
+    suggestion = explained["suggestions"][0]
+    assert [each["path"] for each in suggestion["changes"]] == [["powerful", 0, "ask"]]
+    assert "bigg to big" in suggestion["sentence"]
+
+
+def test_headline_has_no_build_when_the_cause_is_the_same(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    wait_for_builds(trial, "hello", "bash", "zsh")
+    base = fleet_yaml(pools=pools(most=1), more=DURATIONS)
+    changed(trial, base, base + RULE + BUDGET % "0.50")
+
+    assert stops(run_fleet) == []
+    assert headline(run_fleet).startswith("No effect on machines now")
+
+
+def test_both_sides_use_durations_of_the_change(trial: Trial, run_fleet: RunFleet) -> None:
+    wait_for_builds(trial, "chromium")
+    base = fleet_yaml(pools=pools(), more=DURATIONS.replace("26h", "20m"))
+    head = fleet_yaml(pools=pools(), more=DURATIONS)
+    changed(trial, base, head + RULE)
+
+    change = json.loads(run_fleet("plan", "--base", "base.yaml", "--json").stdout)["change"]
+
+    builds, (rule,) = change["verdict"]["builds"], change["allow_list"]
+    assert builds["before"]["seconds"] == 26 * 3600
+    assert rule["cost_before"] == builds["before"]["cost"]
 
 
 def test_unknown_wait_is_not_shown_as_a_longer_one(trial: Trial, run_fleet: RunFleet) -> None:

@@ -57,15 +57,15 @@ def test_edited_list_has_added_and_removed_entries() -> None:
 
 
 def test_long_entry_is_truncated_between_keys_with_closed_brackets() -> None:
-    rule = {"match": "a" * 200, "ask": ["big"], "at_most": 4, "reason": "24 h " * 9}
+    rule = {"match": "a" * 360, "ask": ["big"], "at_most": 4, "reason": "24 h " * 9}
 
     ((_, _, after),) = edits({}, {"powerful": [rule]})
 
-    assert after == "{match: " + "a" * 200 + ", ask: [big], at_most: 4, …}"
+    assert after == "{match: " + "a" * 360 + ", ask: [big], at_most: 4, …}"
 
 
 def test_long_key_is_truncated_after_its_beginning() -> None:
-    ((_, _, after),) = edits({}, {"powerful": [{"match": "a" * 300, "ask": ["big"]}]})
+    ((_, _, after),) = edits({}, {"powerful": [{"match": "a" * 500, "ask": ["big"]}]})
 
     assert after == "{match:…"
 

@@ -87,7 +87,7 @@ def test_merge_request_shows_costs_of_plan_and_explain(fleet: Fleet, world: Worl
     base = fleet.model_copy(update={"powerful": []})
     both = [(each, world, planned(each, world)) for each in (base, head)]
     costs = [BuildCosts(*each) for each in both]
-    moved, builds = compare_builds(world, *costs)
+    moved, stopped, builds = compare_builds(world, costs[0], costs[1], [("powerful", 0)], ())
     rules_reach = find_reach(Edits(base, head), [world], *costs)
 
     explained = [
@@ -114,6 +114,8 @@ def test_merge_request_shows_costs_of_plan_and_explain(fleet: Fleet, world: Worl
         and f"{queue}/{each.id}" in created[0].keys() & created[1].keys()
         and created[0][f"{queue}/{each.id}"] != created[1][f"{queue}/{each.id}"]
     )
+    waiting = sum(each.count for each in both[1][2].unserved)
+    assert sum(each.count for each in stopped) <= waiting
     for reach in rules_reach:
         named = [
             (queue, each)

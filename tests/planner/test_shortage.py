@@ -153,19 +153,39 @@ def test_pool_with_most_memory_is_nearest_when_all_are_too_small() -> None:
 
 
 def test_limit_is_recorded_with_its_figures_when_it_blocks() -> None:
-    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
-    spent = a_ledger(a_charge("0.40"))
+    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "1.10 EUR"})
+    spent = a_ledger(a_charge("1.00"))
 
-    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent))
+    (this,) = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent)).blocked
 
-    this, following = unserved.blocked
-    assert (this.code, following.code) == ("limit", "limit")
+    assert this.code == "limit"
     assert this.left == Decimal("0.10")
     assert this.unit == "EUR"
     assert this.needed is not None
     assert this.needed > this.left
-    # Each period ends by itself.
-    assert (this.until, following.until) == (ago(minutes=-60), ago(minutes=-120))
+    assert this.until == ago(minutes=-60)
+
+
+def test_budget_below_one_build_is_recorded_without_an_end() -> None:
+    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
+
+    assert {each.until for each in unserved.blocked} == {None}
+    assert all(each.is_above_budget for each in unserved.blocked)
+    assert unserved.is_lasting(())
+
+
+def test_build_above_the_budget_is_recorded_without_an_end() -> None:
+    fleet = fleet_with(machine=MACHINE, budget={"per_month": "5 EUR"})
+    long, short = (
+        a_request(id=name, expected_seconds=hours * 3600) for name, hours in (("9", 48), ("1", 1))
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(long, short), ledger=a_ledger(a_charge("4.80"))))
+
+    found = {each.requests: each.is_lasting(()) for each in plan.unserved}
+    assert found == {("debian/9",): True, ("debian/1",): False}
 
 
 def test_full_pool_is_recorded_as_short_of_one_machine() -> None:
