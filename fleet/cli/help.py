@@ -1,13 +1,16 @@
 """Print the help of a command, or a page of the documentation that is part of the package."""
 
 import argparse
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import fill
 
 from fleet.cli.arguments import Parser
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
+from fleet.report.terminal import MIN_WIDTH
 
 _REASONS = "docs/reference/reasons.md"
 
@@ -37,8 +40,39 @@ def run(args: argparse.Namespace, console: Console) -> int:
     elif args.topic in args.commands:
         parser.parse_args([args.topic, "--help"])
     else:
-        console.out(_find_text(_find_root(), args.topic))
+        text, width = _find_text(_find_root(), args.topic), console.columns(None)
+        console.out(text if width is None else "\n".join(_fit_width(text, width)))
     return 0
+
+
+def _fit_width(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a page, with paragraphs and items filled to a width, without comments."""
+    lines = [line for line in text.splitlines() if not line.startswith("<!--")]
+    paragraph: list[str] = []
+    fence = ""
+    for line in [*lines, ""]:
+        mark = line.strip()[:3]
+        is_code = bool(fence) or mark == "```"
+        if mark == "```":
+            fence = "" if fence else mark
+        starts = not line.strip() or is_code or line[0] in "#|>" or _ITEM.match(line)
+        if starts and paragraph:
+            indent = " " * len(found[0]) if (found := _ITEM.match(paragraph[0])) else ""
+            yield fill(
+                " ".join([paragraph[0], *map(str.strip, paragraph[1:])]),
+                max(MIN_WIDTH, width),
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            paragraph = []
+        if line.strip() and not is_code and line[0] not in "#|>":
+            paragraph.append(line)
+        else:
+            yield line
+
+
+_ITEM = re.compile(r" *(?:[-*]|[0-9]+\.) +")
 
 
 def _find_text(root: Path, topic: str) -> str:

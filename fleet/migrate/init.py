@@ -36,7 +36,7 @@ EXAMPLES: Mapping[str, str] = {
     "debusine-rules": "fleet help export",
 }
 """Folder in `examples/` to the next command; `fleet help` prints the example's page."""
-_DOCTOR = "fleet doctor  (names each step below that is still missing; run it at any time)"
+_DOCTOR = "fleet doctor  (names the steps that are still missing)"
 _SYSTEMS = ("resalloc", "copr", "debusine")
 _MAX_ANSWERS = 5
 _PROGRAM: int | None = 0o755

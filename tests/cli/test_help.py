@@ -1,5 +1,6 @@
 """`fleet help`: the help of a command, and the pages that came with fleet."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -8,7 +9,10 @@ import pytest
 
 from fleet.program import GROUPS, VERBS
 from tests.builders.sentences import tells
+from tests.cli.test_plan import on_a_terminal
 from tests.rigs.process import ROOT, RunFleet, clean_environment, run_process
+from tests.rigs.trial import Trial
+from tests.rigs.warm import Warm
 
 
 def test_help_lists_each_command_once_below_its_heading(run_fleet: RunFleet) -> None:
@@ -44,6 +48,21 @@ def test_help_prints_a_page_by_any_end_of_its_path(
 
     assert (printed.returncode, printed.stderr) == (0, "")
     assert printed.stdout == (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["allow-a-powerful-build", "fleet-yaml", "install"])
+def test_help_fills_paragraphs_of_a_page_when_in_a_terminal(
+    trial: Trial, warm: Warm, run_fleet: RunFleet, page: str
+) -> None:
+    raw = run_fleet("help", page).stdout
+
+    said = on_a_terminal(trial, warm, "help", page, COLUMNS="72", NO_COLOR="1").replace("\r", "")
+
+    written = [line for line in raw.splitlines() if not line.startswith("<!--")]
+    assert said.split() == " ".join(written).split()
+    prose = re.sub(r"^ *```.*?^ *```", "", said, flags=re.DOTALL | re.MULTILINE)
+    long = [line for line in prose.splitlines() if len(line) > 72 and line[0] not in "#|>"]
+    assert all(len(word) > 30 for line in long for word in [max(line.split(), key=len)])
 
 
 @pytest.mark.parametrize("topic", ["idle-too-long", "docs/reference/reasons.md#idle-too-long"])

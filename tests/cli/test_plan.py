@@ -471,11 +471,11 @@ def test_plan_works_without_output_streams(trial: Trial) -> None:
 # colour
 
 
-def on_a_terminal(trial: Trial, warm: Warm, **env: str) -> str:
-    """Return what `fleet plan` writes to a terminal."""
+def on_a_terminal(trial: Trial, warm: Warm, *words: str, **env: str) -> str:
+    """Return what a command, without words `fleet plan`, writes to a terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*warm.command(), "plan"],
+        [*warm.command(), *(words or ("plan",))],
         cwd=trial.folder,
         env=clean_environment(trial.folder, env),
         stdout=theirs,
