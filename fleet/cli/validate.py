@@ -127,7 +127,7 @@ def _read_recorded_names(path: str, world: "World", console: "Console") -> "Reco
 
     recorded = recorded_names(world)
     if not recorded.names:
-        why = recorded.nameless or "no build waits"
+        why = recorded.nameless or "no request waits"
         console.note(f"{path}: {why}, so no rule of the allow-list was checked")
     return recorded
 

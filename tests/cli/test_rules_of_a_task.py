@@ -123,7 +123,8 @@ def test_request_without_a_task_gets_no_tag_of_rule_for_a_task(
 def test_rules_of_equal_pattern_require_tags_of_their_tasks(
     run_fleet: RunFleet, project: Path
 ) -> None:
-    write(project, rule(), rule(task="autopkgtest", ask=["other"]))
+    tags = FLEET["tags"] | {"other": {}}
+    write(project, rule(), rule(task="autopkgtest", ask=["other"]), tags=tags)
     record(project, "autopkgtest", "sbuild")
 
     plan = json.loads(run_fleet("plan", "--world", "world.json", "--json").stdout)

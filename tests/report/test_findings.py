@@ -42,7 +42,7 @@ def test_warning_is_marked_and_may_have_no_hint() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_finding_fits_a_terminal_with_the_caret_at_its_place(width: int) -> None:
+def test_finding_fits_a_terminal_with_carets_at_its_place(width: int) -> None:
     long = "x" * 200
     document = written(f"a: [{long}, wrong, {long}]\n")
     finding = Finding("some-rule", "this is wrong " * 20, ("a", 1), hint="do that " * 20)
