@@ -5,11 +5,11 @@ from decimal import Decimal
 
 from fleet.explain.request import FIRST_READ
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
+from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
 from fleet.model.money import rate, rates
-from fleet.model.orders import Freeze
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
 from fleet.planner.inventory import take_inventory
@@ -168,14 +168,7 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
 def _list_ends(plan: Plan, name: str) -> Iterator[str]:
     """Yield how and when the stops of a pool end."""
     # The order of a person and a problem that needs an operator precede the waits.
-    for order in plan.orders:
-        if isinstance(order, Freeze) and order.pool in (None, name):
-            yield answers.await_freeze(order.what, order.by, order.until)
+    yield from list_freeze_ends(plan, (name,))
     yield from (each for each in plan.attention if each.startswith(f"pool {name}: "))
-    ends = {
-        each.figures.until
-        for verdict in plan.pools
-        for each in verdict.decisions
-        if verdict.pool == name and each.figures.until
-    }
-    yield from (answers.await_retry(until) for until in sorted(ends))
+    decisions = (each for pool in plan.pools if pool.pool == name for each in pool.decisions)
+    yield from list_retries(plan, (each.figures.until for each in decisions))

@@ -16,6 +16,7 @@ from fleet.explain.plain import (
     describe_wait,
 )
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
+from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
     EachRequest,
@@ -92,7 +93,9 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             steps += _missing_entries(case, signature, key)
         if not _UNPUBLISHED.isdisjoint(each.code for each in unserved.decisions):
             steps.append("build, test and publish its image: `fleet image due` lists the commands")
-        steps += _list_retries(unserved)
+        closed = [each for each in unserved.blocked if each.code == "closed"]
+        steps += list_freeze_ends(case.plan, [each.pool for each in closed], ("creates",))
+        steps += [*list_retries(case.plan, (each.until for each in closed))][:1]
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
@@ -120,13 +123,6 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         places=places,
         currency=case.fleet.money.currency,
     )
-
-
-def _list_retries(unserved: Unserved) -> Iterator[str]:
-    """Yield the next try to create machines that a provider or failed boots stopped."""
-    ends = [each.until for each in unserved.blocked if each.code == "closed" and each.until]
-    if ends:
-        yield answers.await_retry(min(ends))
 
 
 def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:

@@ -1,14 +1,19 @@
-"""Find freezes, held machines, pools that create no machines, and failed creations."""
+"""Find freezes, held machines, pools that create no machines, and failed creations.
 
-from collections.abc import Iterator
+State when freezes end and when failed creations are tried again.
+"""
+
+from collections.abc import Collection, Container, Iterable, Iterator
+from datetime import datetime
 
 from pydantic import Field
 
 from fleet.guard.freezes import command_to_end
 from fleet.model.decisions import SizeReason
-from fleet.model.orders import FLEET, Freeze, Hold
+from fleet.model.orders import FLEET, FROZEN, Freeze, Frozen, Hold
 from fleet.model.plan import Plan
 from fleet.model.values import Value, later
+from fleet.words import answers
 from fleet.words.limits import CREATES_NONE
 from fleet.words.lives import join
 
@@ -34,7 +39,8 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
             case Freeze():
                 said = f"frozen {order.said}"
                 end = command_to_end(order)
-                yield Trouble(about=order.what, said=said, fix=end, by_order=True, by=order.by)
+                by = "" if order.is_precaution else order.by
+                yield Trouble(about=order.what, said=said, fix=end, by_order=True, by=by)
             case Hold():
                 about, said = f"machine {order.machine}", f"held {order.said}"
                 # fleet holds a machine that failed to boot so that an operator can inspect it.
@@ -56,3 +62,21 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
 def _is_reported(plan: Plan, stop: str) -> bool:
     """Return whether a problem that needs an operator already contains the reason of a stop."""
     return any(stop.removeprefix(CREATES_NONE) in each for each in plan.attention)
+
+
+def list_freeze_ends(
+    plan: Plan, pools: Collection[str], kinds: Container[Frozen] = FROZEN
+) -> Iterator[str]:
+    """Yield when each freeze of these pools ends, and the command that ends it earlier."""
+    for order in plan.orders if pools else ():
+        if not isinstance(order, Freeze) or not any(kind in kinds for kind in order.stops):
+            continue
+        if order.pool is None or order.pool in pools:
+            yield answers.await_freeze(order, command_to_end(order))
+
+
+def list_retries(plan: Plan, ends: Iterable[datetime | None]) -> Iterator[str]:
+    """Yield the next tries to create machines. The end of a freeze is no such time."""
+    freezes = {order.until for order in plan.orders if isinstance(order, Freeze)}
+    known = {end for end in ends if end is not None} - freezes
+    yield from map(answers.await_retry, sorted(known))

@@ -4,6 +4,7 @@ Orders are in the store, so that every run obeys an order immediately. Every ord
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
@@ -26,6 +27,11 @@ class _Order(Value):
     def is_precaution(self) -> bool:
         """Return whether fleet replaces orders by this order because it cannot read them."""
         return self.by == FLEET and self.until == self.at
+
+    @property
+    def ends(self) -> datetime | None:
+        """Return the time when the order expires; None if that depends on the store."""
+        return None if self.is_precaution else self.until
 
     @property
     def given(self) -> str:

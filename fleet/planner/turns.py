@@ -26,7 +26,7 @@ from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.demand import LimitRow, Place, Rank, RequestGroup, Signed
 from fleet.planner.layout import Layout, class_of
-from fleet.planner.lifecycle.held import why_frozen
+from fleet.planner.lifecycle.held import find_freeze
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service, is_blocked_by_max
 from fleet.planner.units import Unit, UnitState, is_busy
@@ -356,7 +356,7 @@ def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
     pool = pool_plan.pool
     if pool is None or pool.reuse is None or pool.mode != "apply" or not pool_plan.may_remove:
         return False
-    return not why_frozen(pool_plan.fleet, world, pool_plan.name, "deletes")
+    return find_freeze(pool_plan.fleet, world, pool_plan.name, "deletes") is None
 
 
 def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:

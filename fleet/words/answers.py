@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from fleet.model.orders import Freeze
 from fleet.schema.findings import listed
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -276,9 +277,14 @@ def end_own_hold(machine: str, until: datetime) -> str:
     )
 
 
-def await_freeze(what: str, by: str, until: datetime) -> str:
-    """State when a freeze ends, and its author."""
-    return f"the freeze of {what} ends at {write_time(until)}; ask {by} to end it earlier"
+def await_freeze(order: Freeze, command: str) -> str:
+    """State when a freeze ends, its author and reason, and the command that ends it earlier."""
+    if order.is_precaution:
+        return f"fleet freezes {order.what} until it can read its store; `{command}` shows why"
+    return (
+        f"the freeze of {order.what} ends at {write_time(order.until)} ({order.reason}); ask "
+        f"{order.by} before you end it with `{command}`"
+    )
 
 
 def await_retry(until: datetime) -> str:

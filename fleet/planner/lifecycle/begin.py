@@ -9,7 +9,7 @@ from fleet.model.facts import Unknown, World
 from fleet.planner.failures import describe_creations, describe_failures, find_lost, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.lifecycle.held import why_frozen
+from fleet.planner.lifecycle.held import find_freeze
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.machine_inputs import (
     NOTHING_SHARED,
@@ -49,15 +49,15 @@ def _begin(
         shared = shared_settings(fleet, world, inventory.provider)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
-        frozen = why_frozen(fleet, world, name)
+        freeze = find_freeze(fleet, world, name)
         pool_plan = PoolPlan(
             fleet=fleet,
             world=world,
             inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, remembered),
-            closed=Closure(frozen, ("pools", name))
-            if frozen
+            closed=Closure(freeze.sentence, ("pools", name), freeze.ends)
+            if freeze
             else wont_make(fleet, inventory, choice, shared),
             options=options,
             failures=describe_failures(fleet, memory, name),

@@ -49,12 +49,14 @@ def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
     return (*orders, *unread)
 
 
-def why_frozen(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> str:
-    """Return why creations or deletions in a pool are frozen; empty if they are allowed."""
-    for order in orders_of(fleet, world):
-        if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops:
-            return order.sentence
-    return ""
+def find_freeze(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> Freeze | None:
+    """Return the freeze of creations or deletions in a pool that ends last; None if allowed."""
+    freezes = (
+        order
+        for order in orders_of(fleet, world)
+        if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops
+    )
+    return max(freezes, key=lambda order: (order.is_precaution, order.until), default=None)
 
 
 def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
@@ -89,7 +91,7 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
 
 def is_all_frozen(fleet: Fleet, world: World) -> bool:
     """Return True if creations are frozen in all pools. Shared resources then do not change."""
-    return bool(why_frozen(fleet, world, ""))
+    return find_freeze(fleet, world, "") is not None
 
 
 class HeldMachine(LifeRule):
