@@ -243,7 +243,9 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         holder = asked.lock()
         faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
-        found = wrong(_STORE, str(error), "fleet state init")
+        is_missing = isinstance(error, StoreMissing)
+        fix = "fleet state init" if is_missing else "see state.store in fleet.yaml"
+        found = wrong(_STORE, str(error), fix)
         # A fleet that only observes queues needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
         return

@@ -1,5 +1,6 @@
 """`state.store` and `state.backend` in a form that no store has: an error with its place."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,15 @@ def test_unreachable_store_is_named_as_in_fleet_yaml(trial: Trial, run_fleet: Ru
     assert "psycopg" not in shown
     assert tells(shown, "frozen by fleet until the store is readable")
     assert "freeze --end" not in shown + found.stdout
+
+
+def test_doctor_does_not_create_store_when_its_server_does_not_answer(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(fleet_yaml(more='state: {store: "postgresql://u@127.0.0.1:1/x"}\n'))
+    trial.wait_for()
+
+    _, said = trial.do("doctor", "--json")
+
+    findings = {each["about"]: each for each in json.loads(said)["findings"]}
+    found = findings["state, store"]
+    assert (found["result"], found["fix"]) == ("wrong", "see state.store in fleet.yaml")
