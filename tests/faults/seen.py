@@ -18,10 +18,8 @@ from tests.faults.cloud_trial import BUSY, Beginning, C, CloudTrial
 from tests.rigs.process import ROOT
 
 PAGE = ROOT / "docs/explanation/failure-model.md"
-MADE = "exit code 0, all 3 are there"
-DELETED = "exit code 0, only the busy one is there"
-MAKING_KILLED = "SIGKILL of fleet, engine and provider while 2 are made"
-DELETING_KILLED = "SIGKILL of fleet, engine and provider while 2 are deleted"
+MAKING_KILLED = "SIGKILL while 2 are created"
+DELETING_KILLED = "SIGKILL while 2 are deleted"
 AT_ONCE = 5
 """How many trials run at once: much of each is waiting."""
 
@@ -127,8 +125,8 @@ def check_case(
     """Check how a fault ended, and its row."""
     assert (seen.struck, seen.made) == (case.code, case.made), f"{fault}: {seen}"
     assert seen.is_healed(machines=3), f"{fault}: {seen}"
-    struck = f"exit code {seen.struck}, {seen.made} of 2 made"
-    check_row(cloud.__name__, (fault, 1, struck, MADE), config)
+    outcome = f"{seen.struck}, {seen.made} of 2 created"
+    check_row(cloud.__name__, (fault, 1, outcome), config)
 
 
 def at_request(moment: str, ordinal: int) -> Kill:
@@ -176,8 +174,8 @@ def check_kills_of_making(
     """Kill applies that make two machines, and check what comes of it, and their row."""
     runs = kill_each(beginning, folder, kill_at(moments))
     check_healed(runs, machines=3)
-    struck = f"killed, up to {max(seen.made for seen in runs)} of 2 made"
-    check_row(beginning.kind.__name__, (MAKING_KILLED, len(runs), struck, MADE), config)
+    outcome = f"killed, up to {max(seen.made for seen in runs)} of 2 created"
+    check_row(beginning.kind.__name__, (MAKING_KILLED, len(runs), outcome), config)
 
 
 def check_kills_of_deleting(
@@ -189,30 +187,44 @@ def check_kills_of_deleting(
     """Kill applies that delete two machines, and check what comes of it, and their row."""
     runs = kill_each(beginning.with_two_to_go(folder / "full"), folder, kill_at(moments))
     check_healed(runs, machines=1)
-    struck = f"killed, up to {max(-seen.made for seen in runs)} of 2 deleted"
-    row = (DELETING_KILLED, len(runs), struck, DELETED)
-    check_row(beginning.kind.__name__, row, config)
+    outcome = f"killed, up to {max(-seen.made for seen in runs)} of 2 deleted"
+    check_row(beginning.kind.__name__, (DELETING_KILLED, len(runs), outcome), config)
 
 
-def table_of(cloud: str) -> tuple[str, list[str]]:
-    """Return the page up to a cloud's rows, and the rows."""
+def table_of(cloud: str) -> tuple[str, dict[str, str]]:
+    """Return the rows of a cloud's table on the page, and the outcome per fault (and moments)."""
     found = re.search(
-        rf"(<!-- seen by tests/faults at {cloud} -->\n\|.*\n\|[- |]*\n)((?:\|.*\n)*)",
+        rf"<!-- seen by tests/faults at {cloud} -->\n\|.*\n\|[- |]*\n((?:\|.*\n)*)",
         PAGE.read_text(encoding="utf-8"),
     )
     assert found, f"{PAGE} has no table of what was seen at {cloud}"
-    return found[1], found[2].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in found[1].splitlines()]
+    return found[1], {fault: outcome for outcome, faults in rows for fault in faults.split("; ")}
 
 
-def check_row(cloud: str, row: tuple[str, int, str, str], config: pytest.Config) -> None:
-    """Compare a fault, its moments and what came of it with the page, or write it there."""
-    head, rows = table_of(cloud)
-    line = f"| {' | '.join(map(str, row))} |"
-    if config.getoption("--update-golden") and line not in rows:
-        known = {each.split("|")[1].strip(): each for each in rows}
-        new = [*({**known, row[0]: line}).values()]
-        old_body, new_body = ("".join(f"{each}\n" for each in lines) for lines in (rows, new))
-        text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(text.replace(head + old_body, head + new_body), encoding="utf-8")
-        rows = new
-    assert line in rows, f"not at {cloud} in {PAGE.name}, see --update-golden: {line}"
+def _rows_of(outcomes: Mapping[str, str]) -> str:
+    """Return a table's rows: one per outcome, with its faults."""
+    grouped: dict[str, list[str]] = {}
+    for fault, outcome in outcomes.items():
+        grouped.setdefault(outcome, []).append(fault)
+    return "".join(f"| {outcome} | {'; '.join(each)} |\n" for outcome, each in grouped.items())
+
+
+def check_row(cloud: str, row: tuple[str, int, str], config: pytest.Config) -> None:
+    """Compare a fault, its moments and its outcome with the page, or write them there."""
+    fault, moments, outcome = row
+    entry = fault if moments == 1 else f"{fault} ({moments} moments)"
+    body, outcomes = table_of(cloud)
+    if config.getoption("--update-golden") and outcomes.get(entry) != outcome:
+        others = {each: seen for each, seen in outcomes.items() if without_moments(each) != fault}
+        text, rows = PAGE.read_text(encoding="utf-8"), _rows_of({**others, entry: outcome})
+        PAGE.write_text(text.replace(body, rows), encoding="utf-8")
+        outcomes = table_of(cloud)[1]
+    assert outcomes.get(entry) == outcome, (
+        f"not at {cloud} in {PAGE.name}, see --update-golden: {entry}: {outcome}"
+    )
+
+
+def without_moments(entry: str) -> str:
+    """Return the fault of an entry of the page."""
+    return re.sub(r" \(\d+ moments\)$", "", entry)
