@@ -67,7 +67,7 @@ def page_of(files: dict[str, str], number: int) -> str:
 def read(page: str) -> str:
     """Return the visible text of a page's main part, one element a line."""
     main = page[page.index("<main") : page.index("</main>")]
-    main = main.partition("<details>")[0]
+    main = re.sub(r"<details>.*?</details>", "", main, flags=re.DOTALL)
     return re.sub(r"\s*\n\s*", "\n", unescape(re.sub(r"</?(code|a|span)[^>]*>", "", main)))
 
 
@@ -101,6 +101,15 @@ def test_changes_are_listed_for_the_keepers_of_fleet_yaml(second: str) -> None:
 
     assert second.index("limits: {per: {submitter: 2}}") > keepers > you
     assert second.index("starts by itself") < keepers
+
+
+def test_answers_come_before_the_card_and_keys_are_folded(second: str) -> None:
+    parts = ('class="answer"', ">What helps<", ">Contact<", ">Expected start<")
+
+    assert sorted(parts, key=second.index) == [*parts]
+    assert tells(second, "tags.large.limits.per.submitter")
+    assert "limits" not in read(second).partition("What helps")[0]
+    assert "limits: {" not in read(second)
 
 
 def test_page_is_read_in_one_minute(second: str) -> None:
