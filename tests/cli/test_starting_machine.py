@@ -19,7 +19,7 @@ POOL = (
         ("", [], lives.REQUEST_WITHDRAWN),
     ],
 )
-def test_starting_machine_is_deleted_for_the_reason_that_stops_its_request(
+def test_deletion_of_starting_machine_names_limit_or_withdrawal(
     project: Path, more: str, waiting: list[str], because: str
 ) -> None:
     trial = Trial(project)
