@@ -45,6 +45,8 @@ def describe_wait(
 ) -> tuple[str, ...]:
     """Return the answer about a request without a machine, in sentences."""
     turn = case.turns.get(key)
+    if turn and turn.first is None:
+        turn = case.assumed_turns.get(key, turn)
     said = [*_explain(case, signature, why, turn)]
     if turn is None and key in case.line and (times.start or times.assumed):
         said.append(words.say_line(words.describe_line(*case.line[key], signature.pools)))
@@ -52,7 +54,8 @@ def describe_wait(
         return tuple(said)
     after = ""
     if turn and turn.first:
-        after = words.THAT if turn.works == (turn.first,) else _name_work(case, turn.first)
+        is_only = turn.works == (turn.first,) or _is_later(turn)
+        after = words.THAT if is_only else _name_work(case, turn.first)
     if turn and turn.first and turn.first.end is not None:
         earliest = case.world.time + timedelta(seconds=turn.first.end)
         if (times.start or times.assumed) is None:
@@ -137,6 +140,8 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     unknown = turn.use.taken - own if limit.of != "total" else 0
     if limit.of == "total":
         known = [*turn.works]
+    if turn.first and _is_later(turn):
+        known, unknown = [turn.first], 0
     yield (
         words.describe_wait_for("" if limit.of == "total" else limit.of, len(known))
         if (known)
@@ -147,7 +152,17 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     named = [_name_work(case, each) for each in known]
     payer = "" if limit.of == "total" else limit.of
     who = (turn.use.who or "").strip() if payer else ""
-    yield words.describe_counted(payer, who, limit.most, machine, (named, unknown))
+    begin = None
+    if len(known) == 1 and not known[0].is_running:
+        begin = case.expected_start(known[0].work) or case.assumed_start(known[0].work)
+    yield words.describe_counted(payer, who, limit.most, machine, (named, unknown, begin))
+
+
+def _is_later(turn: LimitTurn) -> bool:
+    """Return True if only work of unknown payers counts now, and a build of the payer is next."""
+    first, counted = turn.first, len(turn.use.workers[0]) + len(turn.works) - turn.use.taken
+    is_total = turn.use.limit.of == "total"
+    return bool(not is_total and not counted and first and first not in turn.works)
 
 
 def _name_work(case: Case, work: CountedWork) -> str:

@@ -107,13 +107,18 @@ def describe_taken(pool: str, count: int, coming: int) -> str:
 
 
 def describe_counted(
-    payer: str, who: str, most: int, machine: str, works: tuple[Sequence[str], int]
+    payer: str,
+    who: str,
+    most: int,
+    machine: str,
+    works: tuple[Sequence[str], int, datetime | None],
 ) -> str:
     """State a used-up limit, the builds that use it, and how many builds have no known user.
 
     `payer` is the kind of payer, such as `user`, and `who` its name; both empty for a total.
+    The time in `works` is the expected start of the only build if it does not run yet.
     """
-    named, unknown = works
+    named, unknown, begin = works
     kind = _PAYERS.get(payer, payer)
     limit = f"Each {kind}" if payer else "This fleet"
     many = write_count(most, machine)
@@ -123,6 +128,8 @@ def describe_counted(
     whose = f"{who or f'that {kind}'}'s" if payer else ("it" if most == 1 else "they")
     verb = "goes" if len(named) == 1 else "go"
     used = f"; {whose} {verb} to {builds}" if named else ""
+    if begin:
+        used = f"; {whose} goes first to {builds}, which starts about {write_time(begin)}"
     said = f"{limit} may have {many} at a time{used}."
     if unknown and payer:
         runs = "One machine runs" if unknown == 1 else f"{unknown:,} machines run"

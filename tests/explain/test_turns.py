@@ -9,6 +9,7 @@ from fleet.model.facts import Request, Worker, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.sentences import tells
 
 LARGE = ("powerful",)
 
@@ -98,3 +99,33 @@ def test_explained_start_is_the_end_of_own_build() -> None:
 
     assert answer.expected == ago(minutes=-120)
     assert answer.finish == ago(minutes=-180)
+
+
+def sentences(fleet: Fleet, world: World, key: str) -> str:
+    case = Case(fleet, world, guard(fleet, reconcile(fleet, world)))
+    return " ".join(explain_one(case, case.signatures[key], key, Replans(0)).plain)
+
+
+def test_build_after_work_of_an_unknown_user_waits_for_the_user_s_own_build() -> None:
+    stray = a_worker(
+        name="debian-ci-builders-0001",
+        machine="debian-ci-builders-0001",
+        busy=True,
+        work={"task": "sbuild", "required": LARGE},
+    )
+    world = a_sim_world(stray, requests=(large(1, "ada"), large(2, "ada")))
+
+    first, second = (sentences(large_fleet(), world, f"debian/{n}") for n in (1, 2))
+
+    assert tells(first, "whose user is unknown", "08:55")
+    assert tells(second, "Waits for your other build", "debian/1", "starts", "08:55", "09:55")
+    assert "unknown user" not in second
+    assert "whose user" not in second
+
+
+def test_build_that_does_not_run_yet_has_a_start() -> None:
+    world = a_sim_world(requests=tuple(large(n, "ada") for n in (1, 2)))
+
+    answer = sentences(large_fleet(), world, "debian/2")
+
+    assert tells(answer, "ada's goes first to debian/1", "starts", "08:01", "09:01")
