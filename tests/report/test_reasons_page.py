@@ -17,9 +17,9 @@ def test_each_reason_has_one_section_in_the_order_of_the_code() -> None:
     assert list(_sections()) == [reason.value for reason in Reason]
 
 
-def test_each_section_has_reason_before_and_after() -> None:
-    marks = ("\n- Why: ", "\n- Before: ", "\n- After: ")
+def test_each_section_has_meaning_and_effect() -> None:
+    form = re.compile(r"\S+\n\n\S.*\n- After: \S", re.DOTALL)
 
-    lacking = [name for name, text in _sections().items() if not all(m in text for m in marks)]
+    incomplete = [name for name, text in _sections().items() if not form.match(text)]
 
-    assert lacking == []
+    assert incomplete == []
