@@ -730,11 +730,24 @@ def _missing_tags(current: Iterable[ImageVersion], candidate: ImageVersion) -> s
 
 
 def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
-    """Yield a message if fleet.yaml names an existing image that was never promoted."""
+    """Yield a message if fleet.yaml names an existing image that machines do not boot.
+
+    No message after `fleet image rollback`, which retires the version that fleet.yaml names.
+    """
     image = case.fleet.images[case.pool.image]
-    known = {version.ids[case.pool.provider] for version in case.published}
-    if isinstance(image, ExistingImage) and case.declared and case.declared not in known:
+    if not isinstance(image, ExistingImage) or not case.declared:
+        return
+    ids = {version.version: version.ids[case.pool.provider] for version in case.published}
+    named = [each for each in case.published if ids[each.version] == case.declared]
+    if not named:
         yield words.describe_declared(case.pool.image, case.declared)
+        return
+    version = max(named, key=lambda each: each.version)
+    current = max((v.version for v in case.published if v.state == "current"), default="")
+    is_earlier = version.state == "retired" and version.version < current
+    is_pinned = image.version is not None  # machines boot the pinned version
+    if current and not is_pinned and (version.state == "previous" or is_earlier):
+        yield words.describe_earlier(case.pool.image, case.declared, ids[current])
 
 
 def _closed_choice(

@@ -137,6 +137,12 @@ def describe_declared(image: str, declared: str) -> str:
     return f"fleet.yaml names {declared}, which is not promoted: fleet image promote {image}"
 
 
+def describe_earlier(image: str, declared: str, current: str) -> str:
+    """State that fleet.yaml names an earlier image id than the current one, with the command."""
+    names = f"fleet.yaml names {declared}, but machines boot {current}"
+    return f"{names}, which was promoted later: fleet image promote {image}"
+
+
 def describe_promotion(image: str, version: str) -> str:
     """Return the command that promotes a version."""
     return f"`fleet image promote {image} {version}`"

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.builders import an_attempt
+from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
 
 PIN = "20260101T000000Z"
@@ -65,6 +66,33 @@ def test_pin_boots_stored_ids_when_fleet_yaml_has_newer_ids(elsewhere: Trial) ->
 
     assert elsewhere.versions() == {PIN: "previous", NEXT: "current"}
     assert [machine.inputs.image for machine in elsewhere.made()] == ["golden-1"]
+
+
+def problems(trial: Trial) -> list[str]:
+    return [str(each) for each in trial.plan()["attention"]]
+
+
+def test_plan_names_promotion_when_fleet_yaml_names_an_earlier_id(trial: Trial) -> None:
+    for name in ("golden-1", "golden-2"):
+        declare(trial, name)
+        trial.do("image", "promote", "trixie")
+    before = problems(trial)
+
+    declare(trial, "golden-1")
+
+    assert before == []
+    assert problems(trial)
+    assert all(tells(each, "golden-1", "golden-2", "promote") for each in problems(trial))
+
+
+def test_plan_is_silent_after_rollback_of_the_id_in_fleet_yaml(trial: Trial) -> None:
+    for name in ("golden-1", "golden-2"):
+        declare(trial, name)
+        trial.do("image", "promote", "trixie")
+
+    trial.do("image", "rollback", "trixie")
+
+    assert problems(trial) == []
 
 
 def test_unknown_pin_names_command_when_other_versions_exist(elsewhere: Trial) -> None:
