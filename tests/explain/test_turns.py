@@ -106,7 +106,7 @@ def sentences(fleet: Fleet, world: World, key: str) -> str:
     return " ".join(explain_one(case, case.signatures[key], key, Replans(0)).plain)
 
 
-def test_build_after_work_of_an_unknown_user_waits_for_the_user_s_own_build() -> None:
+def test_build_waits_for_its_users_build_after_work_of_unknown_user() -> None:
     stray = a_worker(
         name="debian-ci-builders-0001",
         machine="debian-ci-builders-0001",
