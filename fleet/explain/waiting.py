@@ -45,6 +45,8 @@ class WaitingRequest(NamedTuple):
     assumed: datetime | None = None
     """The start by assumed durations; None if a better estimate is known."""
     user: str = ""
+    never: bool = False
+    """True if no worker of this fleet can ever run it."""
 
 
 class RunningBuild(NamedTuple):
@@ -152,7 +154,9 @@ def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> Wa
     """Return the group with the expected starts that the explanations have."""
     answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(
-        each if answer is None else each._replace(start=answer.expected, assumed=answer.assumed)
+        each
+        if answer is None
+        else each._replace(start=answer.expected, assumed=answer.assumed, never=answer.never)
         for each, answer in answers
     )
     return group._replace(requests=requests)

@@ -43,9 +43,11 @@ def _describe_late(shown: Shown) -> str:
     """Count the requests that wait too long, by their prospect; empty without such requests."""
     late = [request for request, _ in late_requests(shown)]
     soon = shown.plan.time + _SOON
-    starts = [start for each in late if (start := each.start or each.assumed)]
+    never = sum(each.never for each in late)
+    starts = [at for each in late if not each.never and (at := each.start or each.assumed)]
     prompt = sum(start <= soon for start in starts)
-    return words.late(len(late), prompt, len(late) - len(starts)) if late else ""
+    unknown = len(late) - len(starts) - never
+    return words.late(prompt, len(starts) - prompt, unknown, never) if late else ""
 
 
 def _bases(status: Status) -> Section:

@@ -160,7 +160,7 @@ def _rows(shown: Shown) -> Iterator[BuildRow]:
                 each.package,
                 each.user,
                 pages.get(each.key, ""),
-                NEVER if answer and answer.never else start,
+                NEVER if each.never else start,
                 words.since(each.since, now),
                 _cut(answer.plain[0] if answer and answer.plain else group.verdict),
             )

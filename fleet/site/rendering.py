@@ -56,6 +56,7 @@ def environment() -> Environment:
         contact_link=contact_link,
         itself=waiting.ITSELF,
         nothing=waiting.NOTHING,
+        never=waiting.UNLESS,
         no_contact=waiting.NO_CONTACT,
         rules_to_allow=words.rules_to_allow,
         waiting_version=describe_waiting,

@@ -294,11 +294,12 @@ def have_a_machine(count: int) -> str:
     return f"{count:,} {'has' if count == 1 else 'have'} or will get a machine"
 
 
-def late(count: int, soon: int, unknown: int) -> str:
-    """Count the requests that wait too long, those that start soon, and those without a start."""
+def late(soon: int, later: int, unknown: int, never: int) -> str:
+    """Count the requests that wait too long, by their prospect."""
     parts = [f"{soon:,} {'starts' if soon == 1 else 'start'} within 1 h"] if soon else []
-    parts += [f"{unknown:,} without a known start"] if unknown else []
-    return ": ".join(filter(None, (many(count, "request"), ", ".join(parts))))
+    named = ((later, "later"), (unknown, "without a known start"), (never, "never"))
+    parts += [f"{count:,} {words}" for count, words in named if count]
+    return f"{many(soon + later + unknown + never, 'request')}: {', '.join(parts)}"
 
 
 def waiting(plan: Plan) -> str:

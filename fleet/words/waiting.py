@@ -205,6 +205,7 @@ ALLOW_LIST = "its rule of the allow-list"
 FLEET = "this fleet and its fleet.yaml"
 
 NEVER = "never"
+UNLESS = f"{NEVER}, unless the fleet changes"
 NO_PACKAGE = "Package unknown"
 NO_USER = "User unknown"
 

@@ -137,6 +137,16 @@ def test_missing_architecture_is_the_whole_answer() -> None:
     assert "Rule:" not in page
 
 
+def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
+    files = a_site(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
+
+    own, queue = page_of(files, 101), files["-/status/queue/index.html"]
+    assert tells(own, "Expected start</dt><dd>never, unless the fleet changes")
+    assert "Expected end</dt><dd>–</dd>" in own
+    assert 'data-label="Expected start">never, unless the fleet changes<' in queue
+    assert 'class="at">never<' in files["-/status/requests/index.html"]
+
+
 def test_place_in_line_counts_requests_of_higher_priority() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
     worker = a_worker(busy=True, work={"task": "sbuild"})
@@ -209,7 +219,7 @@ def test_late_requests_are_counted_by_their_prospect() -> None:
 
     page = a_site(fleet, a_sim_world(requests=(*requests, never)))["index.html"]
 
-    assert tells(re.sub(r"<[^>]+>", " ", page), "3 requests", "1 starts", "1 without")
+    assert tells(re.sub(r"<[^>]+>", " ", page), "3 requests: 1 starts within 1 h, 1 later, 1 never")
 
 
 def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
