@@ -57,9 +57,10 @@ class GivenRules:
             for match in {match.index: match for match in matches}.values()
         )
 
-    def contacts(self, rules: tuple[GivenRule, ...]) -> tuple[Contact, ...]:
-        """Return the contact of the fleet, then those of the rules."""
-        found = {rule.contact: words.ALLOW_LIST for rule in rules if rule.contact}
+    def contacts(self, rules: tuple[GivenRule, ...], package: str) -> tuple[Contact, ...]:
+        """Return the contact of the fleet, then those of the rules of a package."""
+        about = words.describe_rule_contact(package)
+        found = {rule.contact: about for rule in rules if rule.contact}
         own = {self._fleet.contact: words.FLEET} if self._fleet.contact else {}
         every = own | {name: about for name, about in found.items() if name not in own}
         return tuple(Contact(name=name, about=about) for name, about in every.items())

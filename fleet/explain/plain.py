@@ -88,7 +88,8 @@ def describe_needs(case: Case, signature: Signature, key: str, rules: Sequence[G
     task = (found[0].task or "") if found else ""
     given = sorted({tag for rule in rules for tag in rule.ask if tag in signature.required})
     own = next(filter(None, map(_read_architecture, signature.required)), "")
-    return words.describe_needs(task, own, given)
+    classes = [tag for tag in signature.required if tag.startswith(words.CLASS)]
+    return words.describe_needs(task, own, given, sorted({*classes} - {*given}))
 
 
 def _read_architecture(tag: str) -> str:

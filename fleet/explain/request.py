@@ -19,6 +19,7 @@ from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.unblock import find_missing_entries, find_remedies
 from fleet.explain.values import (
+    Contact,
     EachRequest,
     Everything,
     ExplainedReason,
@@ -43,7 +44,7 @@ from fleet.schema.model import (
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.context import NOTHING
 from fleet.tagrules.export import describe_rules
-from fleet.tagrules.names import missing_in_name
+from fleet.tagrules.names import missing_in_name, package_of
 from fleet.tagrules.sources import Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
@@ -118,7 +119,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         path=() if never else _find_rule(case, key),
         needs=describe_needs(case, signature, key, rules),
         rules=rules,
-        contacts=case.given.contacts(rules),
+        contacts=_contacts(case, key, rules),
         suggestions=suggestions,
         places=places,
         currency=case.fleet.money.currency,
@@ -167,6 +168,11 @@ def _find_rule(case: Case, key: str) -> Path:
 def _given_rules(case: Case, key: str) -> tuple[GivenRule, ...]:
     found = case.find(key)
     return case.given.find(found[0]) if found else ()
+
+
+def _contacts(case: Case, key: str, rules: tuple[GivenRule, ...]) -> tuple[Contact, ...]:
+    found = case.find(key)
+    return case.given.contacts(rules, package_of(found[0]) if found else "")
 
 
 def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
@@ -615,7 +621,7 @@ def explain_alike(
         path=() if first.never else _find_rule(case, key),
         needs=describe_needs(case, signature, key, rules),
         rules=rules,
-        contacts=case.given.contacts(rules),
+        contacts=_contacts(case, key, rules),
         currency=first.currency,
         like=first.name,
     )

@@ -191,18 +191,33 @@ def describe_reason(reason: str) -> str:
 
 def describe_machine(tag: str, *, is_powerful: bool) -> str:
     """Return the noun for a machine with a tag."""
-    return "powerful machine" if is_powerful else f"{tag} machine"
+    return "powerful machine" if is_powerful else f"{tag.removeprefix(CLASS)} machine"
 
 
-def describe_needs(task: str, architecture: str, given: Sequence[str]) -> str:
-    """State the task and architecture of a request, and the tags that the allow-list gives it."""
+CLASS = "worker:class:"
+"""The beginning of the tags of a class of machines, at Debusine."""
+
+
+def describe_needs(
+    task: str, architecture: str, given: Sequence[str], classes: Sequence[str]
+) -> str:
+    """State the task and architecture of a request, and the tags of a special machine.
+
+    `given` are the tags that the allow-list gives the request, `classes` the other ones.
+    """
     said = " on ".join(filter(None, (task, architecture)))
     powerful = f"a powerful machine ({listed(given)})" if given else ""
-    return ", ".join(filter(None, (said, powerful)))
+    other = f"a machine with {listed(classes)}" if classes else ""
+    return ", ".join(filter(None, (said, powerful, other)))
 
 
-ALLOW_LIST = "its rule of the allow-list"
-FLEET = "this fleet and its fleet.yaml"
+FLEET = "machines and limits of this fleet"
+
+
+def describe_rule_contact(package: str) -> str:
+    """Return the question that the contact of an allow-list rule answers."""
+    return f"whether {package or 'this build'} needs a powerful machine"
+
 
 NEVER = "never"
 UNLESS = f"{NEVER}, unless the fleet changes"

@@ -94,6 +94,22 @@ def test_page_has_contacts_and_reason_of_the_rule(second: str) -> None:
     assert f'<a href="mailto:{ADMINS}">{ADMINS}</a>' in second
     assert f'<a href="mailto:{PORTERS}">{PORTERS}</a>' in second
     assert tells(read(second), REASON)
+    assert tells(read(second), f"{ADMINS}: machines and limits")
+    assert tells(read(second), f"{PORTERS}: whether chromium needs a powerful machine")
+    assert second.count(f">{PORTERS}<") == 1
+
+
+def test_class_of_a_machine_is_named_in_words_and_as_a_tag() -> None:
+    tag = "worker:class:powerful"
+    limit = {"on_demand": True, "exclusive": True, "limits": {"per": {"submitter": 1}}}
+    pools = {"builders": a_pool(provider="desk", max=5, provides=[tag])}
+    fleet = a_large_fleet(pools=pools, tags={tag: limit}, powerful=[])
+    requests = (a_request(id=str(n), requester="ada", required=(tag,)) for n in (1, 2))
+
+    page = read(page_of(a_site(fleet, a_sim_world(requests=(*requests,))), 2))
+
+    assert tells(page, "Each user may have 1 powerful machine at a time")
+    assert tells(page, "Needs", f"a machine with {tag}")
 
 
 def test_changes_are_listed_for_the_keepers_of_fleet_yaml(second: str) -> None:
@@ -142,7 +158,7 @@ def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
 
     own, queue = page_of(files, 101), files["-/status/queue/index.html"]
     assert tells(own, "Expected start</dt><dd>never, unless the fleet changes")
-    assert "Expected end</dt><dd>–</dd>" in own
+    assert "Expected end</dt><dd>\N{EN DASH}</dd>" in own
     assert 'data-label="Expected start">never, unless the fleet changes<' in queue
     assert 'class="at">never<' in files["-/status/requests/index.html"]
 
@@ -219,7 +235,9 @@ def test_late_requests_are_counted_by_their_prospect() -> None:
 
     page = a_site(fleet, a_sim_world(requests=(*requests, never)))["index.html"]
 
-    assert tells(re.sub(r"<[^>]+>", " ", page), "3 requests: 1 starts within 1 h, 1 later, 1 never")
+    assert tells(
+        re.sub(r"<[^>]+>", " ", page), "3 requests: 1 starts within 1 h, 1 later, 1 never"
+    )
 
 
 def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
