@@ -47,6 +47,8 @@ class WaitingRequest(NamedTuple):
     user: str = ""
     never: bool = False
     """True if no worker of this fleet can ever run it."""
+    why: str = ""
+    """The first sentence of its explanation, or else the outcome of its group."""
 
 
 class RunningBuild(NamedTuple):
@@ -73,6 +75,15 @@ class WaitingGroup(NamedTuple):
     long_seconds: int
     """Seconds after which a wait is long: the smallest `target_wait`, or an hour."""
     requests: tuple[WaitingRequest, ...]
+
+    @property
+    def why(self) -> str:
+        """Return the sentence about its first request; the outcome of many requests with workers.
+
+        Requests with workers have different sentences, because each names its worker.
+        """
+        is_alike = not self.is_served or not self.requests[1:]
+        return (is_alike and self.requests[0].why) or self.verdict
 
     @property
     def since(self) -> datetime | None:
@@ -152,12 +163,15 @@ def _running(case: Case) -> Iterator[RunningBuild]:
 
 def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
     """Return the group with the expected starts that the explanations have."""
-    answers = ((each, explained.get(each.key)) for each in group.requests)
     requests = tuple(
-        each
-        if answer is None
-        else each._replace(start=answer.expected, assumed=answer.assumed, never=answer.never)
-        for each, answer in answers
+        each._replace(
+            start=answer.expected,
+            assumed=answer.assumed,
+            never=answer.never,
+            why=answer.plain[0] if answer.plain else group.verdict,
+        )
+        for each in group.requests
+        for answer in (explained[each.key],)
     )
     return group._replace(requests=requests)
 

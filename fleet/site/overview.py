@@ -32,6 +32,7 @@ def overview(shown: Shown) -> Iterator[Page]:
             "tiles": tiles(shown.status, shown.plan),
             "tables": [_bases(shown.status), budgets_section(shown.plan.budgets)],
             "unserved": [each for each in shown.status.waiting if each.served < each.count],
+            "groups": [each for each in shown.waits.groups if not each.is_served],
             "served": [each for each in shown.status.waiting if each.served == each.count],
             "broken": sum(each.state in BROKEN for each in shown.status.workers),
             "late": _describe_late(shown),

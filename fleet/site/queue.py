@@ -146,14 +146,13 @@ def _name_row(row: BuildRow) -> str:
 
 def _rows(shown: Shown) -> Iterator[BuildRow]:
     """Yield the waiting requests."""
-    now, explained, pages = shown.plan.time, shown.waits.explained, shown.addresses.requests
+    now, pages = shown.plan.time, shown.addresses.requests
     if not shown.waits.groups:
         for entry in shown.status.waiting:
             because = _cut("; ".join(entry.because))
             yield from (BuildRow(key, why=because) for key in entry.requests)
     for group in shown.waits.groups:
         for each in group.requests:
-            answer = explained.get(each.key)
             start = words.brief_time(each.start or each.assumed, now)
             yield BuildRow(
                 each.key,
@@ -162,7 +161,7 @@ def _rows(shown: Shown) -> Iterator[BuildRow]:
                 pages.get(each.key, ""),
                 NEVER if each.never else start,
                 words.since(each.since, now),
-                _cut(answer.plain[0] if answer and answer.plain else group.verdict),
+                _cut(each.why or group.verdict),
             )
 
 

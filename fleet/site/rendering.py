@@ -57,6 +57,7 @@ def environment() -> Environment:
         itself=waiting.ITSELF,
         nothing=waiting.NOTHING,
         never=waiting.UNLESS,
+        name_request=waiting.name_request,
         no_contact=waiting.NO_CONTACT,
         rules_to_allow=words.rules_to_allow,
         waiting_version=describe_waiting,

@@ -29,6 +29,11 @@ def name_build(package: str, request: str) -> str:
     return " ".join(filter(None, (package, request)))
 
 
+def name_request(package: str, request: str, user: str) -> str:
+    """Return the package, id and user of a build, for example "chromium debian/102 (ada)"."""
+    return name_build(package, request) + (f" ({user})" if user else "")
+
+
 def name_running(build: str, worker: str) -> str:
     """Return a running build and its worker."""
     return f"{build} (on {worker})" if build else f"the work of {worker}"

@@ -240,6 +240,16 @@ def test_late_requests_are_counted_by_their_prospect() -> None:
     )
 
 
+def test_overview_and_waiting_have_the_sentence_of_the_request_page() -> None:
+    files = a_site(a_large_fleet(), a_sim_world(requests=(chromium(1), chromium(2))))
+
+    for name in ("index.html", "-/status/queue/index.html"):
+        page = files[name]
+        assert "Waits for your other build." in page
+        assert ">chromium debian/2 (ada)</a>" in page
+        assert "assigned by this plan" not in page
+
+
 def test_rows_without_a_machine_count_no_request_that_gets_one() -> None:
     fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
     requests = tuple(a_request(id=str(n)) for n in (1, 2, 3))
