@@ -13,7 +13,6 @@ _TEENS = range(11, 14)
 _NAMED = 3
 """Maximum number of builds that a sentence names."""
 ASSUMING = ", if work of unknown duration takes 1h"
-NO_CONTACT = "Ask those who keep the fleet.yaml of this fleet; it names no contact."
 ITSELF = "Nothing to do: it starts by itself."
 NOTHING = "Nothing that you can do yourself."
 
@@ -217,6 +216,11 @@ def describe_needs(
 
 
 FLEET = "machines and limits of this fleet"
+
+
+def describe_no_contact(fleet: str) -> str:
+    """Return the contact of a fleet whose fleet.yaml names none."""
+    return f"Ask the maintainers of fleet {fleet}."
 
 
 def describe_rule_contact(package: str) -> str:

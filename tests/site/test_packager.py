@@ -128,6 +128,14 @@ def test_answers_come_before_the_card_and_keys_are_folded(second: str) -> None:
     assert "limits: {" not in read(second)
 
 
+def test_waiting_build_has_no_second_start_and_end(second: str) -> None:
+    prices = second[second.index('id="places"') :].partition("</section>")[0]
+
+    assert tells(prices, ">Takes<")
+    assert ">Start<" not in prices
+    assert "UTC" not in prices
+
+
 def test_page_is_read_in_one_minute(second: str) -> None:
     words = re.sub(r"<[^>]+>", " ", read(second)).split()
 
@@ -140,7 +148,7 @@ def test_page_names_the_keepers_when_no_contact_is_known() -> None:
 
     page = page_of(a_site(fleet, world), 2)
 
-    assert tells(read(page), "Ask those", "fleet.yaml")
+    assert tells(read(page), f"Ask the maintainers of fleet {fleet.fleet}.")
     assert "mailto:" not in page
 
 
