@@ -52,6 +52,18 @@ def test_first_plan_creates_machines_without_real_systems(
     assert len(re.findall(r"^", (project / "README.md").read_text(), re.MULTILINE)) <= 11
 
 
+def test_init_proposes_a_contact_that_validates(run_fleet: RunFleet, project: Path) -> None:
+    run_fleet("init")
+    path = project / "fleet.yaml"
+
+    text = path.read_text()
+    path.write_text(text.replace("# contact: ", "contact: "))
+
+    assert "\n# contact: build-admins@example.org" in text
+    assert yaml.safe_load(path.read_text())["contact"] == "build-admins@example.org"
+    assert run_fleet("validate").returncode == 0
+
+
 @pytest.mark.parametrize(("queue", "cloud", "size"), CHOICES)
 def test_init_choices_validate_and_plan_names_missing_settings(
     run_fleet: RunFleet, queue: str, cloud: str, size: str
