@@ -80,7 +80,7 @@ def test_no_rank_is_short_when_presolve_would_remove_solutions() -> None:
 
     layout, found = allocation_of(scene.fleet, world_of(scene))
 
-    assert len(found.unserved) == 66
+    assert len(found.unserved) == 60
     assert first_short_rank(layout.groups, layout.places, layout.rows, found) is None
 
 

@@ -365,6 +365,7 @@ def test_machines_are_planned_for_builds_and_for_tickets(
 
 def test_newer_rule_is_a_difference_when_name_is_known(project: Path, run_fleet: RunFleet) -> None:
     rule = "powerful: [{match: '@asahi/kernel/.*/kernel', dirs: true, ask: [extra_powerful]}]\n"
+    rule += "tags: {extra_powerful: {asked_by: [rules]}}\n"
     named, other = build(7, tags=[]), build(8, tags=[])
     with Loopback(serving(named, other, records={str(named["task_id"]): NAMED})) as server:
         text = FLEET.replace("URL", server.url) + rule
