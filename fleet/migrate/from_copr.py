@@ -649,7 +649,7 @@ def _powerful_rule(rule: Rule, notes: ImportNotes) -> dict[str, object] | str:
 
 
 def _add_prefix_names(change: Change, rules: list[Rule], recorded: RecordedNames) -> Change:
-    """Add to a change the recorded names that only Copr's prefix match takes, not a full match."""
+    """Add to a change the recorded names that a rule matches only as a prefix, as Copr does."""
     rule = next((each for each in rules if each.place == change.place), None)
     if rule is None or change.what != f"pattern {rule.pattern}" or change.kind != "changed":
         return change
