@@ -21,7 +21,7 @@ images: {trixie: {suite: trixie, architecture: amd64}}
 BUILDERS = (
     "pools: {builders: {provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}}\n"
 )
-TAGGED = BUILDERS + "tags: {x: {}}\n"
+WITH_TAG = BUILDERS + "tags: {x: {}}\n"
 READ = "2026-11-21T08:00:00Z"
 WORLD = {
     "format": "fleet-world-1",
@@ -44,7 +44,7 @@ TAGGED = ", provides: [cheap]"
 GOOD = {
     "cost": pools("max: 4"),
     "cost, less": pools("max: 4, min: 1"),
-    "powerful": TAGGED
+    "powerful": WITH_TAG
     + "powerful: [{match: a/b/c/d, ask: [x], contact: ada, expires: 2027-03-01}]\n",
     "owners": pools("max: 30") + "lookups: {owners: {builders: {first: ada, second: grace}}}\n",
     "owners, few": pools("max: 20"),
@@ -57,15 +57,15 @@ GOOD = {
 BAD: dict[str, tuple[str, list[str | int]]] = {
     "cost": (pools("max: 4, min: 2"), ["pools"]),
     "powerful": (
-        TAGGED + "powerful: [{match: a/b/c/d, ask: [x]}]\n",
+        WITH_TAG + "powerful: [{match: a/b/c/d, ask: [x]}]\n",
         ["powerful", 0],
     ),
     "powerful, contact": (
-        TAGGED + "powerful: [{match: a/b/c/d, ask: [x], expires: 2027-03-01}]\n",
+        WITH_TAG + "powerful: [{match: a/b/c/d, ask: [x], expires: 2027-03-01}]\n",
         ["powerful", 0],
     ),
     "powerful, for ever": (
-        TAGGED + "powerful: [{match: a/b/c/d, ask: [x], contact: ada, expires: 2099-03-01}]\n",
+        WITH_TAG + "powerful: [{match: a/b/c/d, ask: [x], contact: ada, expires: 2099-03-01}]\n",
         ["powerful", 0],
     ),
     "owners": (pools("max: 30"), ["pools", "builders", "workers", "max"]),
