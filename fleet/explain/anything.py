@@ -15,7 +15,7 @@ from fleet.planner.images import find_image_troubles, find_waiting
 from fleet.schema.findings import listed
 from fleet.schema.model import ExistingImage
 from fleet.schema.units import write_count
-from fleet.words import answers
+from fleet.words import answers, notes
 from fleet.words.images import describe_waiting
 
 
@@ -64,7 +64,7 @@ def _image(case: Case, name: str) -> Iterator[Explanation]:
         or (answers.NO_VERSION if not isinstance(image, ExistingImage) else answers.EXISTING,),
         reasons=tuple(
             ExplainedReason(
-                because=answers.describe_trouble(pool, troubles[pool].problem),
+                because=notes.describe_image(pool, troubles[pool].problem),
                 path=("images", name),
             )
             for pool in pools

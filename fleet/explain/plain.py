@@ -136,22 +136,17 @@ def _find_missing(case: Case, signature: Signature) -> frozenset[str]:
 
 def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     """Yield the limit that stops a request, and the work that counts to it."""
-    limit, own = turn.use.limit, len(turn.use.workers[0])
-    known = [*turn.works[:own], *turn.works[turn.use.taken :]]
-    unknown = turn.use.taken - own if limit.of != "total" else 0
-    if limit.of == "total":
-        known = [*turn.works]
+    limit = turn.use.limit
+    payer = "" if limit.of == "total" else limit.of
+    known, unknown = _counted_works(turn), 0
     if turn.first and _is_later(turn):
-        known, unknown = [turn.first], 0
-    yield (
-        words.describe_wait_for("" if limit.of == "total" else limit.of, len(known))
-        if (known)
-        else words.WAITS_FOR_UNKNOWN
-    )
+        known = [turn.first]
+    elif payer:
+        unknown = turn.use.taken - len(turn.use.workers[0])
+    yield words.describe_wait_for(payer, len(known)) if known else words.WAITS_FOR_UNKNOWN
     powerful = any(limit.tag in rule.ask for rule in case.fleet.powerful)
     machine = words.describe_machine(limit.tag or limit.desk, is_powerful=powerful)
     named = [_name_work(case, each) for each in known]
-    payer = "" if limit.of == "total" else limit.of
     who = (turn.use.who or "").strip() if payer else ""
     begin = None
     if len(known) == 1 and not known[0].is_running:
@@ -159,11 +154,17 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     yield words.describe_counted(payer, who, limit.most, machine, (named, unknown, begin))
 
 
+def _counted_works(turn: LimitTurn) -> list[CountedWork]:
+    """Return the work that counts, without work of unknown payers if the limit has a payer."""
+    if turn.use.limit.of == "total":
+        return [*turn.works]
+    return [*turn.works[: len(turn.use.workers[0])], *turn.works[turn.use.taken :]]
+
+
 def _is_later(turn: LimitTurn) -> bool:
     """Return True if only work of unknown payers counts now, and a build of the payer is next."""
-    first, counted = turn.first, len(turn.use.workers[0]) + len(turn.works) - turn.use.taken
-    is_total = turn.use.limit.of == "total"
-    return bool(not is_total and not counted and first and first not in turn.works)
+    is_total, first = turn.use.limit.of == "total", turn.first
+    return not (is_total or first is None or first in turn.works or _counted_works(turn))
 
 
 def _name_work(case: Case, work: CountedWork) -> str:

@@ -223,11 +223,6 @@ def describe_tag(name: str, pools: Sequence[str]) -> str:
     return f"tag {name}: {f'provided by {listed(pools)}' if pools else 'no pool provides it'}"
 
 
-def describe_trouble(pool: str, said: str) -> str:
-    """State a problem with the image of a pool."""
-    return f"pool {pool}: {said}"
-
-
 def describe_asking(requests: str, count: int) -> str:
     """State the number of waiting requests that require a tag."""
     return f"{requests} {'asks' if count == 1 else 'ask'} for it"
