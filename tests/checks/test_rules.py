@@ -123,12 +123,9 @@ def compare(path: Path, name: str, case: dict[str, str], golden: Golden) -> None
 def test_rule_page_has_the_common_headings(rule: str) -> None:
     page = (PAGES / f"{rule}.md").read_text(encoding="utf-8")
 
-    assert re.findall("^#+ .*", page, re.MULTILINE) == [
-        f"# {rule}",
-        "## Why it matters",
-        "## Before",
-        "## After",
-    ]
+    headings = re.findall("^#+ .*", page, re.MULTILINE)
+
+    assert headings == [f"# {rule}", "## Before", "## After"]
 
 
 @pytest.mark.parametrize("rule", WITH_CASES)
