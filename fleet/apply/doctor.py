@@ -270,10 +270,12 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         if not isinstance(stack, Stack):
             yield wrong(f"pool {pool}, stack", stack.unknown, "fleet state show")
         elif stack.interrupted:
-            said = "an apply was interrupted while changing it"
-            yield CheckResult(
-                about=f"pool {pool}, stack", result="notice", said=said, fix="fleet apply"
-            )
+            about, said = f"pool {pool}, stack", "the apply that holds the lock is changing it"
+            if holder is None:
+                said = "an apply was interrupted while changing it"
+                yield CheckResult(about=about, result="notice", said=said, fix="fleet apply")
+            else:
+                yield CheckResult(about=about, result="notice", said=said)
 
 
 def _images(case: Case) -> Iterator[CheckResult]:

@@ -94,7 +94,7 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
             steps += _missing_entries(case, signature, key)
         if not _UNPUBLISHED.isdisjoint(each.code for each in unserved.decisions):
             steps.append("build, test and publish its image: `fleet image due` lists the commands")
-        closed = [each for each in unserved.blocked if each.code == "closed"]
+        closed = [each for each in unserved.blocked if each.code in ("closed", "guard")]
         steps += list_freeze_ends(case.plan, [each.pool for each in closed], ("creates",))
         steps += [*list_retries(case.plan, (each.until for each in closed))][:1]
         if not remedies and not steps:

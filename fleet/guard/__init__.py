@@ -54,7 +54,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     If the plan has digests, compute them again.
     """
     results: list[GuardResult] = []
-    withheld: dict[str, GuardResult] = {}
+    withheld: dict[str, GuardDecision] = {}
     approved: defaultdict[str, set[str]] = defaultdict(set)
     guards: tuple[_Guard, ...] = (
         *(_withhold_observed, withhold_frozen, _refuse_unregistrable, refuse_rivalled),
@@ -68,7 +68,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             results.append(held.result)
             for worker, approval in held.approved.items():
                 approved[worker].add(approval)
-            withheld |= {action.worker: held.result for action in held.withheld}
+            withheld |= {action.worker: held for action in held.withheld}
     if not results:
         return plan
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
@@ -114,13 +114,13 @@ def _add_passes(
     return approval.altered(passes=tuple(passes))
 
 
-def _remove_withheld(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
+def _remove_withheld(signature: Signature, withheld: Mapping[str, GuardDecision]) -> Signature:
     """Return a signature without assignments of its requests to withheld creations."""
     coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
     return signature.altered(by_create=coming)
 
 
-def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
+def _find_unserved(plan: Plan, withheld: Mapping[str, GuardDecision]) -> Iterator[Unserved]:
     """Yield an entry, per signature and guard, for requests whose new machine is withheld."""
     pools = {action.worker: action.pool for action in plan.actions}
     for signature in plan.signatures:
@@ -130,17 +130,18 @@ def _find_unserved(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[
                 by_guard[id(withheld[worker])].append(key)
         for keys in by_guard.values():
             worker = signature.by_create[keys[0]]
-            result = withheld[worker]
+            result, until = withheld[worker].result, withheld[worker].until
             because = words.explain_withheld(result.because)
+            blocked = Blocked(
+                pool=pools[worker], because=because, path=result.path, code="guard", until=until
+            )
             yield Unserved(
                 signature=signature.id,
                 requests=tuple(keys),
                 count=len(keys),
                 because=because,
                 path=result.path,
-                blocked=(
-                    Blocked(pool=pools[worker], because=because, path=result.path, code="guard"),
-                ),
+                blocked=(blocked,),
                 decisions=(
                     Decision(
                         code=NoMachineReason.GUARD,

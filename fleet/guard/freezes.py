@@ -29,7 +29,10 @@ def withhold_frozen(
 ) -> Iterator[GuardDecision]:
     """Withhold the actions that a freeze forbids; yield a decision per freeze and pool."""
     found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
-    freezes = {each.key: each for each in plan.orders if isinstance(each, Freeze)}
+    orders = [each for each in plan.orders if isinstance(each, Freeze)]
+    # Of several freezes, report the freeze that ends last: until then nothing changes.
+    orders.sort(key=lambda order: (order.is_precaution, order.until), reverse=True)
+    freezes = {each.key: each for each in orders}
     for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):
         found[order.key, action.pool].append(action)
     sizes = {verdict.pool: verdict.machines for verdict in plan.pools}
@@ -47,6 +50,7 @@ def withhold_frozen(
                 withheld=len(own),
             ),
             own,
+            until=order.ends,
         )
 
 

@@ -12,6 +12,7 @@ would always be too high. A release of a worker counts if its machine may exist 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 
 from fleet.guard.approvals import (
@@ -53,6 +54,8 @@ class GuardDecision:
     withheld: Collection[Action | Release] = ()
     approved: Mapping[str, str] = field(default_factory=dict)
     """Worker to the digest of the approval that passes it."""
+    until: datetime | None = None
+    """Time when the guard stops withholding by itself; None: unknown."""
 
 
 def count_fleet_machines(plan: Plan) -> int:
@@ -297,9 +300,11 @@ def withhold_untested(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
     """Return the queues that may themselves create a machine for a creation's requests.
 
-    Empty for creations without requests: for `min` or `spare`, or resumed from an earlier run.
+    Empty for creations without requests: for `min` or `spare`, or begun by an earlier run.
     """
-    return action.queues & plan.rivals.keys() if isinstance(action, Create) else ()
+    if not isinstance(action, Create) or is_begun(action):
+        return ()
+    return action.queues & plan.rivals.keys()
 
 
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:

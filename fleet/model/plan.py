@@ -763,7 +763,8 @@ class Plan(Value):
 
     def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:
         """Return the optimum with the cost of these actions; None if they serve no requests."""
-        made = [each for each in actions if isinstance(each, Create) and each.serves]
+        creates = [each for each in actions if isinstance(each, Create) and each.serves]
+        made = [each for each in creates if not is_begun(each)]
         if self.optimum is None or not made:
             return None
         asked = self.optimum.machines + self.optimum.withheld

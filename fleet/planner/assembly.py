@@ -3,7 +3,7 @@
 The heartbeat counts only finished runs, because a run that hangs or crashes maintains nothing.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -314,9 +314,7 @@ def assemble(
         *(_judge_pool(each, sizes.get(name, ())) for name, each in pool_plans.items()),
         *static_pools(fleet, world),
     )
-    actions = _sort_actions(
-        action for pool_plan in pool_plans.values() for action in pool_plan.actions
-    )
+    actions = _sort_actions(_actions_with_requests(pool_plans, decided.service))
     releases = tuple(find_releases(fleet, world, actions))
     known = {pool.pool for pool in pools} | {release.pool for release in releases}
     approvals = judge_approvals(fleet, world, known)
@@ -351,7 +349,7 @@ def assemble(
     return plan.altered(
         actions=actions,
         workers=tuple(_all_workers(fleet, world, pool_plans)),
-        signatures=_signatures(fleet, decided, pool_plans, rules) if has_signatures else (),
+        signatures=_signatures(fleet, decided, actions, rules) if has_signatures else (),
         unserved=unserved,
         optimum=plan.optimum_of(actions),
     )
@@ -419,6 +417,21 @@ def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
         estimate = estimate_of(fleet, world, queue)
         if estimate is not None and not demand_trouble(fleet, world, queue):
             yield estimate
+
+
+def _actions_with_requests(
+    pool_plans: Mapping[str, PoolPlan], service: Service
+) -> Iterator[Action]:
+    """Yield all actions; a resumed creation without a machine serves its worker's requests."""
+    requests: defaultdict[str, list[str]] = defaultdict(list)
+    for key, worker in service.by_worker.items():
+        requests[worker].append(key)
+    for pool_plan in pool_plans.values():
+        units = pool_plan.inventory.having(UnitState.UNFINISHED)
+        unmade = {unit.name for unit in units if unit.machine is None}
+        for action in pool_plan.actions:
+            is_unmade = isinstance(action, Create) and action.worker in unmade
+            yield action.altered(serves=tuple(requests[action.worker])) if is_unmade else action
 
 
 def _sort_actions(actions: Iterator[Action]) -> tuple[Action, ...]:
@@ -654,18 +667,17 @@ def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
 def _signatures(
     fleet: Fleet,
     decided: Decided,
-    pool_plans: Mapping[str, PoolPlan],
+    actions: Iterable[Action],
     rules: Sequence[RulesVerdict],
 ) -> tuple[Signature, ...]:
-    by_worker = decided.service.by_worker
     describe_rule = cache(partial(describe_rule_at, fleet, rules))
     created = {
         request: action.worker
-        for pool_plan in pool_plans.values()
-        for action in pool_plan.actions
+        for action in actions
         if isinstance(action, Create)
         for request in action.serves
     }
+    by_worker = {k: w for k, w in decided.service.by_worker.items() if k not in created}
     blank = Signature(id="", queue="", required=(), priority=0, count=0, requests=())
     return tuple(
         blank.altered(
