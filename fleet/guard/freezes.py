@@ -30,7 +30,7 @@ def withhold_frozen(
     """Withhold the actions that a freeze forbids; yield a decision per freeze and pool."""
     found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
     orders = [each for each in plan.orders if isinstance(each, Freeze)]
-    # Of several freezes, report the freeze that ends last: until then nothing changes.
+    # Report the freeze that ends last, because it withholds the actions longest.
     orders.sort(key=lambda order: (order.is_precaution, order.until), reverse=True)
     freezes = {each.key: each for each in orders}
     for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):

@@ -300,7 +300,7 @@ def withhold_untested(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
 def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
     """Return the queues that may themselves create a machine for a creation's requests.
 
-    Empty for creations without requests: for `min` or `spare`, or begun by an earlier run.
+    Empty for creations without requests: for `min` or `spare`, or started by an earlier run.
     """
     if not isinstance(action, Create) or is_begun(action):
         return ()
