@@ -570,7 +570,8 @@ def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
         speaks = new or old
         was: Result = old.result if old else "passed"
         now: Result = new.result if new else "passed"
-        if speaks and was != now:
+        is_more = old and new and new.withheld > old.withheld and now == "refused"
+        if speaks and (was != now or is_more):
             yield GuardChange(
                 guard=speaks.guard,
                 pool=speaks.pool,

@@ -217,14 +217,11 @@ def comparison_headline(change: Changes) -> str:
 
 
 def _refusals(change: Changes) -> Iterator[str]:
-    """Yield one text with the guards that refuse because of the change, if there are any."""
-    refused = [
-        f"{each.guard} of pool {each.pool}" if each.pool else each.guard
-        for each in change.guards
-        if each.after == "refused"
-    ]
+    """Yield one text with the guards that refuse the change and the first reason, if any does."""
+    refused = [each for each in change.guards if each.after == "refused"]
+    names = [f"{e.guard} of pool {e.pool}" if e.pool else e.guard for e in refused]
     if refused:
-        yield f"REFUSED by {words.named('guard', refused)}"
+        yield f"REFUSED by {words.named('guard', names)}: {refused[0].because}"
 
 
 def _stops(change: Changes) -> Iterator[str]:
@@ -411,7 +408,8 @@ def _guard(change: GuardChange, included: Mapping[str, str]) -> _EffectRow:
     if change.after == "passed":
         what = f"no longer {_GUARDS[change.before]}"
     else:
-        what = f"newly {_GUARDS[change.after]}"
+        is_new = change.before != change.after
+        what = f"newly {_GUARDS[change.after]}" if is_new else f"{_GUARDS[change.after]} more"
     limit = words.cited([change.path], included) if change.path else ""
     why = explain_guard(change.because, limit, change.way_out)
     where = "guard of pool" if change.pool else "guard of"

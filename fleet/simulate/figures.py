@@ -14,7 +14,8 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.model.money import Bill
-from fleet.model.values import Moment, Value
+from fleet.model.plan import GuardResult
+from fleet.model.values import Moment, Value, later
 from fleet.schema.units import write_count, write_duration
 
 _MOST_OWNERS = 10
@@ -67,6 +68,13 @@ class GuardFigures(Value):
     result: Literal["throttled", "refused"]
     runs: int
     most: int = Field(description="Maximum number of machines that it withheld in one run.")
+    because: str = later("", "Its reason in the run in which it withheld most machines.")
+
+    @classmethod
+    def of(cls, result: GuardResult) -> "GuardFigures":
+        """Return the figures of a guard without any run."""
+        same = {key: getattr(result, key) for key in ("guard", "pool", "result")}
+        return cls.model_validate({**same, "runs": 0, "most": 0})
 
 
 class Point(Value):

@@ -429,7 +429,7 @@ class _ReplayTotals:
         self._there: Counter[str] = Counter()
         self._most: Counter[str] = Counter()
         self._most_of_all = 0
-        self._guards: dict[tuple[str, str | None, str], list[int]] = {}
+        self._guards: dict[tuple[str, str | None, str], GuardFigures] = {}
         self._deleting = timedelta()
         """Duration of a deletion, during which the machine is still billed."""
         self._tariffs: dict[tuple[str, str, str, Market], Tariff | None] = {}
@@ -454,9 +454,10 @@ class _ReplayTotals:
         for result in plan.guards:
             if result.result != "passed" and result.withheld:
                 key = (result.guard, result.pool, result.result)
-                found = self._guards.setdefault(key, [0, 0])
-                found[0] += 1
-                found[1] = max(found[1], result.withheld)
+                known = self._guards.get(key) or GuardFigures.of(result)
+                if result.withheld > known.most:
+                    known = known.altered(most=result.withheld, because=result.because)
+                self._guards[key] = known.altered(runs=known.runs + 1)
         self._count(farm)
         self._series.add(farm.now, farm.waits, self._there.total(), plan.cost_after)
 
@@ -509,12 +510,7 @@ class _ReplayTotals:
             seconds=self._seconds.total(),
             busy_seconds=sum(pool.busy_seconds for pool in pools),
             most=self._most_of_all,
-            guards=tuple(
-                GuardFigures.model_validate(
-                    {"guard": g, "pool": pool, "result": result, "runs": runs, "most": most}
-                )
-                for (g, pool, result), (runs, most) in sorted(self._guards.items(), key=repr)
-            ),
+            guards=tuple(self._guards[key] for key in sorted(self._guards, key=repr)),
             runs=self.runs,
             points=self._series.points(end),
             assumed=farm.assumed,

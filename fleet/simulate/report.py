@@ -52,8 +52,10 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     if before is None:
         yield f"{simulation.fleet}: {words.cents(after.money)} {currency} in {length}{short}"
     else:
+        refusal = _describe_refusal(before, after)
         yield (
-            f"Over {over}{short} this change would have cost {words.cents(before.money)} -> "
+            f"{refusal}Over {over}{short} this change would have cost "
+            f"{words.cents(before.money)} -> "
             f"{words.cents(after.money)} {currency}"
             f"{'' if short else _share(before.money, after.money)}; p95 of "
             f"waits {_wait(before.waits.most)} -> {_wait(after.waits.most)}"
@@ -66,6 +68,20 @@ def _headline(simulation: Simulation, *, latest: bool) -> Iterator[str]:
     if before is not None:
         changes = f" with {', '.join(simulation.changed)}" if simulation.changed else ""
         yield f"Before is {simulation.against}, after is this fleet.yaml{changes}."
+
+
+def _describe_refusal(before: Side, after: Side) -> str:
+    """State the guard that refuses most machines of the change; empty if no guard refuses it."""
+    old, new = (
+        {(each.guard, each.pool): each for each in side.guards if each.result == "refused"}
+        for side in (before, after)
+    )
+    refused = [new[key] for key in new if key not in old or new[key].most > old[key].most]
+    if not refused:
+        return ""
+    worst = max(refused, key=lambda each: each.most)
+    runs = f"{worst.runs:,} of {words.many(after.runs, 'run')}"
+    return f"`fleet apply` refuses this change (guard {worst.guard}, {runs}): {worst.because}. "
 
 
 def _sections(simulation: Simulation) -> Iterator[Section]:

@@ -186,3 +186,19 @@ def test_unknown_wait_is_not_shown_as_a_longer_one(trial: Trial, run_fleet: RunF
     (waits,) = re.findall(r"expected wait ([^(\n]*(?:\n [^(\n]*)?)", shown)
     assert "->" not in waits
     assert "p95 not compared, unknown with this change" in " ".join(waits.split())
+
+
+@pytest.mark.parametrize("least", [0, 2])
+def test_headline_has_reason_when_a_guard_refuses_more(trial: Trial, least: int) -> None:
+    limit = "guards: {refuse: {cost_increase: 0.10 EUR/h}}"
+    sizes = {n: BUILDERS.replace("max: 4", f"max: 4, min: {n}") for n in (least, 4)}
+    texts = [fleet_yaml(pools={"builders": sizes[n]}, more=limit) for n in (least, 4)]
+    changed(trial, *texts)
+
+    shown = " ".join(trial.told("plan", "--base", "base.yaml", code=4).split())
+    said = trial.do("plan", "--base", "base.yaml", "--json")[1]
+
+    (guard,) = json.loads(said[said.index("{") :])["change"]["guards"]
+    assert guard["after"] == "refused"
+    head = shown.partition("No sensitive edits")[0]
+    assert tells(head, "cost_increase", "builders", guard["because"])

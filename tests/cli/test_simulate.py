@@ -416,3 +416,20 @@ def test_simulate_requires_a_file_without_checkout_or_git(
 
     assert tells(outside, "main", "git repository")
     assert tells(missing, "main", "installed")
+
+
+def test_simulation_headline_names_refusal_of_change(recorded: Trial) -> None:
+    limit = "guards: {refuse: {cost_increase: 0.10 EUR/h}}"
+    pool = BUILDERS.replace("max: 4", "max: 4, min: {}")
+    for name, least in (("main.yaml", 0), ("fleet.yaml", 4)):
+        text = fleet_yaml(pools={"builders": pool.replace("{}", str(least))}, more=limit)
+        (recorded.folder / name).write_text(text, encoding="utf-8")
+    told = ("simulate", "--history", HISTORY, "--against", "main.yaml")
+
+    found = simulated(recorded, "--against", "main.yaml")
+    headlines = [recorded.told(*told, *form).splitlines()[0] for form in ((), ("--markdown",))]
+
+    (refused,) = [each for each in found["after"]["guards"] if each["result"] == "refused"]
+    figures = ("cost_increase", str(refused["runs"]), refused["because"])
+    assert [tells(line, *figures) for line in headlines] == [True, True]
+    assert not tells(recorded.told(*told[:3], "--against", "fleet.yaml"), "cost_increase, ")
