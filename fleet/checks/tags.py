@@ -21,6 +21,8 @@ from fleet.schema.model import (
     serves_queue,
 )
 from fleet.schema.remembered import remembered
+from fleet.schema.rules import Otherwise
+from fleet.schema.units import write_duration
 from fleet.tagrules.context import ENVIRONMENTS
 from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, parts_of, placeholders
 from fleet.tagrules.offers import find_doubts
@@ -72,8 +74,8 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
             lacking.add(name)
             yield finding
     yield from _check_unasked(mentioned, asked | declared, lacking)
-    for number, rule in enumerate(fleet.derive):
-        yield from _check_derived(number, rule, provided, asked | declared | provided)
+    for number in range(len(fleet.derive)):
+        yield from _check_derived(Vocabulary(fleet), number, provided, asked | declared | provided)
     yield from _check_preferred(fleet)
 
 
@@ -100,9 +102,9 @@ def _check_unprovided(
     vocabulary = Vocabulary(fleet)
     for mention in mentioned:
         name = tag_name(mention.tag)
-        if mention.role != "asked" or name in provided:
+        if mention.role != "asked" or name in provided or _is_reported(vocabulary, name):
             continue
-        message = f"no pool provides {name}, so requests for it wait forever"
+        message = f"no pool provides {name}, so requests for it {_describe_wait(vocabulary, name)}"
         near, hint = _similar(name, provided), "add it to `provides` of a pool that has it"
         if mention.path[0] == "powerful" and not any(vocabulary.names_of(name)):
             hint += ", or declare it under `tags` if only workers report it"
@@ -136,36 +138,56 @@ def _check_declared(
     found = any(
         map(start.__eq__ if start == name else methodcaller("startswith", start), provided)
     )
-    # Only a running worker reports such a tag, and each machine has a value of every number.
-    reported = "worker" in (vocabulary.provided_by(start)[0] or ())
-    if found or reported or rule.kind == "number":
+    # Each machine has a value of every number.
+    if found or _is_reported(vocabulary, start) or rule.kind == "number":
         return
     near = _similar(name, provided) if start == name else ""
-    keys = [f"`{key}`" for key in _find_acting(vocabulary, name)]
-    if keys or near:
+    keys = [f"`{key}`" for key in _find_idle_keys(vocabulary, name)]
+    is_waived = isinstance(rule.otherwise, Otherwise)
+    if keys or near or is_waived:
         message = (
             f"no pool provides {start if start == name else f'a tag that begins with {start}'}"
         )
+        if is_waived:
+            message += f", so requests for it {_describe_wait(vocabulary, start)}"
         if keys:
             verb = "has" if len(keys) == 1 else "have"
-            message += f", so {' and '.join(keys)} {verb} no effect"
+            message += f", {'and' if is_waived else 'so'} {' and '.join(keys)} {verb} no effect"
         hint = near or _provided_hint(name, written)
         yield unwise(message, ("tags", name), at="key", hint=hint)
 
 
-def _find_acting(vocabulary: Vocabulary, name: str) -> Iterator[str]:
-    """Yield the keys that affect requests for a tag, including keys of a rule for a prefix."""
+def _is_reported(vocabulary: Vocabulary, tag: str) -> bool:
+    """Return True if only running workers report a tag, so that no pool states it."""
+    return "worker" in (vocabulary.provided_by(tag)[0] or ())
+
+
+def _describe_wait(vocabulary: Vocabulary, tag: str) -> str:
+    """State how long requests wait for a tag that no pool provides."""
+    rules = (vocabulary.fleet.tags[name].otherwise for name in vocabulary.names_of(tag))
+    after = min((rule.after for rule in rules if isinstance(rule, Otherwise)), default=None)
+    return (
+        "wait forever" if after is None else f"wait {write_duration(after)}, then run without it"
+    )
+
+
+def _find_idle_keys(vocabulary: Vocabulary, name: str) -> Iterator[str]:
+    """Yield the keys without effect on requests for a tag that no pool provides.
+
+    A key may be of a rule for a prefix.
+    """
     rule = vocabulary.fleet.tags[name]
     inherited = {
         "on_demand": vocabulary.is_on_demand(name),
         "exclusive": vocabulary.is_exclusive(name),
     }
     # `asked_by: [system]` forbids a tag to users. That is no typo, even if no pool provides it.
-    is_own = rule.asked_by == ["system"]
-    for key in ("on_demand", "exclusive", "asked_by", "limits", "priority", "otherwise"):
-        if is_own and key == "asked_by":
-            continue
-        if key in rule.model_fields_set or inherited.get(key):
+    has_effect = {"asked_by"} if rule.asked_by == ["system"] else set()
+    if isinstance(rule.otherwise, Otherwise):
+        # Such requests run without the tag, in the order that these keys give.
+        has_effect = {"asked_by", "priority"}
+    for key in ("on_demand", "exclusive", "asked_by", "limits", "priority"):
+        if key not in has_effect and (key in rule.model_fields_set or inherited.get(key)):
             yield key
 
 
@@ -196,13 +218,15 @@ def _provided_hint(tag: str, written: Collection[str]) -> str:
 
 
 def _check_derived(
-    number: int, rule: DeriveRule, provided: Collection[str], known: Collection[str]
+    vocabulary: Vocabulary, number: int, provided: Collection[str], known: Collection[str]
 ) -> Iterator[Finding]:
     """Warn about a derived tag that no pool provides, and a condition that looks misspelt."""
+    rule = vocabulary.fleet.derive[number]
     start, brace, _ = rule.ask.partition("{")
     name = tag_name(start)
     if brace and name and not any(each.startswith(name) for each in provided):
-        message = f"no pool provides a tag that begins with {name}, so such requests wait forever"
+        waits = _describe_wait(vocabulary, name)
+        message = f"no pool provides a tag that begins with {name}, so such requests {waits}"
         path = ("derive", number, "ask")
         yield unwise(message, path, hint="add it to `provides` of a pool that has it")
     if rule.tag and rule.tag not in known and (near := _similar(rule.tag, known)):

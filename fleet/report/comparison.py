@@ -42,6 +42,7 @@ from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
 from fleet.words.answers import describe_stopped
+from fleet.words.guards import describe_refused_change
 from fleet.words.runs import explain_guard, explain_place
 
 _MOST_ROWS = 40
@@ -221,7 +222,7 @@ def _refusals(change: Changes) -> Iterator[str]:
     refused = [each for each in change.guards if each.after == "refused"]
     names = [f"{e.guard} of pool {e.pool}" if e.pool else e.guard for e in refused]
     if refused:
-        yield f"REFUSED by {words.named('guard', names)}: {refused[0].because}"
+        yield describe_refused_change(words.named("guard", names), refused[0].because)
 
 
 def _stops(change: Changes) -> Iterator[str]:

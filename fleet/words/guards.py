@@ -54,6 +54,11 @@ def describe_throttle(kind: str, pool: str | None, count: int, machines: int, la
     )
 
 
+def describe_refused_change(guards: str, because: str) -> str:
+    """State that guards refuse a change, and the reason of the first of them."""
+    return f"REFUSED by {guards}: {because}"
+
+
 def explain_rivals(
     queues: Sequence[str], worker_pools: Sequence[str], pool: str, count: int
 ) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.rigs.trial import Trial
 
 FLEET = """\
@@ -46,3 +47,35 @@ def test_request_can_run_when_otherwise_waives_its_missing_tag(
     assert (answer["expected"] is None) is not bool(otherwise)
     notices = [each["about"] for each in findings if each["result"] == "notice"]
     assert ("queue work, requests" in notices) is not bool(otherwise)
+
+
+@pytest.mark.parametrize(
+    ("rule", "figures"),
+    [
+        ("{otherwise: {after: 2h, drop: true}}", ("power", "2h")),
+        ("{otherwise: {after: 2h, drop: true}, limits: {total: 1}}", ("power", "2h", "`limits`")),
+        ("{priority: low}", ("power", "`priority`")),
+    ],
+)
+def test_check_has_the_wait_when_otherwise_waives_a_missing_tag(
+    project: Path, rule: str, figures: tuple[str, ...]
+) -> None:
+    trial = Trial(project)
+    trial.write(FLEET.replace("{OTHERWISE}", rule))
+
+    said = " ".join(trial.told("validate").split())
+
+    assert tells(said, *figures)
+    assert "`otherwise`" not in said
+
+
+@pytest.mark.parametrize("ask", ["tag: sbuild, ask: power", "from: package, ask: 'power-{value}'"])
+def test_check_has_the_wait_of_a_derived_tag(project: Path, ask: str) -> None:
+    trial = Trial(project)
+    text = FLEET.replace("power: {OTHERWISE}", "'power*': {otherwise: {after: 2h, drop: true}}")
+    trial.write(f"{text}derive: [{{{ask}}}]\n")
+
+    said = " ".join(trial.told("validate").split())
+
+    assert tells(said, "power", "2h")
+    assert "forever" not in said
