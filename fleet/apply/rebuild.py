@@ -201,9 +201,9 @@ _LIST_SECONDS = 30
 
 
 def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> str:
-    """Return a sign that a new store would replace a lost store; empty without a sign.
+    """Return a trace of an earlier store of this fleet, such as a file; empty without a trace.
 
-    Only local files and machines are checked. A store in a database may replace any store.
+    Only local files and machines are checked: the loss of a database cannot be noticed.
     """
     return next(_signs_of_predecessor(fleet, config, storage), "")
 

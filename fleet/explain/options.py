@@ -171,7 +171,7 @@ class OptionFinder:
 
 
 def cheapest(options: Options) -> PlaceFacts | None:
-    """Return the cheapest machine option that ends in time; None if no option has a known cost."""
+    """Return the cheapest place where the build ends in time; None if no such place has a cost."""
     known = [each for each in options if each.cost is not None and is_possible(each)]
     return min(known, key=lambda each: (each.cost, each.pool, each.type), default=None)
 

@@ -23,7 +23,7 @@ Found = Promotion | WaitingVersion
 
 
 class Moving(NamedTuple):
-    """The image versions promoted in this run, and the versions that wait, by image."""
+    """The image versions promoted in this run, and those whose promotion waits, by image."""
 
     now: tuple[Promotion, ...]
     waiting: tuple[WaitingVersion, ...]

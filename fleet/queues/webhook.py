@@ -72,7 +72,7 @@ class WebhookMessenger:
 
 
 def _redact_address(address: str) -> str:
-    """Return the host name of a secret address, which messages may show."""
+    """Return only the host name of a secret address: messages may show the name."""
     try:
         return f"{urlsplit(address).hostname or 'the webhook'}"
     except ValueError:

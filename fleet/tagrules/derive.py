@@ -311,7 +311,7 @@ def _apply(to: _Input, rule: DeriveRule, index: int) -> Iterator[Derived]:
 
 
 def _values(to: _Input, rule: DeriveRule) -> Iterator[tuple[object, str, str]]:
-    """Yield triples: substitute for `{value}`, its source in words, and the request's value."""
+    """Yield triples: the text that replaces `{value}`, where it comes from, the original value."""
     if rule.history is not None:
         found = needed_by_history(rule, to.request, to.context, to.known)
         if found is not None:

@@ -311,7 +311,7 @@ def waiting(plan: Plan) -> str:
 
 
 def new_machines(plan: Plan) -> Iterator[str]:
-    """Yield sentences on the cost of new machines, its optimality gap, and the assumptions."""
+    """Yield sentences on the cost of new machines, how far it is from optimal, and assumptions."""
     optimum = plan.optimum
     if optimum is None:
         return

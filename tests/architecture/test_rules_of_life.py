@@ -4,7 +4,8 @@ import ast
 import inspect
 import pkgutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -40,8 +41,10 @@ WHOLE = frozenset(
 )
 
 
-def read_keys(source: str) -> Iterator[str]:
-    """Yield the keys of these sections that a module reads; a whole section counts as each key."""
+@cache
+def read_keys(source: str) -> frozenset[str]:
+    """Return the keys of these sections that a module reads; a whole section counts as all."""
+    found: set[str] = set()
     tree = ast.parse(source)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
@@ -55,9 +58,10 @@ def read_keys(source: str) -> Iterator[str]:
         # A queue reports `workers` too, but those have no such keys.
         is_other = node.attr == "workers" and ast.unparse(node.value).split(".")[-1] not in POOLS
         if isinstance(parent, ast.Attribute) and parent.attr in keys:
-            yield f"{node.attr}.{parent.attr}"
+            found.add(f"{node.attr}.{parent.attr}")
         elif not is_call and not is_other:
-            yield from (f"{node.attr}.{key}" for key in keys)
+            found |= {f"{node.attr}.{key}" for key in keys}
+    return frozenset(found)
 
 
 def readers(sources: Mapping[str, str]) -> dict[str, set[str]]:

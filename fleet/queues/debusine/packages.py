@@ -261,7 +261,7 @@ class _Decided(NamedTuple):
 
 
 class PackageEvaluator:
-    """Finds the effects of packages, by this fleet.yaml and the resource usage of past runs."""
+    """Finds which rules, durations and derived requirements apply to the builds of a package."""
 
     def __init__(self, fleet: Fleet, today: date, history: Iterable[TaskHistory] = ()) -> None:
         self._rules = [rule for rule in fleet.derive if rule.history is not None]

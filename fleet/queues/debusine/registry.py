@@ -44,7 +44,7 @@ Call = tuple[Callable[..., Any], Mapping[str, Any]]
 
 
 class Channel(Protocol):
-    """Runs functions of `changes`, each in a separate transaction."""
+    """Way to run functions of the module `changes` at Debusine, each in a separate transaction."""
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Run the calls and return results; raises WorkerBusy, PlanRefused, SourceUnreachable."""

@@ -231,7 +231,7 @@ class Walk:
         return len(self.rows) if self.done else self.delivered
 
     def turn_around(self) -> None:
-        """Continue reading from the other end of the list."""
+        """Continue reading the list of work requests from its other end."""
         if self.newest is None:
             self.newest, self.cursor = frozenset(self.rows), OLDEST
 
