@@ -98,7 +98,7 @@ class _AdoptionState:
 def judge_adoption(
     fleet: Fleet, world: World, pool: str, found: Sequence[FoundMachine], *, outdated_too: bool
 ) -> Adoption:
-    """Return the machines that a pool can adopt. Raises PlanRefused if one cannot be adopted."""
+    """Return how a pool adopts these machines. Raises PlanRefused unless it can adopt all."""
     declared = pool_to_adopt(fleet, pool)
     inventories = take_inventory(fleet, world)
     inventory = inventories[pool]

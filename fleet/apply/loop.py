@@ -285,7 +285,7 @@ class Runs:
         return True
 
     def _keep_last(self, why: str) -> bool:
-        """Print once why the current fleet.yaml is unusable; return False."""
+        """Print, once per reason, why the last valid fleet.yaml stays in use; return False."""
         if why != self._refused:
             self._console.note(f"{why}\ncontinuing with the last valid {self._args.file}")
         self._refused = why

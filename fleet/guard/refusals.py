@@ -506,7 +506,7 @@ def _describe_rise(
 def _refuse(
     plan: Plan, limit: _GuardLimit, cases: Sequence[_PoolCase], because: str, *, pool: str | None
 ) -> GuardDecision:
-    """Refuse the actions in these pools, except those that an approval permits."""
+    """Refuse the actions of the cases, except those that an approval permits."""
     passing: dict[str, str] = {}
     later: list[Action | Release] = []
     lines: list[str] = []

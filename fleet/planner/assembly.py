@@ -531,7 +531,7 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
 
 
 def _types_of(pool: Pool) -> str:
-    """Return the names of a pool's machine types; the text `own` if the pool states sizes."""
+    """Return the names of a pool's machine types, joined by commas; `own` if it has no types."""
     return ", ".join(type_names(pool)) or "own"
 
 

@@ -340,7 +340,7 @@ _ESCAPED = re.compile(r"\\(?:x..|u....|U........|.)")
 
 
 def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
-    """Return the position of some characters of a node, or of the whole node if unclear."""
+    """Return the position of the characters `part` of a node; the whole node if not found."""
     columns = _find_columns(node, lines[node.start[0]])
     first, last = part
     if isinstance(node.value, str) and _LITERAL.match(lines[node.start[0]], node.start[1]):
@@ -355,7 +355,7 @@ def narrowed(node: Node, lines: Sequence[str], part: tuple[int, int]) -> Span:
 def _narrowed_literal(
     node: Node, text: str, lines: Sequence[str], part: tuple[int, int]
 ) -> Span | None:
-    """Return the position of characters in a literal block (`|`); None if unclear."""
+    """Return the position of the characters `part` of a literal block (`|`); None if not found."""
     first, last = part
     before = text.rfind("\n", 0, first) + 1
     kept = text[before:].partition("\n")[0]

@@ -22,7 +22,7 @@ CONFIRMATION_DELAY = timedelta(minutes=10)
 
 
 class OrphanMachine(LifeRule):
-    """Rule that deletes orphans: machines of tickets, which have neither stack nor live ticket."""
+    """Rule that deletes orphans: machines whose ticket ended and that no stack records."""
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to drain orphans, and to delete an orphan after a second listing."""
