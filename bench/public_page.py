@@ -106,8 +106,8 @@ def page(result: Result, drawn: list[str]) -> str:
     whole = result["size"] == "whole"
     absent = [f"`{name}` was not measured: {why}." for name, why in result["absent"].items()]
     return _PAGE.format(
-        size="The whole run" if whole else "Only to see that it works: no points",
-        began=result["began"],
+        size="This run measured everything" if whole else "A trial run without points",
+        began=result["began"].removesuffix("+00:00"),
         machine=result["machine"],
         load=result["load"],
         note="\n" + "\n".join([*absent, *filter(None, [result.get("note")])]) + "\n",

@@ -253,7 +253,7 @@ class Background:
             self._ended.append(outcome)
 
     def wait(self, mine: Collection[str]) -> Iterator[None]:
-        """Let other tasks work until the tasks `mine` end, or for a limited time. Yield per poll."""
+        """Let other tasks work until the tasks `mine` end, or for a limited time. Yields often."""
         until = monotonic() + self._patience
         while (left := until - monotonic()) > 0:
             futures = [self._tasks[what].future for what in mine if what in self._tasks]
