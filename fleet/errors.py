@@ -15,6 +15,11 @@ class FleetError(Exception):
     page = ""
     """Path of the documentation page about this error; empty if there is no page."""
 
+    def __init__(self, message: str = "", *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+        """The command that fixes the cause; empty if unknown. No text of a server decides it."""
+
 
 class ConfigInvalid(FleetError):
     """fleet.yaml has errors. The errors were already shown."""

@@ -98,7 +98,7 @@ def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         try:
             asked.secrets.read(reference)
         except SecretMissing as error:
-            yield wrong(about, str(error), _fix_for(reference))
+            yield wrong(about, error, _fix_for(reference))
             continue
         exposure = asked.secrets.exposure(reference)
         if exposure is not None:
@@ -126,7 +126,7 @@ def _servers(
             summary = summaries[queue] = server.summary()
         except FleetError as error:
             yield wrong(
-                f"queue {queue}, server", str(error), f"see queues.{queue}.url in fleet.yaml"
+                f"queue {queue}, server", error, f"see queues.{queue}.url in fleet.yaml"
             )
             continue
         yield CheckResult(about=f"queue {queue}, server", result="ok", said="it answers")
@@ -145,7 +145,7 @@ def _token(case: Case, queue: str, server: Server) -> CheckResult:
     try:
         user = server.user()
     except FleetError as error:
-        return wrong(about, str(error), f"see queues.{queue} in fleet.yaml")
+        return wrong(about, error, f"see queues.{queue} in fleet.yaml")
     if not user:
         return wrong(
             about, "the server does not recognise this token", "debusine-admin create_token USER"
@@ -159,7 +159,7 @@ def _check_counts(queue: str, server: Server) -> CheckResult:
         counted = server.counts()
     except FleetError as error:
         fix = f"allow this computer to read open-metrics of queues.{queue}.url"
-        return wrong(about, str(error), fix)
+        return wrong(about, error, fix)
     told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
     return CheckResult(about=about, result="ok", said=f"pending by scope: {told}")
 
@@ -205,8 +205,8 @@ def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -
             return CheckResult(
                 about=about, result="unchecked", said=said, fix="fleet debusine grants"
             )
-        case Unknown(unknown=because):
-            return wrong(about, because, f"see {key} in fleet.yaml")
+        case Unknown() as unread:
+            return wrong(about, unread, f"see {key} in fleet.yaml")
         case workers:
             return CheckResult(about=about, result="ok", said=f"{len(workers):,} registered")
 
@@ -221,7 +221,7 @@ def _providers(case: Case) -> Iterator[CheckResult]:
             provider = case.fleet.providers.get(name)
             own = isinstance(provider, HooksProvider)  # from `providers`, or of a pool
             where = f"the commands of {name}" if own else f"providers.{name}"
-            yield wrong(about, listing.unknown, f"see {where} in fleet.yaml")
+            yield wrong(about, listing, f"see {where} in fleet.yaml")
 
 
 def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
@@ -245,7 +245,7 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     except (StoreMissing, StoreFailed) as error:
         is_missing = isinstance(error, StoreMissing)
         fix = "fleet state init" if is_missing else "see state.store in fleet.yaml"
-        found = wrong(_STORE, str(error), fix)
+        found = wrong(_STORE, error, fix)
         # A fleet that only observes queues needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
         return
@@ -258,7 +258,7 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
         said = f"`fleet apply` refuses this clock: {fault}"
         yield CheckResult(about="state, clock", result="wrong", said=said, fix=_SET_CLOCK)
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
-        yield wrong("state, spending", case.world.ledger.unknown, "see money in fleet.yaml")
+        yield wrong("state, spending", case.world.ledger, "see money in fleet.yaml")
     if holder is not None:
         said = f"held by {holder[0]} since {holder[1]}"
         fix = "fleet state unlock, if that run is dead"
@@ -268,7 +268,7 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     stacks = case.world.stacks
     for pool, stack in sorted(stacks.items()) if not isinstance(stacks, Unknown) else ():
         if not isinstance(stack, Stack):
-            yield wrong(f"pool {pool}, stack", stack.unknown, "fleet state show")
+            yield wrong(f"pool {pool}, stack", stack, "fleet state show")
         elif stack.interrupted:
             about, said = f"pool {pool}, stack", "the apply that holds the lock is changing it"
             if holder is None:
@@ -319,7 +319,7 @@ def _further(asked: CheckupInputs) -> Iterator[CheckResult]:
         try:
             yield from look()
         except FleetError as error:
-            yield wrong(about, str(error), "fleet validate")
+            yield wrong(about, error, "fleet validate")
 
 
 def _list_unchecked(asked: CheckupInputs) -> Iterator[CheckResult]:

@@ -212,7 +212,7 @@ def _read_store(ask: Callable[[], T]) -> T | Unknown:
     try:
         return ask()
     except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
+        return Unknown.of(error)
 
 
 def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
@@ -222,7 +222,7 @@ def _read_records(ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | Unknown:
     except StoreMissing:
         return ()
     except StoreFailed as error:
-        return Unknown(unknown=str(error))
+        return Unknown.of(error)
 
 
 def read_or_default(otherwise: S, ask: Callable[[], T]) -> T | S:
@@ -342,7 +342,7 @@ class _StackReader:
         try:
             engine = self.engine_of(ref.provider)
         except FleetError as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         read = self.asking("stack", {ref.name: partial(engine.read, ref)})[ref.name]
         stack = _check_content(ref, read, self.fleet, record)
         if record is None or isinstance(stack, Unknown):
@@ -611,7 +611,7 @@ class Concurrently:
                     else self._describe_timeout(f"{kind} {name}", began)
                 )
             except FleetError as error:
-                told[name] = Unknown(unknown=str(error))
+                told[name] = Unknown.of(error)
             except ValidationError as error:
                 # A value outside its permitted range makes only its source unknown.
                 wrong = first_mistake(error, "a value")

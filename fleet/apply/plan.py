@@ -55,7 +55,7 @@ def reading_base(args: argparse.Namespace) -> Iterator[None]:
         try:
             args.revision = read_revision(args.base, args.file)
         except FileUnreadable as error:
-            args.revision = Unknown(unknown=str(error))
+            args.revision = Unknown.of(error)
     yield
 
 

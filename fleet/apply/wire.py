@@ -267,7 +267,7 @@ def _queue(
             try:
                 return _debusine(fleet, queue, secrets, made)
             except SecretMissing as error:
-                unknown = Unknown(unknown=str(error))
+                unknown = Unknown.of(error)
                 return _UnreadableSource(QueueReading(demand=unknown, workers=unknown))
         case WorldQueueModel():
             return RecordedQueue(queue, LocalFiles())
@@ -297,7 +297,7 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
                 try:
                     token = secrets.read(reference) if reference else None
                 except SecretMissing as error:
-                    unknown = Unknown(unknown=str(error))
+                    unknown = Unknown.of(error)
                     yield name, _UnreadableSource(dict.fromkeys(places_of(fleet, name), unknown))
                 else:
                     path = entries_path(fleet)

@@ -244,7 +244,7 @@ class EmbeddedEngine:
         try:
             recorded = self._read_checked(ref)
         except StoreFailed as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         if recorded is None:
             return None
         project = load_project(recorded.project)

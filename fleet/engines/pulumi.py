@@ -107,7 +107,7 @@ class PulumiEngine(_Stacks):
             deployment = self._read_recorded(ref)
             unsure = deployment and self._needs_cleanup(ref)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         if deployment is None:
             return None
         return deployment.stack.altered(interrupted=deployment.stack.interrupted or bool(unsure))
@@ -451,7 +451,7 @@ class PulumiBase(_Stacks):
             base = _read_base(found, ref)
             return base.altered(interrupted=True) if self._cli.is_cut(ref) else base
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
 
     def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
         """Return the steps that `up` would do, sorted by name."""

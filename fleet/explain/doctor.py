@@ -28,7 +28,7 @@ def judge_demand(case: Case, summaries: Summaries) -> Iterator[CheckResult]:
     for queue, reading in sorted(case.world.queues.items()):
         about = f"queue {queue}, demand"
         if isinstance(reading.demand, Unknown):
-            yield wrong(about, reading.demand.unknown, f"see queues.{queue} in fleet.yaml")
+            yield wrong(about, reading.demand, f"see queues.{queue} in fleet.yaml")
             continue
         if queue in estimates:
             because = estimates[queue].because

@@ -698,7 +698,7 @@ class CoprAllowList:
         try:
             rules = read_list(place, self._content())
         except (FileUnreadable, SourceUnreachable) as error:
-            return {place: Unknown(unknown=str(error))}
+            return {place: Unknown.of(error)}
         held = {QueueRule(pattern=rule.pattern, requires=rule.tags) for rule in rules}
         try:
             return {place: HeldRules(written=tuple(sorted(held, key=QueueRule.model_dump_json)))}

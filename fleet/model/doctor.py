@@ -3,18 +3,18 @@
 An object that cannot be checked is `unchecked`, which is not `ok`.
 """
 
-import re
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
+from fleet.errors import FleetError
+from fleet.model.facts import Unknown
 from fleet.model.values import Moment, Value
 from fleet.schema.units import write_duration
 
 _REPORTED_SKEW = 60
 """Clock difference in seconds that is reported. Runs are refused at ten minutes or more."""
-_COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Result = Literal["ok", "wrong", "notice", "unchecked"]
 
@@ -108,12 +108,11 @@ class Diagnosis(Value):
         return int(any(finding.result == "wrong" for finding in self.findings))
 
 
-def wrong(about: str, said: str, fix: str) -> CheckResult:
-    """Return a finding for an error. The fix is the last command in `said`, or else `fix`."""
-    commands = _COMMAND.findall(said)
-    return CheckResult(
-        about=about, result="wrong", said=said, fix=commands[-1] if commands else fix
-    )
+def wrong(about: str, found: FleetError | Unknown | str, fix: str) -> CheckResult:
+    """Return a finding for an error. Its fix is the command that `found` names, or else `fix`."""
+    said = found.unknown if isinstance(found, Unknown) else str(found)
+    own = "" if isinstance(found, str) else found.fix
+    return CheckResult(about=about, result="wrong", said=said, fix=own or fix)
 
 
 def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> CheckResult:

@@ -8,10 +8,11 @@ projects of Copr keep their names: rules match these names, and the server publi
 import hmac
 from collections.abc import Collection, Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
+from fleet.errors import FleetError
 from fleet.model.images import ImageVersion
 from fleet.model.orders import Order
 from fleet.model.values import (
@@ -219,6 +220,12 @@ class Unknown(Value):
     """A value that could not be read or that another source contradicts, with the reason."""
 
     unknown: str = Field(description="Why the value is unknown, in a sentence.")
+    fix: str = later("", "The command that fixes the cause.")
+
+    @classmethod
+    def of(cls, error: FleetError) -> Self:
+        """Return the unknown value of a source that fails with an error."""
+        return cls(unknown=str(error), fix=error.fix)
 
 
 AskSource = Literal["user", "task", "ticket", "system"]

@@ -143,7 +143,7 @@ class CoprFrontend:
                 asked = [job for alike in begun.values() for job in alike][: self._running]
                 packages = _packages(begun, _names(reader, asked, until))
         except (SourceUnreachable, StoreFailed, StoreMissing) as error:
-            return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
+            return QueueReading(demand=Unknown.of(error), workers=None)
         demand = Demand(
             read_at=now,
             requests=tuple(_group_builds(jobs, names)),
@@ -198,7 +198,8 @@ def _check_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> N
         raise SourceUnreachable(
             f"{base}{LIST} lists no build, but the backend has "
             f"{write_count(len(waiting), 'ticket')} open for builds (first: {waiting[0]}); is the "
-            "list old? If a client is gone, close its ticket with `fleet ticket close`"
+            "list old? If a client is gone, close its ticket with `fleet ticket close`",
+            fix="fleet ticket close",
         )
 
 

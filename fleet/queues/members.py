@@ -22,7 +22,7 @@ class FileMembers:
         try:
             text = self._files.read(self._name, _LIMIT_BYTES).decode("utf-8-sig")
         except FileUnreadable as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         except UnicodeDecodeError as error:
             return Unknown(unknown=f"{self._name}: not UTF-8 text: {error.reason}")
         parsed = parse(text, self._name)

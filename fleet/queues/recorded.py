@@ -29,7 +29,7 @@ class RecordedQueue:
         try:
             reading = self._pick(read_world(self._queue.path, self._files))
         except (FileUnreadable, SourceUnreachable) as error:
-            unknown = Unknown(unknown=str(error))
+            unknown = Unknown.of(error)
             return QueueReading(demand=unknown, workers=unknown)
         if isinstance(reading.demand, Unknown):
             return reading

@@ -77,7 +77,7 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
         versions = store.image_versions()
         log = store.read_log(since)
     except (StoreMissing, StoreFailed) as error:
-        unread = Unknown(unknown=str(error))
+        unread = Unknown.of(error)
         return replace(shown, history=unread, log=unread)
     return replace(
         shown,

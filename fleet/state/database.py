@@ -433,7 +433,8 @@ class Database:
             f"there is no store at {self.address}, but this fleet has one at {older}: "
             "earlier versions of fleet decoded %XX in a path and cut it at a ?; with no run under "
             f"way move it: `{commands}`"
-            + ("; or leave out of state.store what follows the ?" * ("?" in path.name))
+            + ("; or leave out of state.store what follows the ?" * ("?" in path.name)),
+            fix=commands,
         )
 
     def _missing_message(self) -> str:

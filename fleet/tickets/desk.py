@@ -62,7 +62,7 @@ class StoredTicketDesk:
             reading = reading.altered(behind=self._count_lost_places(tickets, now))
             reading = self._add_runs(reading, {each.package for each in tickets} - {""})
         except (StoreMissing, StoreFailed) as error:
-            unknown = Unknown(unknown=str(error))
+            unknown = Unknown.of(error)
             return QueueReading(demand=unknown, workers=unknown)
         self._tickets, self._reading = tickets, (now, reading)
         return reading

@@ -142,9 +142,10 @@ def test_unreachable_server_is_wrong_and_not_queried_further() -> None:
 
 
 def test_refused_token_is_wrong_with_working_command() -> None:
-    refused = "answered with status 403: `debusine-admin create_token USER` makes one"
+    command = "debusine-admin create_token USER"
+    server = FakeServer(refuses="answered with status 403: `x y` makes one", fix=command)
 
-    finding = of(check(server=FakeServer(refuses=refused)), "queue debian, token")
+    finding = of(check(server=server), "queue debian, token")
 
     assert (finding.result, finding.fix) == ("wrong", "debusine-admin create_token USER")
 
@@ -195,8 +196,8 @@ def test_doctor_reports_missing_second_source() -> None:
 
 
 def test_demand_is_wrong_with_grant_command_when_unknown() -> None:
-    because = "scope debian: listed 0 (`debusine-admin workspace grant_role A`)"
-    reading = QueueReading(demand=Unknown(unknown=because), workers=None)
+    grant = "debusine-admin workspace grant_role A"
+    reading = QueueReading(demand=Unknown(unknown="listed 0", fix=grant), workers=None)
 
     finding = of(check(world=a_world(queues={"debian": reading})), "queue debian, demand")
 
@@ -395,7 +396,7 @@ def test_unchecked_fact_has_unchecked_result() -> None:
 
 def test_failed_check_is_wrong_with_command() -> None:
     def fail() -> tuple[CheckResult, ...]:
-        raise SourceUnreachable("it refuses (`fleet debusine grants --check`)")
+        raise SourceUnreachable("it refuses `x y`", fix="fleet debusine grants --check")
 
     finding = of(
         check(asked={"further": {"queue debian, database": fail}}), "queue debian, database"

@@ -232,3 +232,19 @@ def test_doctor_reports_unknown_spending_when_a_budget_needs_it(
     (found,) = (each for each in diagnosis["findings"] if each["about"] == "state, spending")
     assert (ran.returncode, found["result"]) == (1, "wrong")
     assert tells(found["said"], "recorded in EUR", "USD")
+
+
+def test_doctor_fix_is_no_text_of_a_script(trial: Trial) -> None:
+    scripts = {"new": "exit 1", "delete": "exit 1", "list": "echo 'do `rm -rf .` now' >&2; exit 1"}
+    for name, text in scripts.items():
+        (trial.folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (trial.folder / name).chmod(0o755)
+    hooks = ", ".join(f"{name}: [./{name}]" for name in scripts)
+    size = "machine: {cores: 1, memory: 1GiB, price: 0 EUR/h}, workers: {max: 1}"
+    trial.write(fleet_yaml(pools={"one": f"{{provider: hooks, hooks: {{{hooks}}}, {size}}}"}))
+
+    said = trial.do("doctor", "--json")[1]
+
+    found = json.loads(said[said.index("{") :])["findings"]
+    assert any("rm -rf" in each["said"] for each in found)
+    assert [each for each in found if "rm -rf" in each.get("fix", "")] == []

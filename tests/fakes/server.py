@@ -21,6 +21,7 @@ class FakeServer:
         server_time: datetime | None = NOON,
         counts: Mapping[str, int] | None = None,
         refuses: str = "",
+        fix: str = "",
         broken: str = "",
     ) -> None:
         self._user = user
@@ -28,6 +29,7 @@ class FakeServer:
         self._server_time = server_time
         self._counts = {"debian": 29} if counts is None else counts
         self._refuses = refuses
+        self._fix = fix
         self._broken = broken
 
     def summary(self) -> Summary:
@@ -43,7 +45,7 @@ class FakeServer:
     def user(self) -> str:
         """Return whose token it is asked with."""
         if self._broken or self._refuses:
-            raise SourceUnreachable(self._broken or self._refuses)
+            raise SourceUnreachable(self._broken or self._refuses, fix=self._fix)
         return self._user
 
     def counts(self) -> Mapping[str, int]:

@@ -98,7 +98,7 @@ class AwsMachines(AwsAccount):
             ours = [each for each in found if each.marks.get(MARK) == fleet]
             machines = [_machine(each) for each in sorted(ours, key=_age)]
         except SourceUnreachable as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         return Listing(
             read_at=read_at,
             machines=tuple(sorted(_make_names_unique(machines), key=lambda machine: machine.name)),

@@ -133,7 +133,7 @@ class HcloudMachines:
                 servers = _servers(reading, "fleet", fleet)
             machines = [_machine(server, _pool_of(server)) for server in servers]
         except SourceUnreachable as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         return Listing(
             read_at=read_at,
             machines=tuple(sorted(machines, key=lambda machine: machine.name)),
@@ -304,7 +304,7 @@ class HcloudShared:
         try:
             return dict(self._ids(fleet))
         except SourceUnreachable as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
 
     def _ids(self, fleet: str) -> Iterator[tuple[str, str]]:
         with self._api.reading() as reading:

@@ -219,7 +219,7 @@ class SimCloud:
         try:
             contents = load(self.path)
         except FleetError as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         ours = sorted(
             (
                 (machine_id, machine)

@@ -71,7 +71,9 @@ def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
     text = text.replace(password, "…") if password else text
     match error:
         case errors.InsufficientPrivilege():
-            return SourceUnreachable(f"the database refuses: {text}; {_GRANTS}")
+            return SourceUnreachable(
+                f"the database refuses: {text}; {_GRANTS}", fix="fleet debusine grants"
+            )
         case errors.UndefinedTable() | errors.UndefinedColumn():
             return SourceUnreachable(
                 "the database is not that of a supported Debusine (0.16), or its role may not "
@@ -130,7 +132,8 @@ def identify(connection: "Connection") -> str:
     if missing:
         raise SourceUnreachable(
             f"the database has no table {missing[0]} that its role may see: is it Debusine's, and "
-            "does the role have USAGE of its schema (`fleet debusine grants`)?"
+            "does the role have USAGE of its schema (`fleet debusine grants`)?",
+            fix="fleet debusine grants",
         )
     found = digest_of(columns)
     if found in KNOWN:

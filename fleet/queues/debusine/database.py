@@ -51,7 +51,7 @@ class DebusineDatabase:
                 identify(connection)
                 return self._reading(connection, now)
         except SourceUnreachable as error:
-            unknown = Unknown(unknown=str(error))
+            unknown = Unknown.of(error)
             return QueueReading(demand=unknown, workers=unknown)
 
     def _reading(self, connection: "Connection", now: datetime) -> QueueReading:
@@ -105,7 +105,7 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
         with _savepoint(connection):
             return read(connection)
     except SourceUnreachable as error:
-        return Unknown(unknown=str(error))
+        return Unknown.of(error)
     except ValidationError as error:
         wrong = first_mistake(error, "a row")
         return Unknown(unknown=f"unexpected data in the database: {wrong}")

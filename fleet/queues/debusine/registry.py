@@ -70,7 +70,8 @@ class SqlChannel:
         except psycopg.errors.InsufficientPrivilege as error:
             raise SourceUnreachable(
                 f"the database refuses: {first_line(error)}; `fleet debusine grants --admin` "
-                "prints what the role of `admin` needs"
+                "prints what the role of `admin` needs",
+                fix="fleet debusine grants --admin",
             ) from None
         except psycopg.Error as error:
             raise explained(error, password) from None

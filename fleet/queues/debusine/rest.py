@@ -64,7 +64,7 @@ class DebusineRest:
             with Reader(self._url, limits=limits, clock=self._clock) as reader:
                 rows, sample = self._rows(reader)
         except SourceUnreachable as error:
-            return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
+            return QueueReading(demand=Unknown.of(error), workers=None)
         read = [row for row in rows if isinstance(row, WorkRequestRow)]
         waiting = sorted((row for row in read if row.worker is None), key=_order)
         return QueueReading(
@@ -281,6 +281,7 @@ _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
 _MAX_SHOWN = 300
 """Maximum characters to keep of the reason why a row is unreadable."""
+_NEW_TOKEN = "debusine-admin create_token USER"
 _REFUSED = (401, 403)
 
 
@@ -348,7 +349,10 @@ class RestSession:
         if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
             return reply
         advice = self._advice(reply.status, scope)
-        raise SourceUnreachable(f"{reply.address} answered with status {reply.status}: {advice}")
+        raise SourceUnreachable(
+            f"{reply.address} answered with status {reply.status}: {advice}",
+            fix=_NEW_TOKEN if _NEW_TOKEN in advice else "",
+        )
 
     def _advice(self, status: int, scope: str | None) -> str:
         match status:
@@ -370,7 +374,7 @@ class RestSession:
             return "it requires a token; set `token` of this queue in fleet.yaml"
         return (
             "the token is wrong, disabled or expired, or not a user's; "
-            "`debusine-admin create_token USER` makes one"
+            f"`{_NEW_TOKEN}` makes one"
         )
 
 
@@ -443,11 +447,13 @@ def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
     """Return the error for a list whose length differs from the server's count."""
     if listed > pending:
         return _beyond_count(f"scope {scope}", listed, pending)
+    grant = f"debusine-admin workspace grant_role {scope}/WORKSPACE viewer GROUP"
     return SourceUnreachable(
         f"scope {scope}: listed {listed} pending requests for workers, but the server counts "
         f"{pending}. Debusine leaves out of its list, without an error, what the token's user may "
         f"not see: give that user the role viewer on each workspace of scope {scope} "
-        f"(`debusine-admin workspace grant_role {scope}/WORKSPACE viewer GROUP`)"
+        f"(`{grant}`)",
+        fix=grant,
     )
 
 

@@ -99,7 +99,7 @@ class TaskRules:
             with Reader(self._url, limits=self._limits) as reader:
                 entries = self._contents(reader, place).items
         except SourceUnreachable as error:
-            return Unknown(unknown=str(error))
+            return Unknown.of(error)
         ours = [rule_of_entry(each) for each in entries if each.get("path") == self._path]
         others = [rule_of_entry(each) for each in entries if each.get("path") != self._path]
         return HeldRules(
