@@ -22,7 +22,7 @@ from fleet.schema.findings import (
     quoted,
 )
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
-from fleet.schema.pools import PLACE_PATTERN, WINDOW_PATTERN
+from fleet.schema.pools import PLACE_PATTERN, SERVER_PATTERN, WINDOW_PATTERN
 from fleet.schema.secrets import holds_secret
 from fleet.schema.source import Document, Files, read_document
 from fleet.schema.units import (
@@ -133,7 +133,8 @@ _PATTERNS = {
     TAG_PATTERN: "a tag without white space",
     ENV_PATTERN: "the name of an environment variable, like HCLOUD_TOKEN",
     CURRENCY_PATTERN: "an ISO 4217 code, like EUR",
-    URL_PATTERN: "a URL that begins with https:// and has no user name",
+    URL_PATTERN: "a URL that begins with https://, has no user name and no port above 65535",
+    SERVER_PATTERN: "the URL of a server, like https://deb.example.org, with no port above 65535",
     PLACE_PATTERN: "the name of a provider, file:///PATH or s3://BUCKET/PREFIX",
     STORE_PATTERN: "sqlite, sqlite:///PATH or postgresql://HOST/NAME",
     BACKEND_PATTERN: "file, file://PATH, s3://BUCKET, gs://BUCKET, azblob://CONTAINER or "

@@ -6,6 +6,7 @@ from pydantic import Field, Tag
 
 from fleet.schema.sources import Hooks
 from fleet.schema.units import (
+    HOST_PATTERN,
     SPEED,
     Amount,
     ConfigSection,
@@ -34,7 +35,7 @@ WINDOW_PATTERN = (
 # Debian policy 5.6.1 defines names of packages, 5.6.12 defines versions.
 PACKAGE_PATTERN = r"^[a-z0-9][a-z0-9+.-]+$"
 VERSION_PATTERN = r"^[0-9][A-Za-z0-9.+:~-]*$"
-SERVER_PATTERN = r"^https?://[^/?#@\x00-\x20]+(/[^?#@\x00-\x20]*)?$"
+SERVER_PATTERN = rf"^https?://{HOST_PATTERN}(/[^?#@\x00-\x20]*)?$"
 
 Backend = Literal["unshare", "qemu", "incus", "incus-lxc", "incus-vm"]
 Task = Literal["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"]

@@ -30,8 +30,8 @@ CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
 Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
 Engine = Literal["embedded", "pulumi"]
 """The engine that creates and deletes a provider's machines."""
-ADDRESSES_PATTERN = r"^[0-9a-fA-F.:]{2,39}/\d{1,3}$"
-PORT_PATTERN = r"^(any|\d{1,5}(-\d{1,5})?)$"
+ADDRESSES_PATTERN = r"^[0-9a-fA-F.:]{2,39}/[0-9]{1,3}$"
+PORT_PATTERN = r"^(any|[0-9]{1,5}(-[0-9]{1,5})?)$"
 ANSWER_PATTERN = r"^([^{}]|\{(name|host|port|pool|data)\})*$"
 COUNTER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 CounterNames = list[Annotated[str, Field(pattern=COUNTER_PATTERN)]]

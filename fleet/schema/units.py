@@ -289,10 +289,14 @@ ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 # White space is listed, because \s differs between dialects of regular expressions.
 TAG_PATTERN = r"^[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$"
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
-URL_PATTERN = r"^https?://[!-?A-~]+$"
+_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+"""Port of at most 65535, as in every URL of fleet.yaml."""
+HOST_PATTERN = rf"(\[[0-9A-Za-z:.%]+\]|[!\"$-.0-9;-=A-Z\\^-~]+)(:{_PORT}?)?"
+"""Host of a URL with an optional port."""
+URL_PATTERN = rf"^https?://{HOST_PATTERN}([/?#][!-?A-~]*)?$"
 _SERVER_PATTERN = (
     r"([^:/]*(:[^@]*)?@)?"  # user and password
-    r"(\[[^\]/?]+\]|[^:/?@\[\]]*)(:[0-9]{0,5})?"  # host and port
+    rf"(\[[^\]/?]+\]|[^:/?@\[\]]*)(:{_PORT}?)?"  # host and port
     r"(/[^?]*)?(\?.*)?"
 )
 STORE_PATTERN = rf"^(sqlite|sqlite:///(.*[^/])|postgres(ql)?(\+psycopg)?://{_SERVER_PATTERN})$"

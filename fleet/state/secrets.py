@@ -7,6 +7,7 @@ import os
 import shlex
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -50,7 +51,7 @@ class HostSecrets:
         """Return excess permissions of a secret's file and the fix; None if it is private."""
         if not isinstance(reference, FileSecret):
             return None
-        path = self._base / Path(reference.file).expanduser()
+        path = self._locate(reference.file)
         try:
             status = path.stat()
         except (OSError, ValueError):
@@ -61,6 +62,11 @@ class HostSecrets:
             return None
         said = f"others may read or change {path}: its mode is {stat.S_IMODE(status.st_mode):04o}"
         return said, f"chmod {whom}= {shlex.quote(str(path))}"
+
+    def _locate(self, file: str) -> Path:
+        with suppress(RuntimeError):  # no user of this name, or HOME is unset
+            return self._base / Path(file).expanduser()
+        return self._base / file
 
     def _read_environment(self, name: str) -> str:
         secret = self._environment.get(name, "").strip()
@@ -73,7 +79,7 @@ class HostSecrets:
         return secret
 
     def _read_file(self, name: str) -> str:
-        path = self._base / Path(name).expanduser()
+        path = self._locate(name)
         what = f"secret {{file: {name}}}: "
         try:
             with path.open("rb") as file:

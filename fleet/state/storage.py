@@ -77,6 +77,16 @@ def _quote_path(path: Path) -> str:
         ) from error
 
 
+def expand_home(path: str) -> Path:
+    """Return a path with the home folder in place of `~` or `~USER`."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise FileUnreadable(
+            f"{path}: the home folder is unknown; set HOME, or write the whole path"
+        ) from error
+
+
 def older_store(path: Path) -> tuple[Path, str] | None:
     """Return the older version's file for this path, and the commands that move it to the path.
 
@@ -98,11 +108,11 @@ def find_storage(fleet: Fleet, config: str) -> Storage:
     backend, store = fleet.state.backend, fleet.state.store
     folder = base / ".fleet"
     if backend.startswith("file://"):
-        folder = base / backend.removeprefix("file://")
+        folder = base / expand_home(backend.removeprefix("file://"))
     if store == "sqlite":
         store = sqlite_url(folder / "store.db")
     elif store.startswith(_SQLITE):
-        store = sqlite_url(base / store.removeprefix(_SQLITE))
+        store = sqlite_url(base / expand_home(store.removeprefix(_SQLITE)))
     is_file = backend == "file" or backend.startswith("file://")
     embedded = any(provider.engine == "embedded" for provider in fleet.providers.values())
     return Storage(
@@ -110,5 +120,5 @@ def find_storage(fleet: Fleet, config: str) -> Storage:
         store=store,
         backend=f"file://{_quote_path(folder)}" if is_file else backend,
         uses_folder=is_file or embedded,
-        images=base / fleet.state.images,
+        images=base / expand_home(fleet.state.images),
     )

@@ -20,6 +20,7 @@ from tests.rigs.trial import Trial, fleet_yaml
         ("store: 'sqlite:///'", "sqlite:///PATH"),
         ("store: 'postgresql://[bad'", "postgresql://HOST/NAME"),
         ("store: 'postgresql://host:999999/fleet'", "postgresql://HOST/NAME"),
+        ("store: 'postgresql://host:65536/fleet'", "postgresql://HOST/NAME"),
         ("backend: 'http://x'", "s3://BUCKET"),
         ("backend: filee", "file://PATH"),
         ("backend: 'file://'", "file://PATH"),
@@ -109,3 +110,42 @@ def test_doctor_does_not_create_store_when_its_server_does_not_answer(project: P
     findings = {each["about"]: each for each in json.loads(said)["findings"]}
     found = findings["state, store"]
     assert (found["result"], found["fix"]) == ("wrong", "see state.store in fleet.yaml")
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ("{backend: 'file://~/x'}", "x/store.db"),
+        ("{store: 'sqlite:///~/y.db'}", "y.db"),
+        ("{images: ~/z, store: 'sqlite:///~/y.db'}", "y.db"),
+    ],
+)
+def test_state_is_below_home_when_its_path_begins_with_a_tilde(
+    run_fleet: RunFleet, project: Path, tmp_path: Path, state: str, place: str
+) -> None:
+    (project / "fleet.yaml").write_text(fleet_yaml(more=f"state: {state}"))
+    ran = run_fleet("state", "init")
+
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "home" / place).is_file()
+    assert not (project / "~").exists()
+
+
+@pytest.mark.parametrize("state", ["{backend: 'file://~nobody-here/x'}", "{images: ~nobody-here}"])
+def test_state_of_unknown_user_is_refused(run_fleet: RunFleet, project: Path, state: str) -> None:
+    (project / "fleet.yaml").write_text(fleet_yaml(more=f"state: {state}"))
+
+    ran = run_fleet("state", "init")
+
+    assert (ran.returncode, tells(ran.stderr, "~nobody-here")) == (1, True)
+    assert not (project / "~nobody-here").exists()
+
+
+def test_secret_of_unknown_user_is_missing(run_fleet: RunFleet, project: Path) -> None:
+    more = "state: {passphrase: {file: ~nobody-here/secret}}"
+    (project / "fleet.yaml").write_text(fleet_yaml(more=more))
+
+    ran = run_fleet("doctor")
+
+    assert tells(ran.stdout, "~nobody-here/secret")
+    assert "Traceback" not in ran.stderr
