@@ -5,6 +5,7 @@
 """
 
 import ast
+import signal
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -74,6 +75,7 @@ def main() -> None:
     """Print all sizes, and exit with the error of a half above its limits."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     halves = project["tool"]["fleet"]["halves"]
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly if the reader has closed the pipe
     sizes = measure_halves(ROOT / "fleet", halves["paths"])
     limits = {name: Size(**halves[name]) for name in ("core", "satellites")}
     if errors := [*find_excess(sizes, limits)]:

@@ -11,9 +11,7 @@ MOST, CURRENCY = Decimal(500), "EUR"
 """Money per month."""
 
 
-def test_a_merge_request_adds_at_most_so_much_a_month(
-    plan: ComparedPlan, require: Require
-) -> None:
+def test_merge_request_stays_below_monthly_limit(plan: ComparedPlan, require: Require) -> None:
     change = plan.change
     if change is None:
         pytest.skip("nothing to compare with: give --base")

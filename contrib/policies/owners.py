@@ -11,7 +11,7 @@ from fleet.schema.model import Fleet, Pool
 MOST_WITHOUT, OWNERS = 20, 2
 
 
-def test_a_large_pool_has_two_owners(fleet: Fleet, require: Require) -> None:
+def test_large_pool_has_two_owners(fleet: Fleet, require: Require) -> None:
     owners = fleet.lookups.get("owners", {})
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool) or pool.workers.max <= MOST_WITHOUT:

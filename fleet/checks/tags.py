@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from difflib import get_close_matches
 from operator import methodcaller
 
 from fleet.checks.findings import unwise, wrong
@@ -33,7 +32,9 @@ from fleet.tagrules.sources import (
     is_workspace_tag,
     limits_of,
     native_architectures,
+    nearest_tag,
     pool_sources,
+    provided_tags,
 )
 from fleet.tagrules.vocabulary import (
     Mention,
@@ -44,7 +45,6 @@ from fleet.tagrules.vocabulary import (
     tag_name,
 )
 
-_MIN_SIMILARITY = 0.85
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -65,7 +65,7 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     if not (asked or fleet.tags or fleet.derive or prefers):
         return
     sources = [each for name in fleet.pools for each in pool_sources(fleet, name, ())]
-    provided = {tag_name(each.tag) for each in sources}
+    provided = provided_tags(fleet)
     written = {tag_name(each.tag) for each in sources if each.source != "machine"}
     yield from _check_unprovided(fleet, mentioned, provided)
     lacking = asked - provided
@@ -124,7 +124,7 @@ def _check_unasked(
         name = tag_name(mention.tag)
         if mention.role == "asked" or name in known:
             continue
-        near = _nearest(name, known)
+        near = nearest_tag(name, known)
         if near and not (mention.role == "provided" and near in lacking):
             message = f"nothing asks for {name} or declares it"
             yield unwise(message, mention.path, hint=f"did you mean '{near}'?")
@@ -237,17 +237,8 @@ def _check_derived(
 
 def _similar(tag: str, known: Collection[str]) -> str:
     """Return a hint if a tag resembles a known tag; else an empty text."""
-    near = _nearest(tag, known)
+    near = nearest_tag(tag, known)
     return f"did you mean '{near}'?" if near else ""
-
-
-def _nearest(tag: str, known: Collection[str]) -> str:
-    """Return the most similar known tag that differs in more than digits; else an empty text."""
-    if not known:
-        return ""
-    shape = _DIGITS.sub("0", tag)
-    others = [each for each in sorted(known) if each != tag and _DIGITS.sub("0", each) != shape]
-    return next(iter(get_close_matches(tag, others, n=1, cutoff=_MIN_SIMILARITY)), "")
 
 
 def forbidden_tag(fleet: Fleet) -> Iterator[Finding]:

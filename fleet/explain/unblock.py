@@ -42,7 +42,7 @@ from fleet.planner.fitting import asked_by
 from fleet.planner.forecast import Forecast
 from fleet.planner.images import choose_images
 from fleet.planner.step import next_pause, step
-from fleet.schema.findings import Path, nearest, yaml_key
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
     Askers,
@@ -57,7 +57,7 @@ from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.context import context_of
 from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
 from fleet.tagrules.names import names_of
-from fleet.tagrules.sources import pool_sources
+from fleet.tagrules.sources import nearest_tag, provided_tags
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.answers import LAST_CHOICE
@@ -503,8 +503,7 @@ def _correct_tag(fleet: Fleet, path: Path) -> Iterator[Edit]:
     if path[2:3] != ("ask",):
         return
     tag = value_at(fleet, path)
-    sources = (each for name in fleet.pools for each in pool_sources(fleet, name, ()))
-    if near := nearest(tag, sorted({each.tag for each in sources})):
+    if near := nearest_tag(tag, provided_tags(fleet)):
         key, text = path[:3], f"correct {tag} to {near} in {yaml_key(path[:2])}"
         old = value_at(fleet, key)
         new = near if old == tag else [near if each == tag else each for each in old]

@@ -15,7 +15,7 @@ fits only matching requests, its bill counts; else each request counts as if it 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -654,8 +654,8 @@ class _Books:
         amount = limit.amount or Decimal(0)
         silent = self._explain_unknown(limit)
         reserved = self._sum_reserved(limit, window)
-        row, shared = self._row(limit, window, amount - spent - reserved)
-        reserved += shared
+        coefficients = self._coefficients(limit, window, amount - spent - reserved)
+        reserved += coefficients.shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
             # Machine hours are counted in seconds. Round to seconds, because a third of an hour
@@ -680,15 +680,19 @@ class _Books:
             spent=UnknownFigure(unknown=silent) if silent else spent,
             reserved=reserved,
             exceeded=left < 0,
-            row=replace(
-                row,
+            row=LimitRow(
+                path=limit.path,
                 because=because,
                 room=room,
+                machines=coefficients.machines,
+                requests=coefficients.requests,
+                kept=coefficients.kept,
                 when=when,
                 until=window.end,
                 unit=limit.unit,
                 limit=limit.amount,
                 over=None if silent else max(Decimal(0), -left),
+                code=NoMachineReason.BUDGET,
             ),
         )
 
@@ -742,14 +746,10 @@ class _Books:
             self._paid_by[limit.budget] = frozenset(counted)
         return self._paid_by[limit.budget]
 
-    def _row(
+    def _coefficients(
         self, limit: SpendingLimit, window: BudgetWindow, left: Decimal
-    ) -> tuple[LimitRow, Decimal]:
-        """Return a limit as a constraint on the numbers of new machines and served requests.
-
-        Also return the part of the amount `left` that is reserved for requests that share existing
-        machines. The caller sets the figures of the row.
-        """
+    ) -> "_Coefficients":
+        """Return the coefficients of a limit of which the amount `left` remains."""
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
@@ -758,18 +758,9 @@ class _Books:
         kept = makes if limit.only is None else ()
         whole = {place.key for place in makes if self._is_alone_at(limit, place)}
         requests, shared = self._requests(limit, places, whole, window, left)
-        row = LimitRow(
-            path=limit.path,
-            because="",
-            room=_NONE,
-            machines=_drop_zeros(
-                (p.key, self._machine(limit, p, window)) for p in makes if p.key in whole
-            ),
-            requests=requests,
-            kept=_drop_zeros((p.key, lives.kept(p, window, hours=hours)) for p in kept),
-            code=NoMachineReason.BUDGET,
-        )
-        return row, shared
+        machines = ((p.key, self._machine(limit, p, window)) for p in makes if p.key in whole)
+        keeps = ((p.key, lives.kept(p, window, hours=hours)) for p in kept)
+        return _Coefficients(_drop_zeros(machines), requests, _drop_zeros(keeps), shared)
 
     def _machine(self, limit: SpendingLimit, place: Place, window: BudgetWindow) -> Decimal:
         """Return the cost of a machine created for requests, as a coefficient of the limit."""
@@ -859,6 +850,16 @@ def _group_by_length(
         key: {Length(*length): pairs for length, pairs in own.items()}
         for key, own in found.items()
     }
+
+
+class _Coefficients(NamedTuple):
+    """The coefficients of a limit's constraint, as in `LimitRow`."""
+
+    machines: Mapping[str, Decimal]
+    requests: Mapping[tuple[str, str], Decimal]
+    kept: Mapping[str, Decimal]
+    shared: Decimal
+    """Amount that is reserved for requests that share existing machines."""
 
 
 def _drop_zeros(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:

@@ -11,8 +11,9 @@ machine with 64 GiB reports a little less.
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from fleet.model.images import ImageVersion
 
 TOLERANCE = Decimal("0.05")
+_MIN_SIMILARITY = 0.85
+"""Minimum similarity of a tag and a correction, as `difflib` measures it."""
+_DIGITS = re.compile(r"[0-9]+")
 CLASS = "worker:class:"
 """Prefix of tags that only an administrator of Debusine can provide."""
 BUILD_ARCH = "worker:build-arch:"
@@ -180,6 +184,19 @@ def pool_sources(
     """Return all tags that the workers of a pool provide, with the source of each tag."""
     known = tuple(images)
     return remembered(fleet, ("sources", name), known, lambda: _pool_sources(fleet, name, known))
+
+
+def provided_tags(fleet: Fleet) -> frozenset[str]:
+    """Return the names of all tags that pools provide, as far as fleet.yaml says."""
+    sources = (each for name in fleet.pools for each in pool_sources(fleet, name, ()))
+    return frozenset(tag_name(each.tag) for each in sources)
+
+
+def nearest_tag(tag: str, known: Collection[str]) -> str:
+    """Return the most similar known tag that differs in more than digits; else an empty text."""
+    shape = _DIGITS.sub("0", tag)
+    others = [each for each in sorted(known) if each != tag and _DIGITS.sub("0", each) != shape]
+    return next(iter(get_close_matches(tag, others, n=1, cutoff=_MIN_SIMILARITY)), "")
 
 
 def _pool_sources(

@@ -13,7 +13,7 @@ from tests.walks.walking import Walk
 def settled(text: str) -> str:
     """Return what is the same in each run: what a budget of a day has left depends on the hour."""
     text = re.sub(r"( *budgets\.powerful\.per_\w+) .*", r"\1 FIGURES", steady(text))
-    text = re.sub(r"\b\d+ min\b", "N min", text)
+    text = re.sub(r" *\b\d+ (s|min)\b", " AGE", text)
     return re.sub(r"\(in \w+( \w+)*\)", "(in TIME)", text)
 
 

@@ -21,7 +21,7 @@ VERSION = re.compile(r"\d{8}T\d{6}Z")
 # On a slow computer a story takes minutes of its own.
 AGE = re.compile(
     r"\b\d+[dhms](?: \d+[dhms])?(?= ago| apart|: \d+ boot)"
-    r"|\b\d+ (?:d|h)(?: \d+ (?:h|min))?\b|\b\d+ min\b"
+    r"|\b\d+ (?:d|h)(?: \d+ (?:h|min))?\b| *\b\d+ (?:s|min)\b"
 )
 
 
