@@ -125,9 +125,7 @@ def _servers(
         try:
             summary = summaries[queue] = server.summary()
         except FleetError as error:
-            yield wrong(
-                f"queue {queue}, server", error, f"see queues.{queue}.url in fleet.yaml"
-            )
+            yield wrong(f"queue {queue}, server", error, f"see queues.{queue}.url in fleet.yaml")
             continue
         yield CheckResult(about=f"queue {queue}, server", result="ok", said="it answers")
         about = f"queue {queue}, clock"

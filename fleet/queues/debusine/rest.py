@@ -281,7 +281,7 @@ _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
 _MAX_SHOWN = 300
 """Maximum characters to keep of the reason why a row is unreadable."""
-_NEW_TOKEN = "debusine-admin create_token USER"
+_TOKEN_COMMAND = "debusine-admin create_token USER"  # noqa: S105 - a command, no secret
 _REFUSED = (401, 403)
 
 
@@ -351,7 +351,7 @@ class RestSession:
         advice = self._advice(reply.status, scope)
         raise SourceUnreachable(
             f"{reply.address} answered with status {reply.status}: {advice}",
-            fix=_NEW_TOKEN if _NEW_TOKEN in advice else "",
+            fix=_TOKEN_COMMAND if _TOKEN_COMMAND in advice else "",
         )
 
     def _advice(self, status: int, scope: str | None) -> str:
@@ -374,7 +374,7 @@ class RestSession:
             return "it requires a token; set `token` of this queue in fleet.yaml"
         return (
             "the token is wrong, disabled or expired, or not a user's; "
-            f"`{_NEW_TOKEN}` makes one"
+            f"`{_TOKEN_COMMAND}` makes one"
         )
 
 
