@@ -291,7 +291,7 @@ TAG_PATTERN = r"^[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 """Port of at most 65535, as in every URL of fleet.yaml."""
-HOST_PATTERN = rf"(\[[0-9A-Za-z:.%]+\]|[!\"$-.0-9;-=A-Z\\^-~]+)(:{_PORT}?)?"
+HOST_PATTERN = rf"(\[[0-9A-Za-z:.%]+\]|[!\x22$-.0-9;-=A-Z\\^-~]+)(:{_PORT}?)?"
 """Host of a URL with an optional port."""
 URL_PATTERN = rf"^https?://{HOST_PATTERN}([/?#][!-?A-~]*)?$"
 _SERVER_PATTERN = (

@@ -234,7 +234,7 @@ def test_doctor_reports_unknown_spending_when_a_budget_needs_it(
     assert tells(found["said"], "recorded in EUR", "USD")
 
 
-def test_doctor_fix_is_no_text_of_a_script(trial: Trial) -> None:
+def test_doctor_has_own_fix_when_a_script_fails(trial: Trial) -> None:
     scripts = {"new": "exit 1", "delete": "exit 1", "list": "echo 'do `rm -rf .` now' >&2; exit 1"}
     for name, text in scripts.items():
         (trial.folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
