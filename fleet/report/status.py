@@ -375,7 +375,7 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
         line(StyledText(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}")
     )
     yield Items(status.clock, StyledText("! ", Style.RED))
-    yield line(f"{_cost(status)}; {demand}{'; `fleet explain --all`' if served < waiting else ''}")
+    yield line(_cost(status), "; ", demand, "; `fleet explain request --all`" * (served < waiting))
     for each in status.troubles:
         if each.by_order:
             yield line(
