@@ -12,7 +12,6 @@ EXAMPLE = ROOT / "examples/tutorial"
 """A fleet.yaml without a pattern to match."""
 HEAVY = {
     "aiohttp",
-    "ansible_runner",
     "boto3",
     "botocore",
     "hcloud",
