@@ -13,7 +13,6 @@ the parts of an interrupted upload until the upload is resumed or aborted.
 import fcntl
 import hashlib
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -35,37 +34,6 @@ MARK = "fleet.json"
 SUMS = "SHA256SUMS"
 
 
-class Shelf(ABC):
-    """Files of one store, by key, such as IMAGE/VERSION/NAME. Methods may raise FleetError."""
-
-    address: str
-    """The URL of the store, without credentials."""
-
-    @abstractmethod
-    def reach(self) -> None:
-        """Raise an error if the store does not exist or its contents are unknown."""
-
-    @abstractmethod
-    def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys with a prefix, sorted; empty before the first publication."""
-
-    @abstractmethod
-    def pieces(self, key: str) -> Iterator[bytes]:
-        """Yield the content of a file in chunks; nothing if the file does not exist."""
-
-    @abstractmethod
-    def write(self, key: str, content: bytes) -> None:
-        """Write a small file atomically."""
-
-    @abstractmethod
-    def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        """Write a large file, or resume an attempt. `moved` gets the bytes of each chunk."""
-
-    @abstractmethod
-    def remove(self, prefix: str) -> None:
-        """Remove all files whose key has a prefix, and the parts of unfinished files."""
-
-
 class _Mark(Value):
     """Content of the mark in a version's folder: owner, checksum of the disk, and state."""
 
@@ -76,10 +44,10 @@ class _Mark(Value):
     state: Literal["partial", "whole"]
     at: datetime
 
-
-def _mark_key(mark: _Mark) -> str:
-    """Return the key that a mark should have. A mark with another key is in a copied folder."""
-    return f"{mark.image}/{mark.version}/{MARK}"
+    @property
+    def folder(self) -> str:
+        """Return the key prefix of the version's folder, which also contains the mark."""
+        return f"{self.image}/{self.version}/"
 
 
 class StorePublisher:
@@ -87,7 +55,9 @@ class StorePublisher:
 
     kind, noun = "store", "upload"
 
-    def __init__(self, shelf: Shelf, fleet: str, *, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, shelf: "Directory | Bucket", fleet: str, *, now: Callable[[], datetime] = utc_now
+    ) -> None:
         self.fleet = fleet
         self.place = shelf.address
         self._shelf = shelf
@@ -95,26 +65,14 @@ class StorePublisher:
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
         """Yield the upload in each folder marked as this fleet's, except for copied folders."""
-        below = "/".join((*version, "")) if version else ""
-        keys = [key for key in self._shelf.keys(below) if key.endswith(f"/{MARK}")]
-        for key in keys:
-            mark = self._read_mark(key)
-            if mark and mark.fleet == self.fleet and key == _mark_key(mark):
+        for key in self._shelf.keys("/".join((*version, "")) if version else ""):
+            mark = self._read_mark(key) if key.endswith(f"/{MARK}") else None
+            if mark and mark.fleet == self.fleet and key == mark.folder + MARK:
                 yield self._describe_upload(mark)
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, None]:  # noqa: ARG002 - the store is compared
         """Write the folder of a version, read every file back, and mark the folder as whole."""
         manifest = disk.manifest
-        before = f"{manifest.image}/{manifest.version}/"
-        # List before reading the mark: a concurrent publisher writes its mark before its files.
-        there = [key for key in self._shelf.keys(before) if "/." not in key]
-        mark = self._read_mark(before + MARK)
-        if there and (not mark or (mark.fleet, mark.sha256) != (self.fleet, disk.content)):
-            owner = f"has another disk, of fleet {mark.fleet}" if mark else f"has no mark {MARK}"
-            raise PublicationRefused(
-                f"{self.place}/{before} {owner}: it is another upload than fleet {self.fleet}'s; "
-                "move it away"
-            )
         wanted = _Mark(
             fleet=self.fleet,
             image=manifest.image,
@@ -123,8 +81,20 @@ class StorePublisher:
             state="partial",
             at=self._now(),
         )
-        self._write_version(wanted, manifest, Path(disk.folder), disk.tell)
-        return self._describe_upload(wanted.altered(state="whole")), None
+        # List before reading the mark: a concurrent publisher writes its mark before its files.
+        there = [key for key in self._shelf.keys(wanted.folder) if "/." not in key]
+        mark = self._read_mark(wanted.folder + MARK)
+        if there and (not mark or (mark.fleet, mark.sha256) != (self.fleet, disk.content)):
+            owner = f"has another disk, of fleet {mark.fleet}" if mark else f"has no mark {MARK}"
+            raise PublicationRefused(
+                f"{self.place}/{wanted.folder} {owner}: it is another upload than fleet "
+                f"{self.fleet}'s; move it away"
+            )
+        self._write_mark(wanted)
+        self._write_files(wanted.folder, manifest, Path(disk.folder), disk.tell)
+        whole = wanted.altered(state="whole")
+        self._write_mark(whole)
+        return self._describe_upload(whole), None
 
     def owner(self, upload_id: str) -> str | None:
         """Return the fleet that owns an upload; None if it is unmarked or in another store."""
@@ -150,16 +120,14 @@ class StorePublisher:
         before, slash, name = key.rpartition("/")
         return before + slash if name and key != upload_id else ""
 
-    def _write_version(self, mark: _Mark, manifest: Manifest, folder: Path, tell: Tell) -> None:
-        before = f"{mark.image}/{mark.version}/"
+    def _write_files(self, before: str, manifest: Manifest, folder: Path, tell: Tell) -> None:
+        """Write the files of a version and their checksums, and read all files back."""
         own = manifest.model_dump_json(indent=1).encode()
-        files = dict(manifest.files)
-        self._write_mark(mark)
-        upload = Total(tell, "upload", sum(each.size for each in files.values()))
-        for name in sorted(files):
+        sums = {name: each.sha256 for name, each in manifest.files.items()}
+        upload = Total(tell, "upload", sum(each.size for each in manifest.files.values()))
+        for name in sorted(sums):
             self._shelf.put(before + name, folder / name, upload.move)
         self._shelf.write(before + MANIFEST, own)
-        sums = {name: each.sha256 for name, each in files.items()}
         sums[MANIFEST] = hashlib.sha256(own).hexdigest()
         lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
         self._shelf.write(before + SUMS, lines.encode())
@@ -177,7 +145,6 @@ class StorePublisher:
                     f"{sums[name]} was written; does the file in {folder} still match its "
                     "manifest? The upload was removed"
                 )
-        self._write_mark(mark.altered(state="whole"))
 
     def _remove_folder(self, before: str) -> None:
         for key in self._shelf.keys(before):
@@ -186,7 +153,7 @@ class StorePublisher:
         self._shelf.remove(before)
 
     def _write_mark(self, mark: _Mark) -> None:
-        self._shelf.write(_mark_key(mark), mark.model_dump_json(indent=1).encode())
+        self._shelf.write(mark.folder + MARK, mark.model_dump_json(indent=1).encode())
 
     def _read_mark(self, key: str) -> _Mark | None:
         content = next(self._shelf.pieces(key), None)
@@ -200,10 +167,10 @@ class StorePublisher:
             ) from error
 
     def _describe_upload(self, mark: _Mark) -> Upload:
-        keys = self._shelf.keys(f"{mark.image}/{mark.version}/")
-        disk = next((key.rpartition("/")[2] for key in keys if "/disk." in key), "disk.qcow2")
+        keys = self._shelf.keys(mark.folder)
+        disk = next((key for key in keys if "/disk." in key), f"{mark.folder}disk.qcow2")
         return Upload(
-            id=f"{self.place}/{mark.image}/{mark.version}/{disk}",
+            id=f"{self.place}/{disk}",
             image=mark.image,
             version=mark.version,
             sha256=mark.sha256,
@@ -217,7 +184,7 @@ _PARTIAL = ".partial"
 _FILE_MODE = 0o644
 
 
-class Directory(Shelf):
+class Directory:
     """The files of a directory, with a URL `file:///PATH`."""
 
     def __init__(self, root: Path) -> None:
@@ -325,7 +292,7 @@ _UPLOAD_ENDED = "NoSuchUpload"
 _RESUME_ADVICE = "; the next `fleet image publish` continues from here"
 
 
-class Bucket(Shelf):
+class Bucket:
     """The files below a prefix of an S3 bucket, `s3://BUCKET/PREFIX?region=…&endpoint=…`."""
 
     def __init__(self, url: str, *, part_bytes: int = _PART_BYTES) -> None:
@@ -390,25 +357,34 @@ class Bucket(Shelf):
             self._s3.remove(key)
 
     def _upload_parts(self, key: str, source: Path, moved: Callable[[int], None]) -> None:
-        with source.open("rb") as file:
-            upload = self._find_unfinished(key) or self._s3.client.create_multipart_upload(
-                **self._s3.at(key)
-            )
-            at = {**self._s3.at(key), "UploadId": upload["UploadId"]}
-            size = max(self._part, -(-source.stat().st_size // _MAX_PARTS))
-            there = self._list_parts(at)
-            done = [
-                {"PartNumber": number, "ETag": self._upload_part(at, number, content, there)}
-                for number, content in _read_parts(file, size, moved)
-            ]
-            self._s3.client.complete_multipart_upload(**at, MultipartUpload={"Parts": done})
-
-    def _find_unfinished(self, key: str) -> Any:  # noqa: ANN401 - boto3 ships no types
-        """Return the latest unfinished upload of a key; None if no upload is unfinished."""
+        """Upload a file as parts, into the latest unfinished upload of the key if there is one."""
         mine = [
             each for each in self._list_unfinished(key) if each["Key"] == self._s3.before + key
         ]
-        return max(mine, key=lambda each: each["Initiated"], default=None)
+        upload = max(
+            mine, key=lambda each: each["Initiated"], default=None
+        ) or self._s3.client.create_multipart_upload(**self._s3.at(key))
+        at = {**self._s3.at(key), "UploadId": upload["UploadId"]}
+        pages = self._s3.client.get_paginator("list_parts").paginate(**at)
+        there = {
+            each["PartNumber"]: each["ETag"] for page in pages for each in page.get("Parts", ())
+        }
+        size = max(self._part, -(-source.stat().st_size // _MAX_PARTS))
+        done: list[dict[str, object]] = []
+        with source.open("rb") as file:
+            # S3 requires one part even for an empty file.
+            while (content := file.read(size)) or not done:
+                number = len(done) + 1
+                # The ETag of a part is its MD5, except with some encryptions; the part is then
+                # sent again. The SHA-256 of the whole file is verified when it is read back.
+                digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+                tag = there.get(number, "")
+                if tag.strip('"') != digest:
+                    sent = self._s3.client.upload_part(**at, PartNumber=number, Body=content)
+                    tag = sent["ETag"]
+                done.append({"PartNumber": number, "ETag": tag})
+                moved(len(content))
+        self._s3.client.complete_multipart_upload(**at, MultipartUpload={"Parts": done})
 
     def _list_unfinished(self, prefix: str) -> list[Any]:
         with self._s3.asked():
@@ -416,31 +392,3 @@ class Bucket(Shelf):
                 Bucket=self._s3.bucket, Prefix=self._s3.before + prefix
             )
             return [each for page in pages for each in page.get("Uploads", ())]
-
-    def _list_parts(self, at: dict[str, str]) -> dict[int, str]:
-        pages = self._s3.client.get_paginator("list_parts").paginate(**at)
-        return {
-            each["PartNumber"]: each["ETag"] for page in pages for each in page.get("Parts", ())
-        }
-
-    def _upload_part(
-        self, at: dict[str, str], number: int, content: bytes, there: dict[int, str]
-    ) -> str:
-        # The ETag of a part is its MD5, except with some encryptions; the part is then sent again.
-        # The SHA-256 of the whole file is verified later, when the file is read back.
-        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if there.get(number, "").strip('"') == digest:
-            return there[number]
-        sent = self._s3.client.upload_part(**at, PartNumber=number, Body=content)
-        return str(sent["ETag"])
-
-
-def _read_parts(
-    file: BinaryIO, size: int, moved: Callable[[int], None]
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of each part. S3 requires one part even for an empty file."""
-    number, content = 1, file.read(size)
-    while content or number == 1:
-        yield number, content
-        moved(len(content))
-        number, content = number + 1, file.read(size)
