@@ -41,6 +41,11 @@ class DiskBlock:
         """Return the checksum in base64, as EBS requires it."""
         return base64.b64encode(self.digest).decode()
 
+    @property
+    def key(self) -> str:
+        """Return the line that records that the block was sent."""
+        return f"{self.index}:{self.digest.hex()}"
+
 
 @dataclass(frozen=True)
 class RawDisk:
@@ -83,30 +88,18 @@ def read_disk(path: Path, tell: Tell) -> RawDisk:
     return RawDisk(path, size, tuple(blocks))
 
 
-class SentBlocks:
-    """Blocks already sent to a snapshot, recorded in a file so that the next run skips them."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.done = frozenset(path.read_text().split()) if path.exists() else frozenset()
-
-    def note(self, block: DiskBlock) -> None:
-        """Record that a block was sent."""
-        with self._path.open("a") as file:
-            file.write(f"{_block_key(block)}\n")
-
-    def __contains__(self, block: DiskBlock) -> bool:
-        return _block_key(block) in self.done
-
-
-def put_blocks(ebs: Any, snapshot: str, disk: RawDisk, noted: SentBlocks, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
-    """Send all blocks of a disk that were not sent before."""
+def put_blocks(ebs: Any, snapshot: str, disk: RawDisk, noted: Path, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
+    """Send all blocks of a disk that were not sent before. The file `noted` records sent ones."""
     total = Total(tell, "upload", len(disk.blocks) * BLOCK)
-    missing = [each for each in disk.blocks if each not in noted]
-    total.move((len(disk.blocks) - len(missing)) * BLOCK)
-    for block in _map_blocks(missing, partial(_put_block, ebs, snapshot, disk)):
-        noted.note(block)
-        total.move(BLOCK)
+    with noted.open("a+") as file:
+        file.seek(0)
+        sent = frozenset(file.read().split())
+        missing = [each for each in disk.blocks if each.key not in sent]
+        total.move((len(disk.blocks) - len(missing)) * BLOCK)
+        for block in _map_blocks(missing, partial(_put_block, ebs, snapshot, disk)):
+            file.write(f"{block.key}\n")
+            file.flush()
+            total.move(BLOCK)
 
 
 def differing_blocks(ebs: Any, snapshot: str, disk: RawDisk, tell: Tell) -> int:  # noqa: ANN401 - same
@@ -159,10 +152,6 @@ def _map_blocks(blocks: list[DiskBlock], done: Callable[[DiskBlock], Any]) -> It
             yield from pool.map(done, blocks[start : start + _CONCURRENT_BLOCKS])
 
 
-def _block_key(block: DiskBlock) -> str:
-    return f"{block.index}:{block.digest.hex()}"
-
-
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
 _ROOT_DEVICE = "/dev/xvda"
 _SNAPSHOT_TIMEOUT_MINUTES = 60
@@ -200,7 +189,7 @@ class AwsPublisher:
         finished = {_version(each) for each in images}
         for each in images:
             yield _upload(each, each["ImageId"], each["CreationDate"])
-        for each in self._snapshots(marks):
+        for each in self._list_marked("snapshots", marks, OwnerIds=["self"]):
             if _version(each) not in finished:
                 yield _upload(each, each["SnapshotId"], each["StartTime"])
 
@@ -228,7 +217,8 @@ class AwsPublisher:
         snapshots = [upload_id]
         if upload_id.startswith("ami-"):
             self._call("DeregisterImage", lambda ec2: ec2.deregister_image(ImageId=upload_id))
-            of_it = self._snapshots(_marks(*_version(found)))
+            marks = _marks(*_version(found))
+            of_it = self._list_marked("snapshots", marks, OwnerIds=["self"])
             snapshots = [each["SnapshotId"] for each in of_it]
         for each in snapshots:
             self._delete_snapshot(each)
@@ -246,7 +236,7 @@ class AwsPublisher:
         noted = Path(image.folder).parent / f".publish-{snapshot}.blocks"
         with self._account.asked("ebs", "writing a snapshot") as ebs:
             if begun["State"] == "pending":
-                put_blocks(ebs, snapshot, disk, SentBlocks(noted), image.tell)
+                put_blocks(ebs, snapshot, disk, noted, image.tell)
                 self._seal(ebs, snapshot, disk)
             wrong = differing_blocks(ebs, snapshot, disk, image.tell)
         noted.unlink(missing_ok=True)
@@ -307,7 +297,8 @@ class AwsPublisher:
             "VirtualizationType": "hvm",
             "EnaSupport": True,
             "ImdsSupport": "v2.0",
-            "BootMode": _boot_mode(manifest),
+            # On amd64 also BIOS, for machine types without UEFI.
+            "BootMode": "uefi-preferred" if manifest.architecture == "amd64" else "uefi",
             "TagSpecifications": [{"ResourceType": "image", "Tags": _encode_tags(tags)}],
         }
         image = self._call("RegisterImage", lambda ec2: ec2.register_image(**asked)["ImageId"])
@@ -322,9 +313,6 @@ class AwsPublisher:
                 return found
             self._pause(_POLL_SECONDS)
         raise SourceUnreachable(f"{image} never became available at AWS")
-
-    def _snapshots(self, marks: Tags) -> list[Any]:
-        return self._list_marked("snapshots", marks, OwnerIds=["self"])
 
     def _list_marked(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
         """Return the AMIs or snapshots with the tag of this fleet, `marks` and a version."""
@@ -376,11 +364,6 @@ def _architecture(manifest: Manifest) -> str:
         ) from None
 
 
-def _boot_mode(manifest: Manifest) -> str:
-    """Return the boot mode: UEFI; on amd64 also BIOS, for machine types without UEFI."""
-    return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
-
-
 def _encode_tags(tags: Tags) -> list[Tags]:
     return [{"Key": key, "Value": text} for key, text in tags.items()]
 
@@ -401,10 +384,6 @@ def _upload(found: Any, upload_id: str, since: Any) -> Upload:  # noqa: ANN401 -
         version=version,
         sha256=_tags(found).get(f"{MARK}:sha256", ""),
         whole=upload_id.startswith("ami-"),
-        since=_parse_time(since),
+        # EC2 gives a text for images and a datetime for snapshots.
+        since=since if isinstance(since, datetime) else datetime.fromisoformat(str(since)),
     )
-
-
-def _parse_time(told: Any) -> datetime:  # noqa: ANN401 - same
-    """Convert a time from EC2, which is a text for images and a datetime for snapshots."""
-    return told if isinstance(told, datetime) else datetime.fromisoformat(str(told))
