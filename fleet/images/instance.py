@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from hcloud.images import BoundImage
 
@@ -18,21 +19,19 @@ from fleet.clouds.hcloud.images import (
     HcloudSite,
     Hetzner,
     MachineOrder,
-    take_snapshot,
     temporary_machine,
 )
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
-from fleet.images.checks import Tree, check_image
+from fleet.images.checks import FileNode, Tree, check_image
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import LIST_INSTALLED, read_packages
 from fleet.images.programs import held
-from fleet.images.remote_tree import RemoteTree
-from fleet.images.role import Host, RoleFailed, run_role, ssh_host, why_not
+from fleet.images.role import RoleFailed, run_role, ssh_host, why_not
 from fleet.images.roots import FORGET
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
-from fleet.schema.pools import ImageRecipe, PlaybookRecipe
+from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the Hetzner image from which a build starts. Hetzner has no image of sid."""
@@ -67,6 +66,51 @@ cd /
 """Script that removes the identity, credentials and logs of a machine."""
 SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
 """Script that prints the operating system of a machine, such as fedora-43."""
+_STAT_SCRIPT = """[ -e "$p" ] || [ -L "$p" ] || exit 0
+stat -c '%f %u %g %s' "$p"; [ ! -L "$p" ] || readlink -n "$p"
+"""
+_LIST_SCRIPT = """[ -d "$p" ] || exit 0
+find "$p/" -mindepth 1 -maxdepth 1 -printf '%f\\0'
+"""
+_READ_SCRIPT = """[ -f "$p" ] && [ ! -L "$p" ] && [ "$(stat -c %s "$p")" -le 1048576 ] || exit 0
+cat "$p"
+"""
+"""Script that prints a file of at most 1 MiB, the maximum size of a checked file."""
+
+
+class RemoteTree:
+    """The files of a running machine, with the interface of `Tree`."""
+
+    def __init__(self, ssh: Ssh) -> None:
+        self._ssh = ssh
+
+    def node(self, path: str) -> FileNode | None:
+        """Return the file, folder or link at a path; None if the path does not exist."""
+        answer = self._ask(path, _STAT_SCRIPT)
+        if not answer:
+            return None
+        numbers, _, target = answer.partition("\n")
+        try:
+            mode, uid, gid, size = numbers.split()
+            return FileNode(int(mode, 16), int(uid), int(gid), int(size), target)
+        except ValueError:
+            raise SourceUnreachable(
+                f"asked for {path}, the machine answers {answer[:60]!r}: does the shell of its "
+                "root print something?"
+            ) from None
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the names in a folder, sorted; empty if the folder does not exist."""
+        return tuple(sorted(self._ask(path, _LIST_SCRIPT).split("\0")[:-1]))
+
+    def text(self, path: str) -> str:
+        """Return the content of a file; empty if the file does not exist or is over 1 MiB."""
+        return self._ask(path, _READ_SCRIPT)
+
+    def _ask(self, path: str, script: str) -> str:
+        return self._ssh.run(f"p={quote(path)}\n{script}")
+
+
 Role = Callable[..., object]
 """Function with the parameters of `run_role`."""
 
@@ -104,118 +148,100 @@ class InstanceBuilder:
             held(lock) as holder,
         ):
             try:
-                manifest, snapshot = _InstanceBuild(self, draft).bake(holder)
+                manifest, snapshot = self._bake(draft, holder)
                 manifest = draft.finish(manifest)
                 self.api.relabel(snapshot, {**(snapshot.labels or {}), "state": "whole"})
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
                 raise BuildFailed(str(error)) from error
         return manifest, Publication(id=str(snapshot.id), at=snapshot.created, verified=False)
 
-
-@dataclass(frozen=True)
-class _InstanceBuild:
-    """A single image build on a temporary machine."""
-
-    builder: InstanceBuilder
-    draft: Draft
-
-    def bake(self, holder: str) -> tuple[Manifest, BoundImage]:
+    def _bake(self, draft: Draft, holder: str) -> tuple[Manifest, BoundImage]:
         """Bake on a temporary machine and always delete it. Return manifest and snapshot."""
-        site, api, draft = self.builder.site, self.builder.api, self.draft
+        site, recipe = self.site, draft.order.recipe
         draft.say("machine")
-        with temporary_machine(api, self._machine(holder), site.entry) as rented:
-            server, ssh = rented.server, rented.ssh
+        machine = MachineOrder(
+            purpose="build",
+            fleet=site.fleet,
+            image=draft.order.image,
+            version=draft.order.version,
+            architecture=recipe.architecture,
+            location=site.location,
+            holder=holder,
+            stock_image=_stock_image(recipe),
+        )
+        with temporary_machine(self.api, machine, site.entry) as rented:
+            ssh = rented.ssh
             draft.seconds["machine"] = round(time.monotonic() - draft.began, 3)
             with draft.phase("ready"):
-                self._run(ssh, READY)
+                ssh.run(READY, log=draft.log)
             with draft.phase("role"):
-                self._play(ssh)
+                self._play(draft, ssh)
             with draft.phase("packages"):
                 packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
                 system = ssh.run(SYSTEM).strip()
             manifest = manifest_of(draft.order, "instance", packages, draft.seconds, system)
-            proven = tuple(self._jobs(ssh, manifest.worker))
+            proven = tuple(_prove_jobs(draft, ssh, manifest.worker))
             with draft.phase("clean"):
-                self._run(ssh, CLEAN)
-            tests = (self._test(self.builder.tree(ssh)), *proven)
-            manifest = manifest.altered(tests=tests)
+                ssh.run(CLEAN, log=draft.log)
+            passed = round(time.monotonic() - draft.began)
+            with draft.phase("test"):
+                _require_none(check_image(self.tree(ssh), recipe))
+            test = Test(
+                kind="offline",
+                at=draft.order.built_at + timedelta(seconds=passed),
+                seconds=draft.seconds["test"],
+            )
+            manifest = manifest.altered(tests=(test, *proven))
             with draft.phase("snapshot"):
-                snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
+                snapshot = self.api.snapshot(rented.server, site.fleet, manifest, manifest.digest)
             rental = rented.rental(site.provider)
         return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
 
-    def _play(self, ssh: Ssh) -> None:
+    def _play(self, draft: Draft, ssh: Ssh) -> None:
         """Run the role, or the playbook of a playbook recipe and its test command."""
-        draft, recipe = self.draft, self.draft.order.recipe
-        told = partial(draft.say, "role")
-        play = partial(self.builder.role, ssh_host_of(ssh), log=draft.log, told=told)
+        recipe, pair = draft.order.recipe, ssh.pair
+        # Use the ssh key and the host key of this connection.
+        host = ssh_host(
+            ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts
+        )
+        play = partial(self.role, host, log=draft.log, told=partial(draft.say, "role"))
         if isinstance(recipe, ImageRecipe):
             play(role_variables(recipe))
             return
-        play({}, play=self.builder.beside / recipe.playbook)
+        play({}, play=self.beside / recipe.playbook)
         draft.say("role", "test")
         try:
-            self._run(ssh, f"set -e\n{recipe.test}")
+            ssh.run(f"set -e\n{recipe.test}", log=draft.log)
         except PublicationRefused as error:
             raise BuildFailed(
                 f"image {draft.order.image} is not usable: its test failed: {error}; all output "
                 f"is in {draft.log}; change images.{draft.order.image}.test or the playbook"
             ) from error
 
-    def _jobs(self, ssh: Ssh, worker: str) -> Iterator[Test]:
-        """Yield the test with the results of the jobs; raises BuildFailed if a job failed."""
-        draft, recipe = self.draft, self.draft.order.recipe
-        if not isinstance(recipe, ImageRecipe):
-            return
-        told = partial(draft.say, "jobs")
+
+def _stock_image(recipe: Recipe) -> str:
+    """Return Hetzner's image from which a build starts."""
+    if isinstance(recipe, PlaybookRecipe):
+        return recipe.base
+    if recipe.suite in _STOCK:
+        return _STOCK[recipe.suite]
+    raise BuildFailed(
+        f"Hetzner has no image of {recipe.suite} to begin with, only of "
+        f"{', '.join(_STOCK)}; build it as a disk"
+    )
+
+
+def _prove_jobs(draft: Draft, ssh: Ssh, worker: str) -> Iterator[Test]:
+    """Yield the test with the results of the jobs; raises BuildFailed if a job failed."""
+    recipe = draft.order.recipe
+    if isinstance(recipe, ImageRecipe):
+        prove = partial(prove_on, ssh, recipe, draft.log, partial(draft.say, "jobs"))
         with draft.phase("jobs"):
-            test = judge(
-                draft.order.image, recipe, worker, lambda: prove_on(ssh, recipe, draft.log, told)
-            )
-        self._require_none(test.problems)
+            test = judge(draft.order.image, recipe, worker, prove)
+        _require_none(test.problems)
         yield test
 
-    def _test(self, tree: Tree) -> Test:
-        """Check the machine's files before the snapshot; raises BuildFailed if any is wrong."""
-        at = self.draft.order.built_at + timedelta(
-            seconds=round(time.monotonic() - self.draft.began)
-        )
-        with self.draft.phase("test"):
-            problems = check_image(tree, self.draft.order.recipe)
-        self._require_none(problems)
-        return Test(kind="offline", at=at, seconds=self.draft.seconds["test"])
 
-    def _require_none(self, problems: Sequence[str]) -> None:
-        if problems:
-            raise BuildFailed("the baked image is not usable: " + "\n  ".join(problems))
-
-    def _machine(self, holder: str) -> MachineOrder:
-        recipe = self.draft.order.recipe
-        if isinstance(recipe, PlaybookRecipe):
-            stock = recipe.base
-        elif recipe.suite in _STOCK:
-            stock = _STOCK[recipe.suite]
-        else:
-            raise BuildFailed(
-                f"Hetzner has no image of {recipe.suite} to begin with, only of "
-                f"{', '.join(_STOCK)}; build it as a disk"
-            )
-        return MachineOrder(
-            purpose="build",
-            fleet=self.builder.site.fleet,
-            image=self.draft.order.image,
-            version=self.draft.order.version,
-            architecture=recipe.architecture,
-            location=self.builder.site.location,
-            holder=holder,
-            stock_image=stock,
-        )
-
-    def _run(self, ssh: Ssh, script: str) -> None:
-        ssh.run(script, log=self.draft.log)
-
-
-def ssh_host_of(ssh: Ssh) -> Host:
-    """Return Ansible's host for a machine, with the ssh key and host key of this connection."""
-    pair = ssh.pair
-    return ssh_host(ssh.host, port=ssh.door.port, key=pair.private, known_hosts=pair.known_hosts)
+def _require_none(problems: Sequence[str]) -> None:
+    if problems:
+        raise BuildFailed("the baked image is not usable: " + "\n  ".join(problems))

@@ -215,7 +215,7 @@ def test_snapshots_are_refused_when_hetzners_list_never_ends(hetzner: Loopback) 
     api = Hetzner("x", base_url=hetzner.url, pause=lambda _: None)
 
     with pytest.raises(SourceUnreachable):
-        api.images({"fleet": "trial"})
+        api.labelled("images", {"fleet": "trial"})
 
     assert len(hetzner.received) == 3
 
@@ -227,7 +227,9 @@ def test_snapshots_are_refused_when_the_list_leads_back(hetzner: Loopback) -> No
     hetzner.faults.instead["/images"] = Answer(200, body)
 
     with pytest.raises(SourceUnreachable):
-        Hetzner("x", base_url=hetzner.url, pause=lambda _: None).images({"fleet": "trial"})
+        Hetzner("x", base_url=hetzner.url, pause=lambda _: None).labelled(
+            "images", {"fleet": "trial"}
+        )
 
     assert len(hetzner.received) <= 2
 

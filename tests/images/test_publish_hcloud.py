@@ -14,7 +14,7 @@ import pytest
 from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner, SshAccess
 from fleet.clouds.hcloud.machines import HcloudMachines
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.model.facts import Listing
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
@@ -177,7 +177,7 @@ def test_uploads_are_unreachable_when_response_is_invalid(body: bytes) -> None:
         api = Hetzner("x", base_url=server.url, pause=lambda _: None, tries=2)
 
         with pytest.raises(SourceUnreachable, match="images"):
-            api.images({"fleet": "debian-ci"})
+            api.labelled("images", {"fleet": "debian-ci"})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh, new_key
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.remote_tree import RemoteTree
+from fleet.images.instance import RemoteTree
 from tests.rigs.sshd import Sshd
 
 

@@ -62,7 +62,7 @@ _RETRIABLE_CODES: frozenset[int | str] = frozenset(
 """Error codes, or status codes of replies without one, after which a retry can help."""
 _CLIENT_ERRORS = range(400, 500)
 _OUT_OF_STOCK = frozenset({"placement_error", "resource_unavailable"})
-Kind = Literal["servers", "ssh_keys"]
+Kind = Literal["servers", "ssh_keys", "images"]
 Labels = Mapping[str, str]
 T = TypeVar("T")
 
@@ -102,19 +102,11 @@ class Hetzner:
         self._pause = pause
         self._tries = tries
 
-    def images(self, labels: Labels, *also: str) -> list[BoundImage]:
-        """Return the snapshots that have these labels and all label keys in `also`."""
-        return self._list_labelled("images", labels, also, type=["snapshot"])
-
     def labelled(self, kind: Kind, labels: Labels, *also: str) -> list[Any]:
-        """Return the servers or keys that have these labels and all label keys in `also`."""
-        return self._list_labelled(kind, labels, also)
-
-    def _list_labelled(
-        self, kind: str, labels: Labels, also: tuple[str, ...], **query: object
-    ) -> list[Any]:
+        """Return the objects that have these labels and all label keys in `also`."""
+        query: dict[str, object] = {"type": ["snapshot"]} if kind == "images" else {}
         query["label_selector"] = ",".join((*(f"{k}=={v}" for k, v in labels.items()), *also))
-        found = self._list_all(kind, getattr(self._client, kind).get_list, query)
+        found = self.list_all(kind, **query)
         # Check the server's selection, since the caller may delete these objects.
         with _reading(f"list of {kind}"):
             return [
@@ -123,14 +115,25 @@ class Hetzner:
                 if labels.items() <= each.labels.items() and {*also} <= each.labels.keys()
             ]
 
-    def system_images(self, architecture: str) -> list[BoundImage]:
-        """Return Hetzner's own images for an architecture, given by Hetzner's name."""
-        query = {"type": ["system"], "architecture": [architecture]}
-        return self._list_all("images", self._client.images.get_list, query)
-
-    def server_types(self) -> list[BoundServerType]:
-        """Return the server types that Hetzner sells."""
-        return self._list_all("server_types", self._client.server_types.get_list, {})
+    def list_all(self, kind: str, **query: object) -> list[Any]:
+        """Return all entries of a list; raises an error if some may be missing."""
+        address = f"{self._base}/{kind}"
+        found: list[Any] = []
+        number, before = 1, 0
+        while before < number <= MAX_PAGES:
+            listed = getattr(self._client, kind).get_list
+            call = partial(listed, page=number, per_page=_PER_PAGE, **query)
+            page = self._get_existing(f"list of {kind}", call)
+            found += page[0]
+            pagination = page.meta.pagination
+            if pagination is None:
+                raise SourceUnreachable(f"Hetzner did not return the pages of {address}")
+            is_last = pagination.next_page is None
+            check_length(address, len(found), pagination.total_entries, is_last=is_last)
+            if pagination.next_page is None:
+                return found
+            before, number = number, pagination.next_page
+        raise endless(address, before, number)
 
     def image(self, number: int | str) -> BoundImage | None:
         """Return an image; None if it does not exist."""
@@ -155,9 +158,8 @@ class Hetzner:
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
         """Create an ssh key, or return the key that an earlier, unanswered request created."""
         make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
-        listed = partial(self.labelled, "ssh_keys", labels)
-        made: BoundSSHKey = self._make(f"ssh key {name}", make, listed)
-        return made
+        listed: Callable[[], list[BoundSSHKey]] = partial(self.labelled, "ssh_keys", labels)
+        return self._get_existing(f"ssh key {name}", make, listed)
 
     def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
         """Create a server, or return one that an unanswered request created; raises OutOfStock."""
@@ -165,22 +167,18 @@ class Hetzner:
         def make() -> BoundServer:
             return self._client.servers.create(name, labels=dict(labels), **options).server
 
-        listed = partial(self.labelled, "servers", labels)
-        made: BoundServer = self._make(f"server {name}", make, listed)
-        return made
+        listed: Callable[[], list[BoundServer]] = partial(self.labelled, "servers", labels)
+        return self._get_existing(f"server {name}", make, listed)
 
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
         """Run an idempotent action on a server, and wait until the action ends."""
         what = f"{name} of server {server.name}"
         begun = self._get_existing(what, action)
-        for _ in range(_MAX_POLLS):
-            if begun.status == "error":
-                raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
-            if begun.status == "success":
-                return
-            self._pause(_POLL_SECONDS)
-            begun = self._get_existing(what, partial(self._client.actions.get_by_id, begun.id))
-        raise SourceUnreachable(f"Hetzner: action {begun.id} does not end")
+        if begun.status == "running":
+            get = partial(self._client.actions.get_by_id, begun.id)
+            begun = self._poll(what, get, "success", "error")
+        if begun.status == "error":
+            raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
 
     def rescue(self, server: BoundServer, key: BoundSSHKey) -> None:
         """Boot the rescue system. The owner of the key can log in there."""
@@ -188,93 +186,79 @@ class Hetzner:
         self.act(server, lambda: enable().action, "enable_rescue")
         self.act(server, server.power_on, "poweron")
 
-    def snapshot(self, server: BoundServer, description: str, labels: Labels) -> BoundImage:
-        """Power a server off and take a snapshot of its disk; return it when it can boot."""
+    def snapshot(
+        self, server: BoundServer, fleet: str, manifest: Manifest, sha256: str
+    ) -> BoundImage:
+        """Power a server off, and return a snapshot of its disk with the label `partial`."""
+        labels = {
+            "fleet": fleet,
+            "image": manifest.image,
+            "version": manifest.version,
+            "sha256": sha256[:LABEL_DIGEST_LENGTH],
+            "state": "partial",
+        }
+        said = f"{fleet}: {manifest.image} {manifest.version} sha256:{sha256}"
         self.act(server, server.power_off, "poweroff")
-        self._await_off(server)
+        get = partial(self._client.servers.get_by_id, server.id or 0)
+        self._poll(f"poweroff of server {server.name}", get, "off")
 
         def make() -> BoundImage:
-            return server.create_image(description, "snapshot", dict(labels)).image
+            return server.create_image(said, "snapshot", dict(labels)).image
 
         what = f"create_image of server {server.name}"
-        taken = partial(self.images, labels)
-        return self.await_image(self._make(what, make, taken))
+        listed = partial(self.labelled, "images", labels)
+        return self.await_image(self._get_existing(what, make, listed))
 
     def await_image(self, image: BoundImage) -> BoundImage:
         """Wait until an image can boot; raises SourceUnreachable if it never can."""
+        what = f"snapshot {image.id}"
+        get = partial(self._client.images.get_by_id, image.id or 0)
+        now: BoundImage = self._poll(what, get, "available", "unavailable")
+        if now.status == "unavailable":
+            raise SourceUnreachable(f"{what} never became available at Hetzner")
+        return now
+
+    def _poll(self, what: str, get: Callable[[], Any], *final: str) -> Any:  # noqa: ANN401 - any object with a status
+        """Return an object when its status is one of `final`; raises an error if it never is."""
         for _ in range(_MAX_POLLS):
-            now = self.image(image.id or 0)
-            if now is None or now.status == "unavailable":
-                break
-            if now.status == "available":
-                return now
-            self._pause(_POLL_SECONDS)
-        raise SourceUnreachable(f"snapshot {image.id} never became available at Hetzner")
-
-    def _await_off(self, server: BoundServer) -> None:
-        get = partial(self._client.servers.get_by_id, server.id or 0)
-        for _ in range(_MAX_POLLS):
-            if self._get_existing(f"server {server.name}", get).status == "off":
-                return
-            self._pause(_POLL_SECONDS)
-        raise SourceUnreachable(f"server {server.name} never became off")
-
-    def _make(self, what: str, make: Callable[[], T], listed: Callable[[], list[T]]) -> T:
-        """Create an object. Return an existing one if a request without reply created it."""
-        for attempt in range(self._tries):
-            try:
-                return self._call_once(what, make)
-            except OutOfStock:
-                raise
-            except SourceUnreachable as error:
-                last = error
-            # A call without a reply may have created the object.
-            if found := listed():
-                return found[0]
-            if isinstance(last, _Taken):
-                raise PublicationRefused(
-                    f"{what}: at Hetzner another has the same name or key, without fleet's "
-                    "labels; rename or delete it"
-                ) from last
-            self._pause(2**attempt)
-        raise SourceUnreachable(f"{last} ({self._tries} times)") from last
-
-    def _list_all(
-        self, kind: str, listed: Callable[..., Any], query: Mapping[str, Any]
-    ) -> list[Any]:
-        """Return all entries of a list; raises an error if some may be missing."""
-        address = f"{self._base}/{kind}"
-        found: list[Any] = []
-        number, before = 1, 0
-        while before < number <= MAX_PAGES:
-            call = partial(listed, page=number, per_page=_PER_PAGE, **query)
-            page = self._get_existing(f"list of {kind}", call)
-            found += page[0]
-            pagination = page.meta.pagination
-            if pagination is None:
-                raise SourceUnreachable(f"Hetzner did not return the pages of {address}")
-            is_last = pagination.next_page is None
-            check_length(address, len(found), pagination.total_entries, is_last=is_last)
-            if pagination.next_page is None:
+            found = self._get_existing(what, get)
+            if found.status in final:
                 return found
-            before, number = number, pagination.next_page
-        raise endless(address, before, number)
+            self._pause(_POLL_SECONDS)
+        raise SourceUnreachable(f"Hetzner: {what} does not end")
 
-    def _get_existing(self, what: str, call: Callable[[], T]) -> T:
-        found = self._call_with_retries(what, call)
+    def _get_existing(
+        self, what: str, call: Callable[[], T], listed: Callable[[], list[T]] | None = None
+    ) -> T:
+        found = self._call_with_retries(what, call, listed)
         if found is None:
             raise SourceUnreachable(f"{what} is gone from Hetzner")
         return found
 
-    def _call_with_retries(self, what: str, call: Callable[[], T]) -> T | None:
-        """Repeat a call while a retry can help; None if the object does not exist."""
+    def _call_with_retries(
+        self, what: str, call: Callable[[], T], listed: Callable[[], list[T]] | None = None
+    ) -> T | None:
+        """Repeat a call while a retry can help; None if the object does not exist.
+
+        For a call that creates an object, `listed` returns objects that a call without reply
+        created.
+        """
         for attempt in range(self._tries):
             try:
                 return self._call_once(what, call)
             except _Gone:
                 return None
             except SourceUnreachable as error:
+                if listed and isinstance(error, OutOfStock):
+                    raise
                 last = error
+            if listed and (found := listed()):
+                return found[0]
+            if listed and isinstance(last, _Taken):
+                raise PublicationRefused(
+                    f"{what}: at Hetzner another has the same name or key, without fleet's "
+                    "labels; rename or delete it"
+                ) from last
             self._pause(2**attempt)
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
 
@@ -464,7 +448,7 @@ def _make_smallest(
 
     `size` is in bytes. A snapshot boots only on a disk that is at least as large as its original.
     """
-    sold = api.server_types()
+    sold: list[BoundServerType] = api.list_all("server_types")
     with _reading("the list of server types"):
         fitting = sorted(
             (each.disk or 0, price, each.name or "")
@@ -504,7 +488,7 @@ def _stock_image(api: Hetzner, order: MachineOrder) -> BoundImage:
         if image is None or image.architecture != wanted:
             raise PublicationRefused(f"Hetzner has no image {order.stock_image} for {wanted}")
         return image
-    sold = api.system_images(wanted)
+    sold: list[BoundImage] = api.list_all("images", type=["system"], architecture=[wanted])
     found = [each for each in sold if order.stock_image in (None, each.name)]
     if not found:
         raise PublicationRefused(
@@ -542,29 +526,42 @@ class HcloudPublisher:
 
     def find(self, version: tuple[str, str] | None = None) -> Iterator[Upload]:
         """Yield the snapshots with this fleet's label, of one image version or of all."""
-        if version:
-            marks = {"fleet": self.fleet, "image": version[0], "version": version[1]}
-            yield from map(_upload, self._api.images(marks))
-        else:
-            marks = {"fleet": self.fleet}
-            yield from map(_upload, self._api.images(marks, "image", "version"))
+        of_it = {"image": version[0], "version": version[1]} if version else {}
+        marks = {"fleet": self.fleet, **of_it}
+        yield from map(_upload, self._api.labelled("images", marks, "image", "version"))
 
     def upload(self, disk: ImageDisk, known: Upload | None) -> tuple[Upload, Rental | None]:
         """Publish a disk as a complete snapshot; return it and the rental of a server, if any."""
+        rental: Rental | None = None
         if known:
-            taken, rental = self._api.image(known.id), None
+            taken = self._api.image(known.id)
+            if taken is None:
+                raise SourceUnreachable("a snapshot is gone from Hetzner; publish again")
         else:
-            taken, rental = self._take(disk)
-        if taken is None:
-            raise SourceUnreachable("a snapshot is gone from Hetzner; publish again")
+            site, manifest = self._site, disk.manifest
+            with disk.raw() as path:
+                order = MachineOrder(
+                    purpose="publish",
+                    fleet=site.fleet,
+                    image=manifest.image,
+                    version=manifest.version,
+                    architecture=manifest.architecture,
+                    location=site.location,
+                    holder=disk.holder,
+                    disk_bytes=Path(path).stat().st_size,
+                )
+                with temporary_machine(self._api, order, site.entry) as rented:
+                    write_disk(rented.ssh, Path(path), disk.tell, site.writing)
+                    taken = self._api.snapshot(rented.server, site.fleet, manifest, disk.content)
+                    rental = rented.rental(site.provider)
         taken = self._api.await_image(taken)
-        self._api.relabel(taken, {**_labels(taken), "state": "whole"})
+        self._api.relabel(taken, {**(taken.labels or {}), "state": "whole"})
         return _upload(taken), rental
 
     def owner(self, upload_id: str) -> str | None:
         """Return the fleet in the labels of a snapshot; None if the snapshot does not exist."""
         found = self._api.image(upload_id)
-        return None if found is None else _labels(found).get("fleet", "")
+        return None if found is None else (found.labels or {}).get("fleet", "")
 
     def remove(self, upload_id: str) -> None:
         """Delete a snapshot."""
@@ -574,51 +571,10 @@ class HcloudPublisher:
         """Delete temporary servers and keys created before a time; return their names."""
         return left_temporary(self._api, self.fleet, before, delete=True)
 
-    def _take(self, disk: ImageDisk) -> tuple[BoundImage, Rental]:
-        """Write a disk on a temporary server; return its snapshot and the server's rental."""
-        site, manifest = self._site, disk.manifest
-        with disk.raw() as path:
-            raw = Path(path)
-            order = MachineOrder(
-                purpose="publish",
-                fleet=site.fleet,
-                image=manifest.image,
-                version=manifest.version,
-                architecture=manifest.architecture,
-                location=site.location,
-                holder=disk.holder,
-                disk_bytes=raw.stat().st_size,
-            )
-            with temporary_machine(self._api, order, site.entry) as rented:
-                write_disk(rented.ssh, raw, disk.tell, site.writing)
-                taken = take_snapshot(
-                    *(self._api, rented.server, site.fleet, manifest, disk.content)
-                )
-                return taken, rented.rental(site.provider)
-
-
-def take_snapshot(
-    api: Hetzner, server: BoundServer, fleet: str, manifest: Manifest, sha256: str
-) -> BoundImage:
-    """Power a server off, and return a snapshot of its disk with the label `partial`."""
-    labels = {
-        "fleet": fleet,
-        "image": manifest.image,
-        "version": manifest.version,
-        "sha256": sha256[:LABEL_DIGEST_LENGTH],
-        "state": "partial",
-    }
-    said = f"{fleet}: {manifest.image} {manifest.version} sha256:{sha256}"
-    return api.snapshot(server, said, labels)
-
-
-def _labels(image: BoundImage) -> dict[str, str]:
-    return image.labels or {}
-
 
 def _upload(image: BoundImage) -> Upload:
     with _reading(f"image {image.id}"):
-        labels = _labels(image)
+        labels = image.labels or {}
         return Upload(
             id=str(image.id),
             image=labels["image"],

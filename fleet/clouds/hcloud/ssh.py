@@ -55,8 +55,8 @@ def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
             *("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", "key"),
             cwd=folder,
         )
-        if made.status:
-            raise PublicationRefused(f"ssh-keygen made no key: {made.complaint}")
+        if made.returncode:
+            raise PublicationRefused(f"ssh-keygen made no key: {made.stderr.decode()}")
         yield pair
     finally:
         with suppress(PublicationRefused):
@@ -83,18 +83,13 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class _Done:
-    status: int
-    output: bytes
-    complaint: str
-    """Last line on standard error."""
-
-
 def _run(
     *command: str, cwd: Path, sent: bytes = b"", log: Path | None = None, limit: float = LIMIT
-) -> _Done:
-    """Run a program until it ends. Append its output to the log, if there is one."""
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a program until it ends, with the last line of its errors as `stderr`.
+
+    Append its output to the log, if there is one.
+    """
     # Use files, since the process of the shared connection would keep pipes open.
     with (
         log.open("ab") if log else tempfile.TemporaryFile() as output,
@@ -117,12 +112,11 @@ def _run(
                 "this needs ssh-keygen and ssh, which are not here; install openssh-client"
             ) from None
         complaints.seek(0)
-        lines = complaints.read().decode(errors="replace").splitlines()
-        kept = [line for line in lines if "Permanently added" not in line]
-        if not log:
-            output.seek(0)
-        content = b"" if log else output.read()
-        return _Done(done.returncode, content, kept[-1] if kept else "it says nothing")
+        kept = [line for line in complaints if b"Permanently added" not in line]
+        done.stderr = kept[-1].strip() if kept else b"it says nothing"
+        output.seek(0)
+        done.stdout = b"" if log else output.read()
+        return done
 
 
 def _environment() -> dict[str, str]:
@@ -204,13 +198,14 @@ class Ssh:
             raise SourceUnreachable(
                 f"ssh to {self.host}: a command did not end within {self._limit:g} s"
             ) from None
-        if done.status == _CONNECTION_LOST:
-            raise SourceUnreachable(f"ssh to {self.host}: {done.complaint}")
-        if done.status:
+        said = done.stderr.decode(errors="replace")
+        if done.returncode == _CONNECTION_LOST:
+            raise SourceUnreachable(f"ssh to {self.host}: {said}")
+        if done.returncode:
             raise PublicationRefused(
-                f"on {self.host} a command failed ({done.status}): {done.complaint}"
+                f"on {self.host} a command failed ({done.returncode}): {said}"
             )
-        return done.output.decode(errors="replace")
+        return done.stdout.decode(errors="replace")
 
 
 _MIB = 1 << 20
