@@ -13,13 +13,12 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, Protocol, cast
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
@@ -50,14 +49,6 @@ _VSOCK = Path("/dev/vhost-vsock")
 _HOME = "/var/lib/debusine/worker"
 _WORKER = "debusine-worker"
 _INCUS_SETUP = "/usr/local/sbin/debusine-worker-incus"
-
-
-@dataclass
-class WorkerTestResult:
-    """The tags that the worker reports, and the result of each job by name."""
-
-    tags: tuple[str, ...] = ()
-    jobs: dict[str, ImageTestJob] = field(default_factory=dict)
 
 
 def jobs_of(recipe: ImageRecipe) -> tuple[str, ...]:
@@ -153,22 +144,34 @@ def _run_jobs(machine: RootShell, recipe: ImageRecipe, site: _Site, tell: Tell) 
     """Run the test jobs of a recipe that the site can run; return a test with all results."""
     at, began = utc_now(), time.monotonic()
     wanted = jobs_of(recipe)
-    tried = {each: why for each in wanted if (why := _explain_unproven(each, recipe, site))}
-    found = WorkerTestResult()
-    for told in _run_all_networks(machine, recipe, site, [*_order_jobs(wanted, tried)]):
-        _record_result(told, found, wanted, tell)
-    found.jobs |= {each: ImageTestJob(name=each, unproven=why) for each, why in tried.items()}
-    for each in wanted:
-        if each not in found.jobs:
-            problem = f"it did not end: {_last_log_line(site.log)} ({site.log})"
-            found.jobs[each] = ImageTestJob(name=each, problem=problem)
-    jobs = tuple(found.jobs[each] for each in wanted)
+    found = {
+        each: ImageTestJob(name=each, unproven=why)
+        for each in wanted
+        if (why := _explain_unproven(each, recipe, site))
+    }
+    left = [each for each in wanted if each not in found]
+    if "task:mmdebstrap" not in left and set(left) & _NEEDS_TARBALL:
+        left.insert(0, "task:mmdebstrap")
+    reported: tuple[str, ...] = ()
+    for told in _run_all_networks(machine, recipe, site, left):
+        if not isinstance(told, ImageTestJob):
+            reported = reported or told
+            continue
+        found[told.name] = told
+        if not told.unproven:
+            ended = "proven" if told.name in wanted else "made a root for the other jobs"
+            tell(f"{told.name}: {told.problem or ended} after {told.seconds:.0f} s")
+    problem = f"it did not end: {_last_log_line(site.log)} ({site.log})"
+    jobs = tuple(found.get(each, ImageTestJob(name=each, problem=problem)) for each in wanted)
+    good = {each.name for each in jobs if each.is_proven}
+    executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
+    tags = {tag for tag in reported if (of_it := job_of_tag(tag)) is None or good & {*of_it}}
     return Test(
         kind="jobs",
         at=at,
         seconds=round(time.monotonic() - began, 1),
         problems=tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem),
-        provides=_proven_tags(found, jobs),
+        provides=tuple(sorted(tags | executors)) if reported else (),
         jobs=jobs,
     )
 
@@ -200,26 +203,6 @@ def refuted_claims(recipe: ImageRecipe, test: Test) -> tuple[str, ...]:
         for tag in recipe.provides
         if is_judged(tag) and tag not in test.provides and not is_open(tag, test.unproven)
     )
-
-
-def _proven_tags(found: WorkerTestResult, jobs: Sequence[ImageTestJob]) -> tuple[str, ...]:
-    """Return the tags whose job succeeded, and the worker's tags that need no job."""
-    good = {each.name for each in jobs if each.is_proven}
-    executors = {f"worker:{each}" for each in good if each.startswith("executor:")}
-    tags = {
-        tag
-        for tag in found.tags
-        if (needed := job_of_tag(tag)) is None or any(each in good for each in needed)
-    }
-    return tuple(sorted(tags | executors)) if found.tags else ()
-
-
-def _order_jobs(wanted: Sequence[str], unproven: Mapping[str, str]) -> Iterator[str]:
-    """Yield the jobs to run, starting with `task:mmdebstrap` if a job needs its tarball."""
-    left = [each for each in wanted if each not in unproven]
-    if "task:mmdebstrap" not in left and set(left) & _NEEDS_TARBALL:
-        yield "task:mmdebstrap"
-    yield from left
 
 
 _NEEDS_TARBALL = {"executor:unshare", "executor:incus-lxc", "task:sbuild", "task:autopkgtest"}
@@ -267,23 +250,6 @@ def workplace(folder: Path) -> Iterator[Path]:
             yield Path(made)
 
 
-def _record_result(
-    told: Mapping[str, Any], found: WorkerTestResult, wanted: Collection[str], tell: Tell
-) -> None:
-    """Add the tags or the job result in a message of the jobs' program to the results."""
-    if "tags" in told:
-        found.tags = tuple(told["tags"])
-    elif "here" in told:
-        found.jobs |= {
-            each: ImageTestJob(name=each, unproven=told["here"]) for each in told["jobs"]
-        }
-    else:
-        job = ImageTestJob(name=told["job"], seconds=told["seconds"], problem=told["error"])
-        found.jobs[job.name] = job
-        good = "proven" if job.name in wanted else "made a root for the other jobs"
-        tell(f"{job.name}: {job.problem or good} after {job.seconds:.0f} s")
-
-
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     **ENVIRONMENT,
@@ -303,8 +269,11 @@ echo "$top"
 
 def _run_all_networks(
     machine: RootShell, recipe: ImageRecipe, site: _Site, jobs: Sequence[str]
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the messages of jobs in a root file system. Jobs with incus get a new network."""
+) -> "Iterator[ImageTestJob | tuple[str, ...]]":
+    """Run jobs in a root file system. Yield the worker's tags, and the result of each job.
+
+    Jobs with incus get a new network.
+    """
     program = Path(__file__).with_name("jobs_inside.py").read_bytes()
     for name, content, mode in ((f"{_HOME}/jobs.py", program, 644), (_XZ, _FAST_XZ, 755)):
         path = quote(site.root + name)
@@ -315,14 +284,13 @@ def _run_all_networks(
     lent = shared == ["task:mmdebstrap"] and "mmdebstrap" not in recipe.enable_tasks
     why = ""
     for each in _run_in_root(machine, recipe, site, shared, LEND_MMDEBSTRAP if lent else _RUN):
-        if lent and each.get("error"):
-            why = f"mmdebstrap made no root for it: {each['error']}"
+        if lent and isinstance(each, ImageTestJob) and each.problem:
+            why = f"mmdebstrap made no root for it: {each.problem}"
         yield each
     if incus and (why := why or _explain_missing_network(machine, site.log)):
-        yield {"here": why, "jobs": incus}
+        yield from (ImageTestJob(name=each, unproven=why) for each in incus)
     elif incus:
-        told = _run_in_root(machine, recipe, site, incus, _START_INCUS)
-        yield from (each for each in told if "tags" not in each)
+        yield from _run_in_root(machine, recipe, site, incus, _START_INCUS)
 
 
 def _explain_missing_network(machine: RootShell, log: Path) -> str:
@@ -376,7 +344,7 @@ def _run_in_root(
     site: _Site,
     jobs: Sequence[str],
     script: str,
-) -> Iterator[Mapping[str, Any]]:
+) -> "Iterator[ImageTestJob | tuple[str, ...]]":
     """Run jobs in a root file system as the worker's user. `script` prepares this root.
 
     Jobs with incus run in a new network, other jobs in the machine's network.
@@ -406,7 +374,9 @@ def _run_in_root(
             with suppress(BrokenPipeError):  # the child exited already; the log has the reason
                 stdin.write(json.dumps(wanted).encode())
                 stdin.close()
-            yield from map(json.loads, stdout)
+            for told in map(json.loads, stdout):
+                is_job = "name" in told
+                yield ImageTestJob.model_validate(told) if is_job else tuple(told["tags"])
             child.wait()
         finally:
             limit.cancel()
@@ -414,7 +384,7 @@ def _run_in_root(
     if child.returncode:
         what = "incus was not set up" if own_network else "the worker's code cannot be run"
         for name in jobs:
-            yield {"job": name, "seconds": 0.0, "error": f"{what}: {_last_log_line(site.log)}"}
+            yield ImageTestJob(name=name, problem=f"{what}: {_last_log_line(site.log)}")
 
 
 def as_script(*command: str) -> str:

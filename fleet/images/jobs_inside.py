@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import time
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -158,59 +159,36 @@ class Jobs:
         kind, _, what = name.partition(":")
         if kind == "executor":
             self._run_executor(what)
+        elif what in ("sbuild", "autopkgtest"):
+            self._run_package_task(what, self._backend, _TARBALL)
         else:
-            {
-                "autopkgtest": self._run_autopkgtest,
-                "mmdebstrap": self._run_mmdebstrap,
-                "sbuild": self._run_sbuild,
-                "simplesystemimagebuild": self._run_system_image,
-            }[what]()
+            is_root = what == "mmdebstrap"
+            options = {
+                "architecture": self._architecture,
+                "variant": "buildd" if is_root else "minbase",
+                "extra_packages": _INIT if is_root else ["python3-minimal"],
+            }
+            partitions = [{"size": 2, "filesystem": "ext4"}]
+            disk = {} if is_root else {"disk_image": {"format": "qcow2", "partitions": partitions}}
+            repositories = {"bootstrap_repositories": [self._repository]}
+            self._run_task(what, {"bootstrap_options": options, **repositories, **disk}, {})
 
-    def _run_mmdebstrap(self) -> None:
-        options = {"architecture": self._architecture, "variant": "buildd"}
-        options["extra_packages"] = _INIT
-        data = {"bootstrap_options": options, "bootstrap_repositories": [self._repository]}
-        self._run_task("mmdebstrap", data, {})
-
-    def _run_system_image(self) -> None:
-        options = {"architecture": self._architecture, "variant": "minbase"}
-        options["extra_packages"] = ["python3-minimal"]
+    def _run_package_task(self, name: str, backend: str, environment: str) -> None:
+        """Build or test the source package of a few lines with an executor."""
+        is_test = name == "autopkgtest"
         data = {
-            "bootstrap_options": options,
-            "bootstrap_repositories": [self._repository],
-            "disk_image": {
-                "format": "qcow2",
-                "partitions": [{"size": 2, "filesystem": "ext4"}],
-            },
-        }
-        self._run_task("simplesystemimagebuild", data, {})
-
-    def _run_sbuild(self) -> None:
-        data = {"input": {"source_artifact": 1}, **self._executor_data(self._backend)}
-        dynamic = {
-            "environment_id": self.server.find(_TARBALL),
-            "input_source_artifact_id": self._find_or_create_source(),
-            "subject": SOURCE,
-        }
-        self._run_task("sbuild", data, dynamic)
-
-    def _run_autopkgtest(self, backend: str = "", environment: str = _TARBALL) -> None:
-        inputs = {"source_artifact": 1, "binary_artifacts": []}
-        data = {"input": inputs, **self._executor_data(backend or self._backend)}
-        dynamic = {
-            "environment_id": self.server.find(environment),
-            "input_source_artifact_id": self._find_or_create_source(),
-            "input_binary_artifacts_ids": [],
-            "subject": SOURCE,
-        }
-        self._run_task("autopkgtest", data, dynamic)
-
-    def _executor_data(self, backend: str) -> dict[str, object]:
-        return {
+            "input": {"source_artifact": 1, **({"binary_artifacts": []} if is_test else {})},
             "build_architecture": self._architecture,
             "environment": 1,
             "backend": backend,
         }
+        dynamic = {
+            "environment_id": self.server.find(environment),
+            "input_source_artifact_id": self._find_or_create_source(),
+            "subject": SOURCE,
+            **({"input_binary_artifacts_ids": []} if is_test else {}),
+        }
+        self._run_task(name, data, dynamic)
 
     def _run_executor(self, name: str) -> None:
         executors = import_module("debusine.tasks.executors")
@@ -220,7 +198,7 @@ class Jobs:
             raise JobFailed(f"the worker does not offer the executor {name}")
         environment = str(chosen.image_category)
         if name == "qemu":  # This executor has no instances: autopkgtest starts QEMU.
-            self._run_autopkgtest(name, environment)
+            self._run_package_task("autopkgtest", name, environment)
             return
         folder = _HOME / "workdir" / f"executor-{name}"
         folder.mkdir(parents=True)
@@ -249,10 +227,8 @@ class Jobs:
 
     def _find_or_create_source(self) -> int:
         """Return the number of the artifact with the source package; create it if missing."""
-        try:
+        with suppress(JobFailed):
             return self.server.find(_SOURCE)
-        except JobFailed:
-            pass
         with tempfile.TemporaryDirectory() as top:
             files = pack_source(Path(top))
             data = {"name": SOURCE, "version": "1", "type": "dpkg", "dsc_fields": {}}
@@ -302,14 +278,14 @@ def main() -> None:
     jobs = Jobs(order)
     for name in order["jobs"]:
         began = time.monotonic()
-        error = ""
+        problem = ""
         try:
             jobs.run(name)
-        except Exception as problem:  # noqa: BLE001 - a job may raise any exception
-            error = f"{type(problem).__name__}: {problem}"
+        except Exception as error:  # noqa: BLE001 - a job may raise any exception
+            problem = f"{type(error).__name__}: {error}"
             traceback.print_exc()
             sys.stderr.write(f"{jobs.server.logs()}\n")
-        _print_message(job=name, seconds=round(time.monotonic() - began, 1), error=error)
+        _print_message(name=name, seconds=round(time.monotonic() - began, 1), problem=problem)
 
 
 _open_xz: Any = vars(tarfile.TarFile)["xzopen"].__func__

@@ -15,7 +15,7 @@ from fleet.images import folder
 from fleet.images.instance import CLEAN, READY, SYSTEM
 from fleet.images.jobs import COPY_ROOT
 from fleet.images.packages import LIST_INSTALLED, read_packages
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.images.role import RoleFailed
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
@@ -146,7 +146,8 @@ def all_jobs(**errors: str) -> list[dict[str, object]]:
     jobs = {"mmdebstrap": "task:mmdebstrap", "unshare": "executor:unshare"}
     jobs |= {"sbuild": "task:sbuild"}
     ended = [
-        {"job": name, "seconds": 2.0, "error": errors.get(each, "")} for each, name in jobs.items()
+        {"name": name, "seconds": 2.0, "problem": errors.get(each, "")}
+        for each, name in jobs.items()
     ]
     return [{"tags": TAGS}, *ended]
 

@@ -81,7 +81,7 @@ if order:
     print(json.dumps({"tags": tags}))
     print(network, order["backend"], *order["jobs"], file=sys.stderr)
 for name in order.get("jobs", ()):
-    print(json.dumps({"job": name, "seconds": 2, "error": ended.get(name, "")}))
+    print(json.dumps({"name": name, "seconds": 2, "problem": ended.get(name, "")}))
 """
 
 
