@@ -13,7 +13,7 @@ from pydantic import Field
 from fleet.model.apt_sources import Source, version_key
 from fleet.model.due import DueCause, DueImage, DueReason, DueReport, Step
 from fleet.model.facts import Unknown
-from fleet.model.images import BOOTABLE, Manifest, Version, WaitingVersion, recipe_digest
+from fleet.model.images import BOOTABLE, Manifest, Version, recipe_digest
 from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild, find_standing
 from fleet.schema.model import Fleet
@@ -126,11 +126,7 @@ def find_due(
             (each for each in versions if each.image == name), key=lambda each: each.version
         )
         case = _DueInputs(fleet, name, image, digests[name], now, ours)
-        due = _evaluate(case, news.get(name, ()))
-        if "build" in due.steps and case.latest is not None:
-            rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
-            due = due.altered(rebuild=rebuild)
-        images.append(due)
+        images.append(_evaluate(case, news.get(name, ())))
     return DueReport(fleet=fleet.fleet, time=now, images=tuple(images))
 
 
@@ -143,33 +139,42 @@ def latest_built(versions: Sequence[Version], image: str) -> Version | None:
 
 
 def _evaluate(case: _DueInputs, news: News) -> DueImage:
-    serving = next((each.version for each in case.versions if each.state == "current"), "")
+    facts = [each.fact for each in case.versions]
+    standing = find_standing(case.fleet, case.name, facts, {}, case.now)
+    next_step = "the next `fleet apply` goes on with it" if standing and standing.becomes else ""
     due = DueImage(
         image=case.name,
-        serving=serving,
+        serving=next((each.version for each in case.versions if each.state == "current"), ""),
         unknown=news.unknown if isinstance(news, Unknown) else "",
-        waiting=_describe_waiting(case),
+        waiting=standing.waiting(next_step) if standing else None,
     )
-    causes = (
-        *_find_build_causes(case),
-        *_find_update_causes(case, () if isinstance(news, Unknown) else news),
-    )
+    updates = () if isinstance(news, Unknown) else news
+    causes = (*_find_build_causes(case), *_find_update_causes(case, updates))
+    publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
     if causes:
-        publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
         waits, until = _find_hold(case)
         # A build with a playbook includes its test, on the rented machine.
         test: tuple[Step, ...] = ("test",) if isinstance(case.recipe, ImageRecipe) else ()
-        steps: tuple[Step, ...] = ("build", *test, *publish)
-        return due.altered(steps=steps, causes=causes, waits=waits, waits_until=until)
-    return due.altered(**_find_unfinished_steps(case))
-
-
-def _describe_waiting(case: _DueInputs) -> WaitingVersion | None:
-    facts = [each.fact for each in case.versions]
-    standing = find_standing(case.fleet, case.name, facts, {}, case.now)
-    if standing is None:
-        return None
-    return standing.waiting("the next `fleet apply` goes on with it" if standing.becomes else "")
+        return due.altered(
+            steps=("build", *test, *publish),
+            causes=causes,
+            waits=waits,
+            waits_until=until,
+            rebuild=describe_rebuild(case.fleet, facts, case.name) if case.latest else "",
+        )
+    if case.latest and case.latest.state == "built":
+        because = f"{case.latest.version} was not tested"
+        cause = DueCause(reason=DueReason.NOT_TESTED, because=because)
+        steps = ("test", *publish)
+        return due.altered(steps=steps, version=case.latest.version, causes=(cause,))
+    for version in reversed(case.versions):
+        verified = {place for place, each in version.publications.items() if each.verified}
+        missing = [place for place in case.recipe.publish if place not in verified]
+        if missing and version.state in ("tested", "candidate", "current"):
+            because = f"{version.version} is not published at {', '.join(missing)}"
+            cause = DueCause(reason=DueReason.NOT_PUBLISHED, because=because)
+            return due.altered(steps=publish, version=version.version, causes=(cause,))
+    return due
 
 
 def _find_build_causes(case: _DueInputs) -> Iterator[DueCause]:
@@ -230,26 +235,3 @@ def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
         return "", None
     times = "once" if len(failed) == 1 else f"{len(failed)} times in a row"
     return f"it failed {times}, the last time: {failed[-1].why or 'unknown'}", until
-
-
-def _find_unfinished_steps(case: _DueInputs) -> dict[str, object]:
-    """Return fields of DueImage for an untested or unpublished version; empty if all is done."""
-    latest = case.latest
-    if latest is not None and latest.state == "built":
-        publish = ("publish",) if case.recipe.publish else ()
-        because = f"{latest.version} was not tested"
-        cause = DueCause(reason=DueReason.NOT_TESTED, because=because)
-        return {"steps": ("test", *publish), "version": latest.version, "causes": (cause,)}
-    serving = [each for each in case.versions if each.state in ("tested", "candidate", "current")]
-    for version in reversed(serving):
-        uploads = version.publications
-        missing = [
-            place
-            for place in case.recipe.publish
-            if place not in uploads or not uploads[place].verified
-        ]
-        if missing:
-            because = f"{version.version} is not published at {', '.join(missing)}"
-            cause = DueCause(reason=DueReason.NOT_PUBLISHED, because=because)
-            return {"steps": ("publish",), "version": version.version, "causes": (cause,)}
-    return {}
