@@ -68,8 +68,10 @@ class WorkerServer:
         self._connected: set[web.WebSocketResponse] = set()
         self._changed = threading.Condition()
         self._reached: dict[Stage, float] = {}
-        self._provides: tuple[str, ...] = ()
-        self._refusals: list[str] = []
+        self.provides: tuple[str, ...] = ()
+        """The tags that the worker reported, sorted."""
+        self.refusals: tuple[str, ...] = ()
+        """The refused requests as method, path and status."""
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -101,16 +103,6 @@ class WorkerServer:
             opened.set_result((int(runner.addresses[0][1]), end))
             await ended.wait()
             await runner.cleanup()
-
-    @property
-    def provides(self) -> tuple[str, ...]:
-        """Return the tags that the worker reported, sorted."""
-        return self._provides
-
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        """Return the refused requests as method, path and status."""
-        return tuple(self._refusals)
 
     def reached(self) -> dict[Stage, float]:
         """Map each reached stage to the seconds since the server started."""
@@ -150,7 +142,9 @@ class WorkerServer:
             case "GET", path, 101 if path == CONNECT:
                 self._record_stage(Stage.CONNECTED)
             case "PUT", path, 204 if path == _METADATA:
-                self._provides = _parse_tags(body)
+                with suppress(ValueError, KeyError, TypeError):  # older workers report no tags
+                    tags = json.loads(body)["provided_tags"]
+                    self.provides = tuple(sorted({str(each) for each in tags}))
                 self._record_stage(Stage.REPORTED)
             case "POST", path, 200 | 204 if path == _FETCH:
                 self._record_stage(Stage.ASKED)
@@ -159,7 +153,7 @@ class WorkerServer:
             case "PUT", path, 200 if path.startswith(_WORK) and path.endswith(_ENDED):
                 self._record_stage(Stage.ENDED)
             case method, path, _ if status >= 400:  # noqa: PLR2004 - HTTP's errors
-                self._refusals.append(f"{method} {path}: {status}")
+                self.refusals += (f"{method} {path}: {status}",)
 
     def _record_stage(self, stage: Stage) -> None:
         with self._changed:
@@ -170,7 +164,13 @@ class WorkerServer:
         """Return the response to an HTTP request of a worker."""
         match request.method, request.path:
             case "POST", path if path == _REGISTER:
-                return self._register(request, await request.read())
+                if not _has_token(request, self.token):
+                    return _problem(400, "Invalid worker activation token")
+                try:
+                    self._own_token = str(json.loads(await request.read())["token"])
+                except (ValueError, KeyError, TypeError):
+                    return _problem(400, "no token of the worker's own")
+                return web.json_response({}, status=201)
             case "PUT", path if path == _METADATA and self._is_registered(request):
                 for each in tuple(self._connected):
                     await _send_text(each, "work_request_available")
@@ -201,15 +201,6 @@ class WorkerServer:
         self._record_answer(request, websocket.status)
         yield websocket
         await websocket.close()
-
-    def _register(self, request: web.Request, body: bytes) -> web.Response:
-        if not _has_token(request, self.token):
-            return _problem(400, "Invalid worker activation token")
-        try:
-            self._own_token = str(json.loads(body)["token"])
-        except (ValueError, KeyError, TypeError):
-            return _problem(400, "no token of the worker's own")
-        return web.json_response({}, status=201)
 
     def _is_registered(self, request: web.Request) -> bool:
         return bool(self._own_token) and _has_token(request, self._own_token)
@@ -272,14 +263,6 @@ def _problem(status: int, title: str) -> web.Response:
     return web.json_response(
         {"title": title}, status=status, content_type="application/problem+json"
     )
-
-
-def _parse_tags(body: bytes) -> tuple[str, ...]:
-    try:
-        tags = json.loads(body)["provided_tags"]
-    except (ValueError, KeyError, TypeError):
-        return ()  # older workers report no tags
-    return tuple(sorted({str(each) for each in tags})) if isinstance(tags, list) else ()
 
 
 def _drop_hop_headers(headers: Mapping[str, str]) -> dict[str, str]:
