@@ -133,7 +133,6 @@ def _run_checked(file: IO[bytes], text: str, program: str, *args: str) -> None:
         raise FleetError(f"{program}: {done.stderr.decode(errors='replace').strip()}")
 
 
-CONSOLE = "console.log"
 _POLL_SECONDS = 0.1
 """Interval of the checks that the machine is still running."""
 _STATUS_SECONDS = 1.0

@@ -16,7 +16,15 @@ from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, WorkerBusy, WrongUsage, needing
 from fleet.images.checks import check_image, open_disk
-from fleet.images.folder import QCOW2, find_build, list_versions, measure, verify, write_manifest
+from fleet.images.folder import (
+    CONSOLE,
+    QCOW2,
+    find_build,
+    list_versions,
+    measure,
+    verify,
+    write_manifest,
+)
 from fleet.images.jobs import LOG, judge, prove
 from fleet.images.promote import change_version, find_version, recipe_of
 from fleet.images.report import tested_to_lines
@@ -48,7 +56,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--queue needs --boot")
     storage = find_storage(fleet, args.file)
     store = Store(storage.store, fleet.fleet)
-    version = args.version or _newest(storage.images, args.image)
+    versions = [args.version] if args.version else list_versions(storage.images, args.image)
+    if not versions:
+        raise FileUnreadable(
+            f"{storage.images / args.image} has no version; build one: "
+            f"`fleet image build {args.image}`"
+        )
+    version = versions[-1]
     folder, manifest = find_build(storage.images, args.image, version)
     find_version(store.image_versions(), args.image, version)
     tests, notes = [_offline(folder, manifest, recipe, console)], list[str]()
@@ -60,18 +74,27 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if said := describe_old_worker(manifest.image, manifest.worker):
         notes.append(f"{said} (docs/how-to/bake-an-image.md)")
     if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
-        manifest, test = _jobs(folder, manifest, recipe, console)
+
+        def prove_jobs() -> Test:
+            console.progress(f"running jobs in {folder / QCOW2}")
+            # The handler removes the copy of the root if a service manager stops this process.
+            with Signals().heard():
+                return prove(recipe, folder / QCOW2, folder / LOG, console.note)
+
+        test = judge(args.image, recipe, manifest.worker, prove_jobs)
         tests.append(test)
         notes += _unproven(args.image, test)
     fails = any(test.problems for test in tests)
     if args.boot and fails:
         notes.append("not booted: fix the problems first")
     elif args.boot:
-        manifest, test, told = boot(fleet, args, folder, manifest, console)
+        test = boot(fleet, args, folder, manifest, console)
         tests.append(test)
-        notes += told
+        notes += [_NO_TAGS] if not (test.problems or test.provides) else []
     done = tuple(tests)
-    write_manifest(folder, manifest.altered(tests=(*manifest.tests, *done)))
+    logs = {each: measure(folder / each) for each in (LOG, CONSOLE) if (folder / each).exists()}
+    files = {**manifest.files, **logs}
+    write_manifest(folder, manifest.altered(files=files, tests=(*manifest.tests, *done)))
     now = utc_now()
 
     def change(was: Version) -> Version:
@@ -83,32 +106,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     show(args, console, tested, tested_to_lines(tested), piped=None)
     return 0 if tested.passed else 1
-
-
-def _newest(images: Path, image: str) -> str:
-    versions = list_versions(images, image)
-    if not versions:
-        raise FileUnreadable(
-            f"{images / image} has no version; build one: `fleet image build {image}`"
-        )
-    return versions[-1]
-
-
-def _jobs(
-    folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console
-) -> tuple[Manifest, Test]:
-    """Run the jobs of an image; return the test, and the manifest with the log of the jobs."""
-    log = folder / LOG
-
-    def run() -> Test:
-        console.progress(f"running jobs in {folder / QCOW2}")
-        # The signal handler removes the copy of the root if a service manager stops this process.
-        with Signals().heard():
-            return prove(recipe, folder / QCOW2, log, console.note)
-
-    test = judge(manifest.image, recipe, manifest.worker, run)
-    files = {**manifest.files, LOG: measure(log)} if log.exists() else manifest.files
-    return manifest.altered(files=files), test
 
 
 def _unproven(image: str, test: Test) -> Iterator[str]:
@@ -156,8 +153,8 @@ _NOTICED = 60
 
 def boot(
     fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
-) -> tuple[Manifest, Test, tuple[str, ...]]:
-    """Boot an image version; return its manifest with the console log, the test, and notes."""
+) -> Test:
+    """Boot an image version, with the output of its console in its folder."""
     limit = read_seconds("--limit", args.limit)
     if manifest.architecture != _BOOTED:
         raise FleetError(
@@ -165,32 +162,28 @@ def boot(
             "test it without --boot"
         )
     with needing("images", "booting an image", FleetError):
-        from fleet.images.boot import CONSOLE, Trial, boot_image, choose_accelerator
+        from fleet.images.boot import Trial, boot_image, choose_accelerator
 
     at, began = utc_now(), time.monotonic()
     console.progress("checking for kvm")
     accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
     with _server(fleet, args, limit) as (server, goal):
-        log = folder / CONSOLE
         trial = Trial(
             disk=folder / QCOW2,
-            console=log,
+            console=folder / CONSOLE,
             server=server,
             goal=goal,
             accelerator=accelerator,
             limit=limit,
         )
         booted = boot_image(trial, console.note, console.progress)
-    test = Test(
+    return Test(
         kind="boot",
         at=at,
         seconds=round(time.monotonic() - began, 1),
         problems=booted.problems,
         provides=booted.provides,
     )
-    files = {**manifest.files, CONSOLE: measure(log)} if log.exists() else manifest.files
-    notes = () if booted.problems or booted.provides else (_NO_TAGS,)
-    return manifest.altered(files=files), test, notes
 
 
 @contextmanager

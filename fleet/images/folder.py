@@ -39,6 +39,7 @@ QCOW2 = "disk.qcow2"
 RAW = "disk.raw"
 SBOM = "sbom.spdx.json"
 LOG = "build.log"
+CONSOLE = "console.log"
 _VERSION = re.compile(r"\d{8}T\d{6}Z")
 
 
@@ -73,13 +74,6 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
             f"build one with `fleet image build {image}`"
         )
     return folder, read_manifest(folder)
-
-
-def open_build(images: Path, image: str, version: str) -> Path:
-    """Create and return an empty folder for an unfinished build. `finish_build` renames it."""
-    folder = images / image / f".{version}.partial"
-    folder.mkdir(parents=True)
-    return folder
 
 
 def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
@@ -171,12 +165,12 @@ def drafting(
 
     with locked(place):
         tidy()
-        partial = open_build(images, order.image, order.version)
+        partial = place / f".{order.version}.partial"
+        partial.mkdir()
         # If the build fails, its log remains there.
-        log = images / order.image / f"{order.version}.log"
-        draft = Draft(order, partial, log, tell)
+        log = place / f"{order.version}.log"
         try:
-            yield draft
+            yield Draft(order, partial, log, tell)
         finally:
             tidy()
 

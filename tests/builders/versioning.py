@@ -1,5 +1,7 @@
 """Build image versions and manifests for tests: name only what matters."""
 
+from pathlib import Path
+
 from fleet.model.images import Manifest, Version
 from tests.builders import ago
 
@@ -36,3 +38,10 @@ def a_manifest(**overrides: object) -> Manifest:
         "seconds": {},
     }
     return Manifest.model_validate(defaults | overrides)
+
+
+def open_build(images: Path, image: str, version: str) -> Path:
+    """Return a new folder for a build, which `finish_build` renames."""
+    folder = images / image / f".{version}.partial"
+    folder.mkdir(parents=True)
+    return folder

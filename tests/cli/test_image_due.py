@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.images.folder import QCOW2, finish_build, open_build
+from fleet.images.folder import QCOW2, finish_build
 from fleet.images.role import role_digest
 from fleet.model.images import Package, recipe_digest
 from fleet.schema.model import ImageRecipe
@@ -15,7 +15,7 @@ from fleet.state.storage import sqlite_url
 from fleet.state.store import Store
 from tests.builders import NOW
 from tests.builders.sentences import tells
-from tests.builders.versioning import a_manifest, a_version
+from tests.builders.versioning import a_manifest, a_version, open_build
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.trial import Trial
 

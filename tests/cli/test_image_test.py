@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fleet.images import command_test
-from fleet.images.folder import finish_build, open_build, read_manifest, verify
+from fleet.images.folder import finish_build, read_manifest, verify
 from fleet.model.images import ImageTestJob, Manifest, Version, recipe_digest
 from fleet.model.images import Test as Found
 from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
 from tests.builders.sentences import tells
-from tests.builders.versioning import a_version
+from tests.builders.versioning import a_version, open_build
 from tests.fakes.qemu import install_qemu
 from tests.rigs.image_disks import a_disk, a_root, needs_firmware, needs_programs
 from tests.rigs.trial import Trial, fleet_yaml

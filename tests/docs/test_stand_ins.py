@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.folder import QCOW2, finish_build, open_build
+from fleet.images.folder import QCOW2, finish_build
 from fleet.state.store import Store
-from tests.builders.versioning import a_manifest, a_version
+from tests.builders.versioning import a_manifest, a_version, open_build
 from tests.docs.test_documents import (
     NEED_BAKING,
     NEED_ENGINE,

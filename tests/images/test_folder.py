@@ -11,7 +11,6 @@ from fleet.images.folder import (
     find_build,
     finish_build,
     list_versions,
-    open_build,
     read_manifest,
     verify,
     version_at,
@@ -20,7 +19,7 @@ from fleet.images.folder import (
 from fleet.model.images import BuildOrder
 from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
-from tests.builders.versioning import a_manifest
+from tests.builders.versioning import a_manifest, open_build
 
 IMAGE = "trixie-amd64"
 VERSION = "20261121T203000Z"

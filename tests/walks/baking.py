@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fleet.images.folder import QCOW2, finish_build, manifest_of, open_build, version_at
+from fleet.images.folder import QCOW2, finish_build, manifest_of, version_at
 from fleet.images.publish import remember_build
 from fleet.images.role import role_digest
 from fleet.images.sources import read_index
@@ -48,7 +48,8 @@ def main(image: str) -> None:
     )
 
     def build() -> tuple[Manifest, None]:
-        partial = open_build(images, image, order.version)
+        partial = images / image / f".{order.version}.partial"
+        partial.mkdir(parents=True)
         (partial / QCOW2).write_bytes(b"disk")
         packages = tuple(packages_of(recipe))
         manifest = manifest_of(order, "disk", packages, {"base": 130.2, "role": 96.4})
