@@ -243,9 +243,9 @@ def _open_desk(fleet: Fleet, queue: str, begin: Begin, made: Made) -> OpenDesk:
 
 
 def _promoter() -> Promoter:
-    from fleet.images import promoter
+    from fleet.images import promote
 
-    return promoter
+    return promote
 
 
 def _serve_pages(store: Store) -> ServedPages:

@@ -1,11 +1,13 @@
 """Promote an image version, or revert a promotion; list images and their versions.
 
+With `promote_all`, this module implements the port Promoter.
+
 Only a version that passed its test is promoted. A promotion makes the current version the previous
 one, which machines boot if they cannot boot the current one. Reverting a promotion retires the
 promoted version.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -15,14 +17,16 @@ from fleet.errors import FleetError, PromotionRefused, VersionMoved
 from fleet.images.folder import version_at
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, Move, Publication, State, Version, WaitingVersion
-from fleet.model.plan import Plan
+from fleet.model.plan import Plan, Promotion
 from fleet.model.pool_limits import pace_of
 from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
+from fleet.ports import Tell
 from fleet.reconcile import reconcile
 from fleet.schema.model import ExistingImage, Fleet
 from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
 from fleet.state.store import Store
+from fleet.words.runs import add_reason
 
 
 def promote(
@@ -62,11 +66,6 @@ def promote(
             for each in [*_filter_state(others, "previous"), *older]
         ),
     )
-
-
-def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
-    """Return the state change that retires a version."""
-    return (_move(wanted, "retired", now, why),)
 
 
 def take_back(
@@ -202,28 +201,22 @@ def list_images(
     known: dict[str, list[Version]] = {name: [] for name in fleet.images}
     for version in versions:
         known.setdefault(version.image, []).insert(0, version)
-    listed = (
-        _list_image(fleet, name, tuple(found), troubles).altered(waiting=waiting.get(name))
-        for name, found in sorted(known.items())
-    )
+    listed = []
+    for name, found in sorted(known.items()):
+        image = fleet.images.get(name)
+        is_recipe = isinstance(image, Recipe)
+        pools = sorted(n for n, pool in fleet.dynamic_pools.items() if pool.image == name)
+        each = ListedImage(
+            image=name,
+            declared="no" if image is None else "recipe" if is_recipe else "existing",
+            pinned=image.version if image else None,
+            pools=tuple(pools),
+            versions=tuple(found),
+            troubles={pool: troubles[pool] for pool in pools if pool in troubles},
+            waiting=waiting.get(name),
+        )
+        listed.append(each)
     return ImageList(fleet=fleet.fleet, images=tuple(listed))
-
-
-def _list_image(
-    fleet: Fleet, name: str, versions: tuple[Version, ...], troubles: Mapping[str, str]
-) -> ListedImage:
-    image = fleet.images.get(name)
-    if image is None:
-        return ListedImage(image=name, declared="no", versions=versions)
-    pools = sorted(n for n, pool in fleet.dynamic_pools.items() if pool.image == name)
-    return ListedImage(
-        image=name,
-        declared="existing" if isinstance(image, ExistingImage) else "recipe",
-        pinned=image.version,
-        pools=tuple(pools),
-        versions=versions,
-        troubles={pool: troubles[pool] for pool in pools if pool in troubles},
-    )
 
 
 class MovedVersion(Value):
@@ -265,6 +258,9 @@ def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) ->
     later = world.altered(images=tuple(versions.values()))
     after = reconcile(fleet, later)
     (image,) = {move.now.image for move in moves}
+    boots = images_by_pool(fleet, later)
+    held = {verdict.pool: verdict.machines for verdict in after.pools}
+    outdated = sorted((each.pool, each.worker) for each in after.workers if each.outdated)
     return PromotionResult(
         image=image,
         moves=tuple(
@@ -276,27 +272,21 @@ def foresee(fleet: Fleet, world: World, moves: Iterable[Move], *, done: bool) ->
             )
             for move in moves
         ),
-        pools=tuple(_list_recycled(fleet, later, image, after)),
-        unknown=after.unknown,
-        done=done,
-    )
-
-
-def _list_recycled(fleet: Fleet, world: World, image: str, plan: Plan) -> Iterator[Recycled]:
-    boots = images_by_pool(fleet, world)
-    held = {verdict.pool: verdict.machines for verdict in plan.pools}
-    outdated = sorted((each.pool, each.worker) for each in plan.workers if each.outdated)
-    for name, pool in sorted(fleet.dynamic_pools.items()):
-        if pool.image == image:
-            chosen = boots[name][:1]
-            yield Recycled(
+        pools=tuple(
+            Recycled(
                 pool=name,
-                boots=chosen[0].version if chosen else "",
+                boots=next((each.version for each in boots[name]), ""),
                 replaced=tuple(worker for at, worker in outdated if at == name),
                 held=held.get(name, 0),
                 at_a_time=pace_of(pool).at_a_time,
                 windows=pace_of(pool).windows,
             )
+            for name, pool in sorted(fleet.dynamic_pools.items())
+            if pool.image == image
+        ),
+        unknown=after.unknown,
+        done=done,
+    )
 
 
 _MAX_ATTEMPTS = 10
@@ -329,3 +319,32 @@ def change_version(
             continue
         return changed
     raise VersionMoved(f"image {image} {version} is under concurrent update; retry")
+
+
+def promote_all(
+    plan: Plan, store: Store, now: datetime, note: Tell, tell: Tell
+) -> tuple[str, ...]:
+    """Apply promotions and return the successful ones. The next run retries the others."""
+    done = []
+    for each in plan.promotions:
+        said = f"image {each.image}: {each.verb} {each.version}"
+        try:
+            moves = _find_moves(each, store, now)
+            note(said)
+            store.move_image_versions(moves)
+        except (PromotionRefused, VersionMoved) as trouble:
+            tell(f"{said} failed: {trouble}")
+        else:
+            tell(add_reason(said, each.because))
+            done.append(f"{each.image} {each.version}")
+    return tuple(done)
+
+
+def _find_moves(step: Promotion, store: Store, now: datetime) -> tuple[Move, ...]:
+    versions = [each for each in store.image_versions() if each.image == step.image]
+    for each in versions:
+        if (each.version, each.state) == (step.version, step.was):
+            if step.now == "retired":
+                return (_move(each, "retired", now, step.because),)
+            return promote(versions, each, now, share=step.share or None)
+    raise VersionMoved(f"image {step.image} {step.version} is no longer {step.was}")

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.images.promoter import promote_all
+from fleet.images.promote import promote_all
 from fleet.model.images import State, Version
 from fleet.model.plan import Promotion, Reason
 from fleet.reconcile import reconcile

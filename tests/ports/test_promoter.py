@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.apply.satellites import Promoter
-from fleet.images import promoter as image_promoter
+from fleet.images import promote as image_promoter
 from tests.builders import NOW, a_plan
 from tests.builders.stores import new_store
 from tests.fakes.promoter import FakePromoter
