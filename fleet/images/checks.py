@@ -167,11 +167,6 @@ def _check_configuration(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
         yield f"{path} does not say {recipe.api_url}, the recipe's api_url: build the image again"
 
 
-def _check_user_data(tree: Tree, _: ImageRecipe) -> Iterator[str]:
-    if not _has_program(tree, "cloud-init"):
-        yield "/usr/bin/cloud-init is missing, so that no token arrives: install cloud-init"
-
-
 def _check_programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
     machine = _QEMU_ARCHITECTURES.get(recipe.architecture, recipe.architecture)
     wanted = [
@@ -183,6 +178,8 @@ def _check_programs(tree: Tree, recipe: ImageRecipe) -> Iterator[str]:
         for each in recipe.enable_backends
         if each in ("qemu", "incus", "incus-vm")
     ]
+    if not _has_program(tree, "cloud-init"):
+        yield "/usr/bin/cloud-init is missing, so that no token arrives: install cloud-init"
     for what, programs in wanted:
         for program in programs:
             if not _has_program(tree, program):
@@ -298,7 +295,6 @@ _CHECKS: tuple[Callable[[Tree, ImageRecipe], Iterator[str]], ...] = (
     _check_permissions,
     _check_subordinate_ids,
     _check_configuration,
-    _check_user_data,
     _check_programs,
     _check_identity,
     _check_apt_leftovers,
@@ -361,7 +357,13 @@ class OpenDiskImage:
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
         self._name = name
-        self._partitions = self._read_partitions()
+        read = run_on(file, "sfdisk", "--json", _descriptor(file))
+        if read.returncode:
+            raise FileUnreadable(f"{name}: no partition table: {last_line(read.stderr)}")
+        table: dict[str, Any] = json.loads(read.stdout)["partitiontable"]
+        self._partitions = [
+            (int(each["start"]), str(each["type"])) for each in table.get("partitions", ())
+        ]
 
     @property
     def root(self) -> "Ext4":
@@ -383,13 +385,6 @@ class OpenDiskImage:
             if listed and any(each in listed.stdout.upper() for each in _LOADERS):
                 return ()
         return (_NO_LOADER,)
-
-    def _read_partitions(self) -> list[tuple[int, str]]:
-        read = run_on(self._file, "sfdisk", "--json", _descriptor(self._file))
-        if read.returncode:
-            raise FileUnreadable(f"{self._name}: no partition table: {last_line(read.stderr)}")
-        table: dict[str, Any] = json.loads(read.stdout)["partitiontable"]
-        return [(int(each["start"]), str(each["type"])) for each in table.get("partitions", ())]
 
 
 class Ext4:
@@ -445,13 +440,8 @@ class Ext4:
     def _list(self, path: str) -> dict[str, tuple[int, int, int, int, int]]:
         if re.search(r'["\n]', path):
             raise FileUnreadable(f"the image has a path that cannot be read: {path!r}")
-        found = {}
-        for line in (
-            self._debugfs(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace").splitlines()
-        ):
-            if entry := self._parse_entry(line):
-                found[entry[0]] = entry[1]
-        return found
+        listed = self._debugfs(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace")
+        return dict(filter(None, map(self._parse_entry, listed.splitlines())))
 
     @staticmethod
     def _parse_entry(line: str) -> tuple[str, tuple[int, int, int, int, int]] | None:

@@ -25,7 +25,7 @@ from fleet.errors import BuildFailed, PublicationRefused
 from fleet.images import folder, role
 from fleet.images.bake import Baked, BakeInputs, explained, read_messages
 from fleet.images.checks import last_line, unpack_disk
-from fleet.images.diskfile import bootable, lacking, programs
+from fleet.images.diskfile import EFI_NAMES, lacking, programs
 from fleet.images.folder import QCOW2, RAW, Draft, Tell, manifest_of
 from fleet.images.programs import find, missing
 from fleet.model.images import BuildOrder, Manifest, ManifestFile
@@ -96,17 +96,19 @@ class DiskBuilder:
                 raise BuildFailed(explained(str(error), self.images)) from error
 
     def _explain_unsupported(self, architecture: str) -> str:
-        if not bootable(architecture):
+        if architecture not in EFI_NAMES:
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
         needed = (*_REQUIRED_PROGRAMS, *programs(architecture))
         absent = role.why_not() or missing(needed) or lacking(architecture)
         if absent:
             return absent
-        if MACHINES.get(platform.machine()) != architecture and not _can_emulate(architecture):
-            return (
-                f"this computer cannot run programs of {architecture}; build on one that can, or "
-                "on Debian: apt install arch-test qemu-user-static"
-            )
+        if MACHINES.get(platform.machine()) != architecture:
+            tests = [find("arch-test") or "false", architecture]
+            if subprocess.run(tests, check=False, capture_output=True).returncode:  # noqa: S603 - a word of a fixed set
+                return (
+                    f"this computer cannot run programs of {architecture}; build on one that can, "
+                    "or on Debian: apt install arch-test qemu-user-static"
+                )
         return why_not()
 
     def _bake_in_child(self, draft: Draft) -> Baked:
@@ -166,14 +168,6 @@ def _block_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _can_emulate(architecture: str) -> bool:
-    program = find("arch-test")
-    if program is None:
-        return False
-    told = subprocess.run([program, architecture], check=False, capture_output=True)  # noqa: S603 - a word of a fixed set
-    return told.returncode == 0
-
-
 def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
     """Return (name, size and checksum) of a version's disk file; raises PublicationRefused."""
     for name in (QCOW2, RAW):
@@ -186,13 +180,13 @@ def disk_of(manifest: Manifest) -> tuple[str, ManifestFile]:
 
 
 @contextmanager
-def raw_disk(manifest: Manifest, folder: Path) -> Iterator[Path]:
+def raw_disk(manifest: Manifest, folder: Path) -> Iterator[str]:
     """Yield the path of a version's raw disk; if packed, of a temporary unpacked copy."""
     if RAW in manifest.files:
-        yield folder / RAW
+        yield str(folder / RAW)
         return
     name, _ = disk_of(manifest)
     # Use the folder of the images, which has space for a disk. The file is sparse.
     with TemporaryFile(dir=folder.parent) as file:
         unpack_disk(folder / name, file)
-        yield Path(f"/dev/fd/{file.fileno()}")
+        yield f"/dev/fd/{file.fileno()}"

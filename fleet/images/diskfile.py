@@ -35,7 +35,7 @@ LINUX /vmlinuz
 INITRD /initrd.img
 APPEND {options}
 """
-_EFI_NAMES = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
+EFI_NAMES = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
 _CONSOLES = {"arm64": "ttyAMA0"}
 
 
@@ -66,11 +66,6 @@ def lacking(architecture: str, boot_code: Path = BOOT_CODE) -> str:
     if architecture != "amd64" or boot_code.exists():
         return ""
     return f"this computer lacks {boot_code}; on Debian: apt install syslinux-common"
-
-
-def bootable(architecture: str) -> bool:
-    """Return whether fleet can create disks of this architecture."""
-    return architecture in _EFI_NAMES
 
 
 def prepare_root(plan: DiskSpec) -> None:
@@ -151,7 +146,7 @@ def _write_boot_partition(
 def _write_boot_files(plan: DiskSpec, tree: Path) -> None:
     """Write the files of the boot partition into a folder."""
     kernel, initrd = newest_kernel(plan.root)
-    efi = _EFI_NAMES[plan.architecture]
+    efi = EFI_NAMES[plan.architecture]
     loader = plan.root / f"usr/lib/systemd/boot/efi/systemd-boot{efi}.efi"
     console = _CONSOLES.get(plan.architecture, "ttyS0")
     options = f"root=UUID={plan.id('root')} rw console=tty0 console={console}"
