@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -114,13 +114,14 @@ _REASONS = (
 _UNKNOWN = "unknown: check it, because the same recipe should give the same file"
 
 
-class FileDifference(BaseModel):
+class FileDifference(NamedTuple):
     """A file that differs between the root file systems of two builds."""
 
     path: str
     what: str
     """The differing properties, such as mode and content."""
     why: str
+    """The probable reason."""
 
 
 class Differences(BaseModel):
@@ -128,15 +129,8 @@ class Differences(BaseModel):
 
     same_base: bool
     """True if both root file systems are bit-identical before the Ansible role runs."""
-    base: tuple[FileDifference, ...] = ()
-    """Differences before the role runs, sorted by path."""
     files: tuple[FileDifference, ...]
-    """Differences of the finished root file systems, sorted by path."""
-
-    def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """Return (path, differing properties, probable reason) for each differing file."""
-        base = ((each.path, f"in the base: {each.what}", each.why) for each in self.base)
-        return (*base, *((each.path, each.what, each.why) for each in self.files))
+    """Differences before the role runs, then those of the finished root file systems."""
 
 
 Listing = Mapping[str, Mapping[str, str]]
@@ -152,9 +146,11 @@ def contents(archive: Path, *, times: bool) -> Listing:
                 "mode": f"{each.mode:o}",
                 "owner": f"{each.uid}:{each.gid}",
                 "time": str(each.mtime) if times else "",
-                "content": each.linkname or _digest(tar.extractfile(each)),
+                "content": each.linkname
+                or (hashlib.sha256(file.read()).hexdigest() if file else ""),
             }
             for each in tar
+            for file in (tar.extractfile(each),)
         }
 
 
@@ -170,12 +166,8 @@ def compare(first: Listing, second: Listing) -> tuple[FileDifference, ...]:
         else:
             what = ", ".join(key for key in here if here[key] != there.get(key, ""))
         why = next((why for pattern, why in _REASONS if re.fullmatch(pattern, path)), _UNKNOWN)
-        differences.append(FileDifference(path=path, what=what, why=why))
+        differences.append(FileDifference(path, what, why))
     return tuple(differences)
-
-
-def _digest(file: IO[bytes] | None) -> str:
-    return hashlib.sha256(file.read()).hexdigest() if file else ""
 
 
 class BakeInputs(BaseModel):
@@ -246,12 +238,19 @@ class _Bake:
             packages = installed(root, self._log)
         self._clean_root(root, archive)
         differences = self._compare_with_rebuild(base, root) if order.check else None
-        self._write_disk(root, archive)
+        raw = (order.folder if order.raw else order.work) / folder.RAW
+        with self._phase("disk"):
+            diskfile.write_raw(self._disk_plan(root, archive), raw, self._log)
+        with self._phase("compress"):
+            diskfile.write_qcow2(raw, order.folder / folder.QCOW2, self._log)
         return Baked(packages=packages, seconds=self._seconds, differences=differences)
 
     def _make_root(self, base: BaseInputs, root: Path) -> None:
         """Create the root file system, if possible from the cache, and run fleet's role on it."""
-        key = self._root_key(base)
+        source, variables = self._order.recipe.source, role_variables(self._order.recipe)
+        # Without a state (only the image reaches the archive), share the root with no other build.
+        state = (state_of(source) or self._order.folder.name) if source else ""
+        key = digest([base.key, role_digest(), variables, base.archive.epoch, state])
 
         def make(tar: Path) -> None:
             with self._open_base(base) as below, self._phase("unpack"):
@@ -266,14 +265,6 @@ class _Bake:
             with self._phase("unpack"):
                 unpack(tar, root, self._log)
         self._run_role(base, root)
-
-    def _root_key(self, base: BaseInputs) -> str:
-        """Return the cache key: digest of base system, role, variables, time, package source."""
-        source = self._order.recipe.source
-        # Without a state (only the image reaches the archive), share the root with no other build.
-        state = (state_of(source) or self._order.folder.name) if source else ""
-        variables, epoch = role_variables(self._order.recipe), base.archive.epoch
-        return digest([base.key, role_digest(), variables, epoch, state])
 
     @contextmanager
     def _open_base(self, base: BaseInputs) -> Iterator[Path]:
@@ -301,13 +292,6 @@ class _Bake:
             clean(root, self._log)
             diskfile.prepare_root(self._disk_plan(root, archive))
 
-    def _write_disk(self, root: Path, archive: Archive) -> None:
-        raw = self._order.folder / folder.RAW if self._order.raw else self._order.work / "disk.raw"
-        with self._phase("disk"):
-            diskfile.write_raw(self._disk_plan(root, archive), raw, self._log)
-        with self._phase("compress"):
-            diskfile.write_qcow2(raw, self._order.folder / folder.QCOW2, self._log)
-
     def _disk_plan(self, root: Path, archive: Archive) -> diskfile.DiskSpec:
         recipe = self._order.recipe
         name = f"{self._order.image}:{recipe_digest(recipe)}"
@@ -320,9 +304,8 @@ class _Bake:
             make_base(base, tar, self._order.work, self._log)
         with self._open_base(base) as first:
             same = folder.measure(first) == folder.measure(tar)
-            base_files = (
-                () if same else compare(*(contents(each, times=True) for each in (first, tar)))
-            )
+            found = () if same else compare(*(contents(each, times=True) for each in (first, tar)))
+        base_files = (each._replace(what=f"in the base: {each.what}") for each in found)
         with self._phase("unpack again"):
             unpack(tar, second, self._log)
         self._run_role(base, second)
@@ -334,7 +317,7 @@ class _Bake:
                 listings.append(contents(tar, times=False))
         shutil.rmtree(second)
         tar.unlink()
-        return Differences(same_base=same, base=base_files, files=compare(*listings))
+        return Differences(same_base=same, files=(*base_files, *compare(*listings)))
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[float]:

@@ -13,22 +13,22 @@ from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner
 from fleet.clock import SystemClock
 from fleet.errors import FleetError, WrongUsage
+from fleet.images.bake import Baked
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
-from fleet.images.places import builder_at
 from fleet.images.promote import recipe_of
-from fleet.images.publish import give_up_dead, remember_build, remember_publication
+from fleet.images.publish import builder_at, give_up_dead, remember_build, remember_publication
 from fleet.images.report import BuildResult, built_to_text, step_to_text
 from fleet.images.role import play_digest
-from fleet.model.images import BuildOrder, BuildStep
-from fleet.ports import Console
+from fleet.model.images import BuildOrder, BuildStep, Publication
+from fleet.ports import Console, ImageBuilder
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.pools import SERVER_PATTERN, PlaybookRecipe, Recipe
 from fleet.state.database import is_alive
 from fleet.state.secrets import HostSecrets
-from fleet.state.storage import cache_folder, find_storage
+from fleet.state.storage import Storage, cache_folder, find_storage
 from fleet.state.store import Store
 
 
@@ -78,36 +78,51 @@ def run(args: argparse.Namespace, console: Console) -> int:
         args.at = recipe.provider
     if args.at in fleet.queues and args.at not in fleet.providers and not args.on:
         args.at, args.on = None, args.at
-    if args.at:
-        return _build_at(fleet, order, store, args, console)
-    images = storage.images.resolve()
-    mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
-    tell = partial(_show_step, order, console)
-    builder: RequestBuilder | DiskBuilder
-    if args.on is not None:
-        builder = request_builder(fleet, args, images, mirror)
-    else:
-        builder = DiskBuilder(
-            images=images,
-            cache=cache_folder() / "images",
-            mirror=mirror,
-            snapshot=args.snapshot,
-            raw=args.raw,
-            check=args.check_reproducible,
-        )
+    builder = _open_builder(fleet, args, storage)
     builder.check_ready(order)  # a version that never began must not stay in the list as failed
-    bake = partial(builder.build, order, tell)
+    bake = partial(builder.build, order, partial(_show_step, order, console))
     with Signals().heard():
-        manifest, baked = remember_build(order, store, clock, bake)
-    differences = baked.differences if baked else None
+        manifest, made = remember_build(order, store, clock, bake)
+        if isinstance(made, Publication):
+            remember_publication(store, manifest, args.at, made)
+    differences = made.differences if isinstance(made, Baked) else None
     result = BuildResult(
         folder=str(storage.images / order.image / order.version),
         manifest=manifest,
         same_base=differences.same_base if differences else None,
-        differences=differences.rows() if differences else (),
+        differences=differences.files if differences else (),
     )
     console.out(value_to_json(result) if args.json else built_to_text(result))
     return 0 if result.same_base is not False else 1
+
+
+def _open_builder(
+    fleet: Fleet, args: argparse.Namespace, storage: Storage
+) -> ImageBuilder[Publication | Baked | None]:
+    """Return the builder at a provider, at a queue, or on this computer."""
+    if args.at:
+        if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
+            raise WrongUsage(
+                "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
+            )
+        return builder_at(fleet, args.at, args.file, SystemClock())
+    images = storage.images.resolve()
+    mirror = args.mirror or os.environ.get("FLEET_MIRROR") or None
+    if mirror and not re.fullmatch(SERVER_PATTERN, mirror):
+        raise WrongUsage(
+            "the mirror must be a URL without a password, as in http://deb.example.org/debian: "
+            "the image keeps it as its source"
+        )
+    if args.on is not None:
+        return request_builder(fleet, args, images, mirror)
+    return DiskBuilder(
+        images=images,
+        cache=cache_folder() / "images",
+        mirror=mirror,
+        snapshot=args.snapshot,
+        raw=args.raw,
+        check=args.check_reproducible,
+    )
 
 
 def _order(args: argparse.Namespace, recipe: Recipe, store: Store, now: datetime) -> BuildOrder:
@@ -124,33 +139,6 @@ def _order(args: argparse.Namespace, recipe: Recipe, store: Store, now: datetime
     )
 
 
-def _build_at(
-    fleet: Fleet,
-    order: BuildOrder,
-    store: Store,
-    args: argparse.Namespace,
-    console: Console,
-) -> int:
-    """Bake on a rented machine of a provider. A snapshot of the machine becomes the image."""
-    if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
-        raise WrongUsage(
-            "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
-        )
-    storage = find_storage(fleet, args.file)
-    builder = builder_at(fleet, args.at, args.file, SystemClock())
-    builder.check_ready(order)
-    with Signals().heard():
-        manifest, publication = remember_build(
-            *(order, store, SystemClock()),
-            lambda: builder.build(order, partial(_show_step, order, console)),
-        )
-        remember_publication(store, manifest, args.at, publication)
-    folder = str(storage.images / order.image / order.version)
-    result = BuildResult(folder=folder, manifest=manifest)
-    console.out(value_to_json(result) if args.json else built_to_text(result))
-    return 0
-
-
 def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
     """Show a step of a build: as a status line at a terminal, or else as a message."""
     text = f"{order.image} {order.version}: {step_to_text(step)}"
@@ -158,16 +146,6 @@ def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
         console.progress(text)
     else:
         console.note(text)
-
-
-def _mirror(url: str | None) -> str | None:
-    """Return the URL; raises WrongUsage if invalid or with a password: the image would keep it."""
-    if url and not re.fullmatch(SERVER_PATTERN, url):
-        raise WrongUsage(
-            "the mirror must be a URL without a password, as in http://deb.example.org/debian: "
-            "the image keeps it as its source"
-        )
-    return url or None
 
 
 def _commit(folder: Path) -> str:

@@ -32,24 +32,23 @@ from fleet.images import promote, prune
 from fleet.images import report as text
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import delete_build, find_build, verify
-from fleet.images.places import publisher_of
-from fleet.images.publish import choose_version, clean_places, publish_version
+from fleet.images.publish import choose_version, clean_places, publish_version, publisher_of
 from fleet.images.role import play_digests
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown, World
-from fleet.model.images import Manifest, Move, Publishing, Transfer, Version
-from fleet.model.log import LogEntry
+from fleet.model.images import Move, Transfer, Version
 from fleet.planner.images import describe_change, find_image_troubles, find_waiting
 from fleet.ports import Console
 from fleet.report.json import value_to_json
 from fleet.schema.model import ExistingImage, Fleet
-from fleet.schema.pools import PLACE_PATTERN, Image
+from fleet.schema.pools import PLACE_PATTERN
 from fleet.schema.secrets import holds_secret
 from fleet.state.database import name_process
 from fleet.state.files import LocalFiles
 from fleet.state.storage import Storage, find_storage
 from fleet.state.store import Store, store_of
+from fleet.words.figures import many
 
 _ALL = 100
 _JOB_BYTES = 64 * 1024
@@ -297,23 +296,19 @@ def _promote(args: argparse.Namespace, console: Console) -> int:
     """Promote the requested version, by default the newest version that can be promoted."""
 
     def decide(fleet: Fleet, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
-        wanted = _select_version(args, fleet.images[args.image], known, now)
-        moves = promote.promote(known, wanted, now, share=args.candidate)
+        image = fleet.images[args.image]
+        if args.version in (None, image.version) and isinstance(image, ExistingImage):
+            by = name_process()
+            wanted = promote.declared_version(args.image, image, known, now, by=by)
+        elif args.version is None:
+            wanted = promote.newest_promotable(known, args.image)
+        else:
+            wanted = promote.find_version(known, args.image, args.version)
+        first, *others = promote.promote(known, wanted, now, share=args.candidate)
         # A user requested this promotion, so do not mark the version as promoted by a rule.
-        mine = moves[0]._replace(now=moves[0].now.altered(by_rule=False))
-        return (mine, *moves[1:])
+        return (first._replace(now=first.now.altered(by_rule=False)), *others)
 
     return _move_versions(args, console, decide)
-
-
-def _select_version(
-    args: argparse.Namespace, image: Image, known: Sequence[Version], now: datetime
-) -> Version:
-    if args.version in (None, image.version) and isinstance(image, ExistingImage):
-        return promote.declared_version(args.image, image, known, now, by=name_process())
-    if args.version is None:
-        return promote.newest_promotable(known, args.image)
-    return promote.find_version(known, args.image, args.version)
 
 
 def _rollback(args: argparse.Namespace, console: Console) -> int:
@@ -341,22 +336,24 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     moves = decide(config.fleet, known, utc_now())
     world = look(config, sources, console)
     if not args.dry_run:
-        sources.store.move_image_versions(moves, [_build_log_entry(args, each) for each in moves])
+        entries = [
+            order_entry(
+                args.action,
+                utc_now(),
+                outcome="done",
+                details={
+                    "image": move.now.image,
+                    "version": move.now.version,
+                    "was": move.was.state if move.was else "",
+                    "now": move.now.state,
+                },
+            )
+            for move in moves
+        ]
+        sources.store.move_image_versions(moves, entries)
     promotion = promote.foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
     show(args, console, promotion, text.promotion_to_lines(promotion), piped=None)
     return 0
-
-
-def _build_log_entry(args: argparse.Namespace, move: Move) -> LogEntry:
-    """Return the log entry for an image version whose state a user changed."""
-    version = move.now
-    details = {
-        "image": version.image,
-        "version": version.version,
-        "was": move.was.state if move.was else "",
-        "now": version.state,
-    }
-    return order_entry(args.action, utc_now(), outcome="done", details=details)
 
 
 def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
@@ -380,65 +377,50 @@ def _publish(args: argparse.Namespace, console: Console) -> int:
     """Upload a version to providers and stores, or with --clean only remove partial uploads."""
     fleet = load_config(args, console).fleet
     storage = find_storage(fleet, args.file)
-    publishing = _upload(fleet, storage, args, console)
-    console.out(value_to_json(publishing) if args.json else text.publishing_to_text(publishing))
-    return publishing.exit_code
-
-
-def _upload(
-    fleet: Fleet, storage: Storage, args: argparse.Namespace, console: Console
-) -> Publishing:
     clock = SystemClock()
+    now = clock.now()
     publishers = {
         place: partial(publisher_of, fleet, args.file, clock, place)
         for place in _places_to_publish(fleet, args)
     }
-    now = clock.now()
     if args.clean:
-        return clean_places(args.image, publishers, now)
-    store = Store(storage.store, fleet.fleet)
-    chosen = choose_version(store, args.image, args.version)
-    folder, manifest = find_build(storage.images, args.image, chosen.version)
-    verify(folder, manifest)
-    # The signal handler deletes a temporary machine when a service manager stops this process.
-    with Signals().heard():
-        heard = _UploadProgress(console).hear
-        return publish_version(store, folder, publishers, now, heard)
+        publishing = clean_places(args.image, publishers, now)
+    else:
+        store = Store(storage.store, fleet.fleet)
+        chosen = choose_version(store, args.image, args.version)
+        folder, manifest = find_build(storage.images, args.image, chosen.version)
+        verify(folder, manifest)
+        hear = partial(_show_progress, console, list[tuple[str, str]]())
+        # The handler deletes a temporary machine when a service manager stops this process.
+        with Signals().heard():
+            publishing = publish_version(store, folder, publishers, now, hear)
+    console.out(value_to_json(publishing) if args.json else text.publishing_to_text(publishing))
+    return publishing.exit_code
 
 
 def _places_to_publish(fleet: Fleet, args: argparse.Namespace) -> list[str]:
     """Return the providers and stores to publish to, without duplicates."""
     image = promote.recipe_of(fleet, args.image)
-    for place in args.to:
-        _check_place(place)
+    if any(not re.fullmatch(PLACE_PATTERN, each) or holds_secret(each) for each in args.to):
+        # The error omits the invalid value, since it may contain credentials.
+        raise WrongUsage(
+            "--to: expected a provider, or a URL without credentials: file:///PATH or "
+            "s3://BUCKET/PREFIX"
+        )
     named = args.to or image.publish
     if not named:
         raise WrongUsage(f"no place to publish to; set images.{args.image}.publish, or use --to")
     return list(dict.fromkeys(named))
 
 
-def _check_place(place: str) -> None:
-    """Refuse an invalid provider or URL. The error omits it, since it may contain credentials."""
-    if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
-        raise WrongUsage(
-            "--to: expected a provider, or a URL without credentials: file:///PATH or "
-            "s3://BUCKET/PREFIX"
-        )
-
-
-class _UploadProgress:
-    """Output of an upload: a message per phase and, at a terminal, the number of bytes."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._phase = ("", "")
-
-    def hear(self, place: str, transfer: Transfer) -> None:
-        """Show the progress of an upload."""
-        if self._phase != (place, transfer.phase):
-            self._phase = (place, transfer.phase)
-            self._console.note(text.phase_to_text(place, transfer))
-        self._console.progress(text.transfer_to_text(place, transfer))
+def _show_progress(
+    console: Console, shown: list[tuple[str, str]], place: str, transfer: Transfer
+) -> None:
+    """Print a message per phase of an upload and, at a terminal, the number of bytes."""
+    if shown[-1:] != [(place, transfer.phase)]:
+        shown.append((place, transfer.phase))
+        console.note(f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}")
+    console.progress(text.transfer_to_text(place, transfer))
 
 
 def _prune(args: argparse.Namespace, console: Console) -> int:
@@ -463,7 +445,12 @@ def _find_and_prune(
         partial(delete_build, find_storage(config.fleet, args.file).images),
     )
     # Check ids first, so that an unknown id is refused before any deletion.
-    forgotten, unlisted = _forgotten(args, config, sources, pruner)
+    places = prune.places_of(config.fleet, sources.store.image_versions())
+    listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
+    # Read versions after the listing, so that uploads published in between have a version.
+    unknown = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
+    ours = (each for each in unknown if args.image in (None, each.image))
+    forgotten = prune.name_forgotten(ours, args.forgotten)
     plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
     world = look(config, sources, console)
     found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
@@ -477,25 +464,9 @@ def _find_and_prune(
     )
     if args.dry_run:
         return before
-    pruned = prune.prune_versions(judged, pruner)
-    gone = prune.delete_forgotten(forgotten, pruner.publisher_of)
+    pruned, gone = tuple(map(pruner.delete, judged)), tuple(map(pruner.delete, forgotten))
     failed = (judged, forgotten) != (pruned, gone)
     return before.altered(versions=pruned, forgotten=gone, failed=failed, done=True)
-
-
-def _forgotten(
-    args: argparse.Namespace, config: Config, sources: Sources, pruner: prune.Pruner
-) -> tuple[tuple[prune.UntrackedUpload, ...], dict[str, str]]:
-    """Return uploads without a recorded version, such as those of a killed build or publish.
-
-    The second value maps each provider or store that could not be listed to the reason.
-    """
-    places = prune.places_of(config.fleet, sources.store.image_versions())
-    listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
-    # Read versions after the listing, so that uploads published in between have a version.
-    found = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
-    ours = (each for each in found if args.image in (None, each.image))
-    return prune.name_forgotten(ours, args.forgotten), unlisted
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:
@@ -508,11 +479,12 @@ def _due(args: argparse.Namespace, console: Console) -> int:
         fleet,
         versions,
         digests=play_digests(fleet, Path(args.file).resolve().parent),
-        news=_news(fleet, versions, partial(_manifest, store, storage), console),
+        news=_news(fleet, versions, store, storage, console),
         now=utc_now(),
     )
     if args.gitlab_child_pipeline:
-        builds = _relative_path(storage.images)
+        here, folder = Path.cwd(), storage.images
+        builds = str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
         job = _gitlab_job(args.gitlab_job) if args.gitlab_job else {}
         pipeline = text.to_child_pipeline(report, builds, file=args.file, job=job)
         LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
@@ -531,16 +503,11 @@ def _gitlab_job(name: str) -> Mapping[str, object]:
     return found
 
 
-def _manifest(store: Store, storage: Storage, image: str, version: str) -> Manifest:
-    """Return the manifest of a version: the published manifest, or else that of a local build."""
-    published = store.manifest(image, version)
-    return published or find_build(storage.images, image, version)[1]
-
-
 def _news(
     fleet: Fleet,
     versions: Sequence[Version],
-    manifest_of: Callable[[str, str], Manifest],
+    store: Store,
+    storage: Storage,
     console: Console,
 ) -> dict[str, News]:
     """Map each image to the packages that are newer in its sources than in its latest version."""
@@ -551,7 +518,10 @@ def _news(
         if latest is None:
             continue
         try:
-            manifest = manifest_of(name, latest.version)
+            manifest = (
+                store.manifest(name, latest.version)
+                or find_build(storage.images, name, latest.version)[1]
+            )
             for source in sources_of(manifest):
                 if source not in lists:
                     console.progress(f"reading packages of {source.suite} at {source.uri}")
@@ -561,8 +531,3 @@ def _news(
         except (FileUnreadable, SourceUnreachable) as error:
             news[name] = Unknown(unknown=f"whether its packages are up to date: {error}")
     return news
-
-
-def _relative_path(folder: Path) -> str:
-    here = Path.cwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

@@ -6,14 +6,15 @@ failed listing never causes a deletion.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import Field
 
 from fleet.errors import FleetError, PublicationRefused
 from fleet.guard.approvals import judge_approvals
-from fleet.images.pipeline import Pipeline
 from fleet.images.promote import change_version
-from fleet.model.facts import Listing, Unknown, World
+from fleet.images.publish import Pipeline
+from fleet.model.facts import Unknown, World
 from fleet.model.images import BOOTABLE, State, Upload, Version
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Moment, Value
@@ -75,37 +76,44 @@ class Pruning(Value):
         return int(self.failed)
 
 
-@dataclass(frozen=True)
-class _VersionReferences:
-    """All objects that may refer to an image version."""
-
-    fleet: Fleet
-    world: World
-    plans: Mapping[str, Plan]
-    newest: frozenset[tuple[str, str]]
-    """Image and version of each version that `rebuild.keep` keeps."""
-    built: Mapping[str, str]
-    """Image to its newest version that passed its test."""
-
-
 def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
     """Return each version and any reason to keep it. `plans` maps file name to saved plan."""
-    good = [each for each in versions if each.state in BOOTABLE]
-    case = _VersionReferences(
-        fleet,
-        world,
-        plans,
-        frozenset(_select_newest(fleet, good)),
-        {each.image: each.version for each in sorted(good, key=lambda each: each.version)},
-    )
+    uses: dict[tuple[str, str], str] = {}
+    for place, upload, reason in _list_uses(fleet, world, plans):
+        uses.setdefault((place, upload), reason)
+    good = sorted((each.image, each.version) for each in versions if each.state in BOOTABLE)
+    kept: dict[tuple[str, str], str] = {}
+    for each in judge_approvals(fleet, world, fleet.pools):
+        pool = fleet.pools.get(each.pool)
+        if isinstance(pool, Pool) and not each.inert:
+            reason = f"an approval of pool {each.pool}, which boots this image, is not used up"
+            kept |= {one: reason for one in good if one[0] == pool.image and one not in kept}
+    for name, image in fleet.images.items():
+        keep = image.rebuild.keep if isinstance(image, Recipe) and image.rebuild else KEPT
+        newest = [one for one in good if one[0] == name][-keep:]
+        kept |= dict.fromkeys(
+            (one for one in newest if one not in kept),
+            "it is one of the newest that rebuild.keep keeps",
+        )
     return tuple(
         PrunedVersion(
             image=version.image,
             version=version.version,
             state=version.state,
-            kept=next(_find_references(case, version), ""),
+            kept=next(
+                filter(
+                    None,
+                    (
+                        _describe_role(fleet, version),
+                        _find_use(fleet, version, uses),
+                        kept.get((version.image, version.version)),
+                        _describe_next_step(fleet, version, dict(good)),
+                    ),
+                ),
+                "",
+            ),
             # fleet never deletes images that were built elsewhere.
             places={}
             if version.elsewhere
@@ -148,96 +156,84 @@ def find_forgotten(
     return tuple(sorted(found.values(), key=lambda each: (each.place, each.image, each.version)))
 
 
-def _select_newest(fleet: Fleet, good: Iterable[Version]) -> Iterator[tuple[str, str]]:
-    """Yield (image, version) for each version that `rebuild.keep` keeps."""
-    known = sorted((each.image, each.version) for each in good)
-    for name, image in fleet.images.items():
-        rebuild = image.rebuild if isinstance(image, Recipe) else None
-        yield from [each for each in known if each[0] == name][
-            -(rebuild.keep if rebuild else KEPT) :
-        ]
-
-
-def _find_references(case: _VersionReferences, version: Version) -> Iterator[str]:
-    """Yield the reasons to keep a version, the most informative first."""
-    image = case.fleet.images.get(version.image)
+def _describe_role(fleet: Fleet, version: Version) -> str:
+    """Return the role of a version in the fleet; empty if it has no role."""
+    image = fleet.images.get(version.image)
     if version.state == "building":
-        yield "it is being built"
+        return "it is being built"
     if image is not None and version.state in _SERVING_STATES:
-        yield f"it is the {version.state} version"
+        return f"it is the {version.state} version"
     if image is not None and image.version == version.version:
-        yield f"fleet.yaml pins it (images.{version.image}.version)"
-    yield from _named_in_fleet(case, version)
-    yield from _find_machines(case, version)
-    yield from _find_stack_records(case, version)
-    yield from _find_plans(case, version)
-    yield from _find_approvals(case, version)
-    if (version.image, version.version) in case.newest:
-        yield "it is one of the newest that rebuild.keep keeps"
+        return f"fleet.yaml pins it (images.{version.image}.version)"
+    return ""
+
+
+def _describe_next_step(fleet: Fleet, version: Version, newest: Mapping[str, str]) -> str:
+    """Return the step for which a version is kept. `newest` has the newest tested versions."""
     if version.state == "built":
-        yield "it waits for its test"
-    failed = image is not None and version.state == "failed" and version.why != PRUNED
-    if failed and version.version > case.built.get(version.image, ""):
-        yield "it failed after the newest that passed its test: fleet image due counts it"
+        return "it waits for its test"
+    failed = version.image in fleet.images and version.state == "failed" and version.why != PRUNED
+    if failed and version.version > newest.get(version.image, ""):
+        return "it failed after the newest that passed its test: fleet image due counts it"
+    return ""
 
 
-def _named_in_fleet(case: _VersionReferences, version: Version) -> Iterator[str]:
-    """Yield the keys of fleet.yaml that refer to a version by its id at a provider."""
-    for name, image in case.fleet.images.items():
+_ANY = "*"
+"""In a use of an upload: any place, or any upload of the place."""
+
+
+def _find_use(fleet: Fleet, version: Version, uses: Mapping[tuple[str, str], str]) -> str:
+    """Return a possible use of a version's uploads; empty if no use is possible."""
+    published = sorted((place, each.id) for place, each in version.publications.items())
+    for place, _ in published:
+        if place not in fleet.providers and "://" not in place:
+            return f"provider {place} is no longer in fleet.yaml: its machines are unknown"
+    keys = [key for at, id_ in published for key in ((at, id_), (at, _ANY), (_ANY, id_))]
+    return next((uses[key] for key in (*keys, (_ANY, _ANY)) if key in uses), "")
+
+
+def _list_uses(
+    fleet: Fleet, world: World, plans: Mapping[str, Plan]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield place, upload and reason of each use. Unreadable machines may use any upload."""
+    for name, image in fleet.images.items():
         if isinstance(image, ExistingImage):
-            for place, upload in sorted(version.publications.items()):
-                if image.existing.get(place) == upload.id:
-                    yield f"fleet.yaml names it (images.{name}.existing.{place})"
-
-
-def _find_machines(case: _VersionReferences, version: Version) -> Iterator[str]:
-    for place, upload in sorted(version.publications.items()):
-        if place not in case.fleet.providers:
-            if "://" not in place:
-                yield f"provider {place} is no longer in fleet.yaml: its machines are unknown"
-            continue
-        listing = case.world.providers.get(place, Unknown(unknown="it was not read"))
-        if not isinstance(listing, Listing):
-            yield f"the machines of provider {place} are unknown: {listing.unknown}"
+            for place, upload in image.existing.items():
+                yield place, upload, f"fleet.yaml names it (images.{name}.existing.{place})"
+    for place in fleet.providers:
+        listing = world.providers.get(place, Unknown(unknown="it was not read"))
+        if isinstance(listing, Unknown):
+            why = f"the machines of provider {place} are unknown: {listing.unknown}"
+            yield place, _ANY, why
             continue
         for machine in listing.machines:
-            if machine.image == upload.id:
-                yield f"machine {machine.name} boots it"
+            yield place, machine.image or "", f"machine {machine.name} boots it"
+    yield from _list_recorded_uses(fleet, world)
+    for name, plan in plans.items():
+        for action in (*plan.actions, *plan.withheld):
+            if isinstance(action, Create):
+                makes = f"the plan saved in {name} makes {action.worker} with it"
+                yield _ANY, action.inputs.image, makes
 
 
-def _find_stack_records(case: _VersionReferences, version: Version) -> Iterator[str]:
-    stacks = case.world.stacks
-    if isinstance(stacks, Unknown):
-        yield f"the machines in stacks are unknown: {stacks.unknown}"
+def _list_recorded_uses(fleet: Fleet, world: World) -> Iterator[tuple[str, str, str]]:
+    """Yield place, upload and reason of each use that a stack records."""
+    if isinstance(world.stacks, Unknown):
+        yield _ANY, _ANY, f"the machines in stacks are unknown: {world.stacks.unknown}"
         return
-    ids = {place: upload.id for place, upload in version.publications.items()}
-    for pool, stack in sorted(stacks.items()):
+    for pool, stack in sorted(world.stacks.items()):
         if isinstance(stack, Unknown):
-            declared = case.fleet.pools.get(pool)
-            if not isinstance(declared, Pool) or declared.provider in ids:
-                what = f"the machines in the stack of pool {pool}"
-                yield f"{what} are unknown: {stack.unknown}"
+            declared = fleet.pools.get(pool)
+            place = declared.provider if isinstance(declared, Pool) else _ANY
+            why = f"the machines in the stack of pool {pool} are unknown: {stack.unknown}"
+            yield place, _ANY, why
             continue
         for worker in stack.workers:
-            if worker.image == ids.get(stack.provider):
-                yield f"the stack of pool {pool} records {worker.name}, which boots it"
+            records = f"the stack of pool {pool} records {worker.name}, which boots it"
+            yield stack.provider, worker.image, records
 
 
-def _find_plans(case: _VersionReferences, version: Version) -> Iterator[str]:
-    ids = {upload.id for upload in version.publications.values()}
-    for name, plan in case.plans.items():
-        for action in (*plan.actions, *plan.withheld):
-            if isinstance(action, Create) and action.inputs.image in ids:
-                yield f"the plan saved in {name} makes {action.worker} with it"
-
-
-def _find_approvals(case: _VersionReferences, version: Version) -> Iterator[str]:
-    """Yield a reason for each approval that is not used up, of a pool that boots this image."""
-    for verdict in judge_approvals(case.fleet, case.world, case.fleet.pools):
-        pool = case.fleet.pools.get(verdict.pool)
-        boots_it = isinstance(pool, Pool) and pool.image == version.image
-        if boots_it and not verdict.inert and version.state in BOOTABLE:
-            yield f"an approval of pool {verdict.pool}, which boots this image, is not used up"
+_Judged = TypeVar("_Judged", PrunedVersion, UntrackedUpload)
 
 
 @dataclass(frozen=True)
@@ -249,10 +245,46 @@ class Pruner:
     drop_build: Callable[[str, str], None]
     """Function that deletes a version's local folder, if it exists; raises FleetError."""
 
+    def delete(self, judged: _Judged) -> _Judged:
+        """Delete an unreferenced version or upload; return it, with the error if that failed."""
+        if judged.kept:
+            return judged
+        try:
+            if isinstance(judged, PrunedVersion):
+                self._delete_version(judged)
+            else:
+                self._delete_uploads({judged.place: judged.id})
+        except FleetError as error:
+            return judged.altered(kept=f"it could not be deleted: {error}")
+        return judged
 
-def prune_versions(judged: Sequence[PrunedVersion], pruner: Pruner) -> tuple[PrunedVersion, ...]:
-    """Delete unreferenced versions. Return all versions, with the error of a failed deletion."""
-    return tuple(each if each.kept else _prune_version(each, pruner) for each in judged)
+    def _delete_version(self, judged: PrunedVersion) -> None:
+        """Delete a version. Record it as failed first, so that no process promotes it."""
+
+        def fail(version: Version) -> Version:
+            if version.state != judged.state:
+                raise FleetError(f"it is {version.state} since")
+            # The version list omits the places of an image that was built elsewhere.
+            ids = {place: upload.id for place, upload in version.publications.items()}
+            if not version.elsewhere and ids != judged.places:
+                raise FleetError("where it is published has changed since")
+            return version.altered(state="failed", why=PRUNED)
+
+        change_version(self.store, judged.image, judged.version, fail)
+        self._delete_uploads(judged.places)
+        self.drop_build(judged.image, judged.version)
+        self.store.forget_image_version(judged.image, judged.version)
+
+    def _delete_uploads(self, places: Mapping[str, str]) -> None:
+        """Delete all uploads of a version; raises FleetError with the deletions that failed."""
+        left = []
+        for place, upload in sorted(places.items()):
+            try:
+                self.publisher_of(place).delete(upload)
+            except FleetError as error:
+                left.append(f"{place}: {error}")
+        if left:
+            raise FleetError("; ".join(left))
 
 
 def list_uploads(
@@ -284,52 +316,3 @@ def name_forgotten(
             "image prune --dry-run` shows which have one"
         )
     return judged
-
-
-def delete_forgotten(
-    judged: Iterable[UntrackedUpload], publisher_of: Callable[[str], Pipeline]
-) -> tuple[UntrackedUpload, ...]:
-    """Delete the marked uploads; return all uploads, with the error if a deletion failed."""
-
-    def delete(each: UntrackedUpload) -> UntrackedUpload:
-        try:
-            _delete_everywhere({each.place: each.id}, publisher_of)
-        except FleetError as error:
-            return each.altered(kept=f"it could not be deleted: {error}")
-        return each
-
-    return tuple(each if each.kept else delete(each) for each in judged)
-
-
-def _prune_version(judged: PrunedVersion, pruner: Pruner) -> PrunedVersion:
-    """Delete a version. Record it as failed first, so that no process promotes it."""
-
-    def fail(version: Version) -> Version:
-        if version.state != judged.state:
-            raise FleetError(f"it is {version.state} since")
-        # The version list omits the places of an image that was built elsewhere.
-        ids = {place: upload.id for place, upload in version.publications.items()}
-        if not version.elsewhere and ids != judged.places:
-            raise FleetError("where it is published has changed since")
-        return version.altered(state="failed", why=PRUNED)
-
-    try:
-        change_version(pruner.store, judged.image, judged.version, fail)
-        _delete_everywhere(judged.places, pruner.publisher_of)
-        pruner.drop_build(judged.image, judged.version)
-    except FleetError as error:
-        return judged.altered(kept=f"it could not be deleted: {error}")
-    pruner.store.forget_image_version(judged.image, judged.version)
-    return judged
-
-
-def _delete_everywhere(places: Mapping[str, str], publisher_of: Callable[[str], Pipeline]) -> None:
-    """Delete all uploads of a version; raises FleetError with the deletions that failed."""
-    left = []
-    for place, upload in sorted(places.items()):
-        try:
-            publisher_of(place).delete(upload)
-        except FleetError as error:
-            left.append(f"{place}: {error}")
-    if left:
-        raise FleetError("; ".join(left))

@@ -1,4 +1,8 @@
-"""Record builds and publications of image versions in the store.
+"""Publish versions to providers and stores; record builds and publications in the store.
+
+A place lists the uploads with the mark of this fleet, uploads a disk and removes an upload. It
+reads an uploaded disk back before it marks the upload as whole. The next run resumes an upload
+that is not whole, or a clean-up removes it. Uploads without the mark are never changed.
 
 An error at one place does not stop the other places. Each publication is recorded immediately, so
 that the next run does not repeat the upload if this run dies.
@@ -9,11 +13,17 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
+from fleet.clouds.hcloud.cloud import Hcloud
+from fleet.clouds.kinds import KINDS, clouds_of
 from fleet.errors import FleetError, PublicationRefused
+from fleet.images.disk import disk_of, raw_disk
 from fleet.images.folder import read_manifest
-from fleet.images.pipeline import Pipeline
+from fleet.images.programs import held
 from fleet.images.promote import change_version, find_version
+from fleet.images.stores import Bucket, Directory, StorePublisher
+from fleet.model.disks import ImageDisk, Tell
 from fleet.model.images import (
     LEFT_AFTER,
     BuildOrder,
@@ -23,12 +33,111 @@ from fleet.model.images import (
     Publishing,
     State,
     Transfer,
+    Upload,
     Version,
     after_tests,
     recipe_digest,
 )
-from fleet.ports import Clock
+from fleet.ports import Clock, ImageBuilder, Publisher
+from fleet.schema.model import Fleet
 from fleet.state.store import Store
+
+
+class Pipeline:
+    """Publisher of a fleet's image versions at one provider or store."""
+
+    def __init__(self, place: Publisher) -> None:
+        self._at = place
+
+    def uploads(self) -> tuple[Upload, ...]:
+        """Return the uploads that are marked as uploads of this fleet."""
+        return tuple(sorted(self._at.find(), key=lambda each: (each.image, each.version)))
+
+    def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
+        """Upload the disk of a version and verify it, unless a verified upload exists."""
+        with held(Path(folder).parent / f".publish-{self._at.kind}.lock") as holder:
+            raw = partial(raw_disk, manifest, Path(folder))
+            # A version that was baked at a provider has no local disk.
+            content = (
+                manifest.digest if manifest.way == "instance" else disk_of(manifest)[1].sha256
+            )
+            disk = ImageDisk(manifest, folder, content, holder, raw, tell)
+            found, rental = self._find_known(disk), None
+            if found is None or not found.whole:
+                found, rental = self._at.upload(disk, found)
+        return Publication(id=found.id, at=found.since, verified=True, rental=rental)
+
+    def delete(self, upload_id: str) -> None:
+        """Delete an upload, if it exists; raises PublicationRefused if another fleet owns it."""
+        owner = self._at.owner(upload_id)
+        if owner is None:
+            return
+        if owner != self._at.fleet:
+            raise PublicationRefused(
+                f"{upload_id} at {self._at.place} does not carry the mark of fleet "
+                f"{self._at.fleet}" + (f"; it is of fleet {owner}" if owner else "")
+            )
+        self._at.remove(upload_id)
+
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
+        """Remove partial uploads that started before a time; return a description of each."""
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
+        for each in old:
+            self._at.remove(each.id)
+        names = (f"{self._at.noun} {each.id} of {each.image} {each.version}" for each in old)
+        return (*names, *self._at.clean_others(before))
+
+    def _find_known(self, disk: ImageDisk) -> Upload | None:
+        """Return the upload of this version or None; raises if the upload has another disk."""
+        manifest, content = disk.manifest, disk.content
+        found = [*self._at.find((manifest.image, manifest.version))]
+        for each in found:
+            if not each.sha256 or not content.startswith(each.sha256):
+                raise PublicationRefused(
+                    f"{each.id} at {self._at.place} has another disk of {manifest.image} "
+                    f"{manifest.version}, of sha256 {each.sha256[:12]}…; delete it if unused"
+                )
+        return found[0] if found else None
+
+
+def publisher_of(fleet: Fleet, file: str, clock: Clock, place: str) -> Pipeline:
+    """Return the publisher at a provider or store URL; raises PublicationRefused if impossible."""
+    if "://" in place:
+        parts = urlsplit(place)
+        if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
+            return Pipeline(StorePublisher(Directory(Path(unquote(parts.path))), fleet.fleet))
+        if parts.scheme == "s3" and parts.hostname:
+            return Pipeline(StorePublisher(Bucket(place), fleet.fleet))
+        raise PublicationRefused(f"{place}: expected file:///PATH or s3://BUCKET/PREFIX")
+    cloud = clouds_of(fleet, file, clock).get(place)
+    if cloud is None:
+        known = ", ".join(fleet.providers) or "none"
+        raise PublicationRefused(f"no provider {place}; known: {known}")
+    publisher = cloud.publisher()
+    if cloud.image_folder is not None:
+        publisher = StorePublisher(Directory(cloud.image_folder), fleet.fleet)
+    if publisher is None:
+        kind = cloud.declared.kind
+        raise PublicationRefused(f"provider {place} of kind {kind} takes no images")
+    return Pipeline(publisher)
+
+
+def builder_at(fleet: Fleet, name: str, file: str, clock: Clock) -> ImageBuilder[Publication]:
+    """Return the builder on machines of a provider; raises PublicationRefused if impossible."""
+    cloud = clouds_of(fleet, file, clock).get(name)
+    if not isinstance(cloud, Hcloud):
+        kinds = {each: it.kind for each, it in fleet.providers.items()}
+        there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
+        able = ", ".join(kind for kind, each in KINDS.items() if issubclass(each, Hcloud))
+        raise PublicationRefused(
+            f"images are built on machines of kind {able} only; providers: {there}"
+        )
+    site, api = cloud.temporary_servers()
+    from fleet.images.instance import InstanceBuilder
+
+    folder = cloud.site.storage.images.resolve()
+    return InstanceBuilder(folder, site, api, beside=cloud.site.folder)
+
 
 _PUBLISHABLE: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
 _PASSED: tuple[State, ...] = ("tested", "candidate", "current")
@@ -82,11 +191,21 @@ def publish_version(
 def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
-    """Record that a version is published at a provider or store, and save its manifest."""
+    """Record that a version is published at a provider or store, and save its manifest.
+
+    A known id keeps its earlier date.
+    """
+
+    def add(version: Version) -> Version:
+        known, added = version.publications.get(place), publication
+        if known is not None and known.id == publication.id:
+            # A build at the provider records its snapshot, unverified, before it is published.
+            added = known.altered(verified=known.verified or publication.verified)
+        return version.altered(publications={**version.publications, place: added})
+
     # Save the manifest first: `fleet image due` reads the manifest of each published version.
     store.save_manifest(manifest)
-    remembered = partial(_add_publication, place=place, publication=publication)
-    change_version(store, manifest.image, manifest.version, remembered)
+    change_version(store, manifest.image, manifest.version, add)
 
 
 def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
@@ -109,17 +228,6 @@ def _act_at_each(
         except FleetError as error:
             done.append(Published(place=place, error=str(error)))
     return tuple(done)
-
-
-def _add_publication(version: Version, *, place: str, publication: Publication) -> Version:
-    """Return the version with a publication added. A known id keeps its earlier date."""
-    known = version.publications.get(place)
-    if known is not None and known.id == publication.id:
-        # A snapshot of a build at the provider is recorded, unverified, before it is published.
-        verified = known.verified or publication.verified
-        publication = known.altered(verified=verified)
-    publications = {**version.publications, place: publication}
-    return version.altered(publications=publications)
 
 
 _T = TypeVar("_T")

@@ -16,7 +16,6 @@ from fleet.model.images import (
     BuildStep,
     Manifest,
     Publishing,
-    Test,
     Transfer,
     Version,
     VersionTests,
@@ -66,12 +65,8 @@ def image_blocks(image: ListedImage) -> Iterator[Block]:
         yield line("no version yet")
     if image.waiting:
         yield line(f"{describe_waiting(image.waiting)}; {image.waiting.command}")
-    yield from _troubles(image)
-
-
-def _troubles(image: ListedImage) -> Iterator[Line]:
-    for pool, said in image.troubles.items():
-        yield line(StyledText(f"pool {pool}", Style.RED), f": {said}")
+    troubles = image.troubles.items()
+    yield from (line(StyledText(f"pool {p}", Style.RED), f": {said}") for p, said in troubles)
 
 
 def state_of(image: ListedImage, version: Version) -> str:
@@ -127,26 +122,21 @@ def _block(image: ListedImage, version: Version) -> Iterator[Block]:
 def due_to_lines(report: DueReport) -> Iterator[Line]:
     """Yield each image with its due steps, the reasons, and the commands to run."""
     for image in report.images:
-        yield from _format_due(image)
+        style = Style.YELLOW if image.is_due else Style.GREEN
+        yield line(f"image {image.image}: ", StyledText(_state(image), style))
+        yield from (line("  ", add_code(each.because, each.reason)) for each in image.causes)
+        if image.rebuild:
+            yield line(f"  {image.rebuild}")
+        if image.unknown:
+            yield line("  ", StyledText("unknown", Style.YELLOW), f": {image.unknown}")
+        if image.steps and image.serving:
+            yield line(f"  machines boot {image.serving} meanwhile")
+        if image.waiting:
+            yield line(f"  {describe_waiting(image.waiting)}; {image.waiting.command}")
+        if image.is_due:
+            yield from (line(f"  $ {command}") for command in image.commands)
     if not report.images:
         yield line("fleet.yaml has no image that fleet bakes")
-
-
-def _format_due(image: DueImage) -> Iterator[Line]:
-    style = Style.YELLOW if image.is_due else Style.GREEN
-    yield line(f"image {image.image}: ", StyledText(_state(image), style))
-    for cause in image.causes:
-        yield line("  ", add_code(cause.because, cause.reason))
-    if image.rebuild:
-        yield line(f"  {image.rebuild}")
-    if image.unknown:
-        yield line("  ", StyledText("unknown", Style.YELLOW), f": {image.unknown}")
-    if image.steps and image.serving:
-        yield line(f"  machines boot {image.serving} meanwhile")
-    if image.waiting:
-        yield line(f"  {describe_waiting(image.waiting)}; {image.waiting.command}")
-    if image.is_due:
-        yield from (line(f"  $ {command}") for command in image.commands)
 
 
 def _state(image: DueImage) -> str:
@@ -166,34 +156,33 @@ def to_child_pipeline(
     `job` has the GitLab keys that every job gets, such as its image; empty keys are left out.
     """
     due = [image for image in report.images if image.is_due]
-    jobs = {f"image {image.image}": _job(image, builds, file) for image in due}
+    jobs = {
+        f"image {image.image}": {
+            "stage": "images",
+            "resource_group": f"image-{image.image}",
+            "interruptible": False,
+            "timeout": "3 hours",
+            # Tokens that may publish are scoped to this environment.
+            "environment": {"name": "fleet", "action": "access"},
+            "script": [f"{command} --file {shlex.quote(file)}" for command in image.commands],
+            "artifacts": {
+                "when": "always",
+                "expire_in": "30 days",
+                "access": "developer",
+                "paths": [
+                    f"{builds}/{image.image}/*/{name}"
+                    for name in ("build.log", "manifest.json", "sbom.spdx.json")
+                ],
+            },
+        }
+        for image in due
+    }
     nothing = {"nothing is due": {"stage": "images", "script": ["echo no image is due"]}}
     pipeline: dict[str, object] = {"stages": ["images"]}
     given = {key: value for key, value in job.items() if value}
     for name, own in (jobs or nothing).items():
         pipeline[name] = {**own, **given, "script": own["script"]}
     return yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=1000)
-
-
-def _job(image: DueImage, builds: str, file: str) -> dict[str, object]:
-    return {
-        "stage": "images",
-        "resource_group": f"image-{image.image}",
-        "interruptible": False,
-        "timeout": "3 hours",
-        # Tokens that may publish are scoped to this environment.
-        "environment": {"name": "fleet", "action": "access"},
-        "script": [f"{command} --file {shlex.quote(file)}" for command in image.commands],
-        "artifacts": {
-            "when": "always",
-            "expire_in": "30 days",
-            "access": "developer",
-            "paths": [
-                f"{builds}/{image.image}/*/{name}"
-                for name in ("build.log", "manifest.json", "sbom.spdx.json")
-            ],
-        },
-    }
 
 
 class BuildResult(Value):
@@ -251,21 +240,16 @@ def tested_to_lines(tested: VersionTests) -> Iterator[Line]:
     """Yield the state of the version, then the result of each test."""
     yield (*bold(f"image {tested.image} {tested.version}"), StyledText(f": {tested.state}"))
     for test in tested.tests:
-        yield from _format_tests(test)
+        found = many(len(test.problems), "problem") if test.problems else "no problem"
+        style = Style.RED if test.problems else Style.GREEN
+        tags = f"; its worker provides {many(len(test.provides), 'tag')}" if test.provides else ""
+        if not test.nothing_run:
+            done = f"{_DID[test.kind]} in {test.seconds:.0f} s: "
+            yield line(done, StyledText(found, style), tags)
+        yield from (line(f"  - {problem}") for problem in test.problems)
+        proven = (job for job in test.jobs if job.is_proven)
+        yield from (line(f"  proven: {job.name}, {job.seconds:.0f} s") for job in proven)
     yield from (line(f"note: {note}") for note in tested.notes)
-
-
-def _format_tests(test: Test) -> Iterator[Line]:
-    found = many(len(test.problems), "problem") if test.problems else "no problem"
-    style = Style.RED if test.problems else Style.GREEN
-    tags = f"; its worker provides {many(len(test.provides), 'tag')}" if test.provides else ""
-    if test.nothing_run:
-        return
-    yield line(f"{_DID[test.kind]} in {test.seconds:.0f} s: ", StyledText(found, style), tags)
-    yield from (line(f"  - {problem}") for problem in test.problems)
-    for job in test.jobs:
-        if job.is_proven:
-            yield line(f"  proven: {job.name}, {job.seconds:.0f} s")
 
 
 def promotion_to_lines(promotion: PromotionResult) -> Iterator[Line]:
@@ -334,11 +318,6 @@ def publishing_to_text(publishing: Publishing) -> str:
         elif not each.removed:
             lines.append(f"{each.place}: no remains found")
     return "\n".join(lines) + "\n"
-
-
-def phase_to_text(place: str, transfer: Transfer) -> str:
-    """Return a message that a phase of an upload has started."""
-    return f"{place}: {transfer.phase}: {many(transfer.total, 'byte')}"
 
 
 def transfer_to_text(place: str, transfer: Transfer) -> str:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.images.stores import Directory, StorePublisher
 from fleet.model.images import Publication, Version
 from tests.builders import NOW

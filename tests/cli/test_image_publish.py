@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fleet.errors import SourceUnreachable
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.images.report import to_child_pipeline
 from fleet.images.stores import Directory, StorePublisher
 from fleet.model.due import DueImage, DueReport

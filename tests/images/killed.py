@@ -12,7 +12,7 @@ from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, Hetzner, Ssh
 from fleet.clouds.hcloud.ssh import Ssh, Writing
 from fleet.images.folder import read_manifest
 from fleet.images.instance import InstanceBuilder
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.model.images import BuildOrder, BuildStep, Transfer
 from fleet.schema.pools import ImageRecipe
 from simulators.hetzner.server import TOKEN

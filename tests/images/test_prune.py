@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 
 from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceUnreachable
-from fleet.images.pipeline import Pipeline
 from fleet.images.prune import (
     PrunedVersion,
     Pruner,
     UntrackedUpload,
-    delete_forgotten,
     list_uploads,
-    prune_versions,
 )
+from fleet.images.publish import Pipeline
 from fleet.model.images import Publication, State, Upload, Version
 from tests.builders import NOW
 from tests.builders.sentences import tells
@@ -63,9 +61,7 @@ class Trial:
             "places": PLACES,
         }
         judged = PrunedVersion.model_validate(values | overrides)
-        pruner = Pruner(self.store, self.publisher_of, self._drop)
-        (pruned,) = prune_versions([judged], pruner)
-        return pruned
+        return Pruner(self.store, self.publisher_of, self._drop).delete(judged)
 
     def publisher_of(self, place: str) -> Pipeline:
         """Return the publisher of a place, or raise what stands there."""
@@ -192,6 +188,10 @@ def a_forgotten(*, kept: str) -> UntrackedUpload:
     )
 
 
+def a_pruner(publisher: FakePublisher) -> Pruner:
+    return Pruner(new_store(), lambda _: Pipeline(publisher), lambda *_: None)
+
+
 def test_delete_forgotten_deletes_only_named_uploads() -> None:
     account = Account()
     for name in ("ami-1", "ami-2"):
@@ -200,17 +200,14 @@ def test_delete_forgotten_deletes_only_named_uploads() -> None:
         )
     other = a_forgotten(kept="nobody named it").altered(id="ami-2")
 
-    gone = delete_forgotten(
-        [a_forgotten(kept=""), other], lambda _: Pipeline(FakePublisher(account, "debian-ci"))
-    )
+    pruner = a_pruner(FakePublisher(account, "debian-ci"))
+    gone = [pruner.delete(each) for each in (a_forgotten(kept=""), other)]
 
     assert [each.kept for each in gone] == ["", "nobody named it"]
     assert [each.id for each in account.uploads.values()] == ["ami-2"]
 
 
 def test_delete_forgotten_keeps_upload_with_reason_when_it_fails() -> None:
-    (left,) = delete_forgotten(
-        [a_forgotten(kept="")], lambda _: Pipeline(Sticky(Account(), "debian-ci"))
-    )
+    left = a_pruner(Sticky(Account(), "debian-ci")).delete(a_forgotten(kept=""))
 
     assert tells(left.kept, "deleted", "aws", "ami-1", "answer")

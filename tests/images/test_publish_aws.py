@@ -11,7 +11,7 @@ from botocore.awsrequest import AWSResponse
 
 from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from tests.builders import NOW
 from tests.fakes.aws import Amazon
 from tests.fakes.ebs import REGION, Registrar, StrictAccount

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.images.stores import Directory, StorePublisher
 from tests.builders import NOW
 from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk

@@ -12,7 +12,7 @@ import pytest
 
 from fleet.clouds.aws.images import BLOCK, AwsPublisher
 from fleet.errors import SourceUnreachable
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.images.stores import Bucket, Directory, StorePublisher
 from fleet.model.images import Manifest, ManifestFile, Publication, Transfer
 from simulators.hetzner.server import SimulatedHetzner

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleet.clouds.hcloud.images import HcloudPublisher, HcloudSite, SshAccess
 from fleet.clouds.hcloud.ssh import Ssh, Writing
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.rigs.sshd import Sshd

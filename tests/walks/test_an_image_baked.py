@@ -9,7 +9,7 @@ import pytest
 
 from fleet.clouds.aws.images import AwsPublisher
 from fleet.images.folder import read_manifest
-from fleet.images.pipeline import Pipeline
+from fleet.images.publish import Pipeline
 from fleet.model.images import is_open
 from simulators.hetzner.server import SimulatedHetzner
 from tests.fakes.aws import Amazon
