@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -190,10 +189,9 @@ class BakeInputs(BaseModel):
 
 
 class Baked(BaseModel):
-    """The result of a build: packages, durations, and differences to a second build."""
+    """The result of a build: packages, and differences to a second build."""
 
     packages: tuple[Package, ...]
-    seconds: dict[str, float]
     differences: Differences | None = None
     """The comparison with a second build; None without `check` in the input."""
 
@@ -221,29 +219,28 @@ class _Bake:
     def __init__(self, order: BakeInputs) -> None:
         self._order = order
         self._log = order.log
-        self._seconds: dict[str, float] = {}
 
     def run(self) -> Baked:
         order, recipe = self._order, self._order.recipe
-        with self._phase("sources"):
-            archive = archive_of(recipe.suite, order.mirror, self._log)
+        _print_message(phase="sources")
+        archive = archive_of(recipe.suite, order.mirror, self._log)
         for line in archive.absent:
-            _print_message(
-                phase="sources", task=f"WITHOUT {line}: the mirror has no such suite", at=0.0
-            )
+            absent = f"WITHOUT {line}: the mirror has no such suite"
+            _print_message(phase="sources", task=absent)
         base = BaseInputs(recipe.suite, recipe.architecture, archive, order.snapshot)
         root = order.work / "root"
         self._make_root(base, root)
-        with self._phase("packages"), furnished(root, self._log):
+        _print_message(phase="packages")
+        with furnished(root, self._log):
             packages = installed(root, self._log)
         self._clean_root(root, archive)
         differences = self._compare_with_rebuild(base, root) if order.check else None
         raw = (order.folder if order.raw else order.work) / folder.RAW
-        with self._phase("disk"):
-            diskfile.write_raw(self._disk_plan(root, archive), raw, self._log)
-        with self._phase("compress"):
-            diskfile.write_qcow2(raw, order.folder / folder.QCOW2, self._log)
-        return Baked(packages=packages, seconds=self._seconds, differences=differences)
+        _print_message(phase="disk")
+        diskfile.write_raw(self._disk_plan(root, archive), raw, self._log)
+        _print_message(phase="compress")
+        diskfile.write_qcow2(raw, order.folder / folder.QCOW2, self._log)
+        return Baked(packages=packages, differences=differences)
 
     def _make_root(self, base: BaseInputs, root: Path) -> None:
         """Create the root file system, if possible from the cache, and run fleet's role on it."""
@@ -253,44 +250,44 @@ class _Bake:
         key = digest([base.key, role_digest(), variables, base.archive.epoch, state])
 
         def make(tar: Path) -> None:
-            with self._open_base(base) as below, self._phase("unpack"):
+            with self._open_base(base) as below:
+                _print_message(phase="unpack")
                 unpack(below, root, self._log)
             self._run_role(base, root)
-            with self._phase("keep"):
-                pack(root, tar, self._log)
+            _print_message(phase="keep")
+            pack(root, tar, self._log)
 
         with kept(self._order.cache, f"root-{key}", make) as (tar, found):
             if not found:
                 return
-            with self._phase("unpack"):
-                unpack(tar, root, self._log)
+            _print_message(phase="unpack")
+            unpack(tar, root, self._log)
         self._run_role(base, root)
 
     @contextmanager
     def _open_base(self, base: BaseInputs) -> Iterator[Path]:
         def make(tar: Path) -> None:
-            with self._phase("base"):
-                make_base(base, tar, self._order.work, self._log)
+            _print_message(phase="base")
+            make_base(base, tar, self._order.work, self._log)
 
         with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
             yield tar
 
     def _run_role(self, base: BaseInputs, root: Path) -> None:
         variables = role_variables(self._order.recipe)
-        with self._phase("role") as began, furnished(root, self._log):
+        _print_message(phase="role")
+        with furnished(root, self._log):
             run_role(
                 chroot_host(root, base.archive.epoch),
                 variables,
                 log=self._log,
-                told=lambda task: _print_message(
-                    phase="role", task=task, at=time.monotonic() - began
-                ),
+                told=lambda task: _print_message(phase="role", task=task),
             )
 
     def _clean_root(self, root: Path, archive: Archive) -> None:
-        with self._phase("clean"):
-            clean(root, self._log)
-            diskfile.prepare_root(self._disk_plan(root, archive))
+        _print_message(phase="clean")
+        clean(root, self._log)
+        diskfile.prepare_root(self._disk_plan(root, archive))
 
     def _disk_plan(self, root: Path, archive: Archive) -> diskfile.DiskSpec:
         recipe = self._order.recipe
@@ -300,32 +297,24 @@ class _Bake:
     def _compare_with_rebuild(self, base: BaseInputs, root: Path) -> Differences:
         """Build the root file system again without the cache; return the differences."""
         second, tar = self._order.work / "second", self._order.work / "second.tar"
-        with self._phase("base again"):
-            make_base(base, tar, self._order.work, self._log)
+        _print_message(phase="base again")
+        make_base(base, tar, self._order.work, self._log)
         with self._open_base(base) as first:
             same = folder.measure(first) == folder.measure(tar)
             found = () if same else compare(*(contents(each, times=True) for each in (first, tar)))
         base_files = (each._replace(what=f"in the base: {each.what}") for each in found)
-        with self._phase("unpack again"):
-            unpack(tar, second, self._log)
+        _print_message(phase="unpack again")
+        unpack(tar, second, self._log)
         self._run_role(base, second)
         self._clean_root(second, base.archive)
-        with self._phase("compare"):
-            listings = []
-            for each in (root, second):
-                pack(each, tar, self._log)
-                listings.append(contents(tar, times=False))
+        _print_message(phase="compare")
+        listings = []
+        for each in (root, second):
+            pack(each, tar, self._log)
+            listings.append(contents(tar, times=False))
         shutil.rmtree(second)
         tar.unlink()
         return Differences(same_base=same, files=(*base_files, *compare(*listings)))
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[float]:
-        began = time.monotonic()
-        _print_message(phase=name)
-        yield began
-        took = time.monotonic() - began
-        self._seconds[name] = round(self._seconds.get(name, 0.0) + took, 3)
 
 
 if __name__ == "__main__":

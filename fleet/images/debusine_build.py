@@ -61,11 +61,11 @@ class RequestBuilder:
             try:
                 request, artifacts = run.request(request_data(order, str(mirror)))
                 run.keep_logs(request, artifacts)
-                with draft.phase("take"):
-                    image = run.take(request, artifacts)
-                with draft.phase("packages"):
-                    packages = run.packages(image)
-                manifest = manifest_of(order, "debusine", packages, draft.seconds)
+                draft.say("take")
+                image = run.take(request, artifacts)
+                draft.say("packages")
+                packages = run.packages(image)
+                manifest = manifest_of(order, "debusine", packages)
                 return draft.finish(manifest), None
             except OSError as error:
                 raise BuildFailed(str(error)) from error
@@ -86,9 +86,9 @@ class _ServerBuild:
         """Create the work request and wait for its end; return the request and its artifacts."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
-        with self._draft.phase("submit"):
-            self._number = self._server.submit(body).id
-            self._draft.say("submit", f"work request {self._number} at {self._server.url}")
+        self._draft.say("submit")
+        self._number = self._server.submit(body).id
+        self._draft.say("submit", f"work request {self._number} at {self._server.url}")
         try:
             request = self._follow()
         except BaseException:
@@ -160,8 +160,7 @@ class _ServerBuild:
 
     def _follow(self) -> WorkRequest:
         """Poll until the request and all its retries have ended; return the last request."""
-        status, failures, since = "", 0, time.monotonic()
-        seconds = self._draft.seconds
+        status, failures = "", 0
         while status not in _FINAL_STATUSES:
             try:
                 request = self._server.request(self._number)
@@ -174,12 +173,10 @@ class _ServerBuild:
                     ) from error
                 self._builder.wait(self._builder.every)
                 continue
-            failures, now = 0, time.monotonic()
-            if status:
-                seconds[status] = round(seconds.get(status, 0) + now - since, 3)
+            failures = 0
             if request.status != status:
                 self._draft.say(request.status, f"work request {self._number}")
-            status, since = request.status, now
+            status = request.status
             if again:
                 self._draft.say("again", f"the server lost the worker: work request {again.id}")
                 self._number, status = again.id, ""

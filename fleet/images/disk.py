@@ -90,7 +90,7 @@ class DiskBuilder:
         with folder.drafting(self.images, order, tell, clean) as draft:
             try:
                 baked = self._bake_in_child(draft)
-                manifest = manifest_of(order, "disk", baked.packages, baked.seconds)
+                manifest = manifest_of(order, "disk", baked.packages)
                 return draft.finish(manifest), baked
             except OSError as error:
                 raise BuildFailed(explained(str(error), self.images)) from error

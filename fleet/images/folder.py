@@ -10,10 +10,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -119,21 +120,24 @@ class Draft:
     log: Path
     tell: Tell
     began: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Report the start of a phase, and measure the phase's duration."""
-        began = time.monotonic()
-        self.say(name)
-        yield
-        self.seconds[name] = round(time.monotonic() - began, 3)
+    said: list[tuple[str, float]] = field(default_factory=list)
+    """Phase of each message, and seconds since the start of the build."""
 
     def say(self, phase: str, task: str = "") -> None:
-        """Report and log a phase, or a task of a phase."""
+        """Report and log a phase, or a task of a phase. A phase lasts until the next one."""
         seconds = time.monotonic() - self.began
+        self.said.append((phase, seconds))
         self.note(f"{seconds:8.1f} s  {phase}{f': {task}' if task else ''}\n")
         self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
+
+    def measure_phases(self) -> dict[str, float]:
+        """Return the seconds of each phase until now."""
+        seconds: dict[str, float] = {}
+        for (phase, start), (_, end) in pairwise(
+            (*self.said, ("", time.monotonic() - self.began))
+        ):
+            seconds[phase] = round(seconds.get(phase, 0.0) + end - start, 3)
+        return seconds
 
     def note(self, text: str) -> None:
         """Append a text to the log."""
@@ -145,7 +149,7 @@ class Draft:
         if all(each.source for each in manifest.packages):
             (self.folder / SBOM).write_text(sbom_of(manifest), encoding="utf-8")
         self.log.rename(self.folder / LOG)
-        return finish_build(self.folder, manifest)[1]
+        return finish_build(self.folder, manifest.altered(seconds=self.measure_phases()))[1]
 
 
 @contextmanager
@@ -228,10 +232,9 @@ def manifest_of(
     order: BuildOrder,
     way: Literal["disk", "instance", "debusine"],
     packages: tuple[Package, ...],
-    seconds: Mapping[str, float],
     suite: str = "",
 ) -> Manifest:
-    """Return the manifest of a build, without its files. `seconds` maps phase to duration.
+    """Return the manifest of a build, without its files and durations.
 
     `suite` is the suite of the machine, for recipes that have no suite.
     """
@@ -249,6 +252,6 @@ def manifest_of(
         built_at=order.built_at,
         built_by=order.built_by,
         commit=order.commit,
-        seconds=dict(seconds),
+        seconds={},
         packages=packages,
     )

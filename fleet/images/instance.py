@@ -171,31 +171,30 @@ class InstanceBuilder:
         )
         with temporary_machine(self.api, machine, site.entry) as rented:
             ssh = rented.ssh
-            draft.seconds["machine"] = round(time.monotonic() - draft.began, 3)
-            with draft.phase("ready"):
-                ssh.run(READY, log=draft.log)
-            with draft.phase("role"):
-                self._play(draft, ssh)
-            with draft.phase("packages"):
-                packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
-                system = ssh.run(SYSTEM).strip()
-            manifest = manifest_of(draft.order, "instance", packages, draft.seconds, system)
+            draft.say("ready")
+            ssh.run(READY, log=draft.log)
+            draft.say("role")
+            self._play(draft, ssh)
+            draft.say("packages")
+            packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
+            system = ssh.run(SYSTEM).strip()
+            manifest = manifest_of(draft.order, "instance", packages, system)
             proven = tuple(_prove_jobs(draft, ssh, manifest.worker))
-            with draft.phase("clean"):
-                ssh.run(CLEAN, log=draft.log)
-            passed = round(time.monotonic() - draft.began)
-            with draft.phase("test"):
-                _require_none(check_image(self.tree(ssh), recipe))
+            draft.say("clean")
+            ssh.run(CLEAN, log=draft.log)
+            draft.say("test")
+            began = time.monotonic()
+            _require_none(check_image(self.tree(ssh), recipe))
             test = Test(
                 kind="offline",
-                at=draft.order.built_at + timedelta(seconds=passed),
-                seconds=draft.seconds["test"],
+                at=draft.order.built_at + timedelta(seconds=round(began - draft.began)),
+                seconds=round(time.monotonic() - began, 3),
             )
             manifest = manifest.altered(tests=(test, *proven))
-            with draft.phase("snapshot"):
-                snapshot = self.api.snapshot(rented.server, site.fleet, manifest, manifest.digest)
+            draft.say("snapshot")
+            snapshot = self.api.snapshot(rented.server, site.fleet, manifest, manifest.digest)
             rental = rented.rental(site.provider)
-        return manifest.altered(seconds=draft.seconds, rental=rental), snapshot
+        return manifest.altered(rental=rental), snapshot
 
     def _play(self, draft: Draft, ssh: Ssh) -> None:
         """Run the role, or the playbook of a playbook recipe and its test command."""
@@ -236,8 +235,8 @@ def _prove_jobs(draft: Draft, ssh: Ssh, worker: str) -> Iterator[Test]:
     recipe = draft.order.recipe
     if isinstance(recipe, ImageRecipe):
         prove = partial(prove_on, ssh, recipe, draft.log, partial(draft.say, "jobs"))
-        with draft.phase("jobs"):
-            test = judge(draft.order.image, recipe, worker, prove)
+        draft.say("jobs")
+        test = judge(draft.order.image, recipe, worker, prove)
         _require_none(test.problems)
         yield test
 

@@ -52,7 +52,9 @@ def main(image: str) -> None:
         partial.mkdir(parents=True)
         (partial / QCOW2).write_bytes(b"disk")
         packages = tuple(packages_of(recipe))
-        manifest = manifest_of(order, "disk", packages, {"base": 130.2, "role": 96.4})
+        manifest = manifest_of(order, "disk", packages).altered(
+            seconds={"base": 130.2, "role": 96.4}
+        )
         test = Test(kind="offline", at=now + timedelta(seconds=230), seconds=3.1)
         return finish_build(partial, manifest.altered(tests=(test,)))[1], None
 
