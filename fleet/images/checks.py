@@ -474,12 +474,10 @@ _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 @contextmanager
 def open_disk(path: Path) -> Iterator[OpenDiskImage]:
     """Open a raw or qcow2 disk image for reading."""
-    if path.suffix != ".qcow2":
-        with path.open("rb") as file:
-            yield OpenDiskImage(file, str(path))
-        return
-    with tempfile.TemporaryFile(dir=path.parent) as file:
-        unpack_disk(path, file)
+    is_packed = path.suffix == ".qcow2"
+    with tempfile.TemporaryFile(dir=path.parent) if is_packed else path.open("rb") as file:
+        if is_packed:
+            unpack_disk(path, file)
         yield OpenDiskImage(file, str(path))
 
 

@@ -4,7 +4,6 @@ import argparse
 import os
 import re
 import subprocess
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from fleet.model.images import BuildOrder, BuildStep, Publication
 from fleet.ports import Console, ImageBuilder
 from fleet.report.json import value_to_json
 from fleet.schema.model import DebusineQueue, Fleet
-from fleet.schema.pools import SERVER_PATTERN, PlaybookRecipe, Recipe
+from fleet.schema.pools import SERVER_PATTERN, PlaybookRecipe
 from fleet.state.database import is_alive
 from fleet.state.secrets import HostSecrets
 from fleet.state.storage import Storage, cache_folder, find_storage
@@ -68,7 +67,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     store = Store(storage.store, fleet.fleet)
     clock = SystemClock()
     give_up_dead(store, args.image, clock, is_alive)
-    order = _order(args, recipe, store, clock.now())
+    beside, now = Path(args.file).resolve().parent, clock.now()
+    taken = {each.version for each in store.image_versions() if each.image == args.image}
+    order = BuildOrder(
+        image=args.image,
+        version=version_at(now, taken),
+        recipe=recipe,
+        role_digest=play_digest(recipe, beside),
+        built_at=now,
+        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
+        commit=_commit(beside),
+    )
     if isinstance(recipe, PlaybookRecipe):
         if args.on or args.at not in (None, recipe.provider):
             raise WrongUsage(
@@ -122,20 +131,6 @@ def _open_builder(
         snapshot=args.snapshot,
         raw=args.raw,
         check=args.check_reproducible,
-    )
-
-
-def _order(args: argparse.Namespace, recipe: Recipe, store: Store, now: datetime) -> BuildOrder:
-    taken = {known.version for known in store.image_versions() if known.image == args.image}
-    beside = Path(args.file).resolve().parent
-    return BuildOrder(
-        image=args.image,
-        version=version_at(now, taken),
-        recipe=recipe,
-        role_digest=play_digest(recipe, beside),
-        built_at=now,
-        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
-        commit=_commit(beside),
     )
 
 

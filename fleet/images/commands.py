@@ -4,7 +4,7 @@ import argparse
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.observe import REMEMBERED, Sources
+from fleet.apply.observe import REMEMBERED
 from fleet.apply.plan import look, priced
 from fleet.apply.record import order_entry
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
@@ -427,46 +427,36 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
     """List or delete unreferenced versions. A lock keeps runs from starting to use them."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
-    lock: AbstractContextManager[object] = nullcontext()
-    if not args.dry_run:
-        lock = sources.store.lock(lock_owner(), utc_now())
-    with lock:
-        pruning = _find_and_prune(args, config, sources, console)
-    show(args, console, pruning, text.pruning_to_lines(pruning), piped=None)
-    return pruning.exit_code
-
-
-def _find_and_prune(
-    args: argparse.Namespace, config: Config, sources: Sources, console: Console
-) -> prune.Pruning:
     pruner = prune.Pruner(
         sources.store,
         partial(publisher_of, config.fleet, args.file, SystemClock()),
         partial(delete_build, find_storage(config.fleet, args.file).images),
     )
-    # Check ids first, so that an unknown id is refused before any deletion.
-    places = prune.places_of(config.fleet, sources.store.image_versions())
-    listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
-    # Read versions after the listing, so that uploads published in between have a version.
-    unknown = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
-    ours = (each for each in unknown if args.image in (None, each.image))
-    forgotten = prune.name_forgotten(ours, args.forgotten)
-    plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
-    world = look(config, sources, console)
-    found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
-    judged = tuple(each for each in found if args.image in (None, each.image))
-    before = prune.Pruning(
+    with nullcontext() if args.dry_run else sources.store.lock(lock_owner(), utc_now()):
+        # Check ids first, so that an unknown id is refused before any deletion.
+        places = prune.places_of(config.fleet, sources.store.image_versions())
+        listed, unlisted = prune.list_uploads(places, pruner.publisher_of)
+        # Read versions after the listing, so that uploads published in between have a version.
+        unknown = prune.find_forgotten(config.fleet, sources.store.image_versions(), listed)
+        ours = (each for each in unknown if args.image in (None, each.image))
+        forgotten = prune.name_forgotten(ours, args.forgotten)
+        plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
+        world = look(config, sources, console)
+        found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
+        judged = tuple(each for each in found if args.image in (None, each.image))
+        pruned, gone = judged, forgotten
+        if not args.dry_run:
+            pruned, gone = tuple(map(pruner.delete, judged)), tuple(map(pruner.delete, forgotten))
+    pruning = prune.Pruning(
         fleet=config.fleet.fleet,
-        versions=judged,
-        forgotten=forgotten,
+        versions=pruned,
+        forgotten=gone,
         unlisted=unlisted,
-        done=False,
+        failed=(judged, forgotten) != (pruned, gone),
+        done=not args.dry_run,
     )
-    if args.dry_run:
-        return before
-    pruned, gone = tuple(map(pruner.delete, judged)), tuple(map(pruner.delete, forgotten))
-    failed = (judged, forgotten) != (pruned, gone)
-    return before.altered(versions=pruned, forgotten=gone, failed=failed, done=True)
+    show(args, console, pruning, text.pruning_to_lines(pruning), piped=None)
+    return pruning.exit_code
 
 
 def _due(args: argparse.Namespace, console: Console) -> int:
