@@ -36,12 +36,20 @@ from fleet.guard.approvals import APPROVED_DAYS
 from fleet.guard.refusals import figure_to_pass
 from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, Request, World
-from fleet.model.plan import Create, GuardResult, Plan, Reason, Signature, Unserved
+from fleet.model.plan import (
+    CREATE_LIMIT,
+    Create,
+    GuardResult,
+    Plan,
+    Reason,
+    Signature,
+    Unserved,
+)
 from fleet.planner.demand import Drops
 from fleet.planner.fitting import asked_by
-from fleet.planner.forecast import Forecast
+from fleet.planner.forecast import Forecast, next_pause
 from fleet.planner.images import choose_images
-from fleet.planner.step import next_pause, step
+from fleet.planner.step import step
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
@@ -437,9 +445,6 @@ def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) ->
                 yield Edit(path, REMOVED, rank=REMOVE, text=f"remove {yaml_key(path)}")
 
 
-_CREATE = ("guards", "throttle", "create")
-
-
 def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
     """Return the amount by which a guard's figure must rise, at least 1."""
     old = Decimal(int(value_at(fleet, figure)))
@@ -447,7 +452,7 @@ def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
     needed = [old + 1]
     for guard in guards:
         count = guard.count
-        if figure[:-1] == _CREATE:
+        if figure[:-1] == CREATE_LIMIT:
             # A later run creates the machine, in service order.
             later = [
                 each

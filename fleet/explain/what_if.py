@@ -29,9 +29,9 @@ from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import convert
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import FitDecider
-from fleet.planner.forecast import Forecast, forecast
+from fleet.planner.forecast import Forecast, forecast, next_pause
 from fleet.planner.shortfall import Shortfalls
-from fleet.planner.step import apply_plan, next_pause
+from fleet.planner.step import apply_plan
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import Approval, ConfigSection, Fleet, Money

@@ -25,6 +25,7 @@ from fleet.guard.approvals import (
 from fleet.model.figures import amount_of
 from fleet.model.money import rate
 from fleet.model.plan import (
+    CREATE_LIMIT,
     REPLACEMENT_REASONS,
     Action,
     Cause,
@@ -81,15 +82,15 @@ def pools_with(
             yield verdict, found[verdict.pool]
 
 
-_CREATE = ("guards", "throttle", "create")
 _THROTTLED_DELETE = ("guards", "throttle", "delete")
 
 
 def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Pass the first actions in service order, and withhold the others until a later run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
+    described = _describe_limit(create)
     limits = (
-        ("create", lambda held: _max_creations(create, held), _CREATE, _describe_limit(create)),
+        ("create", lambda held: _max_creations(create, held), CREATE_LIMIT, described),
         ("drain", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
         ("delete", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
     )
@@ -146,7 +147,7 @@ def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -
     `figure` is the key `count`, `share` or `free_below`; None for any other key. `_max_creations`
     defines the share and `free_below` of creations.
     """
-    create, is_create = fleet.guards.throttle.create, result.path == _CREATE
+    create, is_create = fleet.guards.throttle.create, result.path == CREATE_LIMIT
     if figure == "count":
         return count
     if figure == "share":

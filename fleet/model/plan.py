@@ -23,6 +23,9 @@ from fleet.model.price_lists import PriceSource
 from fleet.model.values import FOR_PEOPLE, ForPeople, Moment, Value, Word, later
 from fleet.schema.units import CURRENCY_PATTERN
 
+CREATE_LIMIT = ("guards", "throttle", "create")
+"""The key of fleet.yaml that limits the machines that one run creates."""
+
 
 class GuardResult(Value):
     """The decision of a guard, with its figures and its key of fleet.yaml."""

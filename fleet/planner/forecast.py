@@ -1,12 +1,13 @@
 """Estimate when each waiting request starts, consistent with the plan.
 
 A request that the plan serves starts on the worker that the plan assigns. The other requests
-follow in queue order, each on the fitting worker that is free first. The start is unknown if a
-limit or a budget stops a request, or if no fitting worker has work with a known end.
+follow in queue order, each on the fitting worker that is free first; a machine that a throttle
+postpones is free after the later run that creates it. The start is unknown if a limit or a budget
+stops a request, or if no fitting worker has work with a known end.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -18,7 +19,7 @@ from pydantic import Field
 
 from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Listing, Worker, World
-from fleet.model.plan import Plan, WorkerVerdict
+from fleet.model.plan import CREATE_LIMIT, Create, Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value, later
 from fleet.planner.demand import Drops, Ordered, ordered
@@ -113,7 +114,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
         for each in ordered(queue, request, durations.of(queue, request))
     )
     found = Forecast(world.time, standing=standing)
-    turns = _Schedule(standing, assumed)
+    turns = _Schedule(standing, assumed, {each.worker for each in list_postponed(plan)})
     for request in requests:
         if request.key in own:
             turns.start(found, request, own[request.key])
@@ -171,11 +172,13 @@ class _Waiving(NamedTuple):
 class _Schedule:
     """The times, in seconds, at which workers are free; each started request delays its worker."""
 
-    def __init__(self, standing: Mapping[str, ForecastWorker], assumed: int | None) -> None:
+    def __init__(
+        self, standing: Mapping[str, ForecastWorker], assumed: int | None, later: Collection[str]
+    ) -> None:
         self._standing = standing
         self._assumed = assumed
         self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
-        self._working = {name for name, each in standing.items() if each.works}
+        self._working = {name for name, each in standing.items() if each.works or name in later}
         self._lines: defaultdict[Class, _Line] = defaultdict(_Line)
         self._idle: defaultdict[Class, _Line] = defaultdict(_Line)
         self._waiving: defaultdict[int, deque[_Waiving]] = defaultdict(deque)
@@ -196,7 +199,7 @@ class _Schedule:
         self._working.add(name)
 
     def lines(self) -> dict[Class, _Line]:
-        """Return the busy workers by class, including workers to which the plan assigns work."""
+        """Return the busy workers by class, with those that the plan assigns or postpones."""
         for name in self._working & self._standing.keys():
             self._add_free(self._lines, name)
         return dict(self._lines)
@@ -354,8 +357,10 @@ def _waived_lines(
 def workers_of(
     fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = None
 ) -> Iterator[ForecastWorker]:
-    """Yield the workers that take work: existing, booting, or created by this plan."""
+    """Yield the workers that take work: existing, booting, or created by this or a later plan."""
     withheld = {a.worker for a in plan.withheld}
+    postponed = _pauses_until_created(plan)
+    pause = int(next_pause(fleet).total_seconds())
     durations = Durations(fleet, world, assumed=assumed)
     known = registered_workers(world)
     images = images_by_pool(fleet, world)
@@ -363,7 +368,7 @@ def workers_of(
     for verdict in plan.workers:
         stays = verdict.verdict == "keep" or (verdict.worker in withheld)
         if verdict.verdict == "create":
-            stays = verdict.worker not in withheld
+            stays = verdict.worker not in withheld or verdict.worker in postponed
         if not stays or verdict.state not in _WORKING or verdict.inactive:
             continue
         # Do not use the tags of an earlier worker with the name of a new machine.
@@ -389,7 +394,41 @@ def workers_of(
             free_in = durations.remaining(worker, world.time, kind) if worker else assumed
         else:
             free_in = _seconds_until_free(fleet, world, verdict)
+            free_in += postponed.get(verdict.worker, 0) * pause
         yield ForecastWorker(verdict.worker, offers[shape], free_in, works)
+
+
+def next_pause(fleet: Fleet) -> timedelta:
+    """Return the time until the first run at which machines created now have booted."""
+    boots = [boot_of(pool).expected for pool in fleet.dynamic_pools.values()]
+    return timedelta(seconds=max([fleet.cadence, *boots]))
+
+
+def list_postponed(plan: Plan) -> list[Create]:
+    """Return the creations for requests that a throttle postpones, in service order."""
+    late = {key for each in plan.unserved if each.path == CREATE_LIMIT for key in each.requests}
+    creates = (each for each in plan.withheld if isinstance(each, Create))
+    found = [each for each in creates if not late.isdisjoint(each.serves)]
+    return sorted(found, key=lambda each: each.turn)
+
+
+def _pauses_until_created(plan: Plan) -> dict[str, int]:
+    """Map each postponed machine to the number of the later run that creates it.
+
+    Each later run creates at least as many machines as this run. A throttle that lets no machine
+    pass postpones its machines indefinitely: they are not in the map.
+    """
+    passing = {
+        each.pool: each.count - each.withheld for each in plan.guards if each.path == CREATE_LIMIT
+    }
+    places: Counter[str | None] = Counter()
+    found = {}
+    for create in list_postponed(plan):
+        pool = create.pool if create.pool in passing else None
+        if passing.get(pool):
+            found[create.worker] = places[pool] // passing[pool] + 1
+            places[pool] += 1
+    return found
 
 
 def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:

@@ -26,7 +26,7 @@ from fleet.model.plan import Create, Plan
 from fleet.model.pool_limits import boot_of
 from fleet.planner import transitions
 from fleet.planner.demand import Drops
-from fleet.planner.forecast import Forecast
+from fleet.planner.forecast import Forecast, list_postponed
 from fleet.planner.inventory import departures_after
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.names import names_of
@@ -60,12 +60,6 @@ def move_time(world: World, at: datetime) -> World:
     return world.altered(time=at, providers=providers)
 
 
-def next_pause(fleet: Fleet) -> timedelta:
-    """Return the time until the first run at which machines created now have booted."""
-    boots = [boot_of(pool).expected for pool in fleet.dynamic_pools.values()]
-    return timedelta(seconds=max([fleet.cadence, *boots]))
-
-
 def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Forecast) -> World:
     """Return the world at `moment`, after the plan and all forecast events until then.
 
@@ -74,7 +68,10 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
     """
     after = apply_plan(fleet, world, plan, moment)
     seconds = (moment - world.time).total_seconds()
-    started = {key for key, start in found.starts.items() if start < seconds}
+    # A later plan has to create the postponed machines first.
+    postponed = {create.worker for create in list_postponed(plan)}
+    begun = (key for key, start in found.starts.items() if start < seconds)
+    started = {key for key in begun if found.workers[key] not in postponed}
     turns: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for key in started:
         turns[found.workers[key]].append((found.starts[key], key))

@@ -76,6 +76,15 @@ def test_forecast_uses_booting_machine_after_remaining_boot() -> None:
     assert starts(one_worker(), world) == {"debian/101": 1}
 
 
+def test_postponed_machine_serves_after_the_later_run_that_creates_it() -> None:
+    pools = {"builders": a_pool(provider="desk", max=3)}
+    fleet = one_worker(pools=pools, guards={"throttle": {"create": {"count": 1}}})
+
+    found = starts(fleet, a_sim_world(requests=(*three(), a_request(id="4"))))
+
+    assert found == {"debian/1": 1.5, "debian/2": 11.5, "debian/3": 11.5, "debian/4": 21.5}
+
+
 def test_forecast_uses_worker_that_plan_assigns() -> None:
     big = a_worker(name="a", machine="a", provides=("big",))
     world = a_sim_world(
