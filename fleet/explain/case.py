@@ -1,20 +1,18 @@
 """The explained run: names of requests, starts, and values that several explanations use."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import groupby
 
 from fleet.explain.given import GivenRules
 from fleet.explain.options import OptionFinder, way_of
-from fleet.explain.turns import LimitTurn
 from fleet.explain.what_if import PlannedRun
 from fleet.model.facts import Request
 from fleet.model.plan import Create, Signature, WorkerVerdict
 from fleet.planner.costs import Way
 from fleet.planner.demand import ordered
-from fleet.planner.forecast import Class, registered_workers
+from fleet.planner.forecast import Class, list_postponed, registered_workers
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.units import UnitState
 from fleet.schema.model import WorldQueue
@@ -25,21 +23,6 @@ from fleet.tagrules.vocabulary import tag_name
 
 class Case(PlannedRun):
     """The run of `fleet apply` to explain, with cached values that several explanations use."""
-
-    def expected_start(self, key: str) -> datetime | None:
-        """Return the start of a request if no later run changes anything; None if unknown."""
-        return self.forecast.start_of(key) or self._turn_start(self.turns, key)
-
-    def assumed_start(self, key: str) -> datetime | None:
-        """Return a start by assumed durations; None unless only durations are unknown."""
-        known = self.assumed.start_of(key) if key in self.forecast.untimed else None
-        return known or self._turn_start(self.assumed_turns, key)
-
-    def _turn_start(self, turns: Mapping[str, LimitTurn], key: str) -> datetime | None:
-        turn = turns.get(key)
-        if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
-            return None
-        return self.world.time + timedelta(seconds=turn.first.end)
 
     @cached_property
     def line(self) -> dict[str, tuple[int, int]]:
@@ -66,6 +49,11 @@ class Case(PlannedRun):
                 found[each.key] = (sum(counts[other] for other in rivals), higher)
                 counts[pools] += 1
         return found
+
+    @cached_property
+    def postponed(self) -> list[Create]:
+        """Return the machines for requests that a throttle postpones to later runs."""
+        return list_postponed(self.plan)
 
     @cached_property
     def given(self) -> GivenRules:

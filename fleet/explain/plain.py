@@ -3,6 +3,7 @@
 The sentences state the decisions and figures that the other parts of an explanation state.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -11,7 +12,8 @@ from fleet.explain.case import Case
 from fleet.explain.turns import ENDING, CountedWork, LimitTurn
 from fleet.explain.values import GivenRule
 from fleet.model.decisions import NoMachineReason
-from fleet.model.plan import PoolVerdict, Signature, Unserved
+from fleet.model.plan import CREATE_LIMIT, Signature, Unserved
+from fleet.planner.fitting import asked_by
 from fleet.tagrules.names import package_of
 from fleet.words import waiting as words
 
@@ -44,12 +46,12 @@ def describe_wait(
     case: Case, signature: Signature, key: str, why: WaitingReason, times: ExpectedTimes
 ) -> tuple[str, ...]:
     """Return the answer about a request without a machine, in sentences."""
-    turn = case.turns.get(key)
+    known = turn = case.turns.get(key)
     if turn and turn.first is None:
         turn = case.assumed_turns.get(key, turn)
     said = [*_explain(case, signature, why, turn)]
     if turn is None and key in case.line and (times.start or times.assumed):
-        said.append(words.say_line(words.describe_line(*case.line[key], signature.pools)))
+        said.append(words.describe_ahead(*case.line[key]))
     if why.never:
         return tuple(said)
     after = ""
@@ -62,7 +64,21 @@ def describe_wait(
             return (*said, words.describe_earliest(earliest, after))
         if times.start is not None and times.start != earliest:
             after = ""  # another machine has to be created first
-    return (*said, *_describe_times(times, after))
+    untimed = _find_untimed(case, signature, known)
+    if after == words.THAT and turn and turn.first and [_name_work(case, turn.first)] == untimed:
+        untimed = [words.IT]
+    return (*said, *_describe_times(times, after, untimed))
+
+
+def _find_untimed(case: Case, signature: Signature, turn: LimitTurn | None) -> list[str]:
+    """Return the running work of unknown duration that a request waits for."""
+    works = [each for each in turn.works if each.end is None] if turn else []
+    asked = asked_by(case.fleet, signature)
+    for name, worker in case.forecast.standing.items() if turn is None else ():
+        is_untimed = worker.works and worker.free_in is None
+        if is_untimed and signature.queue in worker.alike[0] and asked.fits(worker.alike[1]):
+            works.append(CountedWork(None, name, case.verdicts[name].running or "", True))
+    return [_name_work(case, each) for each in works if each.is_running]
 
 
 def describe_next(
@@ -98,12 +114,15 @@ def _read_architecture(tag: str) -> str:
     return tag.removeprefix(begin)
 
 
-def _describe_times(times: ExpectedTimes, after: str) -> Iterator[str]:
+def _describe_times(
+    times: ExpectedTimes, after: str, untimed: Sequence[str] = ()
+) -> Iterator[str]:
     start = times.start or times.assumed
     if start is None:
         yield words.describe_no_start(times.no_start)
         return
-    yield words.describe_start(start, after, times.end, assumed=times.start is None)
+    assumption = "" if times.start else words.describe_assumption(untimed)
+    yield words.describe_start(start, after, times.end, assumption)
 
 
 def _explain(
@@ -138,20 +157,21 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     """Yield the limit that stops a request, and the work that counts to it."""
     limit = turn.use.limit
     payer = "" if limit.of == "total" else limit.of
-    known, unknown = _counted_works(turn), 0
+    known, unknown = _counted_works(turn), turn.works[:0]
     if turn.first and _is_later(turn):
         known = [turn.first]
     elif payer:
-        unknown = turn.use.taken - len(turn.use.workers[0])
-    yield words.describe_wait_for(payer, len(known)) if known else words.WAITS_FOR_UNKNOWN
+        unknown = turn.works[len(turn.use.workers[0]) : turn.use.taken]
+    who = (turn.use.who or "").strip() if payer else ""
+    yield words.describe_wait_for(payer, who, len(known)) if known else words.WAITS_FOR_UNKNOWN
     powerful = any(limit.tag in rule.ask for rule in case.fleet.powerful)
     machine = words.describe_machine(limit.tag or limit.desk, is_powerful=powerful)
-    named = [_name_work(case, each) for each in known]
-    who = (turn.use.who or "").strip() if payer else ""
-    begin = None
+    named, strange = ([_name_work(case, each) for each in works] for works in (known, unknown))
+    begin = ""
     if len(known) == 1 and not known[0].is_running:
-        begin = case.expected_start(known[0].work) or case.assumed_start(known[0].work)
-    yield words.describe_counted(payer, who, limit.most, machine, (named, unknown, begin))
+        at = case.expected_start(known[0].work) or case.assumed_start(known[0].work)
+        begin = words.write_later(at, case.world.time) if at else ""
+    yield words.describe_counted(payer, who, limit.most, machine, (named, strange, begin))
 
 
 def _counted_works(turn: LimitTurn) -> list[CountedWork]:
@@ -169,7 +189,8 @@ def _is_later(turn: LimitTurn) -> bool:
 
 def _name_work(case: Case, work: CountedWork) -> str:
     if work.is_running:
-        build = words.name_build(case.packages.get(work.worker, ""), work.work)
+        package = case.packages.get(work.worker) or words.REQUEST
+        build = words.name_build(package, work.work) if work.work else ""
         return words.name_running(build, work.worker)
     found = case.find(work.work)
     return words.name_build(package_of(found[0]) if found else "", work.work)
@@ -185,9 +206,9 @@ def _explain_block(case: Case, unserved: Unserved) -> str:
     match codes.get(first.pool):
         case NoMachineReason.AT_MAX:
             pool = next(each for each in case.plan.pools if each.pool == first.pool)
-            return words.describe_taken(first.pool, pool.max, _count_coming(pool))
-        case NoMachineReason.GUARD if unserved.path[:2] == ("guards", "throttle"):
-            return words.THROTTLED
+            return words.describe_taken(first.pool, pool.max, _count_machines(case, first.pool))
+        case NoMachineReason.GUARD if unserved.path == CREATE_LIMIT:
+            return words.describe_postponed(first.pool, _count_machines(case, first.pool))
         case NoMachineReason.GUARD:
             return words.describe_guard(first.because)
         case NoMachineReason.CLOSED:
@@ -195,6 +216,8 @@ def _explain_block(case: Case, unserved: Unserved) -> str:
     return words.describe_reason(unserved.because)
 
 
-def _count_coming(pool: PoolVerdict) -> int:
-    """Return the number of machines of a pool that are being created or boot."""
-    return min(pool.max, pool.create + pool.starting)
+def _count_machines(case: Case, name: str) -> words.MachineCounts:
+    """Count the machines of a pool that exist, are being created, and come in later runs."""
+    pool = next(each for each in case.plan.pools if each.pool == name)
+    created, later = pool.create + pool.starting, Counter(each.pool for each in case.postponed)
+    return words.MachineCounts(pool.machines - pool.starting, created, later[name])

@@ -17,7 +17,7 @@ from fleet.explain.plain import (
 )
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.troubles import list_freeze_ends, list_retries
-from fleet.explain.unblock import find_missing_entries, find_remedies
+from fleet.explain.unblock import Remedy, find_missing_entries, find_remedies
 from fleet.explain.values import (
     Contact,
     EachRequest,
@@ -49,7 +49,7 @@ from fleet.tagrules.sources import Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.pools import describe_pool, with_messages
-from fleet.words.waiting import describe_line, describe_reason
+from fleet.words.waiting import describe_place, describe_reason
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 ENDED = "no change found within the search limit; the queue is large"
@@ -65,17 +65,24 @@ BY_CREATE = "get new machines"
 SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
 
 
-def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
-    """Explain a request. `replans` limits the trial plans of the search for helpful edits."""
+def explain_one(
+    case: Case,
+    signature: Signature,
+    key: str,
+    replans: Replans,
+    remedies: Sequence[Remedy] | None = None,
+) -> Explanation:
+    """Explain a request. `replans` limits the trial plans of the search for helpful edits.
+
+    `remedies` are the result of that search, if it has run before.
+    """
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
-    remedies = find_remedies(case, key, replans) if unserved else ()
+    if remedies is None:
+        remedies = find_remedies(case, key, replans)
     start = _estimate_start(case, key, [remedy.suggestion for remedy in remedies])
-    assumed = None if start else case.assumed_start(key)
     places = places_of(case, signature, key)
-    times = ExpectedTimes(start, assumed, estimate_end(case, key, start or assumed, places))
     suggestions = tuple(_note_earlier_worker(remedy.suggestion, start) for remedy in remedies)
-    rules = _given_rules(case, key)
     steps = []
     if unserved is None:
         steps.append(_explain_coming_worker(case, signature, key, replans))
@@ -99,10 +106,8 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         steps += [*list_retries(case.plan, (each.until for each in closed))][:1]
         if not remedies and not steps:
             steps += _nothing_found(case, unserved, replans, never=never)
-    return Explanation(
-        kind="request",
-        name=key,
-        headline=headline(case, signature, key, never=never),
+    times = _expect(case, key, start, places)
+    return _answer(case, signature, key, times, never=never).altered(
         facts=(
             *_request_facts(case, signature, key, start),
             *enforcement_facts(
@@ -111,8 +116,29 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         ),
         reasons=(*_rules(case, key), *reasons_of(case, signature, key, unserved)),
         next_steps=tuple(steps),
-        expected=start,
-        assumed=assumed,
+        suggestions=suggestions,
+        places=places,
+    )
+
+
+def _expect(
+    case: Case, key: str, start: datetime | None, places: Sequence[PlaceFacts]
+) -> ExpectedTimes:
+    assumed = None if start else case.assumed_start(key)
+    return ExpectedTimes(start, assumed, estimate_end(case, key, start or assumed, places))
+
+
+def _answer(
+    case: Case, signature: Signature, key: str, times: ExpectedTimes, *, never: bool
+) -> Explanation:
+    """Return the own answer of a request: times, rules, contacts and sentences."""
+    rules = _given_rules(case, key)
+    return Explanation(
+        kind="request",
+        name=key,
+        headline=headline(case, signature, key, never=never),
+        expected=times.start,
+        assumed=times.assumed,
         finish=times.end,
         never=never,
         plain=answer_plainly(case, signature, key, times, never=never),
@@ -120,8 +146,6 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
         needs=describe_needs(case, signature, key, rules),
         rules=rules,
         contacts=_contacts(case, key, rules),
-        suggestions=suggestions,
-        places=places,
         currency=case.fleet.money.currency,
     )
 
@@ -206,7 +230,7 @@ def _request_facts(
             if pool.failures and pool.pool in signature.pools:
                 yield f"pool {pool.pool}: {pool.failures}"
     if key in case.line and signature.pools:
-        yield describe_line(*case.line[key], signature.pools)
+        yield describe_place(case.line[key][0], signature.pools)
     yield expectation(case, key, start)
     if start is None and key in case.unserved and case.assumed_start(key):
         yield _workers_that_fit(case, signature)
@@ -604,24 +628,6 @@ def explain_alike(
     first: Explanation,
     places: Sequence[PlaceFacts] = (),
 ) -> Explanation:
-    """Return only the own answer of a request that is like `first`: times, contacts, sentences."""
-    start = case.expected_start(key)
-    assumed = None if start else case.assumed_start(key)
-    times = ExpectedTimes(start, assumed, estimate_end(case, key, start or assumed, places))
-    rules = _given_rules(case, key)
-    return Explanation(
-        kind="request",
-        name=key,
-        headline=headline(case, signature, key, never=first.never),
-        expected=start,
-        assumed=assumed,
-        finish=times.end,
-        never=first.never,
-        plain=answer_plainly(case, signature, key, times, never=first.never),
-        path=() if first.never else _find_rule(case, key),
-        needs=describe_needs(case, signature, key, rules),
-        rules=rules,
-        contacts=_contacts(case, key, rules),
-        currency=first.currency,
-        like=first.name,
-    )
+    """Return only the own answer of a request that is like `first`."""
+    times = _expect(case, key, case.expected_start(key), places)
+    return _answer(case, signature, key, times, never=first.never).altered(like=first.name)

@@ -94,6 +94,10 @@ class Remedy:
     suggestion: Suggestion
     edits: tuple[Edit, ...] = ()
 
+    def describe(self, fleet: Fleet) -> str:
+        """Return the edits as a phrase, without their side effects."""
+        return ", and ".join(describe(fleet, edit) for edit in self.edits)
+
 
 def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, ...]:
     """Return the suggestions for a waiting request: waits first, then edits, smallest first.
@@ -121,6 +125,16 @@ def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, 
     return (*waits, *found)
 
 
+def find_single_edits(run: PlannedRun, key: str, replans: Replans) -> Iterator[Remedy]:
+    """Yield the single edits that loosen a limit, even if the request then still waits."""
+    for edits in moves(run, key):
+        is_limit = len(edits) == 1 and edits[0].rank < RULE
+        after = plan_edits(run, key, edits, replans) if is_limit else None
+        if after is not None:
+            harms = _find_harmed(run.plan, after.plan)
+            yield Remedy(_suggest(run.fleet, edits, harms, None, ()), edits)
+
+
 _PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
 """Keys of fleet.yaml that limit users, teams and cost on purpose."""
 
@@ -128,21 +142,17 @@ _PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
 def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
     """Return the suggestions with the fewest edits, smallest figures first."""
     patient = patient and not is_throttled(run.plan, key)
-    search = _EditSearch(run.fleet, run.world, key, replans, patient=patient)
-    every = search.run(run.plan)
+    search = _EditSearch(run, key, replans, patient=patient)
+    every = search.find()
     fewest = min(map(_user_edit_count, every), default=(0, 0))
-    found = [
-        (edits, search.harms(run.plan, edits))
-        for edits in every
-        if _user_edit_count(edits) == fewest
-    ]
+    found = [(edits, search.harms(edits)) for edits in every if _user_edit_count(edits) == fewest]
     found.sort(key=lambda each: (lifts_limit(each[0]), len(each[1]), _size(each[0])))
     remedies = []
     for edits, harms in found:
         works, wait = search.awaited(edits)
         if works:
             freed = _find_freed(run, key, edits)
-            remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait, freed), edits))
+            remedies.append(Remedy(_suggest(run.fleet, edits, harms, wait, freed), edits))
     if not remedies and search.patient and replans.left:
         # The throttle would last too many runs: raise the throttle too.
         return _fewest(run, key, replans, patient=False)
@@ -172,14 +182,13 @@ class _Frontier:
 class _EditSearch:
     """Best-first search for the fewest edits after which a request is served."""
 
-    fleet: Fleet
-    world: World
+    run: PlannedRun
     key: str
     replans: Replans
     patient: bool = False
     """True if a machine that a throttle withholds suffices, since a later run creates it."""
 
-    def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
+    def find(self) -> list[tuple[Edit, ...]]:
         """Return the smallest sets of edits that serve the request, each checked by a plan.
 
         This is a best-first search. If the request is not yet served, figures rise by the
@@ -188,20 +197,20 @@ class _EditSearch:
         """
         frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
         found: list[tuple[Edit, ...]] = []
-        self._extend(frontier, (), plan)
+        self._extend(frontier, (), self.run)
         while frontier.heap and len(found) < self.replans.most_shown:
             first = heappop(frontier.heap)
             edits = first[-1]
             size = _count(edits)
             if size > MOST_EDITS or (found and size > _count(found[0])):
                 break
-            if _is_refused(self.fleet, edits):
+            if _is_refused(self.run.fleet, edits):
                 continue
-            after = self._plan(edits)
+            after = plan_edits(self.run, self.key, edits, self.replans)
             if after is None:
                 heappush(frontier.heap, first)
                 break
-            if self._is_reached(after):
+            if self._is_reached(after.plan):
                 least, is_proven = self._minimize(edits)
                 is_new = _edits_key(least) not in map(_edits_key, found)
                 if is_new and (is_proven or not found):
@@ -212,9 +221,8 @@ class _EditSearch:
             self.replans.is_spent = True
         return found
 
-    def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], plan: Plan) -> None:
+    def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], after: PlannedRun) -> None:
         """Add each union of these edits and a further set that removes another constraint."""
-        after = PlannedRun(*edited(self.fleet, self.world, self.key, edits), plan)
         few = self.replans.left if frontier.is_few else None
         for move in moves(after, self.key, few=few):
             each = _join_edits(edits, move)
@@ -239,39 +247,43 @@ class _EditSearch:
                 edits = less
         return edits, is_proven
 
-    def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
-        """Return the requests that `plan` serves but that would wait with these edits."""
-        after = self._plan(edits)
-        keys = (key for signature in plan.signatures for key in served_by(signature))
-        still = {key for s in after.signatures for key in served_by(s)} if after else set()
-        return tuple(key for key in keys if after is not None and key not in still)
+    def harms(self, edits: tuple[Edit, ...]) -> tuple[str, ...]:
+        """Return the requests that are served now but would wait with these edits."""
+        run = plan_edits(self.run, self.key, edits, self.replans)
+        return _find_harmed(self.run.plan, run.plan) if run else ()
 
     def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, AwaitedEvent | None]:
         """Return whether edits serve the request, and the wait if this takes later runs."""
-        plan = self._plan(edits)
-        if plan is None or is_served(plan, self.key):
-            return plan is not None, None
-        run = PlannedRun(
-            *edited(self.fleet, self.world, self.key, edits), plan, of=self._plan_key(edits)
-        )
+        run = plan_edits(self.run, self.key, edits, self.replans)
+        if run is None or is_served(run.plan, self.key):
+            return run is not None, None
         wait = wait_for_runs(run, self.key, self.replans)
         return wait is not None, wait
 
-    def _plan(self, edits: tuple[Edit, ...]) -> Plan | None:
-        after = edited(self.fleet, self.world, self.key, edits)
-        return self.replans.plan(*after, of=self._plan_key(edits))
-
-    def _plan_key(self, edits: tuple[Edit, ...]) -> tuple[str, _Key]:
-        """Return the key under which the plan with these edits is cached."""
-        return self.key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
-
     def _serves(self, edits: tuple[Edit, ...]) -> bool | None:
         """Return whether the request is served with these edits; None if no trial plan is left."""
-        plan = self._plan(edits)
-        return None if plan is None else self._is_reached(plan)
+        run = plan_edits(self.run, self.key, edits, self.replans)
+        return None if run is None else self._is_reached(run.plan)
 
     def _is_reached(self, plan: Plan) -> bool:
         return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
+
+
+def plan_edits(
+    run: PlannedRun, key: str, edits: tuple[Edit, ...], replans: Replans
+) -> PlannedRun | None:
+    """Return the run after edits, whose plan is possibly cached; None at the limit of plans."""
+    of = key if any(edit.path == REQUEST for edit in edits) else "", _edits_key(edits)
+    after = edited(run.fleet, run.world, key, edits)
+    plan = replans.plan(*after, of=of)
+    return None if plan is None else PlannedRun(*after, plan, of=of)
+
+
+def _find_harmed(plan: Plan, after: Plan) -> tuple[str, ...]:
+    """Return the requests that a plan serves and another plan does not."""
+    still = {key for signature in after.signatures for key in served_by(signature)}
+    keys = (key for signature in plan.signatures for key in served_by(signature))
+    return tuple(key for key in keys if key not in still)
 
 
 def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
@@ -460,7 +472,8 @@ def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
                 if isinstance(each, Create) and guard.pool in (None, each.pool)
             ]
             later.sort(key=lambda each: each.turn)
-            place = next((n for n, each in enumerate(later, 1) if key in each.serves), 0)
+            places = (n for n, each in enumerate(later, 1) if key in each.serves)
+            place = next(places, len(later))
             count += place - guard.withheld
         least = figure_to_pass(fleet, guard, str(figure[-1]), count)
         needed += [] if least is None else [Decimal(least)]

@@ -56,6 +56,7 @@ class Suggestion(Value):
     wait: AwaitedEvent | None = None
     harms: tuple[str, ...] = ()
     """Requests that are served now but would wait after the change."""
+    brief: str = later("", "The edits without side effects, and the start that they permit.")
     lifts_limit: bool = False
     """True for a last resort: the edit raises a limit or budget that the team set itself."""
 

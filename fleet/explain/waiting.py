@@ -1,11 +1,13 @@
 """The waiting requests by outcome and age, with explanations of the longest waits."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.case import Case
 from fleet.explain.request import (
+    ENDED,
     FEWEST_PLANS,
     MOST_REPLANS,
     SERVED,
@@ -14,15 +16,16 @@ from fleet.explain.request import (
     explain_one,
     is_never,
     places_of,
-    without_search,
 )
-from fleet.explain.values import Explanation
-from fleet.explain.what_if import Replans
+from fleet.explain.unblock import Remedy, find_remedies, find_single_edits, plan_edits
+from fleet.explain.values import Explanation, Suggestion
+from fleet.explain.what_if import REQUEST, PlannedRun, Replans
 from fleet.model.plan import Signature
 from fleet.planner.forecast import registered_workers
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
+from fleet.words.waiting import NO_GAIN, describe_gain, describe_place
 
 MOST_EXPLAINED = 100
 """Maximum number of groups with and without a worker whose first request has the reason of each
@@ -31,6 +34,8 @@ _MOST_PLACES = 500
 """Maximum number of requests with the cost on each machine type, which takes some milliseconds."""
 LONG_SECONDS = 3600
 """Seconds after which a wait is long if no suitable pool has a `target_wait`."""
+_MIN_GAIN = timedelta(minutes=1)
+"""Minimum time by which an edit must move the start of a request."""
 _MAX_WORK = 5_000
 """Maximum requests and workers in all plans of the searches. This takes one or two seconds."""
 
@@ -49,6 +54,8 @@ class WaitingRequest(NamedTuple):
     """True if no worker of this fleet can ever run it."""
     why: str = ""
     """The first sentence of its explanation, or else the outcome of its group."""
+    brief: str = ""
+    """Its position in the queue if that is the reason, or else `why`."""
 
 
 class RunningBuild(NamedTuple):
@@ -118,7 +125,10 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     )
     unserved = [group for group in groups if not group.is_served]
     served = [group for group in groups if group.is_served]
-    explained = dict(_explain_firsts(case, unserved[:most]))
+    explained: dict[str, Explanation] = {}
+    helps: dict[str, _Helps] = {}
+    for key, answer, found in _explain_firsts(case, unserved[:most]):
+        explained[key], helps[key] = answer, found
     for group in served[:most]:
         key = group.requests[0].key
         explained[key] = explain_one(case, group.signature, key, Replans(0))
@@ -128,19 +138,63 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
             if request.key not in explained:
                 is_costed = len(explained) < _MOST_PLACES
                 places = places_of(case, group.signature, request.key) if is_costed else ()
-                explained[request.key] = explain_alike(
-                    case, group.signature, request.key, first, places
-                ).altered(places=places)
-    shown = tuple(_set_starts(group, explained) for group in groups)
-    return WaitingExplanations(shown, explained, tuple(_running(case)))
+                answer = explain_alike(case, group.signature, request.key, first, places)
+                explained[request.key] = answer.altered(places=places, next_steps=first.next_steps)
+            own = helps.get(group.requests[0].key)
+            if own is not None:
+                explained[request.key] = _add_gains(case, explained[request.key], own)
+    shown = (each for group in groups for each in _set_starts(case, group, explained))
+    return WaitingExplanations(tuple(shown), explained, tuple(_running(case)))
+
+
+class _Helps(NamedTuple):
+    """Edits of fleet.yaml that may help a group of requests, each with the run after it."""
+
+    runs: tuple[tuple[Remedy, PlannedRun], ...]
+    is_complete: bool
+    """True if no search stopped because no trial plan was left."""
+
+
+def _find_helps(case: Case, key: str, remedies: Sequence[Remedy], replans: Replans) -> _Helps:
+    """Return the edits that serve the first request of a group, and further single edits."""
+    known = {edit.path for each in remedies for edit in each.edits}
+    singles = find_single_edits(case, key, replans)
+    every = [*remedies, *(each for each in singles if each.edits[0].path not in known)]
+    runs = ((each, plan_edits(case, key, each.edits, replans)) for each in every if each.edits)
+    found = tuple((each, after) for each, after in runs if after is not None)
+    return _Helps(found, is_complete=not replans.is_spent)
+
+
+def _add_gains(case: Case, answer: Explanation, helps: _Helps) -> Explanation:
+    """Return an explanation with the edits after which the request starts earlier."""
+    key, now = answer.name, answer.expected or answer.assumed
+    gained: list[Suggestion] = []
+    starts = set()
+    for remedy, after in helps.runs:
+        own, wait = remedy.suggestion in answer.suggestions, remedy.suggestion.wait
+        start = after.expected_start(key) or after.assumed_start(key)
+        if own and wait:
+            start = wait.start or wait.until
+        elif not own and any(edit.path == REQUEST for edit in remedy.edits):
+            continue
+        if (start is None and not own) or (now and (start is None or now - start < _MIN_GAIN)):
+            continue
+        # The page folds all but the first of several edits with the same gain.
+        is_new = start is None or start not in starts
+        starts.add(start)
+        brief = describe_gain(remedy.describe(case.fleet), start, now) if is_new else ""
+        gained.append(remedy.suggestion.altered(brief=brief))
+    waits = (each for each in answer.suggestions if not each.changes and not each.asks)
+    is_vain = now is not None and not gained and helps.is_complete
+    steps = (*answer.next_steps, *([NO_GAIN] if is_vain else []))
+    return answer.altered(suggestions=(*waits, *gained), next_steps=steps)
 
 
 def _explain_briefly(case: Case, group: WaitingGroup) -> Explanation:
     """Return the common part of the explanations of a group, without the reasons of pools."""
     unserved = case.unserved.get(group.requests[0].key)
     never = is_never(case, group.signature, unserved)
-    currency = case.fleet.money.currency
-    return Explanation(kind="request", name="", headline="", never=never, currency=currency)
+    return Explanation(kind="request", name="", headline="", never=never)
 
 
 def _running(case: Case) -> Iterator[RunningBuild]:
@@ -161,19 +215,27 @@ def _running(case: Case) -> Iterator[RunningBuild]:
         )
 
 
-def _set_starts(group: WaitingGroup, explained: Mapping[str, Explanation]) -> WaitingGroup:
-    """Return the group with the expected starts that the explanations have."""
-    requests = tuple(
-        each._replace(
-            start=answer.expected,
-            assumed=answer.assumed,
-            never=answer.never,
-            why=answer.plain[0] if answer.plain else group.verdict,
+def _set_starts(
+    case: Case, group: WaitingGroup, explained: Mapping[str, Explanation]
+) -> Iterator[WaitingGroup]:
+    """Yield the group with the expected starts that the explanations have.
+
+    Requests without a worker are one group per first sentence of their explanations.
+    """
+    alike: defaultdict[str, list[WaitingRequest]] = defaultdict(list)
+    for each in group.requests:
+        answer = explained[each.key]
+        why = answer.plain[0] if answer.plain else group.verdict
+        start, never = answer.expected or answer.assumed, answer.never
+        is_in_line = start and not never and each.key in case.line and each.key not in case.turns
+        ahead, pools = case.line.get(each.key, (0, 0))[0], group.signature.pools
+        brief = describe_place(ahead, pools) if is_in_line else why
+        alike["" if group.is_served else why].append(
+            each._replace(
+                start=answer.expected, assumed=answer.assumed, never=never, why=why, brief=brief
+            )
         )
-        for each in group.requests
-        for answer in (explained[each.key],)
-    )
-    return group._replace(requests=requests)
+    yield from (group._replace(requests=tuple(requests)) for requests in alike.values())
 
 
 def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> WaitingGroup:
@@ -206,12 +268,17 @@ def _long_seconds(fleet: Fleet, signature: Signature) -> int:
     return min((target for target in targets if target is not None), default=LONG_SECONDS)
 
 
-def _explain_firsts(case: Case, groups: list[WaitingGroup]) -> Iterator[tuple[str, Explanation]]:
-    """Yield (request, explanation) for the first request of each group."""
+def _explain_firsts(
+    case: Case, groups: list[WaitingGroup]
+) -> Iterator[tuple[str, Explanation, _Helps]]:
+    """Yield (request, explanation, helpful edits) for the first request of each group."""
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
     replans = Replans(min(MOST_REPLANS, _MAX_WORK // (size + 1)))
     for number, group in enumerate(groups):
         fair = max(FEWEST_PLANS, replans.left // (len(groups) - number))
         with replans.share(fair) as given:
             key = group.requests[0].key
-            yield key, without_search(explain_one(case, group.signature, key, given))
+            remedies = find_remedies(case, key, given)
+            answer = explain_one(case, group.signature, key, given, remedies)
+            steps = tuple(step for step in answer.next_steps if step != ENDED)
+            yield key, answer.altered(next_steps=steps), _find_helps(case, key, remedies, given)

@@ -5,11 +5,11 @@ depend on the purpose of an edit.
 """
 
 import json
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from math import ceil, floor
@@ -350,6 +350,21 @@ class PlannedRun:
         is_any = bool(self.turns)
         uses = self.shortfalls.uses if is_any else ()
         return find_turns(self.plan, uses, self.assumed, USUAL) if is_any else {}
+
+    def expected_start(self, key: str) -> datetime | None:
+        """Return the start of a request if no later run changes anything; None if unknown."""
+        return self.forecast.start_of(key) or self._turn_start(self.turns, key)
+
+    def assumed_start(self, key: str) -> datetime | None:
+        """Return a start by assumed durations; None unless only durations are unknown."""
+        known = self.assumed.start_of(key) if key in self.forecast.untimed else None
+        return known or self._turn_start(self.assumed_turns, key)
+
+    def _turn_start(self, turns: Mapping[str, LimitTurn], key: str) -> datetime | None:
+        turn = turns.get(key)
+        if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
+            return None
+        return self.world.time + timedelta(seconds=turn.first.end)
 
 
 def count_plans(plan: Plan) -> int:

@@ -93,7 +93,7 @@ def _find_places(config: Config, explained: Mapping[str, Explanation]) -> dict[s
     known: dict[Path, str] = {}
     found = {}
     for key, answer in explained.items():
-        if answer.reasons:
+        if answer.reasons or answer.suggestions:
             found[key] = with_places(config, answer)
             continue
         if answer.path and answer.path not in known:

@@ -100,7 +100,7 @@ def _waiting(status: Status) -> Tile:
     total = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     noun = "request waits" if total == 1 else "requests wait"
-    others = f"{total - served:,} {'does' if total - served == 1 else 'do'} not"
+    others = f"{total - served:,} {'waits' if total - served == 1 else 'wait'} for one"
     text = f"{noun}: {words.have_a_machine(served)}, {others}" if total else noun
     where = list(_incomplete_queues(status))
     if not where:

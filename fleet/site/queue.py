@@ -1,8 +1,10 @@
 """Pages of waiting requests: by outcome, one for each explained request, and a list by id."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
@@ -17,6 +19,8 @@ _MOST_GROUPS = 300
 _MOST_LONG = 50
 _MOST_ON_SHEET = 1_500
 _MOST_LETTERS = 120
+_MANY_BUILDS = 5
+"""Number of builds from which a package has its own heading."""
 
 
 def queue(shown: Shown) -> Iterator[Page]:
@@ -71,14 +75,16 @@ class _BuildList(NamedTuple):
     folder: str
     label: str
     order: Callable[[BuildRow], tuple[object, ...]]
-    heading: Callable[[BuildRow], str]
+    heading: Callable[[BuildRow, Counter[str]], str]
 
 
-def _format_letter(row: BuildRow) -> str:
-    return row.package[:1].upper() or NO_PACKAGE
+def _format_package(row: BuildRow, counts: Counter[str]) -> str:
+    """Return the package if it has many builds, or else its first letter."""
+    name = row.package
+    return name if counts[name] >= _MANY_BUILDS and name else name[:1].upper() or NO_PACKAGE
 
 
-def _format_user(row: BuildRow) -> str:
+def _format_user(row: BuildRow, _: Counter[str]) -> str:
     return row.user or NO_USER
 
 
@@ -87,7 +93,7 @@ _LISTS = (
         REQUESTS,
         "by package",
         lambda row: (not row.package, row.package.lower(), _number_key(row.key)),
-        _format_letter,
+        _format_package,
     ),
     _BuildList(
         f"{REQUESTS}/~user",
@@ -95,7 +101,7 @@ _LISTS = (
         lambda row: (not row.user, row.user, row.package.lower(), _number_key(row.key)),
         _format_user,
     ),
-    _BuildList(f"{REQUESTS}/~id", "by id", lambda row: (_number_key(row.key),), lambda _: ""),
+    _BuildList(f"{REQUESTS}/~id", "by id", lambda row: (_number_key(row.key),), lambda *_: ""),
 )
 """The lists of all builds. No request has such a folder: see path_part."""
 
@@ -103,12 +109,17 @@ _LISTS = (
 def requests(shown: Shown) -> Iterator[Page]:
     """Yield the lists of waiting and running builds, and the page of each waiting request."""
     rows = [*_rows(shown), *_running(shown)]
+    counts = Counter(row.package for row in rows)
     orders = [(each.label, f"{each.folder}/index.html") for each in _LISTS]
     for each in _LISTS:
         ordered = sorted(rows, key=each.order)
         sheets, parts = in_sheets(ordered, _MOST_ON_SHEET, each.folder, _name_row)
         for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
-            parted = [(name, [*alike]) for name, alike in groupby(part, each.heading)]
+            headings = ((each.heading(row, counts), row) for row in part)
+            parted = [
+                (name, [row for _, row in alike])
+                for name, alike in groupby(headings, itemgetter(0))
+            ]
             values = {
                 "groups": parted,
                 "sheets": sheets,
@@ -125,7 +136,6 @@ def requests(shown: Shown) -> Iterator[Page]:
         alike = [each.key for each in listed if answer.reasons]
         values = {
             "answer": answer,
-            "first": shown.waits.explained.get(answer.like),
             "queue_page": shown.queue_pages.get(key, ""),
             "group": group,
             "request": request,
@@ -154,6 +164,7 @@ def _rows(shown: Shown) -> Iterator[BuildRow]:
     for group in shown.waits.groups:
         for each in group.requests:
             start = words.brief_time(each.start or each.assumed, now)
+            start += words.ASSUMED if each.assumed and not each.start else ""
             yield BuildRow(
                 each.key,
                 each.package,
@@ -161,7 +172,7 @@ def _rows(shown: Shown) -> Iterator[BuildRow]:
                 pages.get(each.key, ""),
                 NEVER if each.never else start,
                 words.since(each.since, now),
-                _cut(each.why or group.verdict),
+                _cut(each.brief or group.verdict),
             )
 
 

@@ -58,6 +58,7 @@ def environment() -> Environment:
         nothing=waiting.NOTHING,
         never=waiting.UNLESS,
         name_request=waiting.name_request,
+        no_contact_notice=waiting.NO_CONTACT,
         no_contact=waiting.describe_no_contact,
         rules_to_allow=words.rules_to_allow,
         waiting_version=describe_waiting,

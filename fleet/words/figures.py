@@ -177,6 +177,10 @@ def duration(length: timedelta) -> str:
     return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
 
 
+ASSUMED = ", assumed"
+"""A note at times that assume a duration."""
+
+
 def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | None]) -> str:
     """Format the time span of the expected starts of requests, or else of the assumed starts."""
     known = sorted(filter(None, expected)) or sorted(filter(None, assumed))
@@ -184,7 +188,7 @@ def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | Non
         return UNKNOWN
     first, last = time(known[0]), time(known[-1])
     span = first if first == last else f"{first.removesuffix(' UTC')} to {last}"
-    assuming = "" if any(expected) else ", assumed"
+    assuming = "" if any(expected) else ASSUMED
     missing = len(expected) - len(known)
     return span + assuming + (f", {missing:,} {UNKNOWN}" if missing else "")
 

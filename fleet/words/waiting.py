@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from fleet.schema.findings import listed
 from fleet.schema.units import write_count, write_time
+from fleet.words.figures import duration
 
 _PAYERS = {"submitter": "user"}
 """Words for a kind of payer that differ from its key in fleet.yaml."""
@@ -12,9 +14,12 @@ _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 _TEENS = range(11, 14)
 _NAMED = 3
 """Maximum number of builds that a sentence names."""
-ASSUMING = ", if work of unknown duration takes 1h"
 ITSELF = "Nothing to do: it starts by itself."
 NOTHING = "Nothing that you can do yourself."
+
+
+REQUEST = "request"
+"""The noun for running work whose package is unknown."""
 
 
 def order(number: int) -> str:
@@ -35,7 +40,7 @@ def name_request(package: str, request: str, user: str) -> str:
 
 def name_running(build: str, worker: str) -> str:
     """Return a running build and its worker."""
-    return f"{build} (on {worker})" if build else f"the work of {worker}"
+    return f"{build} on {worker}" if build else f"the work of {worker}"
 
 
 def describe_next(worker: str, state: str, without: str, *, is_seen: bool) -> str:
@@ -52,11 +57,22 @@ def describe_new(worker: str, kind: str, pool: str, without: str) -> str:
     return f"Gets a new machine: {worker} ({machine}){without}."
 
 
-def describe_start(start: datetime, after: str, end: datetime | None, *, assumed: bool) -> str:
+def describe_start(start: datetime, after: str, end: datetime | None, assumption: str) -> str:
     """State the expected start and end; `after` is the work that ends first."""
     when = f", when {after} ends" if after else ""
-    finished = f"; done about {write_time(end)}" if end else ""
-    return f"Starts about {write_time(start)}{when}{ASSUMING if assumed else ''}{finished}."
+    finished = f"; done about {write_later(end, start)}" if end else ""
+    return f"Starts about {write_time(start)}{when}{finished}{assumption}."
+
+
+def write_later(moment: datetime, known: datetime) -> str:
+    """Return a time, without the date if that is the date of a known time."""
+    return f"{moment:%H:%M}" if moment.date() == known.date() else write_time(moment)
+
+
+def describe_assumption(works: Sequence[str]) -> str:
+    """State that the times assume an hour for work of unknown duration."""
+    named = _list_builds(works) or "work of unknown duration"
+    return f" (assumed: {named} {'take 1h each' if works[1:] else 'takes 1h'})"
 
 
 def describe_earliest(moment: datetime, after: str) -> str:
@@ -71,6 +87,8 @@ def describe_other(pools: Sequence[str], reason: str) -> str:
 
 THAT = "that"
 """The only build that a sentence before names."""
+IT = "it"
+"""The same in parentheses."""
 
 
 def describe_no_start(reason: str) -> str:
@@ -78,36 +96,56 @@ def describe_no_start(reason: str) -> str:
     return f"Its start is unknown: {reason}."
 
 
-def describe_line(ahead: int, higher: int, pools: Sequence[str]) -> str:
-    """State the number of requests that get a machine of these pools first."""
-    first = []
-    if higher:
-        first.append(f"{higher:,} of higher priority")
-    if ahead - higher:
-        first.append(f"{ahead - higher:,} of equal priority that waited longer")
-    verb = "goes" if ahead == 1 else "go"
-    who = f": {' and '.join(first)} {verb} first" if first else ""
-    noun = "pools" if pools[1:] else "pool"
-    return f"{order(ahead + 1)} in line for {noun} {listed(pools)}{who}"
+def describe_ahead(ahead: int, higher: int) -> str:
+    """State how many builds get a machine first."""
+    if not ahead:
+        return "It is first in line."
+    builds = f"{ahead:,} {'build' if ahead == 1 else 'builds'}"
+    go = "goes" if ahead == 1 else "go"
+    if higher == ahead:
+        return f"{builds} of higher priority {go} first."
+    return f"{builds} {go} first" + (f", {higher:,} of higher priority." if higher else ".")
 
 
-def say_line(line: str) -> str:
-    """Return the position in the queue as a sentence."""
-    return f"It is {line}."
+def describe_place(ahead: int, pools: Sequence[str]) -> str:
+    """State the position of a request among those for the same pools."""
+    return f"{order(ahead + 1)} in line for {'pools' if pools[1:] else 'pool'} {listed(pools)}"
 
 
-def describe_taken(pool: str, count: int, coming: int) -> str:
-    """State that all machines of a pool are taken; `coming` of them do not run yet."""
-    them = f"All {count:,} machines of pool {pool} are taken"
-    if count == 1:
-        them = f"The only machine of pool {pool} is taken"
-    if not count:
+class MachineCounts(NamedTuple):
+    """Numbers of machines of a pool: existing, being created, and postponed to later runs."""
+
+    existing: int
+    created: int
+    later: int
+
+    def describe(self) -> str:
+        """Return the numbers in words; empty if all machines exist."""
+        forms = (
+            (self.existing, "exists", "exist"),
+            (self.created, "is being created", "are being created"),
+            (self.later, "comes in later runs", "come in later runs"),
+        )
+        only = "it" if sum(self) == 1 else "1"
+        said = [f"{only} {one}" if n == 1 else f"{n:,} {many}" for n, one, many in forms if n]
+        return listed(said) if self.created or self.later else ""
+
+
+def describe_taken(pool: str, most: int, counts: MachineCounts) -> str:
+    """State that all machines of a pool are taken, and how many of them do not exist yet."""
+    if not most:
         return f"Pool {pool} may have no machine now (its maximum is 0)."
-    new = ""
-    if coming:
-        part = "it" if count == 1 else f"{coming:,} of them"
-        new = f"; {part} {'is' if coming == 1 else 'are'} being created"
-    return f"{them} (the pool may have no more){new}."
+    names = {1: "The only machine", 2: "Both machines"}
+    them = names.get(most, f"All {most:,} machines")
+    them += f" of pool {pool} {'is' if most == 1 else 'are'} taken"
+    coming = counts.describe()
+    return f"{them}: {coming}." if coming else f"{them} (the pool may have no more)."
+
+
+def describe_postponed(pool: str, counts: MachineCounts) -> str:
+    """State that a later run creates the machine of a request."""
+    said = counts.describe()
+    return f"Pool {pool} creates its machine in a later run: {said}."
 
 
 def describe_counted(
@@ -115,9 +153,9 @@ def describe_counted(
     who: str,
     most: int,
     machine: str,
-    works: tuple[Sequence[str], int, datetime | None],
+    works: tuple[Sequence[str], Sequence[str], str],
 ) -> str:
-    """State a used-up limit, the builds that use it, and how many builds have no known user.
+    """State a used-up limit, the builds that use it, and the builds without a known user.
 
     `payer` is the kind of payer, such as `user`, and `who` its name; both empty for a total.
     The time in `works` is the expected start of the only build if it does not run yet.
@@ -126,33 +164,50 @@ def describe_counted(
     kind = _PAYERS.get(payer, payer)
     limit = f"Each {kind}" if payer else "This fleet"
     many = write_count(most, machine)
-    builds = listed(named[:_NAMED])
-    if named[_NAMED:]:
-        builds += f" and {len(named) - _NAMED:,} more"
+    builds = _list_builds(named)
     whose = f"{who or f'that {kind}'}'s" if payer else ("it" if most == 1 else "they")
     verb = "goes" if len(named) == 1 else "go"
     used = f"; {whose} {verb} to {builds}" if named else ""
     if begin:
-        used = f"; {whose} goes first to {builds}, which starts about {write_time(begin)}"
+        used = f"; {whose} goes first to {builds}, from about {begin}"
     said = f"{limit} may have {many} at a time{used}."
     if unknown and payer:
-        runs = "One machine runs" if unknown == 1 else f"{unknown:,} machines run"
-        noun, ends = ("a build", "it ends") if unknown == 1 else ("builds", "they end")
-        said += f" {runs} {noun} whose {kind} is unknown: counted to every {kind} until {ends}."
+        ending, counts = (
+            ("s", "are unknown, so they count")
+            if unknown[1:]
+            else ("", "is unknown, so it counts")
+        )
+        said += f" The {kind}{ending} of {_list_builds(unknown)} {counts} to every {kind}."
     return said
 
 
-def describe_wait_for(payer: str, count: int) -> str:
+def _list_builds(builds: Sequence[str]) -> str:
+    more = [f"{len(builds) - _NAMED:,} more"] if builds[_NAMED:] else []
+    return listed([*builds[:_NAMED], *more])
+
+
+def describe_wait_for(payer: str, who: str, count: int) -> str:
     """State whose builds a request waits for."""
     noun = "build" if count == 1 else "builds"
-    if payer == "submitter":
-        return f"Waits for your other {noun}."
+    if payer == "submitter" and who:
+        return f"Waits for {who}'s other {noun}."
     if payer:
         return f"Waits for {'another' if count == 1 else 'other'} {noun} of the same {payer}."
     return f"Waits for {'another' if count == 1 else 'other'} {noun}."
 
 
 WAITS_FOR_UNKNOWN = "Waits for work whose user is unknown."
+
+
+NO_GAIN = "No single higher limit of fleet.yaml starts it sooner."
+
+
+def describe_gain(edits: str, start: datetime | None, now: datetime | None) -> str:
+    """State the start that edits permit, and by how much it is earlier than the start now."""
+    if start is None:
+        return edits
+    earlier = f", {duration(now - start)} earlier" if now else ""
+    return f"{edits}: starts about {write_later(start, now or start)}{earlier}"
 
 
 def describe_missing(tags: Sequence[str], architecture: str) -> str:
@@ -170,12 +225,6 @@ def describe_never(reason: str) -> str:
 def describe_unread(reason: str) -> str:
     """State the unreadable source that a request waits for."""
     return f"Waits until fleet can read everything again: {reason}."
-
-
-THROTTLED = (
-    "Waits its turn: fleet creates only some machines per run, and its machine comes in a later "
-    "run."
-)
 
 
 def describe_guard(reason: str) -> str:
@@ -216,6 +265,9 @@ def describe_needs(
 
 
 FLEET = "machines and limits of this fleet"
+
+
+NO_CONTACT = "the status pages name no person to ask: fleet.yaml has no `contact`"
 
 
 def describe_no_contact(fleet: str) -> str:

@@ -118,7 +118,7 @@ def test_build_waits_for_its_users_build_after_work_of_unknown_user() -> None:
     first, second = (sentences(large_fleet(), world, f"debian/{n}") for n in (1, 2))
 
     assert tells(first, "whose user is unknown", "08:55")
-    assert tells(second, "Waits for your other build", "debian/1", "starts", "08:55", "09:55")
+    assert tells(second, "Waits for ada's other build", "debian/1", "08:55", "09:55")
     assert "unknown user" not in second
     assert "whose user" not in second
 
@@ -128,4 +128,4 @@ def test_build_that_does_not_run_yet_has_a_start() -> None:
 
     answer = sentences(large_fleet(), world, "debian/2")
 
-    assert tells(answer, "ada's goes first to debian/1", "starts", "08:01", "09:01")
+    assert tells(answer, "ada's goes first to debian/1", "08:01", "09:01")

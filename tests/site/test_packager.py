@@ -18,6 +18,7 @@ from tests.builders.sentences import tells
 
 ADMINS, PORTERS = "admins@example.org", "chromium@example.org"
 REASON = "24 h builds"
+WORKER = "debian-ci-builders-0001"
 RULE = {
     "match": "debian/builds/amd64/chromium",
     "ask": ["large"],
@@ -168,7 +169,7 @@ def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
     assert tells(own, "Expected start</dt><dd>never, unless the fleet changes")
     assert "Expected end</dt><dd>\N{EN DASH}</dd>" in own
     assert 'data-label="Expected start">never, unless the fleet changes<' in queue
-    assert 'class="at">never<' in files["-/status/requests/index.html"]
+    assert 'class="at start">never<' in files["-/status/requests/index.html"]
 
 
 def test_place_in_line_counts_requests_of_higher_priority() -> None:
@@ -176,9 +177,75 @@ def test_place_in_line_counts_requests_of_higher_priority() -> None:
     worker = a_worker(busy=True, work={"task": "sbuild"})
     requests = (*(a_request(id=str(n), priority=n // 3) for n in range(1, 5)),)
 
-    page = read(page_of(a_site(fleet, a_sim_world(worker, requests=requests)), 2))
+    files = a_site(fleet, a_sim_world(worker, requests=requests))
 
-    assert tells(page, "4th in line", "2 of higher priority", "1 of equal priority")
+    assert tells(read(page_of(files, 2)), "3 builds go first", "2 of higher priority")
+    assert tells(files["-/status/requests/index.html"], "4th in line for pool builders")
+
+
+def a_throttled_site() -> dict[str, str]:
+    """Return pages of 6 requests for a pool of 4 machines, of which each run creates 1."""
+    pools = {"builders": a_pool(provider="desk", max=4)}
+    guards = {"throttle": {"create": {"count": 1}}}
+    fleet = a_sim_fleet(pools=pools, guards=guards, durations={"any": "1h"})
+    requests = (a_request(id=str(n), pending_since=ago(minutes=90 - n)) for n in range(1, 7))
+    return a_site(fleet, a_sim_world(requests=(*requests,)))
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_headline_counts_machines_of_later_runs(number: int) -> None:
+    files = a_throttled_site()
+
+    for page in (page_of(files, number), files["index.html"], files["-/status/queue/index.html"]):
+        assert tells(page, "1 is being created", "3 come in later runs")
+    assert tells(page_of(files, number), "09:01" if number == 6 else "08:11")
+
+
+def test_suggestion_has_the_gain_of_each_build() -> None:
+    files = a_throttled_site()
+
+    by_throttle = "raise guards.throttle.create.count from 1 to"
+    assert tells(read(page_of(files, 2)), by_throttle, "starts about 08:01, 10 min earlier")
+    assert tells(read(page_of(files, 4)), by_throttle, "2: starts about 08:11, 20 min earlier")
+
+
+def test_page_says_when_no_single_limit_helps() -> None:
+    throttle = {"guards": {"throttle": {"create": {"count": 1}}}}
+    pools = {"builders": a_pool(provider="desk", max=1)}
+    fleet = a_sim_fleet(pools=pools, durations={"any": "1m"}, **throttle)
+    requests = tuple(a_request(id=str(n)) for n in (1, 2))
+
+    page = read(page_of(a_site(fleet, a_sim_world(requests=requests)), 2))
+
+    assert tells(page, "No single higher limit of fleet.yaml starts it sooner.")
+
+
+def test_side_effects_of_a_suggestion_are_folded(second: str) -> None:
+    assert tells(second, "last choice")
+    assert "last choice" not in read(second)
+
+
+@pytest.fixture(scope="module")
+def assumed() -> dict[str, str]:
+    """Return pages of three builds that wait for work of an unknown user and duration."""
+    fleet = a_large_fleet(durations={"sbuild": [{"match": "chromium", "takes": "10h"}]})
+    work = {"task": "sbuild", "required": ("large",)}
+    worker = a_worker(busy=True, provides=("large",), running="88", work=work)
+    return a_site(fleet, a_sim_world(worker, requests=tuple(chromium(n) for n in (1, 2, 3))))
+
+
+def test_times_that_assume_a_duration_name_the_work(assumed: dict[str, str]) -> None:
+    first, later = (read(page_of(assumed, n)) for n in (1, 2))
+    assert tells(first, f"request 88 on {WORKER} is unknown", "it takes 1h")
+    assert tells(later, "chromium debian/1", f"assumed: request 88 on {WORKER} takes 1h")
+    assert "18:55, assumed<" in assumed["-/status/requests/index.html"]
+
+
+def test_builds_with_another_cause_are_another_row(assumed: dict[str, str]) -> None:
+    for name in ("index.html", "-/status/queue/index.html"):
+        text = unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", assumed[name])))
+        assert tells(text, "1 request", "Waits for work whose user is unknown", "debian/1 (ada)")
+        assert tells(text, "2 requests", "Waits for ada's other build", "debian/2 (ada)")
 
 
 def test_contact_is_a_link_only_when_it_is_an_address() -> None:
@@ -228,6 +295,21 @@ def test_every_waiting_request_has_a_page() -> None:
     assert max(map(len, (page_of(files, n) for n in range(5, 301)))) < 8_000
 
 
+def test_overview_states_that_the_others_wait_for_a_machine() -> None:
+    page = a_throttled_site()["index.html"]
+
+    assert tells(page, "requests wait: 1 has or will get a machine, 5 wait for one")
+
+
+def test_commands_are_only_in_parts_for_operators() -> None:
+    files = a_throttled_site()
+
+    assert all(
+        "fleet explain" not in read(page) for name, page in files.items() if ".html" in name
+    )
+    assert tells(page_of(files, 6), "fleet explain request debian/6")
+
+
 def test_overview_begins_with_the_way_to_a_build() -> None:
     page = a_site(a_sim_fleet(), a_sim_world())["index.html"]
 
@@ -252,8 +334,8 @@ def test_overview_and_waiting_have_the_sentence_of_the_request_page() -> None:
     files = a_site(a_large_fleet(), a_sim_world(requests=(chromium(1), chromium(2))))
 
     for name in ("index.html", "-/status/queue/index.html"):
-        page = files[name]
-        assert "Waits for your other build." in page
+        page = unescape(files[name])
+        assert "Waits for ada's other build." in page
         assert ">chromium debian/2 (ada)</a>" in page
         assert "assigned by this plan" not in page
 

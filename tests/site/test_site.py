@@ -410,22 +410,20 @@ def test_request_page_names_the_package_and_links_to_its_queue() -> None:
     assert not SitePage(own).broken
 
 
-def test_request_page_has_suggestions_of_its_group() -> None:
+def test_request_page_folds_the_side_effects_of_a_suggestion() -> None:
     path = ("pools", "big", "workers", "max")
     yaml = "pools: {big: {workers: {max: 2}}}"
     change = {"path": path, "old": "1", "new": "2", "yaml": yaml}
-    raised = {"sentence": "raise pools.big.workers.max from 1 to 2", "changes": (change,)}
-    first = an_answer("debian/1", suggestions=(raised,))
-    later = an_answer("debian/2", like="debian/1", expected=ago(hours=-3))
+    brief, sentence = "raise the max: starts about 08:01", "raise the max; 1 request would wait"
+    raised = {"sentence": sentence, "brief": brief, "changes": (change,)}
+    answer = an_answer("debian/1", suggestions=(raised,), expected=ago(hours=-3))
 
-    page = a_request_site(n1=first, n2=later)["-/status/requests/debian%2F2/index.html"]
+    page = a_request_site(n1=answer)["-/status/requests/debian%2F1/index.html"]
 
     helps = page[page.index('<h2 id="change">') : page.index("</section>")]
-    assert tells(helps, raised["sentence"])
-    assert yaml in helps
+    assert [helps.count(text) for text in (brief, sentence, yaml)] == [1, 1, 1]
+    assert helps.index(brief) < helps.index("<details>") < helps.index(sentence)
     assert "2026-11-21 11:00 UTC" in page
-    assert '/debian%252F1/index.html">debian/1</a>' in helps
-    assert "fleet explain" not in page
 
 
 def test_unserved_requests_precede_pools_and_notices_follow() -> None:
