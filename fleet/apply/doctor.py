@@ -20,6 +20,7 @@ from fleet.ports import Secrets, Server
 from fleet.schema.model import (
     CoprQueue,
     DebusineQueue,
+    Fleet,
     HooksProvider,
     Secret,
     TicketQueue,
@@ -29,6 +30,7 @@ from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, write_time
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 from fleet.words.answers import describe_persons_order
 from fleet.words.images import describe_waiting
+from fleet.words.waiting import NO_CONTACT
 
 _STORE = "state, store"
 _NO_RUN = "no run yet"
@@ -53,6 +55,13 @@ class CheckupInputs:
     """Subject that fleet cannot check to instructions for a manual check."""
 
 
+def _judge_contact(fleet: Fleet) -> Iterator[CheckResult]:
+    """Yield a finding if fleet.yaml names no contact for the users of its pools."""
+    if fleet.pools and not fleet.contact:
+        fix = "add `contact: admins@example.org` to fleet.yaml"
+        yield CheckResult(about="contact", result="notice", said=NO_CONTACT, fix=fix)
+
+
 def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
     """Return the results of all checks, each subject before the subjects that depend on it."""
     summaries: dict[str, Summary] = {}
@@ -67,6 +76,7 @@ def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
         *_state(case, asked),
         *_images(case),
         *_troubles(case),
+        *_judge_contact(case.fleet),
         *_further(asked),
         *_list_unchecked(asked),
     )

@@ -99,6 +99,14 @@ def test_doctor_is_ok_when_all_sources_work() -> None:
     assert found.exit_code == 0
 
 
+@pytest.mark.parametrize("contact", [None, "admins@example.org"])
+def test_contact_is_noted_when_a_fleet_with_pools_has_none(contact: str | None) -> None:
+    found = check(a_fleet(contact=contact))
+
+    noted = [finding.result for finding in found.findings if finding.about == "contact"]
+    assert noted == ([] if contact else ["notice"])
+
+
 def test_missing_secret_is_wrong_with_advice() -> None:
     found = check(environment={})
 

@@ -301,6 +301,15 @@ def test_overview_states_that_the_others_wait_for_a_machine() -> None:
     assert tells(page, "requests wait: 1 has or will get a machine, 5 wait for one")
 
 
+@pytest.mark.parametrize("contact", [None, ADMINS])
+def test_overview_reports_a_missing_contact(contact: str | None) -> None:
+    page = a_site(a_large_fleet(contact=contact), a_sim_world(requests=(chromium(1),)))[
+        "index.html"
+    ]
+
+    assert tells(page, "no", "contact") == (contact is None)
+
+
 def test_commands_are_only_in_parts_for_operators() -> None:
     files = a_throttled_site()
 
