@@ -17,8 +17,8 @@ from bench.scaling import view_of, waiting_of
 from bench.workloads import DAYS, QUEUE, START, Workload, workloads
 from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import Demand, QueueReading, World
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.inventory import take_inventory
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.schema.model import Fleet
 from fleet.simulate.figures import Side
 from fleet.simulate.replay import Decide, Replay, SimulationInputs

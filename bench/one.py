@@ -30,10 +30,10 @@ from fleet.guard import guard
 from fleet.model.facts import Demand, Ledger, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.allocation import allocate
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.demand import Rank, sign_demand
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import Layout, lay_out
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.staffing import find_supplies
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet

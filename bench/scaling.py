@@ -8,9 +8,9 @@ from fleet.model.facts import World
 from fleet.model.plan import Cause, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.assembly import Decided, assemble
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.lifecycle.surplus import IdleTimeout
 from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why

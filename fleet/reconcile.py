@@ -15,11 +15,11 @@ from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
 from fleet.planner.allocation import Allocation, Proof, allocate
 from fleet.planner.assembly import Decided, assemble
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import judge_budgets
 from fleet.planner.demand import Signed, sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import Layout, lay_out
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.limits import judge_limits
 from fleet.planner.pool_plan import Headroom, PoolPlan

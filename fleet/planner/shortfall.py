@@ -14,11 +14,11 @@ from typing import NamedTuple
 from fleet.model.facts import World, market_of
 from fleet.model.plan import Create, Plan
 from fleet.planner.assignment import Assignment
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.demand import Path, RequestGroup, sign_demand
 from fleet.planner.formulation import Component, Model, components
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import lay_out
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.staffing import find_supplies
 from fleet.schema.model import Fleet
 

@@ -20,13 +20,13 @@ from fleet.model.figures import amount_of
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
 from fleet.planner.fitting import FitRequirements, find_unfit
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
 from fleet.planner.ledger import periods
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.limits import has_limits, limits_on
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies

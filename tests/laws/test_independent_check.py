@@ -8,11 +8,11 @@ from hypothesis import settings
 from bench.worlds import Size, document_of, grouped, scene_of, world_of
 from fleet.model.facts import World
 from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.demand import sign_demand
 from fleet.planner.formulation import Model, components
 from fleet.planner.inventory import take_inventory
 from fleet.planner.layout import Layout, lay_out
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.solver import Objective
 from fleet.planner.staffing import find_supplies
 from fleet.schema.model import Fleet

@@ -16,8 +16,8 @@ from fleet.model.facts import (
 )
 from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.inventory import attend, take_inventory
-from fleet.planner.lifecycle.begin import begin_pool_plans
 from fleet.planner.units import UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
