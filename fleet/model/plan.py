@@ -243,6 +243,7 @@ class Reason(Word):
     OUTDATED = "outdated"  # created from an older configuration or image
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"
+    BUDGET_USED_UP = "budget-used-up"  # a budget cannot pay for new work on the machine
     NOT_WANTED = "not-wanted"  # its requests are withdrawn, and no other request fits
     GONE = "gone"  # a stack records it, but its provider no longer lists it
     ORPHAN = "orphan"  # a provider lists it, but neither a stack nor a ticket has it

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from functools import cache
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
@@ -56,11 +56,11 @@ from fleet.planner.ledger import PayerAccount as LedgerAccount
 from fleet.planner.lifecycle.deletion_order import deletion_age
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.table import idle_limit
-from fleet.planner.pool_plan import is_going
+from fleet.planner.pool_plan import Unpaid, is_going
 from fleet.planner.units import NEVER, Unit, UnitState, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool, TicketQueue
-from fleet.tagrules.offers import offer_of_pool
+from fleet.tagrules.offers import Offer, offer_of_pool
 from fleet.words import limits as words
 
 HOURS = "machine hours"
@@ -165,6 +165,7 @@ _GOING = frozenset(
     {UnitState.DRAINING, UnitState.DISABLED, UnitState.STOPPED, UnitState.UNDELETED}
 )
 _NONE = Decimal(0)
+_EXACT = Decimal("1e-9")
 
 
 class BudgetWindow(NamedTuple):
@@ -225,15 +226,21 @@ class Lifetimes:
         self._now = world.time
         self._durations = Durations(fleet, world)
         self._removal_delay = timedelta(seconds=removal_seconds(fleet, world))
+        self._run = timedelta(seconds=fleet.cadence)
         self._world = world
         self._holdings = holdings
-        self._demanded: dict[str, bool] = {}
+        self._offers: dict[str, Offer] = {}
         self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
         self._idle_time = cache(self._find_idle_time)
-        self._ends = self._expected_ends()
+        self._raw_ends = [self._deletion_time_of(each, self._removal_delay) for each in holdings]
+        self._permanent = frozenset(self._find_permanent())
+        self._ends = tuple(
+            NEVER if number in self._permanent else end
+            for number, end in enumerate(self._raw_ends)
+        )
         self._earliest = tuple(map(self._earliest_end_of, holdings, self._ends))
         self._machines = tuple(map(self._machine, holdings, self._ends))
         self._serving: dict[str, list[int]] = {}
@@ -246,6 +253,43 @@ class Lifetimes:
         self.kept = cache(self._cost_of_kept)
         self.more = cache(self._extra_costs)
         self.alone = cache(self._costs_alone)
+
+    def offer_of(self, name: str) -> Offer:
+        """Return the offer of a pool's new workers."""
+        if name not in self._offers:
+            self._offers[name] = offer_of_pool(self._fleet, name, self._images[name])
+        return self._offers[name]
+
+    def price_new_work(
+        self, number: int, window: BudgetWindow, *, hours: bool
+    ) -> tuple[Decimal, Decimal, Decimal]:
+        """Return the bill of an existing machine in a window, and additions to this bill.
+
+        The bill is the least that the machine can still cost: until it can be deleted if it gets
+        no new work from now on, or until now if the end of its work is unknown. The first
+        addition is the least that new work costs: the time until the machine is deleted as idle,
+        at least one billed increment. The second is the rest of the window for a machine that
+        the pool keeps permanently, else 0.
+        """
+        holding, end = self._holdings[number], self._raw_ends[number]
+        if self.is_assigned_by_queue(holding):
+            free = self._free_at(holding) if work_of(holding) is not None else self._now
+            end = NEVER if free == NEVER else max(self._now, free) + self._run
+        machine = self._machines[number]._replace(
+            end=self._now + self._run if end == NEVER else end
+        )
+        bill = _Bill(machine, window, hours=hours)
+        step = 1 if hours else bill.tariff.increment
+        least = bill.until(bill.age + max(step, machine.idle[0])) - bill.before
+        rest = bill.until(_FOREVER) - bill.before if number in self._permanent else _NONE
+        return bill.before, least, rest
+
+    def is_assigned_by_queue(self, holding: BilledMachine) -> bool:
+        """Return True if a queue may give new work to a machine without a run of fleet."""
+        unit = holding.unit
+        if unit is None or unit.state not in (UnitState.IDLE, UnitState.BUSY) or is_going(unit):
+            return False
+        return not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
 
     def existing(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
         """Return the bill of an existing machine in a window, until its expected deletion."""
@@ -361,17 +405,15 @@ class Lifetimes:
         serving, names = self._serving.get(place.pool, []), place.units
         return [n for n in serving if not names or self._holdings[n].name in names]
 
-    def _expected_ends(self) -> tuple[datetime, ...]:
-        ends = [self._deletion_time_of(holding, self._removal_delay) for holding in self._holdings]
+    def _find_permanent(self) -> Iterator[int]:
+        """Yield the numbers of the machines that runs keep for `min` and `spare`: the last."""
+        ends = self._raw_ends
         by_pool: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             by_pool.setdefault(holding.pool, []).append(number)
         for name, numbers in by_pool.items():
-            # For min and spare, runs keep the machines that would be deleted last.
             stay = self._count_to_stay(name)
-            for number in sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]:
-                ends[number] = NEVER
-        return tuple(ends)
+            yield from sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]
 
     def _count_to_stay(self, name: str) -> int:
         """Return the number of machines that a pool keeps permanently for `min` and `spare`."""
@@ -489,10 +531,7 @@ class Lifetimes:
         return pool
 
     def _is_on_demand(self, name: str) -> bool:
-        if name not in self._demanded:
-            offer = offer_of_pool(self._fleet, name, self._images[name])
-            self._demanded[name] = bool(offer.on_demand)
-        return self._demanded[name]
+        return bool(self.offer_of(name).on_demand)
 
 
 def _serves(unit: Unit) -> bool:
@@ -518,7 +557,9 @@ class _Bill:
         self._start, self._end = life.age(window.start), life.age(window.end)
         self._paid = life.billed_at(self._start)
         self._whole = life.billed_at(self._end) - self._paid
-        self.before = self.until(life.age(machine.end))
+        self.age = life.age(machine.end)
+        """Age of the machine in seconds when it is deleted without the request."""
+        self.before = self.until(self.age)
         """Bill of the machine without the request."""
         self.rest = _NONE
         """Unused part of the billed increment that the payer of the request takes over."""
@@ -566,6 +607,23 @@ def open_accounts(
         return ()
     books = _Books(fleet, world, inventory, tuple(groups), tuple(places))
     return tuple(books.open(limit, coming=coming) for limit in limits for coming in (False, True))
+
+
+def find_unpaid(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
+) -> dict[str, dict[str, Unpaid]]:
+    """Map pool and machine to the budget that cannot pay for new work on the machine.
+
+    The map has only machines to which a queue assigns work itself. A budget whose spending is
+    unknown does not count, nor does a budget with a filter if other requests fit the machine.
+    """
+    found: defaultdict[str, dict[str, Unpaid]] = defaultdict(dict)
+    if limits := spending_limits(fleet):
+        books = _Books(fleet, world, inventory, (), ())
+        for limit in limits:
+            for holding, because in books.find_unpaid(limit)[0]:
+                found[holding.pool].setdefault(holding.name, Unpaid(because, limit.path))
+    return dict(found)
 
 
 def judge_budgets(
@@ -654,7 +712,15 @@ class _Books:
         amount = limit.amount or Decimal(0)
         silent = self._explain_unknown(limit)
         reserved = self._sum_reserved(limit, window)
-        coefficients = self._coefficients(limit, window, amount - spent - reserved)
+        claimed = _NONE
+        if not coming:
+            unpaid, committed, kept = self.find_unpaid(limit)
+            if unpaid and committed > reserved:
+                # New machines must not use what the kept workers need while others are drained.
+                claimed = ((committed - reserved) / max(1, kept)).quantize(_EXACT, ROUND_UP)
+                reserved = committed
+        rest = amount - spent - reserved, claimed
+        coefficients = self._coefficients(limit, window, rest)
         reserved += coefficients.shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
@@ -721,6 +787,60 @@ class _Books:
             return Decimal(sum(each.seconds[nth] for each in counted)) / 3600
         return sum((each.money[nth] for each in counted), _NONE)
 
+    def find_unpaid(
+        self, limit: SpendingLimit
+    ) -> tuple[list[tuple[BilledMachine, str]], Decimal, int]:
+        """Return the machines whose new work a limit cannot pay for in the current period.
+
+        Machines for `min` and `spare` come first, then those with the cheapest new work. Also
+        return the least that the existing machines cost, with new work on the other machines, and
+        the number of these.
+        """
+        if self._explain_unknown(limit) or limit.amount is None:
+            return [], _NONE, 0
+        period, hours, paid = self._periods[limit.period], limit.unit == HOURS, self._paid(limit)
+        window = self._window(period, coming=False)
+        spent = self._spent(limit, period)
+        left, found = limit.amount - spent, []
+        stay: list[tuple[bool, Decimal, bool, str, int, Decimal]] = []
+        for number in (
+            self._numbers_of.get(limit.pool, ()) if limit.pool else range(len(self._holdings))
+        ):
+            holding = self._holdings[number]
+            is_counted = limit.only is None or number in paid
+            is_stopped = self._lives.is_assigned_by_queue(holding) and (
+                limit.only is None or self._is_exclusive(limit.only, holding.pool)
+            )
+            if not (is_counted or is_stopped):
+                continue
+            bill, least, rest = self._lives.price_new_work(number, window, hours=hours)
+            if is_counted:
+                left -= bill
+            if is_stopped and least:
+                is_busy = work_of(holding) is not None
+                stay.append((not rest, least, is_busy, holding.name, number, rest))
+        for _, least, _, _, number, rest in sorted(stay):
+            if least > left:
+                name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
+                room, reserved = max(_NONE, left), limit.amount - spent - left
+                use = words.BudgetUse(
+                    *(name, say_when(limit.period, coming=False), limit.unit, room),
+                    *(limit.amount, spent, reserved),
+                )
+                found.append((self._holdings[number], words.explain_used_up(use, least)))
+            else:
+                left -= min(left, max(least, rest))
+        return found, limit.amount - spent - left, len(stay) - len(found)
+
+    def _is_exclusive(self, only: Budget, pool: str) -> bool:
+        """Return True if a budget counts all work of a pool, because of an exclusive tag."""
+        if only.scope is not None or only.team is not None or only.owner is not None:
+            return False
+        declared = self._fleet.pools.get(pool)
+        return isinstance(declared, Pool) and not self._lives.offer_of(pool).exclusive.isdisjoint(
+            only.tags
+        )
+
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
         """Return the expected cost of existing machines in a window, in the limit's unit."""
         hours = limit.unit == HOURS
@@ -747,9 +867,9 @@ class _Books:
         return self._paid_by[limit.budget]
 
     def _coefficients(
-        self, limit: SpendingLimit, window: BudgetWindow, left: Decimal
+        self, limit: SpendingLimit, window: BudgetWindow, rest: tuple[Decimal, Decimal]
     ) -> "_Coefficients":
-        """Return the coefficients of a limit of which the amount `left` remains."""
+        """Return the coefficients of a limit, whose `rest` is as for `_requests`."""
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
@@ -757,7 +877,7 @@ class _Books:
         makes = [place for place in places if place.makes]
         kept = makes if limit.only is None else ()
         whole = {place.key for place in makes if self._is_alone_at(limit, place)}
-        requests, shared = self._requests(limit, places, whole, window, left)
+        requests, shared = self._requests(limit, places, whole, window, rest)
         machines = ((p.key, self._machine(limit, p, window)) for p in makes if p.key in whole)
         keeps = ((p.key, lives.kept(p, window, hours=hours)) for p in kept)
         return _Coefficients(_drop_zeros(machines), requests, _drop_zeros(keeps), shared)
@@ -784,17 +904,19 @@ class _Books:
         places: Iterable[Place],
         whole: Collection[str],
         window: BudgetWindow,
-        left: Decimal,
+        rest: tuple[Decimal, Decimal],
     ) -> tuple[dict[tuple[str, str], Decimal], Decimal]:
         """Map (group, place) to the cost of one request, as a coefficient of the limit.
 
         At the places in `whole`, the new machine has a coefficient and is not included here. Also
         return the amount to reserve for requests that share existing machines in turn. Alone, each
         request can add a billing step to any machine; together, they add one step per machine.
+        `rest` are the amount left, and the amount per existing machine that is already reserved
+        for its next work.
         """
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
-        paid, reserved = self._paid(limit), _NONE
+        paid, reserved, (left, claimed) = self._paid(limit), _NONE, rest
         for place in places:
             if self._is_kept(limit, place) or not lengths[place.key]:
                 continue
@@ -805,9 +927,13 @@ class _Books:
             else:
                 costs = lives.alone(place, window, lives.own(place, paid), hours=hours)
             own = lengths[place.key]
-            takes = {length: alone + max(costs(length), default=_NONE) for length in own}
+            known = _NONE if place.makes else claimed
+            takes = {
+                length: max(_NONE, alone + max(costs(length), default=_NONE) - known)
+                for length in own
+            }
             shared = [] if place.makes else [length for length in own if length.shared]
-            together = sum(map(max, zip(*map(costs, shared), strict=True)), _NONE)
+            together = sum(map(max, zip(*map(costs, shared), strict=True)), _NONE) - known
             counts = {n: sum(self._sizes[group] for group, _ in own[n]) for n in shared}
             apart = sum((takes[length] * count for length, count in counts.items()), _NONE)
             if together < apart and together <= left - reserved:

@@ -17,7 +17,7 @@ from fleet.model.orders import FLEET
 from fleet.model.plan import Action, BootHold, Cause, Create, Delete, Drain, Reason, Resume
 from fleet.model.pool_limits import PoolSize, size_of
 from fleet.model.prices import tariff_of_machine
-from fleet.planner.demand import LimitRow
+from fleet.planner.demand import LimitRow, Path
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Closure, Option
@@ -34,6 +34,13 @@ class ReachedLimit:
 
     row: LimitRow
     need: Decimal
+
+
+class Unpaid(NamedTuple):
+    """A budget that cannot pay for new work on a worker, as a sentence and as its key."""
+
+    because: str
+    path: Path
 
 
 class Headroom:
@@ -146,6 +153,8 @@ class PoolPlan:
     """Count and cause of the latest consecutive failed creations; empty if the last succeeded."""
     digests: frozenset[str] = frozenset()
     """Digests of up-to-date machines, one per option and image."""
+    unpaid: Mapping[str, Unpaid] = field(default_factory=dict)
+    """Unit name to the budget that cannot pay for new work on the unit."""
     lost: frozenset[str] = frozenset()
     """Names of units that were registered before, but are in no registry now."""
     creations: Mapping[str, str] = field(default_factory=dict)

@@ -296,6 +296,8 @@ class _Rest:
         loud = plan.withheld or plan.waiting_versions or plan.orders or plan.unknown
         if not plan.is_quiet or loud or farm.waits:
             return
+        if plan.budgets and any(inventory.units for inventory in inventories.values()):
+            return  # spending grows, and drains workers once it uses up a budget
         if any(
             each.result not in ("starting", "registered") and world.time - each.at < FAILURE_MEMORY
             for each in world.attempts

@@ -168,6 +168,15 @@ def explain_budget(use: BudgetUse) -> str:
     )
 
 
+def explain_used_up(use: BudgetUse, need: Decimal) -> str:
+    """State that a budget cannot pay for new work on a worker, which costs at least `need`."""
+    return (
+        f"{use.name} is used up: {use.left:.2f} of {rate(use.limit)} {use.unit} left {use.when} "
+        f"({use.spent:.2f} spent, {use.reserved:.2f} needed without new work), and new work on "
+        f"this worker needs at least {need:.2f}"
+    )
+
+
 def explain_used_budget(budget: BudgetVerdict, need: Decimal, what: str, *, of_pool: bool) -> str:
     """State the usage of a budget with this plan, and the amount that the next `what` needs."""
     left, spent = (amount_of(each) or Decimal(0) for each in (budget.left, budget.spent))

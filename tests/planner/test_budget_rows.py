@@ -131,7 +131,7 @@ def test_request_beyond_target_wait_uses_budget_for_the_rest() -> None:
     [
         (9, 5, 4, None),  # two machines take one more hour each, for any number of requests
         (9, 1, 2, 1),
-        (3, 5, 2, 1),  # the budget cannot pay for both machines, but for one request
+        (3, 5, 3, None),  # the budget pays for one machine, whose next hour is reserved
     ],
 )
 def test_requests_that_share_existing_machines_extend_each_bill_once(

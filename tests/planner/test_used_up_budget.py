@@ -1,0 +1,179 @@
+"""Workers whose new work a budget cannot pay for are drained. It is 08:00; 1 EUR/h a machine."""
+
+import pytest
+
+from fleet.model.facts import Listing, Unknown, World
+from fleet.model.plan import Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_request, a_worker, ago
+from tests.builders.budgeting import (
+    HOUR,
+    MACHINE,
+    a_budgeted_fleet,
+    a_busy,
+    a_charge,
+    a_spent_world,
+)
+from tests.builders.deciding import FIRST, SECOND
+
+DAY = {"per_day": "10 EUR"}
+IDLE = a_worker(name=FIRST, since=ago(minutes=1))
+
+
+def drains(fleet: Fleet, world: World) -> list[str]:
+    """Return the workers that the plan drains because of a budget."""
+    return _workers(reconcile(fleet, world), "drain")
+
+
+def _workers(plan: Plan, action: str) -> list[str]:
+    found = [a for a in plan.actions if a.reason is Reason.BUDGET_USED_UP]
+    return [a.worker for a in found if a.action == action]
+
+
+@pytest.mark.parametrize(("spent", "drained"), [("9", []), ("9.7", [FIRST]), ("12", [FIRST])])
+def test_idle_worker_is_drained_when_rest_is_less_than_new_work(
+    spent: str, drained: list[str]
+) -> None:
+    world = a_spent_world(IDLE, charges=[a_charge(spent)])
+
+    assert drains(a_budgeted_fleet(DAY), world) == drained
+
+
+def test_busy_worker_is_only_drained_when_budget_is_used_up() -> None:
+    world = a_spent_world(a_busy(HOUR).altered(name=FIRST), charges=[a_charge("10")])
+    plan = reconcile(a_budgeted_fleet(DAY), world)
+
+    assert [(a.worker, a.action) for a in plan.actions] == [(FIRST, "drain")]
+
+
+def test_busy_worker_is_kept_when_its_work_outlasts_the_period() -> None:
+    world = a_spent_world(a_busy(17 * HOUR).altered(name=FIRST), charges=[a_charge("10")])
+
+    assert drains(a_budgeted_fleet(DAY), world) == []
+
+
+def test_budget_keeps_as_many_workers_as_it_pays_for() -> None:
+    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
+    world = a_spent_world(*workers, charges=[a_charge("8.8")])
+
+    assert drains(a_budgeted_fleet(DAY), world) == [SECOND]
+
+
+@pytest.mark.parametrize(
+    ("spent", "planned"), [("5", ["create"]), ("6.5", ["drain"]), ("7.5", ["drain", "drain"])]
+)
+def test_no_machine_is_created_when_workers_are_drained(spent: str, planned: list[str]) -> None:
+    pools = {
+        name: a_pool(provider="desk", machine=MACHINE, provides=[name])
+        for name in ("builders", "more")
+    }
+    hourly = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+    fleet = a_budgeted_fleet(budgets={"all": DAY}, pools=pools, providers=hourly)
+    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
+    waiting = a_request(required=["more"], expected_seconds=300)
+    world = a_spent_world(*workers, requests=(waiting,), charges=[a_charge(spent)])
+
+    assert [a.action for a in reconcile(fleet, world).actions] == planned
+
+
+@pytest.mark.parametrize("permanent", [{"min": 1}, {"spare": 1}])
+def test_min_and_spare_are_drained_when_budget_is_used_up(permanent: dict[str, int]) -> None:
+    fleet = a_budgeted_fleet({"per_day": "30 EUR"}, pool={"workers": {"max": 4, **permanent}})
+    half = a_spent_world(IDLE, charges=[a_charge("20")])
+    whole = a_spent_world(IDLE, charges=[a_charge("30")])
+    plan = reconcile(fleet, whole)
+
+    assert drains(fleet, half) == []
+    assert [(a.action, a.reason) for a in plan.actions] == [("drain", Reason.BUDGET_USED_UP)]
+
+
+def test_min_is_paid_first_when_pool_has_more_workers() -> None:
+    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
+    fleet = a_budgeted_fleet({"per_day": "30 EUR"}, pool={"workers": {"min": 1, "max": 4}})
+
+    # The rest pays for one machine until midnight, but not for work on another.
+    assert len(drains(fleet, a_spent_world(*workers, charges=[a_charge("14")]))) == 1
+    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("10")])) == []
+
+
+def test_unknown_spending_drains_no_worker() -> None:
+    world = a_spent_world(IDLE, ledger=Unknown(unknown="locked"))
+
+    assert drains(a_budgeted_fleet(DAY), world) == []
+
+
+def test_unknown_price_drains_no_worker() -> None:
+    world = a_spent_world(IDLE, charges=[a_charge("12")])
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    machines = tuple(m.altered(type="m99") for m in listing.machines)
+    world = world.altered(providers={"desk": listing.altered(machines=machines)})
+    fleet = a_budgeted_fleet(pools={"builders": a_pool(provider="desk", budget=DAY)})
+
+    assert [each.cost_known for each in reconcile(fleet, world).workers] == [False]
+    assert drains(fleet, world) == []
+
+
+@pytest.mark.parametrize("mode", ["pause", "drain"])
+def test_pool_is_left_to_its_mode_when_budget_is_used_up(mode: str) -> None:
+    world = a_spent_world(IDLE, charges=[a_charge("12")])
+
+    assert drains(a_budgeted_fleet(DAY, pool={"mode": mode}), world) == []
+
+
+def test_budget_of_all_pools_drains_each_pool() -> None:
+    pools = {
+        name: a_pool(provider="desk", machine=MACHINE, provides=[name])
+        for name in ("builders", "more")
+    }
+    other = "debian-ci-more-0001"
+    workers = [IDLE, a_worker(name=other, pool="more", since=ago(minutes=1))]
+    fleet = a_budgeted_fleet(budgets={"all": DAY}, pools=pools)
+
+    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("10")])) == [FIRST, other]
+
+
+@pytest.mark.parametrize(
+    ("only", "exclusive", "drained"),
+    [
+        ({"tags": ["big"]}, True, [FIRST]),
+        ({"tags": ["big"]}, False, []),
+        ({"tags": ["big"], "scope": "debian"}, True, []),
+        ({"scope": "debian"}, True, []),
+    ],
+)
+def test_budget_with_filter_drains_only_workers_of_its_exclusive_tag(
+    only: dict[str, object], *, exclusive: bool, drained: list[str]
+) -> None:
+    fleet = a_budgeted_fleet(
+        pool={"provides": ["big"]},
+        tags={"big": {"exclusive": exclusive}},
+        budgets={"some": {**only, **DAY}},
+    )
+    charge = a_charge("10", tags=("big",), scope="debian")
+
+    assert drains(fleet, a_spent_world(IDLE, charges=[charge])) == drained
+
+
+def test_machine_hours_drain_workers_when_used_up() -> None:
+    fleet = a_budgeted_fleet(budgets={"all": {"machine_hours_per_day": 10}})
+
+    assert drains(fleet, a_spent_world(IDLE, charges=[a_charge("0", hours=9)])) == []
+    assert drains(fleet, a_spent_world(IDLE, charges=[a_charge("0", hours=10)])) == [FIRST]
+
+
+def test_budget_per_hour_keeps_workers_when_it_pays_for_each() -> None:
+    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
+    fleet = a_budgeted_fleet({"per_hour": "2 EUR"})
+
+    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("0")])) == []
+
+
+def test_figures_of_the_reason_sum_to_the_limit() -> None:
+    world = a_spent_world(a_busy(HOUR).altered(name=FIRST), charges=[a_charge("9")])
+    plan = reconcile(a_budgeted_fleet(DAY), world)
+
+    (today, *_) = plan.budgets
+    assert _workers(plan, "drain") == [FIRST]
+    assert today.reserved >= 1
