@@ -19,10 +19,13 @@ from fleet.model.machine_facts import PlaceFacts
 from fleet.model.plan import Create
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import find_types, markets_of
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.costs import Way, build_at, new_place
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import Durations, Expected
 from fleet.planner.fitting import FitDecider, FitRequirements
+from fleet.planner.inventory import take_inventory
+from fleet.planner.machine_inputs import Closure
 from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule
 from fleet.tagrules.context import NOTHING, QueueContext, context_of
 from fleet.tagrules.export import provided_by_rules
@@ -121,11 +124,13 @@ class OptionFinder:
         """Yield a machine option for each machine type and market of a pool."""
         fleet, world, (_, timing) = self._fleet, self._world, expected
         pool = self._pools[name]
-        start = boot_of(pool).ready_at(world.time)
         on_demand = bool(self._decider.offers[name].on_demand)
         for known, market in product(find_types(fleet, pool), markets_of(pool)):
             way = Way(name, known.name, market)
             place = new_place(fleet, world, way, on_demand=on_demand)
+            closed = self._closures.get(way)
+            until = closed.until if closed else None
+            start = boot_of(pool).ready_at(max(world.time, until or world.time))
             build = build_at(place, expected)
             seconds = build.seconds
             yield PlaceFacts(
@@ -140,6 +145,8 @@ class OptionFinder:
                 deadline=timing.deadline if timing else None,
                 own_deadline=bool(timing and timing.own_deadline),
                 is_late=build.is_late,
+                closed=closed.reason if closed else "",
+                closed_until=until,
             )
 
     def _add_rule_tags(self, queue: str, request: Request, tags: Iterable[str]) -> Request:
@@ -156,6 +163,18 @@ class OptionFinder:
         """Return whether an allow-list rule may require a tag for a build."""
         allowed, _ = self._vocabulary.asked_by(tag)
         return allowed is None or "rules" in allowed
+
+    @cached_property
+    def _closures(self) -> dict[Way, Closure]:
+        """Map each machine option that this run cannot create to the reason."""
+        fleet, world = self._fleet, self._world
+        pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+        return {
+            Way(name, option.type, option.market): closed
+            for name, pool_plan in pool_plans.items()
+            for option in pool_plan.options
+            if (closed := option.closed or pool_plan.closed)
+        }
 
     @cached_property
     def _judge(self) -> Judge:

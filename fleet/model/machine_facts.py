@@ -33,6 +33,10 @@ class PlaceFacts(Value):
     """The entry of `powerful` that adds these tags; empty if the machine fits without a rule."""
     acts_later: bool = False
     """True if the rule affects only later builds, because the queue stored this build's tags."""
+    closed: str = ""
+    """The reason why fleet creates no such machine now, such as no stock; empty if it can."""
+    closed_until: Moment | None = None
+    """The time when this reason ends; None if unknown. The start is not earlier."""
     is_chosen: bool = False
     """True if the plan creates this machine for the request."""
 

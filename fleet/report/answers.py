@@ -120,7 +120,8 @@ def place_in_words(each: PlaceFacts, currency: str) -> str:
     """Return the start, end and cost of a build on a new machine of a pool, as text."""
     where = f"{'here, ' if each.is_chosen else ''}new {words.place(each)}"
     if each.seconds is None or each.end is None:
-        return f"{where}: from {words.time(each.start)}; duration {words.UNKNOWN}"
+        said = f"{where}: from {words.time(each.start)}; duration {words.UNKNOWN}"
+        return ", ".join(filter(None, (said, words.place_note(each))))
     takes = write_duration(each.seconds) + (f", {each.source}" if each.source else "")
     cost = "price unknown" if each.cost is None else f"about {words.bill(each.cost)} {currency}"
     said = f"{where}: {words.time(each.start)} to {words.time(each.end)} ({takes}), {cost}"

@@ -143,7 +143,9 @@ def requests(shown: Shown) -> Iterator[Page]:
             "alike": alike,
             "others": len(group.requests) - 1,
             "rule": _format_key(answer.path, answer.place) if answer.path else "",
-            "has_notes": any(p.is_chosen or p.asks or p.is_late for p in answer.places),
+            "has_notes": any(
+                p.is_chosen or p.closed or p.asks or p.is_late for p in answer.places
+            ),
             "place_of": place_of,
             "where_to_write": where_to_write,
         }

@@ -100,6 +100,8 @@ def place(each: PlaceFacts) -> str:
 def place_note(each: PlaceFacts) -> str:
     """Return the reasons not to use a machine option, such as a deadline; empty if usable."""
     notes = []
+    if each.closed:
+        notes.append(f"not created: {each.closed}")
     if each.is_late:
         whose = "its own deadline" if each.own_deadline else "the deadline"
         notes.append(f"misses {whose} ({write_duration(each.deadline or 0)})")
