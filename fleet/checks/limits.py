@@ -144,11 +144,12 @@ def _check_warm(
             limits.append((f"machine_hours_{key}", Decimal(most), used, "machine hours"))
         for field, limit, cost, unit in limits:
             if limit is not None and cost > limit:
+                enough = cost.quantize(_CENT, ROUND_UP)
                 yield unwise(
                     f"{whose} {machines} {noun} for workers.min or workers.spare: at least "
-                    f"{cost:.2f} {unit} per {per}, more than {field}; fleet creates fewer",
+                    f"{enough} {unit} per {per}, more than {field}; fleet creates fewer",
                     (*path, field),
-                    hint=f"raise {field} to at least {cost:.2f} {unit}, or lower min and spare",
+                    hint=f"raise {field} to at least {enough} {unit}, or lower min and spare",
                 )
 
 

@@ -6,16 +6,18 @@ failed listing never causes a deletion.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from pydantic import Field
 
 from fleet.errors import FleetError, PublicationRefused
 from fleet.guard.approvals import judge_approvals
+from fleet.images.due import MAX_BACK_OFF
 from fleet.images.promote import change_version
 from fleet.images.publish import Pipeline
 from fleet.model.facts import Unknown, World
-from fleet.model.images import BOOTABLE, State, Upload, Version
+from fleet.model.images import BOOTABLE, State, Upload, Version, recipe_digest
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Moment, Value
 from fleet.schema.model import ExistingImage, Fleet, Pool
@@ -80,6 +82,7 @@ def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
     """Return each version and any reason to keep it. `plans` maps file name to saved plan."""
+    expired = _find_expired(fleet, world.time, versions)
     uses: dict[tuple[str, str], str] = {}
     for place, upload, reason in _list_uses(fleet, world, plans):
         uses.setdefault((place, upload), reason)
@@ -109,7 +112,7 @@ def find_unreferenced(
                         _describe_role(fleet, version),
                         _find_use(fleet, version, uses),
                         kept.get((version.image, version.version)),
-                        _describe_next_step(fleet, version, dict(good)),
+                        "" if version in expired else _describe_next_step(version, dict(good)),
                     ),
                 ),
                 "",
@@ -168,12 +171,30 @@ def _describe_role(fleet: Fleet, version: Version) -> str:
     return ""
 
 
-def _describe_next_step(fleet: Fleet, version: Version, newest: Mapping[str, str]) -> str:
+def _find_expired(fleet: Fleet, now: datetime, versions: Sequence[Version]) -> list[Version]:
+    """Return the failed versions on which no delay of a build depends (`due.py`)."""
+    failed = [each for each in versions if _is_failed(each)]
+    latest: dict[str, datetime] = {}
+    for each in failed:
+        latest[each.image] = max(each.since, latest.get(each.image, each.since))
+    digests = {name: recipe_digest(recipe) for name, recipe in fleet.baked.items()}
+    return [
+        each
+        for each in failed
+        if each.recipe_digest != digests.get(each.image)
+        or now - latest[each.image] >= 2 * MAX_BACK_OFF
+    ]
+
+
+def _is_failed(version: Version) -> bool:
+    return version.state == "failed" and version.why != PRUNED
+
+
+def _describe_next_step(version: Version, newest: Mapping[str, str]) -> str:
     """Return the step for which a version is kept. `newest` has the newest tested versions."""
     if version.state == "built":
         return "it waits for its test"
-    failed = version.image in fleet.images and version.state == "failed" and version.why != PRUNED
-    if failed and version.version > newest.get(version.image, ""):
+    if _is_failed(version) and version.version > newest.get(version.image, ""):
         return "it failed after the newest that passed its test: fleet image due counts it"
     return ""
 

@@ -107,8 +107,10 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
 
 def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
     for pool_plan in pool_plans.values():
-        if pool_plan.choice.problem:
-            yield notes.describe_image(pool_plan.name, pool_plan.choice.problem), _IMAGE
+        choice = pool_plan.choice
+        is_tried = choice.is_tried and pool_plan.inventory.having(UnitState.STARTING)
+        if choice.problem and not (choice.approved or is_tried):
+            yield notes.describe_image(pool_plan.name, choice.problem), _IMAGE
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*ATTENTION):
             is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD

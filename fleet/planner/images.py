@@ -265,6 +265,8 @@ class ImageChoice:
     """Machine types on which the guard would stop the image, without an approval."""
     approved: int = 0
     """Number of machines of these types that approvals let pass."""
+    is_tried: bool = False
+    """An approval let the closed image boot; its machines are possibly still booting."""
 
     def share_of(self, workers: int) -> int:
         """Return how many of `workers` boot the candidate: at least 1; 0 without a candidate."""
@@ -484,7 +486,7 @@ def _mark_types(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     """Add the machine types on which the chosen image fails to boot, though the pool boots it."""
     failing = case.failing(choice.id)
     if choice.closed or not failing:
-        return choice
+        return replace(choice, is_tried=bool(choice.closed and case.approvals))
     if not case.approved:
         closed = {kind: _close_type(case, choice.id, stop) for kind, stop in failing.items()}
         return replace(choice, failing=closed)
@@ -635,7 +637,7 @@ def _close_pinned(
     if case.find_boot(booted) is None:
         edit = words.advise_pin(case.pool.image)
         cause = cause._replace(remedy=edit, fix=edit)
-    return _close(closed, cause, booted, version)
+    return _close(closed, cause, booted, version, until=stop.until)
 
 
 def _close(
@@ -680,7 +682,8 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
             return _close(closed, found, booted, version, until=stop.until)
         messages.append(join(closed, found.suspect))
         stopped.append(booted)
-    choice = _closed_choice(join(*messages, words.NO_EARLIER), booted, version)
+    ends = min(until, default=None)
+    choice = _closed_choice(join(*messages, words.NO_EARLIER), booted, version, until=ends)
     problem = join(choice.closed, *((cause.remedy, cause.approve) if cause else ()))
     return replace(choice, problem=problem, fix=cause.fix if cause else "")
 

@@ -12,7 +12,8 @@ _HEADINGS = ("package", "a month", "here", "there", "cost here", "there", "h/{}"
 
 def gains_blocks(found: Gains) -> Iterator[Block]:
     """Yield the packages with figures and proposed rules, then the unused rules."""
-    span = write_duration(int((found.until - found.since).total_seconds()))
+    seconds = int((found.until - found.since).total_seconds())
+    span = write_duration(seconds) if seconds else "one moment"
     yield line(
         StyledText(f"Fleet {found.fleet}: {found.builds:,} named builds in {span}", Style.BOLD),
         f" ({words.many(found.moments, 'moment')}), {found.allowed:,} of them allowed by rules",

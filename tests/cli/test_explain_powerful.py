@@ -236,3 +236,11 @@ def test_explain_powerful_fails_cleanly_without_history(
     ran = run_fleet("explain", "powerful")
 
     assert (ran.returncode in (1, 4), "Traceback" in ran.stderr) == (True, False)
+
+
+def test_one_recorded_moment_has_no_time_span(run_fleet: RunFleet, project: Path) -> None:
+    explain(run_fleet, project, PAST[0])
+
+    ran = run_fleet("explain", "powerful", "--history", "history.zst")
+    assert ran.returncode == 0
+    assert "0s" not in ran.stdout

@@ -131,9 +131,10 @@ def test_printed_approval_tries_again_and_lifts_the_guard(dead: Trial) -> None:
     shown = " ".join(dead.told("status").split())
     command = re.findall(r"`(fleet approve boot_failures [^`]*)`", shown)[0]
 
+    assert dead.do("apply")[0] == 1
     dead.told(*command.replace('"', "").split()[1:])
     assert created(dead) == [("builders", "lemon")] * 3
-    dead.do("apply")
+    dead.told("apply")
     dead.wait_for("1", "2", "3", "4")
     assert created(dead) == []  # the approval is used up, and the machines boot
     dead.age(minutes=2)

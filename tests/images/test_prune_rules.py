@@ -1,12 +1,12 @@
 """Which versions nothing refers to any more; what could not be read refers to all it might."""
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
 from fleet.images.prune import PRUNED, find_forgotten, find_unreferenced, places_of
 from fleet.model.facts import Unknown, World
-from fleet.model.images import Publication, Upload, Version
+from fleet.model.images import Publication, Upload, Version, recipe_digest
 from fleet.model.plan import Plan
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -170,11 +170,25 @@ def test_prune_keeps_building_and_untested_versions() -> None:
     assert tells(reasons[V2], "test")
 
 
+def failed(name: str, **overrides: object) -> Version:
+    """Return a version of today's recipe whose build failed an hour ago."""
+    today = recipe_digest(a_fleet().baked["trixie"])
+    return version(name, "failed", **({"recipe_digest": today} | overrides))
+
+
 def test_failed_versions_are_kept_until_a_successful_build() -> None:
-    reasons = kept(quiet(), version(V1, "failed"), version(V2, "tested"), version(V3, "failed"))
+    reasons = kept(quiet(), failed(V1), version(V2, "tested"), failed(V3))
 
     assert V1 not in reasons
     assert "fleet image due" in reasons[V3]
+
+
+def test_failed_version_is_deleted_when_no_delay_depends_on_it() -> None:
+    old = NOW - timedelta(days=2)
+
+    assert kept(quiet(), failed(V3, since=old), failed(V4, recipe_digest="r0", since=old)) == {}
+    assert set(kept(quiet(), failed(V2, since=old), failed(V3))) == {V2, V3}
+    assert kept(quiet(), failed(V3, recipe_digest="r0")) == {}
 
 
 def test_failed_version_of_removed_image_is_deleted() -> None:

@@ -139,6 +139,7 @@ def test_pinned_version_that_fails_to_boot_has_no_replacement() -> None:
 
     assert chosen.id == f"id-{NEW}"
     assert tells(chosen.problem, "pinned", "pinned", "no replacement")
+    assert chosen.until is not None
 
 
 # images that were baked elsewhere
