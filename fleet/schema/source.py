@@ -388,6 +388,8 @@ class _IncludeReader:
             is_absent = isinstance(error.__cause__, FileNotFoundError)
             start = "begin a fleet with `fleet init`, or " if is_absent else ""
             hint = f"{start}name another file with --file"
+            if name != self.main:
+                hint = f"correct `include` in {self.main}, or the file"
             self.report(Span(name), "unreadable-file", message, hint)
             return None
         self._left -= len(content)

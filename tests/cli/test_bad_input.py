@@ -307,3 +307,16 @@ def test_report_is_written_to_named_pipe(fork_fleet: RunFleet, project: Path) ->
 
     assert ran.returncode == 0
     assert ran.stdout.startswith("[]\n")
+
+
+def test_hint_names_include_when_an_included_file_is_unreadable(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "more.yaml").symlink_to("more.yaml")
+    (project / "fleet.yaml").write_text("fleet: demo\ninclude: [more.yaml]\n")
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 1
+    assert tells(ran.stdout, "hint", "`include`", "fleet.yaml")
+    assert "--file" not in ran.stdout
