@@ -14,11 +14,9 @@ from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
 from fleet.images.checks import open_disk
 from fleet.images.debusine_api import Artifact, DebusineClient, WorkRequest
-from fleet.images.debusine_task import LISTED, TASK, request_data, why_not
+from fleet.images.debusine_task import LISTED, TASK, failure_of, request_data, why_not
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.packages import read_packages
-from fleet.images.programs import last_of
-from fleet.images.role import failure_of
 from fleet.model.images import BuildOrder, Manifest, Package
 from fleet.queues.http import trusted
 
@@ -110,8 +108,7 @@ class _ServerBuild:
                 said += text
                 self._draft.note(f"== {name}\n{text}")
         if (request.status, request.result) != ("completed", "success"):
-            last = failure_of(said) or f"its last output:\n{last_of(said)}"
-            output = f"; {last}\nall output is in {self._draft.log}"
+            output = f"; its last output:\n{failure_of(said)}\nall output is in {self._draft.log}"
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} is {request.status}"
                 f"{f' with {request.result}' if request.result else ''}: its page there shows why"

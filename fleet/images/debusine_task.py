@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from posixpath import dirname
 
 from fleet.images.packages import LIST_PACKAGES
+from fleet.images.programs import last_of
 from fleet.images.roots import FORGET, kernel_of, packages_of
 from fleet.images.sources import mirror_suites
 from fleet.model.images import BuildOrder, role_variables
@@ -148,3 +149,19 @@ def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = "root"
     return member
+
+
+_FATAL_PREFIX = "fatal: "
+"""Start of the line in which Ansible prints the error of a task."""
+_MAX_LINE = 2000
+"""Maximum length, in the error message, of the line with Ansible's error."""
+
+
+def failure_of(log: str) -> str:
+    """Return the failed task and its error from Ansible's log, or else the log's last lines."""
+    lines = log.splitlines()
+    fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)), None)
+    if fatal is None:
+        return last_of(log)
+    tasks = [line.rstrip(" *") for line in lines[:fatal] if line.startswith("TASK [")]
+    return "\n".join(f"  {line[:_MAX_LINE]}" for line in (*tasks[-1:], lines[fatal]))

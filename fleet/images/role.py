@@ -5,17 +5,17 @@ Ansible may write any variable to the log.
 """
 
 import hashlib
-import json
 import os
-import re
 import shutil
-import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TextIO
 
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
@@ -104,53 +104,47 @@ def run_role(
     log: Path,
     told: Tell = lambda _: None,
     play: Path | None = None,
-) -> None:
-    """Run the role, and append Ansible's output to the log.
+) -> tuple[str, ...]:
+    """Run the role, append Ansible's output to the log, and return the changed tasks.
 
     `told` gets the name of each task when it starts. Raises RoleFailed with the failed task and
     its output. After an interruption, stop Ansible before the exception is raised.
     """
     if lacking := why_not():
         raise FleetError(lacking)
-    inventory = {"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}}
-    output = ""
-    with TemporaryDirectory(prefix="fleet-role-") as name, log.open("a", encoding="utf-8") as text:
-        folder = Path(name)
-        for file, content in (("hosts.json", inventory), ("variables.json", dict(variables))):
-            (folder / file).write_text(json.dumps(content), encoding="utf-8")
-        command = (
-            *("ansible-playbook", "--inventory", folder / "hosts.json"),
-            *("--extra-vars", f"@{folder}/variables.json"),
-            play or shipped_folder("ansible") / "worker.yml",
+    import ansible_runner
+
+    # Run Ansible in a thread, so that an interruption is raised here and not inside the runner.
+    with (
+        TemporaryDirectory(prefix="fleet-role-") as folder,
+        log.open("a", encoding="utf-8") as text,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        listener = _Listener(text, told)
+        cancelled = threading.Event()
+        future = pool.submit(
+            _run_play,
+            ansible_runner,
+            private_data_dir=folder,
+            playbook=str(play or shipped_folder("ansible") / "worker.yml"),
+            inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
+            extravars=dict(variables),
+            envvars=_ansible_environment(Path(folder)),
+            settings={"pexpect_timeout": 1},
+            quiet=True,
+            event_handler=listener.hear,
+            cancel_callback=cancelled.is_set,
         )
-        with subprocess.Popen(  # noqa: S603 - Ansible, with files of this module
-            command,
-            env=_ansible_environment(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # only this process handles Ctrl-C
-        ) as child:
-            try:
-                for line in child.stdout or ():
-                    output += line
-                    text.write(line)
-                    text.flush()
-                    if task := _TASK.match(line):
-                        told(task["name"])
-            except BaseException:
-                # Ansible's workers have separate sessions, and survive their parent.
-                kill_by_environment(name)
-                raise
-    if child.returncode:
-        failure = failure_of(output)
-        raise RoleFailed(
-            f"the role failed at {failure}\nall output is in {log}"
-            if failure
-            else f"Ansible ended before any task failed on {host.name}; all output is in {log}"
-        )
+        try:
+            run = future.result()
+        except BaseException:
+            cancelled.set()
+            # Ansible's workers have separate sessions, and survive their parent.
+            kill_by_environment(folder)
+            raise
+    if run.rc != 0:
+        raise RoleFailed(listener.failure(host, log))
+    return tuple(listener.changed)
 
 
 _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
@@ -158,9 +152,24 @@ _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
 
 def why_not() -> str:
     """Return why this computer cannot run the role, with a remedy; empty if it can."""
-    if shutil.which("ansible-playbook", path=_search_path()):
+    if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_search_path()):
         return ""
-    return f"baking an image needs ansible-core, which is not installed: {add_extra('images')}"
+    return (
+        "baking an image needs ansible-runner and ansible-core, which are not installed: "
+        f"{add_extra('images')}"
+    )
+
+
+def _run_play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own
+    """Run a play with few environment variables, because ansible-runner writes them to a file."""
+    made = runner.interface.init_runner(**words)
+    made.config.env = {
+        name: text
+        for name, text in made.config.env.items()
+        if name in (*_INHERITED_VARIABLES, *words["envvars"]) or os.environ.get(name) != text
+    }
+    made.run()
+    return made
 
 
 _INHERITED_VARIABLES = (
@@ -175,7 +184,6 @@ def _ansible_environment(folder: Path) -> dict[str, str]:
     settings = folder / "ansible.cfg"
     settings.touch()
     return {
-        **{name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
         "PATH": f"{_search_path()}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
         "ANSIBLE_CONFIG": str(settings),
         "ANSIBLE_HOME": str(folder / "home"),
@@ -186,7 +194,6 @@ def _ansible_environment(folder: Path) -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_FORCE_COLOR": "0",
         "ANSIBLE_NOCOWS": "1",
-        "ANSIBLE_SHOW_TASK_PATH_ON_FAILURE": "1",
         "ANSIBLE_RETRY_FILES_ENABLED": "0",
         "PYTHONWARNINGS": "ignore",
         "LC_ALL": "C.UTF-8",
@@ -198,40 +205,59 @@ def _search_path() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
-_TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[(?:[\w.-]+ : )?(?P<name>.*)\] \**$", re.MULTILINE)
-_RESULT = re.compile(r"^(?:fatal|failed): \[.*?\].* => (?P<result>.*)", re.MULTILINE)
-_TASK_PATH = re.compile(r"^(?:task path|Origin): (?:.*/ansible/|.*/)?(.*?:\d+)", re.MULTILINE)
-"""Position of a failed task. Only `Origin` (Ansible 2.19) gives the position of a loop."""
+class _Listener:
+    """Handler of Ansible's events: it writes the log, reports tasks, and records a failure."""
+
+    def __init__(self, log: TextIO, told: Tell) -> None:
+        self._log = log
+        self._told = told
+        self.changed: list[str] = []
+        self._failed: tuple[str, str] | None = None
+
+    def hear(self, event: Mapping[str, Any]) -> bool:
+        """Handle an event; return False, so that ansible-runner does not store the event."""
+        if text := event.get("stdout"):
+            self._log.write(f"{text}\n")
+            self._log.flush()
+        about = event.get("event_data", {})
+        match event["event"]:
+            case "playbook_on_task_start" if about.get("task"):
+                self._told(about["task"])
+            case "runner_on_ok" if about.get("res", {}).get("changed"):
+                self.changed.append(about.get("task", ""))
+            case "runner_on_failed" if not about.get("ignore_errors"):
+                self._failed = (_describe_task(about), _format_output(about.get("res", {})))
+            case "runner_on_unreachable":
+                self._failed = (_describe_task(about), _format_output(about.get("res", {})))
+        return False
+
+    def failure(self, host: Host, log: Path) -> str:
+        """Return the error message, with the failed task and its output."""
+        if self._failed is None:
+            return f"Ansible ended before any task failed on {host.name}; all output is in {log}"
+        where, output = self._failed
+        return f"the role failed at {where}:\n{output}\nall output is in {log}"
 
 
-def failure_of(output: str) -> str:
-    """Return the failed task, its position and its output from Ansible's output; empty if none.
-
-    The position is relative to the folder `ansible`. For a loop, the output is that of its failed
-    items.
-    """
-    starts = [each.start() for each in _TASK.finditer(output)]
-    for start, end in reversed([*pairwise((*starts, len(output)))]):
-        block = output[start:end]
-        found = [*_RESULT.finditer(block)]
-        task = _TASK.match(block)
-        if not found or not task or "\n...ignoring" in block:
-            continue
-        results = "\n".join(_read_result(block, each) for each in found)
-        lines = [*dict.fromkeys(results.splitlines())]
-        if len(lines) > _MAX_OUTPUT_LINES:
-            lines = [*lines[:8], "…", *lines[8 - _MAX_OUTPUT_LINES :]]
-        path = _TASK_PATH.search(block)
-        where = f"task “{task['name']}”" + (f" ({path[1]})" if path else "")
-        return "\n".join((f"{where}:", *(f"  {line}" for line in lines or ["no output"])))
-    return ""
+def _describe_task(about: Mapping[str, Any]) -> str:
+    """Return the name of a task with its file and line, relative to the folder `ansible`."""
+    path = str(about.get("task_path", ""))
+    shown = path.partition("/ansible/")[2] or path.rpartition("/")[2]
+    return f"task “{about.get('task', '')}” ({shown})" if shown else f"task “{about.get('task')}”"
 
 
-def _read_result(block: str, found: re.Match[str]) -> str:
-    """Return the output lines of a failed task or item, or the line itself if it is not JSON."""
-    try:
-        result, _ = json.JSONDecoder().raw_decode(block, found.start("result"))
-    except ValueError:
-        return found["result"]
-    keys = ("msg", "module_stderr", "module_stdout", "stderr", "stdout")
-    return "\n".join(str(result.get(key) or "").strip() for key in keys if result.get(key))
+def _format_output(result: Mapping[str, Any]) -> str:
+    """Return the output lines of a task. For a loop, return only those of its failed items."""
+    items = [item for item in result.get("results", ()) if item.get("failed")]
+    lines: list[str] = []
+    for each in items or [result]:
+        for key in ("msg", "module_stderr", "module_stdout", "stderr", "stdout"):
+            for line in str(each.get(key) or "").strip().splitlines():
+                if line not in lines:
+                    lines.append(line)
+    kept = (
+        lines
+        if len(lines) <= _MAX_OUTPUT_LINES
+        else [*lines[:8], "…", *lines[8 - _MAX_OUTPUT_LINES :]]
+    )
+    return "\n".join(f"  {line}" for line in kept) or "  no output"

@@ -12,6 +12,7 @@ EXAMPLE = ROOT / "examples/tutorial"
 """A fleet.yaml without a pattern to match."""
 HEAVY = {
     "aiohttp",
+    "ansible_runner",
     "boto3",
     "botocore",
     "hcloud",

@@ -48,7 +48,7 @@ def test_image_build_is_refused_without_store(trial: Trial) -> None:
 def test_refused_image_build_records_no_version(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleet.images.role.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("fleet.images.role.find_spec", lambda _: None)
 
     code, said = trial.do("image", "build", "trixie")
 

@@ -197,7 +197,7 @@ def test_debusine_build_leaves_no_files_when_image_is_wrong(
     [
         (
             "TASK [Install it] ***\nfatal: [localhost]: FAILED! => no package\nE: hook failed\n",
-            "  no package",
+            "  TASK [Install it]\n  fatal: [localhost]: FAILED! => no package",
         ),
         ("I: unpacking\nE: no such suite\n", "  E: no such suite"),
     ],

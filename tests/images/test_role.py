@@ -1,4 +1,4 @@
-"""Running a play by Ansible: what is told, what is logged, how a failure reads."""
+"""Running a play by way of ansible-runner: what is told, what is logged, how a failure reads."""
 
 import os
 import shutil
@@ -43,6 +43,7 @@ PLAY = """
 
 @dataclass
 class Played:
+    changed: tuple[str, ...]
     told: list[str]
     log: str
 
@@ -71,12 +72,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     told: list[str] = []
     given = variables(folder, fails=False)
     log = folder / "log"
-    run_role(HERE, given, log=log, told=told.append, play=play_in(folder))
-    return Played(told, log.read_text(encoding="utf-8"))
+    changed = run_role(HERE, given, log=log, told=told.append, play=play_in(folder))
+    return Played(changed, told, log.read_text(encoding="utf-8"))
 
 
 def test_role_reports_each_task_at_its_start(played: Played) -> None:
     assert played.told == ["Write a file", "Try what may fail", "Install packages"]
+
+
+def test_role_reports_changed_tasks(played: Played) -> None:
+    assert played.changed == ("Write a file",)
 
 
 def test_role_log_has_ansible_output_without_escapes(played: Played) -> None:
