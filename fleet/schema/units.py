@@ -99,13 +99,13 @@ _LONG_SECONDS = 600
 
 
 def _guess_meant(pattern: str, value: object) -> str:
-    """Return the value that the user probably intended, or two joined by "' or '"; else empty."""
+    """Return the value that the user probably intended, or several with "' or '"; else empty."""
     found = _QUANTITY.fullmatch(str(value))
     if found is None:
         return ""
     number, unit = found[2].replace(",", "."), (found[1] or found[3]).upper()
     if pattern == DURATION_PATTERN and not unit:
-        units = ["s"] if number.isdigit() and int(number) >= _LONG_SECONDS else ["m", "h"]
+        units = ["s"] if number.isdigit() and int(number) >= _LONG_SECONDS else ["s", "m", "h"]
     elif pattern == DURATION_PATTERN:
         word = unit.rstrip("S") or "S"
         units = [_TIME_UNITS.get(word, word.lower())]
@@ -115,7 +115,8 @@ def _guess_meant(pattern: str, value: object) -> str:
         units = ["%"]
     else:
         units = [f" {_CURRENCIES.get(unit, unit)}" + ("/h" if pattern == PRICE_PATTERN else "")]
-    return "' or '".join(each for unit in units if follows(pattern, each := f"{number}{unit}"))
+    meant = [each for unit in units if follows(pattern, each := f"{number}{unit}")]
+    return "', '".join(meant[:-1]) + "' or '" * (len(meant) > 1) + "".join(meant[-1:])
 
 
 @dataclass(frozen=True)

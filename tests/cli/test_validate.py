@@ -199,3 +199,12 @@ def test_validate_resolved_prints_no_file_when_it_is_invalid(
 
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "fleet.yaml:2:23: error[unknown-template]" in ran.stderr
+
+
+def test_number_without_unit_offers_seconds_too(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\nproviders: {desk: {kind: sim, boot: 60}}\n")
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 1
+    assert tells(ran.stdout, "'60s', '60m' or '60h'")
