@@ -1,8 +1,9 @@
 """Checks of tags, and of the rules that derive tags."""
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from operator import methodcaller
 
 from fleet.checks.findings import unwise, wrong
@@ -45,13 +46,17 @@ from fleet.tagrules.vocabulary import (
     tag_name,
 )
 
+_FOREVER = "wait forever"
+_DEBUSINE = ("worker:", "task:")
+"""Prefixes of tags that Debusine's workers or tasks bring by themselves."""
 _DIGITS = re.compile(r"[0-9]+")
 
 
 def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     """Warn about a tag that no pool or request provides, or that looks misspelt.
 
-    A rule of the allow-list may not ask for such a tag unless `tags` declares it.
+    A rule of the allow-list may not ask for such a tag unless `tags` declares it, and no pool may
+    misspell the tag of a rule.
     """
     if not fleet.pools:
         return
@@ -67,6 +72,10 @@ def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     sources = [each for name in fleet.pools for each in pool_sources(fleet, name, ())]
     provided = provided_tags(fleet)
     written = {tag_name(each.tag) for each in sources if each.source != "machine"}
+    meant = _find_misspelt(fleet, mentioned, provided)
+    yield from _check_misspelt(fleet, mentioned, meant)
+    provided |= {*meant.values()}
+    mentioned = tuple(each for each in mentioned if tag_name(each.tag) not in meant)
     yield from _check_unprovided(fleet, mentioned, provided)
     lacking = asked - provided
     for name in sorted(fleet.tags):
@@ -90,6 +99,42 @@ def _check_required(fleet: Fleet) -> Iterator[Finding]:
                 message = f"no ticket or build of Copr provides {tag}, so pool {name} serves none"
                 hint = f"remove it; they provide only `{SANDBOX}NAME`"
                 yield unwise(message, ("pools", name, "requires", number), hint=hint)
+
+
+def _find_misspelt(
+    fleet: Fleet, mentioned: Iterable[Mention], provided: AbstractSet[str]
+) -> dict[str, str]:
+    """Map each tag that pools misspell to the tag of a rule that no pool provides.
+
+    The rules are right if `tags` declares their tag, or if more rules than pools write it. A tag
+    of Debusine is no typo: its workers may report it.
+    """
+    vocabulary, uses = Vocabulary(fleet), Counter((m.role, tag_name(m.tag)) for m in mentioned)
+    asked = {name for role, name in uses if role == "asked"}
+    lacking = {
+        name
+        for name in asked - provided
+        if not name.startswith(_DEBUSINE) and not _is_reported(vocabulary, name)
+    }
+    return {
+        name: near
+        for name in provided - asked - {*fleet.tags}
+        if (count := uses["provided", name])
+        and (near := nearest_tag(name, lacking))
+        and (near in fleet.tags or uses["asked", near] > count)
+    }
+
+
+def _check_misspelt(
+    fleet: Fleet, mentioned: Iterable[Mention], meant: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Forbid a misspelt tag of a pool; warn if requests may later run without the tag."""
+    for mention in mentioned:
+        if near := meant.get(name := tag_name(mention.tag)):
+            waits = f"so requests for it {_describe_wait(Vocabulary(fleet), near)}"
+            report = wrong if waits.endswith(_FOREVER) else unwise
+            message = f"nothing asks for {name}; no pool provides {near}, {waits}"
+            yield report(message, mention.path, hint=f"did you mean '{near}'?")
 
 
 def _check_unprovided(
@@ -166,9 +211,7 @@ def _describe_wait(vocabulary: Vocabulary, tag: str) -> str:
     """State how long requests wait for a tag that no pool provides."""
     rules = (vocabulary.fleet.tags[name].otherwise for name in vocabulary.names_of(tag))
     after = min((rule.after for rule in rules if isinstance(rule, Otherwise)), default=None)
-    return (
-        "wait forever" if after is None else f"wait {write_duration(after)}, then run without it"
-    )
+    return _FOREVER if after is None else f"wait {write_duration(after)}, then run without it"
 
 
 def _find_idle_keys(vocabulary: Vocabulary, name: str) -> Iterator[str]:

@@ -208,3 +208,33 @@ def test_number_without_unit_offers_seconds_too(run_fleet: RunFleet, project: Pa
 
     assert ran.returncode == 1
     assert tells(ran.stdout, "'60s', '60m' or '60h'")
+
+
+TYPO = """\
+fleet: demo
+providers: {desk: {kind: sim}}
+images: {trixie: {suite: trixie, architecture: amd64}}
+tags: {extra_powerful: {on_demand: true, limits: {total: 2}}}
+powerful: [{match: "debian/.*/amd64/chromium", ask: [extra_powerful]}]
+pools:
+  powerful:
+    provider: desk
+    machine: ccx63
+    image: trixie
+    provides: [extra_powerfull]
+    workers: {max: 2}
+"""
+
+
+def test_misspelt_tag_of_a_pool_is_an_error(run_fleet: RunFleet, project: Path) -> None:
+    write(project, TYPO)
+
+    ran = run_fleet("validate", "--gitlab-code-quality", "quality.json")
+
+    assert ran.returncode == 1
+    assert tells(ran.stdout, "fleet.yaml:11:16: error[unknown-tag]", "extra_powerfull")
+    assert tells(ran.stdout, "'extra_powerful'")
+    quality = json.loads((project / "quality.json").read_text())
+    assert [(each["severity"], each["location"]) for each in quality] == [
+        ("major", {"path": "fleet.yaml", "lines": {"begin": 11}})
+    ]
