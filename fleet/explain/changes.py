@@ -43,6 +43,7 @@ from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Promote, Recipe
 from fleet.schema.units import CURRENCY_PATTERN, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.words.lives import explain_moved
 
 
 class ImageChange(Value):
@@ -450,6 +451,7 @@ class _Kind(NamedTuple):
 
 def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
     before, after = _group_by_kind(base), _group_by_kind(head)
+    old_places, new_places = _places(base), _places(head)
     for kind in sorted(before.keys() | after.keys(), key=_order):
         old, new = before.get(kind, []), after.get(kind, [])
         if len(old) == len(new):
@@ -461,8 +463,21 @@ def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
             after=len(new),
             cost=Decimal(0) if kind.withheld else _cost(new) - _cost(old),
             workers=() if kind.action == "create" else tuple(a.worker for a in only),
-            because=only[0].because,
+            because=_explain_moved(only, old_places, new_places) or only[0].because,
         )
+
+
+def _explain_moved(
+    actions: list[Action], before: Mapping[str, "_Place"], after: Mapping[str, "_Place"]
+) -> str:
+    """Return which requests leave unneeded machines for other pools; empty if none does."""
+    gone = {(a.pool, a.worker) for a in actions if a.reason is Reason.NOT_WANTED}
+    moved = {
+        key: after[key].pool
+        for key, place in before.items()
+        if (place.pool, place.worker) in gone and key in after and after[key].pool != place.pool
+    }
+    return explain_moved([*moved], dict.fromkeys(moved.values())) if moved else ""
 
 
 def _order(kind: _Kind) -> tuple[object, ...]:
@@ -527,7 +542,7 @@ def _outdated_machines(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
     """Yield the requests that gain or lose a worker. Equal requests are interchangeable."""
-    before, after = _served_requests(base), _served_requests(head)
+    before, after = _places(base), _places(head)
     known = {key for signature in base.signatures for key in signature.requests}
     unserved = {key: (each.because, each.path) for each in head.unserved for key in each.requests}
     for signature in head.signatures:
@@ -535,10 +550,11 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
         gained = [key for key in keys if key in after and key not in before]
         lost = [key for key in keys if key in before and key not in after]
         more = len(gained) - len(lost)
-        changed, whys = (gained, after) if more > 0 else (lost, unserved)
+        changed = gained if more > 0 else lost
         groups: defaultdict[_Cause, list[str]] = defaultdict(list)
         for key in changed[len(changed) - abs(more) :]:
-            groups[whys.get(key, ("", ()))].append(key)
+            cause = (_describe_place(after[key]), ()) if more > 0 else unserved.get(key, ("", ()))
+            groups[cause].append(key)
         for (because, path), names in groups.items():
             yield RequestsChange(
                 served=more > 0,
@@ -550,17 +566,29 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
             )
 
 
-def _served_requests(plan: Plan) -> dict[str, _Cause]:
-    """Map each request that has or will get a worker to the reason."""
+class _Place(NamedTuple):
+    """The worker that has or will get a request."""
+
+    pool: str
+    worker: str
+    is_new: bool
+
+
+def _places(plan: Plan) -> dict[str, _Place]:
+    """Map each request that has or will get a worker to this worker."""
     pools = {action.worker: action.pool for action in plan.actions}
     pools |= {verdict.worker: verdict.pool for verdict in plan.workers}
-    served: dict[str, _Cause] = {}
-    for signature in plan.signatures:
-        for key, worker in signature.by_worker.items():
-            served[key] = (f"pool {pools.get(worker, '')} has a worker for them", ())
-        for key, worker in signature.by_create.items():
-            served[key] = (f"pool {pools.get(worker, '')} creates machines for them", ())
-    return served
+    return {
+        key: _Place(pools.get(worker, ""), worker, is_new)
+        for signature in plan.signatures
+        for workers, is_new in ((signature.by_worker, False), (signature.by_create, True))
+        for key, worker in workers.items()
+    }
+
+
+def _describe_place(place: _Place) -> str:
+    verb = "creates a machine" if place.is_new else "has a worker"
+    return f"pool {place.pool} {verb} that fits"
 
 
 def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:

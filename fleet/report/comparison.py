@@ -196,14 +196,11 @@ def _unknown_starts(waits: ExpectedWaits) -> str:
 
 
 def _compare_waits(name: str, before: int | None, after: int | None) -> str:
-    """Return a wait without and with the change, as text. An unknown wait is not compared."""
-    if before is not None and after is not None:
-        old, new = write_duration(before), write_duration(after)
-        return f"{name} {old}" + (f" -> {new}" if new != old else "")
-    if before is None and after is None:
-        return f"{name} {words.UNKNOWN}"
-    side = "without" if before is None else "with"
-    return f"{name} not compared, {words.UNKNOWN} {side} this change"
+    """Return a wait without and with the change, as text. No arrow leads to an unknown wait."""
+    old, new = (words.UNKNOWN if n is None else write_duration(n) for n in (before, after))
+    if old != new and words.UNKNOWN in (old, new):
+        return f"{name} {old} without this change and {new} with it"
+    return f"{name} {old}" + (f" -> {new}" if new != old else "")
 
 
 def comparison_headline(change: Changes) -> str:

@@ -200,4 +200,4 @@ def explain_late(fastest: int, queue: str, deadline: int) -> str:
 
 def explain_no_room(key: str) -> str:
     """State the limit that leaves no capacity."""
-    return f"{key} leaves no room for it"
+    return f"{key} leaves no room"

@@ -1,6 +1,6 @@
 """Sentences about the reasons to create, keep, drain, replace or delete a machine."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from fleet.model.plan import Action, Create, Reason
@@ -17,7 +17,7 @@ CAME_TOO_LATE = "its token expired before its worker registered"
 DRAINED = "drained and idle"
 IDLE = "idle"
 ON_DEMAND_IDLE = "idle, and no request asks for this on-demand pool"
-REQUEST_WITHDRAWN = "no waiting request fits it; its request was withdrawn or served"
+UNNEEDED_BOOT = "no waiting request needs it"
 REQUESTS_STOPPED = "a limit or budget now stops the waiting requests that fit it"
 POOL_REMOVED = "its pool was removed from fleet.yaml"
 POOL_DRAINING = "its pool has mode: drain"
@@ -82,6 +82,11 @@ def reason_beside_served(action: Action) -> str:
 def describe_figure(key: str, count: int) -> str:
     """State the value of `workers.min` or `workers.spare`."""
     return f"workers.{key} is {count}"
+
+
+def explain_moved(requests: Sequence[str], pools: Collection[str]) -> str:
+    """State that a change moves the requests of deleted machines to other pools."""
+    return f"this change moves {some_of(requests)} to pool {', '.join(pools)}"
 
 
 def explain_lacking(lacking: int, stop: str) -> str:

@@ -185,7 +185,7 @@ def test_unknown_wait_is_not_shown_as_a_longer_one(trial: Trial, run_fleet: RunF
 
     (waits,) = re.findall(r"expected wait ([^(\n]*(?:\n [^(\n]*)?)", shown)
     assert "->" not in waits
-    assert "p95 not compared, unknown with this change" in " ".join(waits.split())
+    assert "p95 1m 30s without this change and unknown with it" in " ".join(waits.split())
 
 
 @pytest.mark.parametrize("least", [0, 2])
@@ -202,3 +202,21 @@ def test_headline_has_reason_when_a_guard_refuses_more(trial: Trial, least: int)
     assert guard["after"] == "refused"
     head = shown.partition("No sensitive edits")[0]
     assert tells(head, "cost_increase", "builders", guard["because"])
+
+
+def test_deletion_names_the_pool_to_which_the_change_moves_a_build(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    base = fleet_yaml(pools=pools(), more=DURATIONS)
+    trial.write(base)
+    wait_for_builds(trial, "chromium")
+    trial.apply()
+    changed(trial, base, base + RULE)
+
+    change = json.loads(run_fleet("plan", "--base", "base.yaml", "--json").stdout)["change"]
+    shown = run_fleet("plan", "--base", "base.yaml").stdout
+
+    (deleted,) = [each for each in change["actions"] if each["action"] == "delete"]
+    assert deleted["reason"] == "not-wanted"
+    assert tells(deleted["because"], "this change", "0", "pool big")
+    assert tells(shown, "this change", "0", "pool big")

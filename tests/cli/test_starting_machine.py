@@ -16,7 +16,7 @@ POOL = (
     ("more", "waiting", "because"),
     [
         (", budget: {per_day: 0.01 EUR}", ["1"], lives.REQUESTS_STOPPED),
-        ("", [], lives.REQUEST_WITHDRAWN),
+        ("", [], lives.UNNEEDED_BOOT),
     ],
 )
 def test_deletion_of_starting_machine_names_limit_or_withdrawal(

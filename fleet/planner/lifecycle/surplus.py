@@ -149,7 +149,7 @@ class UnneededBoot(LifeRule):
         free = [u for u in fresh if u.state is not UnitState.BUSY and u.name not in pool_plan.used]
         surplus = min(len(free) - pool_plan.size.spare, len(fresh) - pool_plan.size.min)
         for unit in youngest_first(unused)[: max(0, surplus)]:
-            because = lives.REQUESTS_STOPPED if pool_plan.awaited else lives.REQUEST_WITHDRAWN
+            because = lives.REQUESTS_STOPPED if pool_plan.awaited else lives.UNNEEDED_BOOT
             if paid := _explain_paid(pool_plan, unit):
                 yield from _keep_paid(pool_plan, unit, lives.join(because, paid))
             else:
