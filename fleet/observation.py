@@ -15,7 +15,7 @@ OBSERVATION_SECONDS = 600
 
 
 class Observation:
-    """The shared state of the requests of one observation."""
+    """The limits and results that all reads of the outside world in one observation share."""
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ class Assignment:
         return self._excess(place, self._model.usage(block, place), more)
 
     def _serve(self, nth: int, place: str, count: int) -> int:
-        """Serve at most `count` requests of a block at a place; return the number that fit."""
+        """Serve up to `count` requests of the nth block at a place; return the number that fit."""
         block, unserved = self._model.blocks[nth], self.unserved[nth]
         count = min(count, len(unserved))
         if not self._fits(block, place, count):

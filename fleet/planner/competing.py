@@ -198,10 +198,10 @@ def _warn_of_stored_tags(
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
-    """Yield a release for each worker that can no longer run but has a request or a token.
+    """Yield the actions that take a request or a token back from workers without a machine.
 
-    Release no worker if a provider or stack is unreadable, because its machine may exist. The
-    deletion of a machine also releases its worker, so omit machines that the plan deletes.
+    Yields nothing if a provider or stack is unreadable, because the machine may exist. Skips the
+    workers whose machines the plan deletes, because a deletion does the same.
     """
     machines = known_machines(world)
     if machines is None:

@@ -152,7 +152,7 @@ def _find_heirs(fleet: Fleet) -> dict[str, str]:
 
 
 def holds_of(world: World) -> dict[str, Hold]:
-    """Return the hold of each machine that an operator holds, by name; omit expired holds."""
+    """Return the hold on each machine that an operator holds, by name; omit expired holds."""
     orders = () if isinstance(world.orders, Unknown) else world.orders
     holds = (order for order in orders if isinstance(order, Hold) and order.until > world.time)
     return {hold.machine: hold for hold in holds}

@@ -78,7 +78,7 @@ class GuardFigures(Value):
 
 
 class Point(Value):
-    """Maximum counts between the time of this point and of the next point."""
+    """Highest numbers of machines and waiting requests until the time of the next point."""
 
     at: Moment
     waiting: int = Field(description="Maximum number of waiting requests at the same time.")

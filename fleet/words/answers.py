@@ -252,7 +252,7 @@ def describe_persons_order(said: str, by: str) -> str:
 
 
 def await_hold(machine: str, by: str, until: datetime) -> str:
-    """State when the hold of a person ends, and the command that ends it earlier."""
+    """State when a hold by a person ends, and the command that ends it earlier."""
     return (
         f"nothing to do: the hold ends at {write_time(until)}; ask {by} before you end it with "
         f"`fleet hold {machine} --end`, which gives its worker work again"
@@ -265,7 +265,7 @@ def read_console(machine: str) -> str:
 
 
 def end_own_hold(machine: str, until: datetime) -> str:
-    """Return the command that ends a hold of fleet, which deletes the machine."""
+    """Return the command that ends a hold by fleet, which deletes the machine."""
     return (
         f"`fleet hold {machine} --end`: the next `fleet apply` deletes it; without the command, "
         f"the first one after {write_time(until)}"

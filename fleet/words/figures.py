@@ -196,7 +196,7 @@ def starts(expected: Sequence[datetime | None], assumed: Sequence[datetime | Non
 
 
 def brief_time(moment: datetime | None, now: datetime) -> str:
-    """Format a time in UTC without the date of today, for example "03:10" or "22 Nov 03:10"."""
+    """Format a time in UTC, with a date if it is not today: "03:10" or "22 Nov 03:10"."""
     if moment is None:
         return UNKNOWN
     return f"{moment:%H:%M}" if moment.date() == now.date() else f"{moment.day} {moment:%b %H:%M}"

@@ -24,10 +24,10 @@ _FROZEN_BY_UNREAD: Mapping[str, Frozen] = {"attempts": "creates", "departures": 
 
 
 def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
-    """Return the active orders of operators, under the current pool names.
+    """Return the active orders of operators. A renamed pool has its current name.
 
-    If the orders are unreadable, return a freeze of all actions. For another unreadable record,
-    add a freeze of the actions that the record might forbid.
+    If the orders are unreadable, all actions are frozen. If a record of another kind is
+    unreadable, for example attempts, the actions that it might forbid are frozen.
     """
     freeze = Freeze(by=FLEET, at=world.time, until=world.time, reason="")
     if isinstance(world.orders, Unknown):
