@@ -33,7 +33,11 @@ def overview(shown: Shown) -> Iterator[Page]:
             "tables": [_bases(shown.status), budgets_section(shown.plan.budgets)],
             "unserved": [each for each in shown.status.waiting if each.served < each.count],
             "groups": [each for each in shown.waits.groups if not each.is_served],
-            "served": [each for each in shown.status.waiting if each.served == each.count],
+            "served": [
+                each.altered(count=each.served, because=())
+                for each in shown.status.waiting
+                if each.served
+            ],
             "broken": sum(each.state in BROKEN for each in shown.status.workers),
             "late": _describe_late(shown),
         },

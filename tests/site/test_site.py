@@ -34,6 +34,7 @@ from tests.builders import (
     a_worker_verdict,
     a_world,
     ago,
+    an_unserved,
 )
 from tests.builders.past import a_past_plan, a_shown_past
 from tests.builders.sentences import tells
@@ -438,6 +439,20 @@ def test_unserved_requests_precede_pools_and_notices_follow() -> None:
     order += [page.index(f'<h2 id="{name}">') for name in ("served", "notices")]
     assert order == sorted(order)
     assert said in page[order[-1] :]
+
+
+def test_served_and_unserved_requests_add_up_to_all_waiting_ones() -> None:
+    plan = a_lively_plan()
+    one = an_unserved(signature="c", requests=("debian/10361",), because="all are taken")
+    shown = Shown(plan.altered(unserved=(plan.unserved[0], one)))
+    waiting = shown.status.waiting
+    assert any(0 < each.served < each.count for each in waiting)
+
+    page = site(shown)["index.html"]
+
+    rows = page[page.index('<h2 id="served">') :].partition("</section>")[0]
+    served = sum(map(int, re.findall(r'scope="row">(\d+) request', rows)))
+    assert served == sum(each.served for each in waiting)
 
 
 def test_many_requests_have_several_pages() -> None:
