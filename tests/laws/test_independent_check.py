@@ -21,7 +21,7 @@ from tests.builders.independent import find_violations, first_short_rank, machin
 _SEEDS = range(30) if settings.get_current_profile_name() == "laws" else (0, 6, 12, 18, 24)
 """All worlds take several minutes: everyday five of the smallest size are checked."""
 _SHORT = pytest.mark.xfail(reason="an earlier rank is short by one or two requests", strict=True)
-_KNOWN = (1, 3, 5, 14, 15, 16, 17, 23, 29)
+_KNOWN = (2, 3, 5, 7, 13, 14, 15, 16, 17, 23, 29)
 _RANKS = [pytest.param(n, marks=_SHORT) if n in _KNOWN else n for n in _SEEDS]
 """The seeds that are short are known faults of allocation."""
 _SIZES = (
