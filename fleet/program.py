@@ -173,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = str(error).split("\n")
         # Later lines are indented, so that no name in a message looks like a line of fleet.
         told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
-        told += [f"  see {error.page}"] * bool(error.page)
+        told += [f"  see {error.page}"] * (error.page not in str(error))
         console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
         return error.exit_code
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.apply.observe import Sources
+from fleet.apply.rebuild import find_listed
 from fleet.apply.timer import find_clock_faults
 from fleet.errors import FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.case import Case
@@ -30,6 +31,7 @@ from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, write_time
 from fleet.tagrules.export import describe_rules, has_own_rules, places_of
 from fleet.words.answers import describe_persons_order
 from fleet.words.images import describe_waiting
+from fleet.words.runs import describe_killed, explain_lost_store
 from fleet.words.waiting import NO_CONTACT
 
 _STORE = "state, store"
@@ -248,11 +250,10 @@ def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
 def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     try:
         runs = asked.sources.store.last_runs(1)
-        holder = asked.lock()
+        holder, killed = asked.lock(), asked.sources.store.killed_holder()
         faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
     except (StoreMissing, StoreFailed) as error:
-        is_missing = isinstance(error, StoreMissing)
-        fix = "fleet state init" if is_missing else "see state.store in fleet.yaml"
+        fix = _fix_for_store(case, error)
         found = wrong(_STORE, error, fix)
         # A fleet that only observes queues needs no store.
         yield found if case.fleet.pools else found.altered(result="notice")
@@ -268,8 +269,8 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
         yield wrong("state, spending", case.world.ledger, "see money in fleet.yaml")
     if holder is not None:
-        said = f"held by {holder[0]} since {holder[1]}"
-        fix = "fleet state unlock, if that run is dead"
+        said = describe_killed(*killed) if killed else f"held by {holder[0]} since {holder[1]}"
+        fix = "fleet apply" if killed else "fleet state unlock, if that run is dead"
         yield CheckResult(about="state, lock", result="notice", said=said, fix=fix)
     else:
         yield CheckResult(about="state, lock", result="ok", said="free")
@@ -279,11 +280,18 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
             yield wrong(f"pool {pool}, stack", stack, "fleet state show")
         elif stack.interrupted:
             about, said = f"pool {pool}, stack", "the apply that holds the lock is changing it"
-            if holder is None:
+            if holder == killed:
                 said = "an apply was interrupted while changing it"
                 yield CheckResult(about=about, result="notice", said=said, fix="fleet apply")
             else:
                 yield CheckResult(about=about, result="notice", said=said)
+
+
+def _fix_for_store(case: Case, error: FleetError) -> str:
+    if not isinstance(error, StoreMissing):
+        return "see state.store in fleet.yaml"
+    listed = find_listed(case.world.providers)
+    return explain_lost_store(listed) if listed else "fleet state init"
 
 
 def _images(case: Case) -> Iterator[CheckResult]:

@@ -17,13 +17,13 @@ from fleet.apply.observe import Concurrently, Sources, stack_ref
 from fleet.apply.wire import wire
 from fleet.errors import FleetError, PlanRefused, refusal
 from fleet.guard.approvals import approval_digest
-from fleet.model.facts import LedgerEntry, Stack, Unknown, WorkerInputs, World
+from fleet.model.facts import LedgerEntry, Listing, Stack, Unknown, WorkerInputs, World
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value, later
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.ledger import charge
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
@@ -87,9 +87,7 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
 
 def silent(world: World) -> Iterator[str]:
     """Yield a sentence with the reason per unreadable source of machines."""
-    for name, listing in sorted(world.providers.items()):
-        if isinstance(listing, Unknown):
-            yield f"machines of provider {name} are unknown: {listing.unknown}"
+    yield from _list_unknown(world.providers)
     yield from unknown_stacks(world)
 
 
@@ -200,32 +198,39 @@ _LIST_SECONDS = 30
 """Seconds for listing machines before a store is created; a late provider is unknown."""
 
 
-def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> str:
-    """Return a trace of an earlier store of this fleet, such as a file; empty without a trace.
+def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> tuple[str, bool]:
+    """Return a possible trace of an earlier store, and whether it is a machine of this fleet.
 
-    Only local files and machines are checked: the loss of a database cannot be noticed.
+    The trace is empty without any sign. The loss of a database cannot be noticed.
     """
-    return next(_signs_of_predecessor(fleet, config, storage), "")
-
-
-def _signs_of_predecessor(fleet: Fleet, config: str, storage: Storage) -> Iterator[str]:
-    if not (storage.store.startswith("sqlite:") and storage.uses_folder):
-        yield "an earlier store or its stacks may have been on another computer"
-    if storage.folder.exists():
-        yield f"the folder {storage.folder.name} exists already"
-    if not desks_of(fleet, fleet.queues):
-        return
     try:
         providers = wire(fleet, config).providers
     except FleetError as error:
-        yield f"machines are unknown: {error}"
-        return
+        return f"machines are unknown: {error}", False
     asked = {name: partial(each.list, fleet.fleet) for name, each in providers.items()}
-    for name, listing in Concurrently(_LIST_SECONDS)("provider", asked).items():
+    listings = Concurrently(_LIST_SECONDS)("provider", asked)
+    if listed := find_listed(listings):
+        return listed, True
+    if not (storage.store.startswith("sqlite:") and storage.uses_folder):
+        return "an earlier store or its stacks may have been on another computer", False
+    if storage.folder.exists():
+        return f"the folder {storage.folder.name} exists already", False
+    return next(_list_unknown(listings), ""), False
+
+
+def find_listed(listings: Mapping[str, Listing | Unknown]) -> str:
+    """Return a sentence that names a machine of this fleet; empty without a known machine."""
+    for name, listing in sorted(listings.items()):
+        if isinstance(listing, Listing) and listing.machines:
+            return f"provider {name} lists {listing.machines[0].name}"
+    return ""
+
+
+def _list_unknown(listings: Mapping[str, Listing | Unknown]) -> Iterator[str]:
+    """Yield a sentence with the reason per unreadable provider."""
+    for name, listing in sorted(listings.items()):
         if isinstance(listing, Unknown):
             yield f"machines of provider {name} are unknown: {listing.unknown}"
-        elif listing.machines:
-            yield f"provider {name} lists {listing.machines[0].name}"
 
 
 def forget_lost(sources: Sources) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def _end(pool: str | None, ordering: Ordering, console: Console) -> None:
     ending = freezes_of(orders, pool)
     ordering.lift(ending, "unfreeze")
     for order in ending:
-        console.out(f"{order.what} no longer frozen")
+        console.out(f"{order.what} no longer frozen: ended the freeze {order.said}")
     if not ending:
         console.out(f"{f'pool {pool}' if pool else 'the fleet'} is not frozen")
     for remaining in orders:

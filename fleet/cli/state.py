@@ -43,7 +43,7 @@ from fleet.schema.model import Fleet
 from fleet.state.storage import Storage, find_storage, sqlite_url
 from fleet.state.store import Store
 from fleet.words.figures import many
-from fleet.words.runs import describe_left
+from fleet.words.runs import LOST_WITH_STORE, describe_killed, describe_left, explain_lost_store
 
 
 def arguments(parser: Parser) -> None:
@@ -117,12 +117,14 @@ def _init(
 ) -> int:
     try:
         with store.begin():
-            lost = ""
+            lost, is_listed = "", False
     except StoreMissing:
-        lost = find_predecessor(fleet, args.file, storage)
+        lost, is_listed = find_predecessor(fleet, args.file, storage)
     now = utc_now()
     made = store.init(now)
     console.out(f"store {store.address} {'created' if made else 'already exists'}")
+    if made and is_listed:
+        console.note(f"fleet: warning: {explain_lost_store(lost)}")
     if made and lost:
         store.number_tickets_after(highest_id_of_lost(now))
         if desks_of(fleet, fleet.queues):
@@ -138,7 +140,7 @@ def _init(
 def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Console) -> int:
     stacks = [record.model_dump() for record in store.stacks()]
     runs = store.last_runs(5)
-    holder = store.lock_holder()
+    holder, killed = store.lock_holder(), store.killed_holder()
     if args.json:
         shown = {
             "store": store.address,
@@ -150,11 +152,12 @@ def _show(store: Store, storage: Storage, args: argparse.Namespace, console: Con
         console.out(json.dumps(shown, indent=2, sort_keys=True))
         return 0
     lines = [f"store    {store.address}", f"backend  {storage.backend}"]
-    lines.append(f"lock     {f'{holder[0]} since {holder[1]}' if holder else 'free'}")
+    holding = f"{holder[0]} since {holder[1]}" if holder else "free"
+    lines.append(f"lock     {describe_killed(*killed) if killed else holding}")
     lines += [f"stack    {s['name']} ({s['engine']}, serial {s['serial']})" for s in stacks]
     lines = [*map(clean, lines)]
     latest = runs[:1]
-    lines += [run_to_text(run, running=bool(holder) and run in latest) for run in runs]
+    lines += [run_to_text(run, running=holder != killed and run in latest) for run in runs]
     console.out("\n".join(lines))
     return 0
 
@@ -211,7 +214,8 @@ def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Con
             console.out("nothing was changed; to apply: fleet state rebuild --apply")
         return _code(found, ())
     started = utc_now()
-    store.init(started)
+    if store.init(started):
+        console.note(f"store {store.address} created; {LOST_WITH_STORE}")
     with store.lock(lock_owner(), started):
         store.number_tickets_after(highest_id_of_lost(started))
         store.begin_run(started=started)

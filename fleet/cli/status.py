@@ -1,6 +1,7 @@
 """`fleet status`: show the pools and workers, with state, image, work and cost."""
 
 import argparse
+from contextlib import suppress
 
 from fleet.apply.config import load_config
 from fleet.apply.metrics import metrics_of
@@ -9,7 +10,7 @@ from fleet.apply.plan import note_clock, observe_and_plan
 from fleet.apply.satellites import connected
 from fleet.cli.arguments import Parser, add_file, add_json, add_world, flag, option
 from fleet.clock import utc_now
-from fleet.errors import WrongUsage
+from fleet.errors import StoreFailed, StoreMissing, WrongUsage
 from fleet.explain.given import find_responsible
 from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
@@ -19,7 +20,7 @@ from fleet.report.status import status_blocks
 from fleet.report.terminal import text_for
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of
-from fleet.words.runs import describe_heartbeat
+from fleet.words.runs import describe_heartbeat, describe_killed
 
 
 def arguments(parser: Parser) -> None:
@@ -62,6 +63,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         facts = facts_of_workers(fleet, world)
         console.out(status_to_json(plan, facts, find_responsible(fleet, world, plan)))
     elif not (args.site or args.metrics):
+        with suppress(StoreMissing, StoreFailed):  # the plan names the reason
+            if store and (killed := store.killed_holder()):
+                console.note(f"fleet: warning: {describe_killed(*killed)}")
         console.out(text_for(console, status_blocks(plan)))
     return 0
 

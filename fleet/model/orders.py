@@ -3,7 +3,6 @@
 Orders are in the store, so that every run obeys an order immediately. Every order expires.
 """
 
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
@@ -107,11 +106,6 @@ class GivenApproval(_Order):
     def sentence(self) -> str:
         """Return a sentence with the approval, its author, expiry and reason."""
         return f"{self.count} of pool {self.pool} may pass guard {self.guard}, {self.said}"
-
-
-def sentences(orders: Iterable["Order"]) -> Iterator[str]:
-    """Yield a sentence per freeze and hold. Approvals are shown with their guards instead."""
-    return (order.sentence for order in orders if not isinstance(order, GivenApproval))
 
 
 Order = Annotated[Freeze | Hold | GivenApproval, Field(discriminator="order")]

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import assert_never
 
 from fleet.explain.changes import Comparison
+from fleet.explain.troubles import find_troubles
 from fleet.model.facts import Unknown
-from fleet.model.orders import sentences
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -134,8 +134,10 @@ def _totals(plan: Plan) -> Iterator[Line]:
 
 
 def _orders(plan: Plan) -> tuple[str, ...]:
-    """Return sentences on active freezes and holds, and on the machines that this run holds."""
-    return (*sentences(plan.orders), *map(words.holding, plan.holds))
+    """Return active freezes and holds, each with its command, and machines that this run holds."""
+    orders = [each for each in find_troubles(plan) if each.by_order]
+    active = (f"{each.about} {each.said}; `{each.fix}`" for each in orders)
+    return (*active, *map(words.holding, plan.holds))
 
 
 def _notices(plan: Plan) -> Iterator[Section]:

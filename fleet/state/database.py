@@ -439,8 +439,8 @@ class Database:
 
     def _missing_message(self) -> str:
         return (
-            f"there is no store at {self.address}; for a new fleet create one with "
-            "`fleet state init`, for an existing fleet restore the old one"
+            f"there is no store at {self.address}; restore the backup of a lost store "
+            f"({StoreMissing.page}); only for a new fleet: `fleet state init`"
         )
 
     def _newer_message(self, about: Mapping[str, str]) -> str:

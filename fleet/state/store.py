@@ -64,6 +64,7 @@ from fleet.state.database import (
     add_about,
     hold_lock_file,
     hold_server_lock,
+    is_alive,
     next_fence,
     read_about,
     read_number,
@@ -663,6 +664,11 @@ class Store(Database):
         with self._transaction() as connection:
             row = connection.execute(sa.select(LOCK.c.owner, LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
+
+    def killed_holder(self) -> tuple[str, str] | None:
+        """Return the owner of the lock and its time if the owner died on this computer."""
+        holder = self.lock_holder()
+        return holder if holder and is_alive(holder[0]) is False else None
 
     def is_held(self) -> bool:
         """Return whether a living run holds the lock."""

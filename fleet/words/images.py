@@ -10,7 +10,7 @@ from fleet.schema.units import write_count, write_duration, write_time
 
 UNPROMOTED_BY_PERSON = "it was made the candidate by hand"
 TESTED_EARLIER = "it was tested before fleet promoted versions automatically"
-NO_BOOT = "no boot of this image is recorded"
+NO_BOOT = "no successful boot of this image is recorded"
 NO_EARLIER = "no earlier version is published"
 STOPPED_BEFORE = "its machine stopped before its worker registered"
 REMOVED = "removed from fleet.yaml"

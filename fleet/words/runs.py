@@ -5,6 +5,21 @@ OTHER_DIGEST = (
     "of its label `commit`, or delete it by hand"
 )
 
+LOST_WITH_STORE = "a new store lacks the earlier freezes, holds, approvals, tickets and costs"
+
+
+def explain_lost_store(listed: str) -> str:
+    """Explain why a fleet with machines needs the backup of its store, and name its page."""
+    return (
+        f"restore the backup of the lost store (docs/how-to/restore-lost-state.md), because "
+        f"{listed}; {LOST_WITH_STORE}"
+    )
+
+
+def describe_killed(owner: str, since: str) -> str:
+    """State that a run was killed, and the command that finishes its work."""
+    return f"a run of {owner}, started {since}, was killed; `fleet apply` finishes its work"
+
 
 def add_reason(what: str, reason: str) -> str:
     """Return an action, state or object with its reason, separated by a colon."""

@@ -195,7 +195,7 @@ def surfaces(trial: Trial) -> dict[str, str]:
     ("earlier", "last"),
     [
         ([("golden-1", "registered")], "trixie golden-1"),
-        ([], "no boot of this image"),
+        ([], "no successful boot of this image"),
     ],
 )
 def test_boot_guard_names_image_and_last_boot_in_each_output(

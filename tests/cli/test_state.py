@@ -2,11 +2,13 @@
 
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 
 import pytest
 
 from fleet.model.facts import Listing
+from fleet.state.database import name_process
 from tests.builders import NOW
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
@@ -276,3 +278,54 @@ def test_newer_store_is_refused_with_required_version(trial: Trial, command: str
     assert code != 0
     told = "".join(said.split())
     assert ("fleet-store-9" in told, "7.1.0" in told) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "stream"),
+    [(("doctor",), "stdout"), (("state", "init"), "stderr")],
+)
+def test_lost_store_is_to_be_restored_when_machines_exist(
+    trial: Trial, run_fleet: RunFleet, command: tuple[str, ...], stream: str
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    (trial.folder / ".fleet/store.db").unlink()
+
+    said = run_fleet(*command)
+
+    text = " ".join(getattr(said, stream).split())
+    assert tells(text, "docs/how-to/restore-lost-state.md", *trial.machines(), "freezes")
+    assert "fix: fleet state init" not in text
+
+
+def test_rebuild_creates_lost_store_without_its_backup(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    (trial.folder / ".fleet/store.db").unlink()
+
+    rebuilt = run_fleet("state", "rebuild", "--apply")
+
+    assert rebuilt.returncode == 0
+    assert tells(rebuilt.stderr, "freezes")
+    assert trial.settles()
+
+
+@pytest.mark.parametrize("command", ["status", "doctor", "state show"])
+def test_killed_apply_of_this_computer_is_named_with_its_remedy(
+    trial: Trial, command: str
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    owner = f"{name_process().rpartition(':')[0]}:{dead.pid}"
+    trial.store().begin_run(started=NOW)
+    with closing(sqlite3.connect(trial.folder / ".fleet/store.db")) as connection, connection:
+        row = (1, owner, NOW.isoformat())
+        connection.execute("insert into fleet_lock (one, owner, since) values (?, ?, ?)", row)
+
+    said = " ".join(trial.told(*command.split()).split())
+
+    assert tells(said, owner, NOW.isoformat(), "killed", "`fleet apply`")
+    assert not tells(said, "still running")
+    assert not tells(said, "fleet state unlock")

@@ -106,7 +106,8 @@ def test_rebuild_restores_store_and_stacks_without_changes(
     code, said = used.do("state", "rebuild", "--apply")
 
     assert code == 0
-    assert tells(said.splitlines()[0], "builders", "2", ONE, TWO)
+    assert tells(said.splitlines()[0], "store.db", "freezes")
+    assert tells(said.splitlines()[1], "builders", "2", ONE, TWO)
     assert used.cloud.path.read_bytes() == machines
     assert used.recorded() == [ONE, TWO]
     assert orphans(used)["orphans"] == []
