@@ -21,7 +21,7 @@ from fleet.cli.output import show
 from fleet.cli.recorded import RecordedMoments
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
-from fleet.explain.anything import EXPLAINERS, explain_any, names_of_kind
+from fleet.explain.anything import EXPLAINERS, explain_any, names_of_kind, suggest_build
 from fleet.explain.case import Case
 from fleet.explain.gains import UNUSED_AFTER, find_gains
 from fleet.explain.request import each_request, explain_every
@@ -194,7 +194,8 @@ def _describe_unknown_name(case: Case, name: str) -> str:
         return f"cannot tell whether there is anything named {name}: {unsure}"
     names = {kind: names_of_kind(case, kind) for kind in EXPLAINERS}
     near = nearest(name, [each for kind, found in names.items() for each in found])
-    hint = f"did you mean '{near}'? " if near else ""
+    suggested = "" if near else suggest_build(case, name)
+    hint = f"did you mean '{near}'? " if near else f"{suggested}; " if suggested else ""
     known = "; ".join(
         f"{kind}s {some_of(found, shown=_MAX_NAMES)}" for kind, found in names.items() if found
     )

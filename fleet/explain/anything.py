@@ -15,6 +15,8 @@ from fleet.planner.images import find_image_troubles, find_waiting
 from fleet.schema.findings import listed
 from fleet.schema.model import ExistingImage
 from fleet.schema.units import write_count
+from fleet.tagrules.allow import AllowList
+from fleet.tagrules.names import recorded_names
 from fleet.words import answers, notes
 from fleet.words.images import describe_waiting
 
@@ -23,6 +25,28 @@ def explain_any(case: Case, name: str) -> Matches:
     """Return an explanation of each object of any kind that has this name."""
     found = tuple(each for explain in EXPLAINERS.values() for each in explain(case, name))
     return Matches(fleet=case.fleet.fleet, name=name, matches=found)
+
+
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z+.-][a-z0-9+.-]*")
+
+
+def suggest_build(case: Case, name: str) -> str:
+    """Return how to see the tags of a build of this package; empty if it waits or is no package.
+
+    The other parts of the build's name are those of a waiting build, if possible of one with which
+    a rule of the allow-list matches.
+    """
+    if not _PACKAGE.fullmatch(name) or case.named(name):
+        return ""
+    allowed = AllowList(case.fleet, case.world.time.date())
+    others = recorded_names(case.world).names or ("SCOPE/WORKSPACE/ARCHITECTURE/SOURCE",)
+    builds = dict.fromkeys(f"{each.rpartition('/')[0]}/{name}" for each in others)
+    rules = {
+        each: [f"powerful[{rule.index}]" for rule in allowed.rules_for_name(each)]
+        for each in builds
+    }
+    build = max(builds, key=lambda each: len(rules[each]))
+    return answers.suggest_build(name, build, rules[build])
 
 
 def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
@@ -112,6 +136,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
         if name not in (key, rule.match) and not word.search(rule.match):
             continue
         facts = (("reason", rule.reason), ("contact", rule.contact), ("expires", rule.expires))
+        missing = "" if name in (key, rule.match) else suggest_build(case, name)
         only = f" of task {rule.task}" if rule.task else ""
         yield Explanation(
             kind="rule",
@@ -119,6 +144,7 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
             headline=answers.describe_rule(key, rule.match, only, listed(rule.ask)),
             facts=tuple(f"{about}: {text}" for about, text in facts if text),
             reasons=(ExplainedReason(because=answers.ALLOWED, path=("powerful", nth)),),
+            next_steps=(missing,) if missing else (),
         )
     if name in {check.__name__.replace("_", "-") for check in (*CHECKS, *DATED_CHECKS)}:
         yield Explanation(

@@ -233,6 +233,12 @@ def describe_rule(key: str, match: str, only: str, asked: str) -> str:
     return f"rule {key}: builds{only} that match {match} get {asked}"
 
 
+def suggest_build(name: str, build: str, rules: Sequence[str]) -> str:
+    """State that no build of a package waits, the rules that match one, and how to try it."""
+    matched = f"{listed(rules)} matches it" if rules else "no rule of `powerful` matches it"
+    return f"no build of {name} waits; `fleet tags explain {build}` tries one: {matched}"
+
+
 def describe_check(name: str) -> str:
     """State that a name is that of a rule of `fleet validate`."""
     return f"rule {name} of `fleet validate`"

@@ -140,3 +140,28 @@ def test_name_with_unknown_kind_is_refused_with_kinds(run_fleet: RunFleet) -> No
 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert tells(refused.stderr, "pol", "request", "pool", "worker", "image", "rule", "tag")
+
+
+@pytest.mark.parametrize(
+    ("rule", "matching"), [(RULE, "no rule of"), ("debian/.*/.*/webkit2?gtk", "powerful[0]")]
+)
+def test_package_that_does_not_wait_can_be_tried(
+    allowed: Trial, run_fleet: RunFleet, rule: str, matching: str
+) -> None:
+    path = allowed.folder / "fleet.yaml"
+    path.write_text(path.read_text().replace(RULE, rule))
+
+    explained = run_fleet("explain", "webkitgtk")
+
+    build = "debian/builds/amd64/webkitgtk"
+    assert explained.returncode == 1
+    assert tells(explained.stderr, "webkitgtk waits", f"`fleet tags explain {build}`", matching)
+    assert run_fleet("tags", "explain", build).returncode == 0
+
+
+@pytest.mark.usefixtures("allowed")
+def test_rule_of_a_package_that_does_not_wait_says_so(run_fleet: RunFleet) -> None:
+    said = " ".join(run_fleet("explain", "libreoffice").stdout.split())
+
+    assert tells(said, "powerful[0]", "no build of libreoffice waits", "fleet tags explain")
+    assert "no build" not in run_fleet("explain", "chromium").stdout
