@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.config_changes import ConfigChange
+from fleet.explain.config_changes import ChangedEntries, ConfigChange, compare_entries
 from fleet.explain.costs import ComparedBuild, MovedBuilds, StoppedBuilds
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
@@ -101,7 +101,7 @@ Result = Literal["passed", "throttled", "refused"]
 """The result of a guard for the planned actions."""
 
 
-class PoolValueChange(Value):
+class PoolValueChange(ChangedEntries):
     """A value of a pool before and after the change."""
 
     key: str
@@ -426,7 +426,9 @@ def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[PoolValueChange
     for key in _COMPARED:
         before, after = _format_value(getattr(old, key)), _format_value(getattr(new, key))
         if before != after:
-            yield PoolValueChange(key=key, before=before, after=after)
+            is_list = key == "provides"
+            entries = compare_entries(old.provides, new.provides) if is_list else {}
+            yield PoolValueChange(key=key, before=before, after=after, **entries)
 
 
 def _format_value(value: object) -> str:

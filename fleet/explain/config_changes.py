@@ -1,6 +1,7 @@
 """Find the keys of fleet.yaml that a change edits."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from fleet.explain.what_if import write_value
-from fleet.model.values import Value
+from fleet.model.values import Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
 from fleet.schema.units import ConfigSection
@@ -25,7 +26,22 @@ _MAX_LENGTH = 400
 _CLOSED_BY = {"[": "]", "{": "}"}
 
 
-class ConfigChange(Value):
+class ChangedEntries(Value):
+    """The entries of a list that only one of both values has; empty for other values."""
+
+    added: tuple[str, ...] = later((), "Entries of a list that only the value after has.")
+    removed: tuple[str, ...] = later((), "Entries of a list that only the value before has.")
+
+
+def compare_entries(before: Collection[str], after: Collection[str]) -> dict[str, Any]:
+    """Return the fields of `ChangedEntries`, in the order of the lists."""
+    return {
+        "added": tuple(each for each in after if each not in before),
+        "removed": tuple(each for each in before if each not in after),
+    }
+
+
+class ConfigChange(ChangedEntries):
     """A key of fleet.yaml, or an entry of a list, that a change edits, as text."""
 
     path: tuple[str | int, ...]
@@ -63,15 +79,36 @@ class Edits:
         before = write_value(self.base, edited.path, edited.before)
         return _shorten(before), _shorten(write_value(self.head, edited.path, edited.after))
 
+    def entries(self, edited: Edited) -> dict[str, Any]:
+        """Return the entries of two lists that only one of them has; empty for other values."""
+        if not isinstance(edited.before, list) or not isinstance(edited.after, list):
+            return {}
+        sides = ((self.base, edited.before), (self.head, edited.after))
+        return compare_entries(
+            *(
+                [write_value(fleet, edited.path, each) for each in entries]
+                for fleet, entries in sides
+            )
+        )
+
 
 def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
     """Return the edited keys except those of pools. `PoolChange` compares the keys of pools."""
     return tuple(
-        ConfigChange(path=edited.path, before=before, after=after)
-        for edited in edits.found
+        ConfigChange(path=edited.path, before=before, after=after, **edits.entries(edited))
+        for edited in _pair_entries(edits.found)
         if not _is_compared_in_pools(edited.path)
         for before, after in [edits.write(edited)]
     )
+
+
+def _pair_entries(found: Iterable[Edited]) -> Iterator[Edited]:
+    """Yield the edited keys of an entry that is replaced at its place, not both entries."""
+    edits: defaultdict[Path, list[Edited]] = defaultdict(list)
+    for edited in found:
+        edits[edited.path].append(edited)
+    for path, (first, *others) in edits.items():
+        yield from differing(path, first.before, others[0].after) if others else (first,)
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml

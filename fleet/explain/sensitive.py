@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
-from fleet.explain.config_changes import Edited, Edits, differing
+from fleet.explain.config_changes import ChangedEntries, Edited, Edits, differing
 from fleet.explain.reach import RuleReach
 from fleet.model.plan import Plan
-from fleet.model.values import Value, later
+from fleet.model.values import later
 from fleet.schema.findings import Path
 from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets
 from fleet.schema.rules import Asker
@@ -36,7 +36,7 @@ Kind = Literal[
 _ORDER: tuple[Kind, ...] = get_args(Kind)
 
 
-class SensitiveEdit(Value):
+class SensitiveEdit(ChangedEntries):
     """An edit that the approver of the change has to see."""
 
     kind: Kind
@@ -222,6 +222,7 @@ def _section_keys(path: Path) -> Iterator[tuple[str, Looser]]:
 
 def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> SensitiveEdit:  # noqa: ANN401 - of the value
     before, after = edits.write(edited)
+    figures |= edits.entries(edited)
     return SensitiveEdit(kind=kind, path=edited.path, before=before, after=after, **figures)
 
 

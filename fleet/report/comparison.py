@@ -18,7 +18,7 @@ from fleet.explain.changes import (
     RequestsChange,
     Verdict,
 )
-from fleet.explain.config_changes import ConfigChange
+from fleet.explain.config_changes import ChangedEntries, ConfigChange
 from fleet.model.facts import Unknown
 from fleet.planner.forecast import ExpectedWaits
 from fleet.report.builds import builds_section, describe_moved
@@ -27,7 +27,6 @@ from fleet.report.document import (
     Column,
     ColumnKind,
     Items,
-    Line,
     Section,
     Style,
     StyledText,
@@ -81,11 +80,12 @@ def _sensitive(change: Changes) -> Section:
     rows = [
         row(
             line(StyledText(edit.what, Style.YELLOW)),
-            f"{edit.place}: {_value(edit.before)} -> {_value(edit.after)}",
+            f"{edit.place}: {_values(each, edit.before, edit.after)}",
             edit.about,
             mark=StyledText("! ", Style.YELLOW),
         )
-        for edit in map(sensitive_edit, change.sensitive)
+        for each in change.sensitive
+        for edit in [sensitive_edit(each)]
     ]
     columns = (
         Column("Edit"),
@@ -136,9 +136,9 @@ _UNKNOWN = StyledText("? ", Style.YELLOW)
 _NOT_ALL = "not everything is known"
 
 
-def comparison_figures(change: Changes) -> Iterator[Line]:
-    """Yield the effect of a change on this run, then on the cost when no request waits."""
-    return (line(f"  {text}") for text in _summary(change))
+def comparison_figures(change: Changes) -> Items:
+    """Return the effects after the headline, those on this run, then those when none waits."""
+    return Items((*_effects(change)[1:], *_summary(change)), StyledText("- "))
 
 
 def _summary(change: Changes) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _summary(change: Changes) -> Iterator[str]:
         parts = [_machines(verdict)]
         if change.is_quiet or _moves_builds(change):
             parts.append(_money(change))
-        yield "; ".join((*parts, _workers(verdict), _waits(verdict)))
+        yield from ("; ".join(parts), _workers(verdict), _waits(verdict))
     if not change.same_config:
         yield _steady_difference(change)
 
@@ -204,14 +204,21 @@ def _compare_waits(name: str, before: int | None, after: int | None) -> str:
 
 
 def comparison_headline(change: Changes) -> str:
-    """Return the effect of a change in one line."""
+    """Return the most important effect of a change, and the number of sensitive edits."""
     if change.same_config:
         return "No effect: only comments or order differ"
     count = len(change.sensitive)
     edits = [words.many(count, "sensitive edit")] if count else []
-    effects = (_effect(change), *edits)
-    said = "; ".join(filter(None, (*_refusals(change), *_stops(change), *effects)))
+    said = "; ".join((_effects(change)[0], *edits))
     return said[0].upper() + said[1:]
+
+
+def _effects(change: Changes) -> tuple[str, ...]:
+    """Return the effects of a change, the most important first; empty for an equal fleet.yaml."""
+    if change.same_config:
+        return ()
+    found = (*_refusals(change), *_stops(change), *_effect(change))
+    return tuple(filter(None, found))
 
 
 def _refusals(change: Changes) -> Iterator[str]:
@@ -230,31 +237,21 @@ def _stops(change: Changes) -> Iterator[str]:
         yield f"{words.many(others, 'build')} for other reasons"
 
 
-def _effect(change: Changes) -> str:
-    builds = _builds_cost(change)
+def _effect(change: Changes) -> Iterator[str]:
+    """Yield the effect on builds, machines, images and, without builds, the lasting cost."""
+    builds = ""
+    if _moves_builds(change) and change.verdict is not None:
+        stopped = sum(each.count for each in change.stopped)
+        builds = describe_moved(change.verdict.builds, change.currency, stopped)
+    yield builds or ("" if change.is_quiet else _money(change))
     if change.is_quiet and change.verdict and not change.verdict.machines_known:
-        return "; ".join(filter(None, (builds, f"effect on machines {words.UNKNOWN}")))
-    if change.is_quiet:
+        yield f"effect on machines {words.UNKNOWN}"
+    elif change.is_quiet:
         unsure = " (some facts are unknown)" if change.unknown else ""
-        due = f"{words.many(len(change.images), 'image')} to build" if change.images else ""
-        lasting = "" if builds else _steady_cost(change)
         effect = "" if change.stopped else f"no effect on machines now{unsure}"
-        parts = (builds, effect, due, lasting)
-        return "; ".join(filter(None, parts))
-    return builds or _money(change)
-
-
-def _builds_cost(change: Changes) -> str:
-    """Return the cost and time of affected builds as text; empty if no build is affected."""
-    if not _moves_builds(change) or change.verdict is None:
-        return ""
-    stopped = sum(each.count for each in change.stopped)
-    moved = describe_moved(change.verdict.builds, change.currency, stopped)
-    if change.rest_before is None or change.rest_after is None:
-        return f"{moved}; when none waits: {words.UNKNOWN}"
-    month = change.rest_after.month - change.rest_before.month
-    lasting = f"{month:+,.0f} {change.currency} per month" if round(month) else "0"
-    return f"{moved}; when none waits: {lasting}"
+        lasting = "" if builds else _steady_cost(change)
+        due = f"{words.many(len(change.images), 'image')} to build" if change.images else ""
+        yield "; ".join(filter(None, (effect, due, lasting)))
 
 
 def _moves_builds(change: Changes) -> bool:
@@ -340,7 +337,17 @@ def _pool(change: PoolChange) -> _EffectRow:
 
 
 def _difference(each: PoolValueChange) -> str:
-    return f"{_NAMES.get(each.key, each.key)} {_value(each.before)} -> {_value(each.after)}"
+    return f"{_NAMES.get(each.key, each.key)} {_values(each, each.before, each.after)}"
+
+
+def _values(change: ChangedEntries, before: str, after: str) -> str:
+    """Return both values as text; of two lists, the added and removed entries."""
+    entries = [
+        f"{sign}{entry}"
+        for sign, found in (("+", change.added), ("-", change.removed))
+        for entry in found
+    ]
+    return listed(entries) or f"{_value(before)} -> {_value(after)}"
 
 
 def _draw_outdated(change: OutdatedChange) -> _EffectRow:
@@ -427,7 +434,7 @@ def _edit(change: ConfigChange) -> str:
         return f"{_value(change.after)} added"
     if not change.after:
         return f"{_value(change.before)} removed"
-    return f"{_value(change.before)} -> {_value(change.after)}"
+    return _values(change, change.before, change.after)
 
 
 def _value(text: str) -> str:

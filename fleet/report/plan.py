@@ -118,7 +118,7 @@ def plan_blocks(
         yield sources
     else:
         yield Title(head, plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
-        yield from (*comparison_figures(change), *_notices(plan), *compared, *_warnings(plan))
+        yield from (comparison_figures(change), *_notices(plan), *compared, *_warnings(plan))
         yield Fold(words.WHOLE, [headline, *totals, *whole, sources])
 
 

@@ -52,7 +52,7 @@ def test_headline_has_cost_and_time_before_and_after(trial: Trial, run_fleet: Ru
 
     said = re.search(
         r"UTC This build: ([\d.]+) EUR, (\S+ ?\S*) \(([\d.]+) EUR, 1d 2h without this change\); "
-        r"when none waits: 0; 1 sensitive edit",
+        r"1 sensitive edit - ",
         shown,
     )
     assert said is not None
@@ -207,7 +207,7 @@ def test_headline_has_reason_when_a_guard_refuses_more(trial: Trial, least: int)
 def test_deletion_names_the_pool_to_which_the_change_moves_a_build(
     trial: Trial, run_fleet: RunFleet
 ) -> None:
-    base = fleet_yaml(pools=pools(), more=DURATIONS)
+    base = fleet_yaml(pools=pools(), more=DURATIONS, desk="boot: 10m")
     trial.write(base)
     wait_for_builds(trial, "chromium")
     trial.apply()
@@ -220,3 +220,19 @@ def test_deletion_names_the_pool_to_which_the_change_moves_a_build(
     assert deleted["reason"] == "not-wanted"
     assert tells(deleted["because"], "this change", "0", "pool big")
     assert tells(shown, "this change", "0", "pool big")
+
+
+def test_changed_list_is_shown_by_its_entries(trial: Trial, run_fleet: RunFleet) -> None:
+    wait_for_builds(trial)
+    base = fleet_yaml(pools=pools(), more=DURATIONS)
+    head = base.replace('[big, "worker', '[bigg, "worker').replace("26h", "20h")
+    changed(trial, base, head.replace("tags: {big:", "tags: {bigg:"))
+
+    shown = run_fleet("plan", "--base", "base.yaml").stdout
+    change = json.loads(run_fleet("plan", "--base", "base.yaml", "--json").stdout)["change"]
+
+    assert tells(shown, "provides +bigg, -big")
+    assert tells(shown, "durations.sbuild[0].takes: 26h -> 20h")
+    (pool,) = change["pools"]
+    assert pool["differences"][0]["added"] == ["bigg"]
+    assert pool["differences"][0]["removed"] == ["big"]
