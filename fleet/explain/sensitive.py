@@ -11,12 +11,18 @@ from pydantic import Field
 
 from fleet.explain.config_changes import ChangedEntries, Edited, Edits, differing
 from fleet.explain.reach import RuleReach
+from fleet.explain.what_if import value_at, write_value
+from fleet.model.money import Rate
 from fleet.model.plan import Plan
+from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import later
-from fleet.schema.findings import Path
+from fleet.planner.budgets import spending_limits
+from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets
 from fleet.schema.rules import Asker
 from fleet.schema.units import ConfigSection
+from fleet.tagrules.offers import offer_of_pool
+from fleet.tagrules.sources import limits_of
 from fleet.tagrules.vocabulary import Vocabulary
 
 Kind = Literal[
@@ -57,6 +63,12 @@ class SensitiveEdit(ChangedEntries):
         {}, "Package to such builds, the most first; `*` in a name: several."
     )
     nameless: str = later("", "Why no recorded build has a name.")
+    cost: Rate | None = later(
+        None, "Cost per hour of the additional machines that a higher `workers.max` permits."
+    )
+    bounds: dict[str, str] = later(
+        {}, "Keys of budgets, and of limits of exclusive tags, that bound this cost, to values."
+    )
 
 
 class Looser(NamedTuple):
@@ -188,8 +200,37 @@ def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
             if is_sent and not _has_secret(edits.head, path[:2]):
                 return
             if _is_looser(looser, before, after) if is_whole else looser.when == "any":
-                yield _sensitive(edits, edited, looser.kind)
+                is_max = is_whole and _pattern(path) == ("pools", _ANY, "workers", "max")
+                figures = _find_permitted(edits.head, edited) if is_max else {}
+                yield _sensitive(edits, edited, looser.kind, **figures)
             return
+
+
+def _find_permitted(fleet: Fleet, edited: Edited) -> dict[str, Any]:
+    """Return the cost of the machines that a higher `workers.max` permits, and its bounds."""
+    name = str(edited.path[1])
+    pool = fleet.dynamic_pools[name]
+    sold = ((kind, market) for kind in find_types(fleet, pool) for market in markets_of(pool))
+    prices = [price for each in sold if (price := price_per_hour(fleet, *each)) is not None]
+    bounds = {yaml_key(p): write_value(fleet, p, value_at(fleet, p)) for p in _bounds(fleet, name)}
+    if not prices:
+        return {"bounds": bounds}
+    return {"cost": (edited.after - edited.before) * max(prices), "bounds": bounds}
+
+
+def _bounds(fleet: Fleet, pool: str) -> Iterator[Path]:
+    """Yield the keys of budgets and limits that count all machines of a pool."""
+    tags = offer_of_pool(fleet, pool, ()).exclusive
+    for limit in spending_limits(fleet):
+        only = limit.only
+        is_counted = only is None or (
+            not any((only.scope, only.team, only.owner)) and not tags.isdisjoint(only.tags)
+        )
+        if pool == limit.pool or (limit.pool is None and is_counted):
+            yield limit.path
+    for name in dict.fromkeys(n for tag in sorted(tags) for n in Vocabulary(fleet).names_of(tag)):
+        for of in limits_of(fleet.tags[name]):
+            yield ("tags", name, "limits", *of.split())
 
 
 def _pattern(path: Path) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from fleet.report.document import (
     row,
     shorten,
 )
-from fleet.report.sensitive import rule_facts, sensitive_edit
+from fleet.report.sensitive import rule_facts, sensitive_edit, worst_case
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
@@ -85,7 +85,7 @@ def _sensitive(change: Changes) -> Section:
             mark=StyledText("! ", Style.YELLOW),
         )
         for each in change.sensitive
-        for edit in [sensitive_edit(each)]
+        for edit in [sensitive_edit(each, change.currency)]
     ]
     columns = (
         Column("Edit"),
@@ -209,7 +209,9 @@ def comparison_headline(change: Changes) -> str:
         return "No effect: only comments or order differ"
     count = len(change.sensitive)
     edits = [words.many(count, "sensitive edit")] if count else []
-    said = "; ".join((_effects(change)[0], *edits))
+    worst = worst_case(change.sensitive, change.currency)
+    last = ", ".join(filter(None, (*edits, worst)))
+    said = "; ".join(filter(None, (_effects(change)[0], last)))
     return said[0].upper() + said[1:]
 
 

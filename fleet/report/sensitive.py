@@ -1,11 +1,12 @@
 """Describe sensitive edits of fleet.yaml, and the builds that allow-list rules match."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.schema.findings import some_of, yaml_key
+from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
 
@@ -35,14 +36,27 @@ class DescribedEdit(NamedTuple):
     about: str
 
 
-def sensitive_edit(edit: SensitiveEdit) -> DescribedEdit:
+def sensitive_edit(edit: SensitiveEdit, currency: str) -> DescribedEdit:
     """Return the description of a sensitive edit."""
     what, gone = _SENSITIVE[edit.kind]
     key = yaml_key(edit.path)
     place = f"{key} ({edit.place})" if edit.place else key
-    return DescribedEdit(
-        what, place, edit.before or "none", edit.after or gone, _describe_subject(edit)
-    )
+    is_max = edit.path[2:] == ("workers", "max")
+    about = _describe_worst(edit, currency) if is_max else _describe_subject(edit)
+    return DescribedEdit(what, place, edit.before or "none", edit.after or gone, about)
+
+
+def worst_case(edits: Sequence[SensitiveEdit], currency: str) -> str:
+    """Return the most that the machines of higher `workers.max` cost, as text; empty without."""
+    costs = [each.cost for each in edits if each.cost]
+    return f"up to {words.rate(sum(costs, Decimal(0)), sign=True)} {currency}/h" if costs else ""
+
+
+def _describe_worst(edit: SensitiveEdit, currency: str) -> str:
+    worst = worst_case([edit], currency) or f"cost {words.UNKNOWN}"
+    keys = [f"{key} ({value})" for key, value in edit.bounds.items()]
+    bound = f"bounded by {listed(keys)}" if keys else "no budget or limit of a tag bounds it"
+    return f"if all these machines exist: {worst}; {bound}"
 
 
 def _describe_subject(edit: SensitiveEdit) -> str:

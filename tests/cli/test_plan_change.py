@@ -236,3 +236,43 @@ def test_changed_list_is_shown_by_its_entries(trial: Trial, run_fleet: RunFleet)
     (pool,) = change["pools"]
     assert pool["differences"][0]["added"] == ["bigg"]
     assert pool["differences"][0]["removed"] == ["big"]
+
+
+BUDGETS = """\
+budgets:
+  all: {per_hour: 5 EUR}
+  part: {scope: debian, per_day: 9 EUR}
+  large: {tags: [big], per_day: 40 EUR}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "bounds"),
+    [
+        (
+            BUDGETS,
+            {
+                "budgets.all.per_hour": "5 EUR",
+                "budgets.large.per_day": "40 EUR",
+                "tags.big.limits.per.submitter": "1",
+            },
+        ),
+        ("", {"tags.big.limits.per.submitter": "1"}),
+    ],
+)
+def test_higher_max_states_the_worst_case_and_its_bounds(
+    trial: Trial, run_fleet: RunFleet, more: str, bounds: dict[str, str]
+) -> None:
+    wait_for_builds(trial)
+    tags = DURATIONS.replace("exclusive: true", "exclusive: true, limits: {per: {submitter: 1}}")
+    more_big = pools() | {"big": pools()["big"].replace("max: 4", "max: 13")}
+    base, head = (fleet_yaml(pools=each, more=tags + more) for each in (pools(), more_big))
+    changed(trial, base, head)
+
+    shown = run_fleet("plan", "--base", "base.yaml").stdout
+    change = json.loads(run_fleet("plan", "--base", "base.yaml", "--json").stdout)["change"]
+
+    (edit,) = change["sensitive"]
+    assert edit["bounds"] == bounds
+    assert tells(headline(run_fleet), "1 sensitive edit", "+4.158 EUR/h")
+    assert tells(" ".join(shown.split()), *bounds)
