@@ -139,7 +139,7 @@ class OneStack:
             env_vars=home.environment(f"file://{backend}", PASSPHRASE),
             secrets_provider="passphrase",
             project_settings=automation.ProjectSettings(name="fleet-sim", runtime="python"),
-            pulumi_command=automation.PulumiCommand(str(home.command_root(find_cli()))),
+            pulumi_command=automation.PulumiCommand(str(find_cli().parents[1])),
         )
         stack = automation.Stack.create_or_select("bench", workspace)
         home.configure("fleet-sim", "bench", {"sim:path": str(self.cloud.path)})

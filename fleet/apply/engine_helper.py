@@ -33,7 +33,7 @@ def run(descriptor: int) -> None:
     """Serve the operations that the parent process requests through a pipe, then exit."""
     # The parent is still observing: import slow modules now.
     with suppress(EngineAbsent, ModuleNotFoundError):  # `engines_for` reports it
-        for module in ("fleet.engines.pulumi_sdk", "fleet.engines.pulumi"):
+        for module in ("fleet.engines.pulumi_host", "fleet.engines.pulumi"):
             importlib.import_module(module)
         known_cli()
     serve(descriptor, engines_for)

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Literal, NamedTuple, TypeVar, assert_never
 
 from fleet.engines.projects import two_step_change
+from fleet.engines.pulumi_process import interrupt_all
 from fleet.errors import FleetError, StackFailed
 from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import (
@@ -374,9 +375,8 @@ def _exit_with_parent(is_busy: threading.Event) -> None:
 
     `is_busy` is set during an operation.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Use a handler, since the CLI would inherit an ignored signal.
-        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda *_: interrupt_all())
+    signal.signal(signal.SIGTERM, lambda *_: None)
     leash = os.dup(sys.stdin.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())

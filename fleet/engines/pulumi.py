@@ -1,4 +1,4 @@
-"""The Pulumi engine, which runs stack programs with Pulumi's Automation API.
+"""The Pulumi engine, which runs stack programs with the Pulumi CLI.
 
 After a killed run, the next run removes its lock and its pending operations. It adopts machines
 that exist but are missing from state, instead of creating them again.
@@ -67,16 +67,11 @@ class _Stacks(ABC):
         return self._cli.export(ref, self._account(ref))
 
     def _open(
-        self,
-        ref: StackRef,
-        program: Callable[[], None],
-        secrets: Sequence[str] = (),
-        gate: UpdateGate | None = None,
+        self, ref: StackRef, program: Callable[[], None], gate: UpdateGate | None = None
     ) -> Session:
         account = self._account(ref)
-        session = self._cli.open(ref, account, program, secrets=secrets, gate=gate)
         self._cli.configure(ref, account.config)
-        return session
+        return Session(self._cli, ref, account, program, gate)
 
     def _repair(self, ref: StackRef) -> None:
         """Remove a killed run's lock, and restore a checkpoint that a full disk truncated."""
@@ -124,7 +119,7 @@ class PulumiEngine(_Stacks):
         left = self._leftovers(ref, recorded, workers)
         events = Events(self._cli.secrets(self._account(ref)))
         session = self._session(ref, _ProgramInputs(workers, left.adopted))
-        session.run(lambda: session.stack.preview(on_event=events), events)
+        session.preview(events)
         gone = tuple(StackStep(worker=each.name, operation="delete") for each in left.orphans)
         # `up` first removes errors after a creation, so that it does not do a step without a
         # changed input.
@@ -147,8 +142,9 @@ class PulumiEngine(_Stacks):
             return
         adopted = self._leftovers(ref, recorded, workers).adopted
         with UpdateGate(ref, self._program(ref, _ProgramInputs(workers, adopted))) as gate:
-            session = self._open(ref, gate.program, gate=gate)
-            events = Events(session.secrets)
+            session = self._open(ref, gate.program, gate)
+            secrets = list(self._cli.secrets(session.account))
+            events = Events(secrets)
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
                 # Machines may have been deleted since the preview.
@@ -156,7 +152,7 @@ class PulumiEngine(_Stacks):
                 check_still_there(ref, user_data, {*there, *recorded.stack.ids})
                 new = {name: t for name, t in user_data.items() if name not in recorded.stack.ids}
                 given = _ProgramInputs(workers, there, new)
-                session.secrets[:0] = given.secrets
+                secrets[:0] = given.secrets
                 self._configure(ref, workers)
                 self._cli.keep(ref, [each.name for each in workers])
                 events.go_on(progress)
@@ -169,7 +165,7 @@ class PulumiEngine(_Stacks):
                 return events.done
 
             self._cli.keep(ref)
-            gate.start(lambda: session.run(partial(_update, session, events), events))
+            gate.start(lambda: session.up(events))
             if not events.is_complete:
                 raise StackFailed(f"stack {ref.name}: Pulumi ended without a preview")
             yield StackChange(events.planned, make)
@@ -349,7 +345,7 @@ class PulumiEngine(_Stacks):
         self._configure(ref, given.workers)
         self._cli.keep(ref, [each.name for each in given.workers])
         try:
-            session.run(partial(_update, session, events), events)
+            session.up(events)
         except StackFailed as error:
             raise _add_retry_notice(error) from error
 
@@ -361,7 +357,7 @@ class PulumiEngine(_Stacks):
         self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
 
     def _session(self, ref: StackRef, given: "_ProgramInputs") -> Session:
-        return self._open(ref, self._program(ref, given), given.secrets)
+        return self._open(ref, self._program(ref, given))
 
     def _program(self, ref: StackRef, given: "_ProgramInputs") -> Callable[[], None]:
         return partial(load_project(ref.project).program, self._inputs(ref, given))
@@ -397,10 +393,6 @@ class _Leftovers(NamedTuple):
     orphans: tuple[WorkerInputs, ...] = ()
     orphan_ids: Mapping[str, str] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
-
-
-def _update(session: Session, events: Events) -> None:
-    session.stack.up(on_event=events, continue_on_error=True, show_secrets=False)
 
 
 def _add_retry_notice(error: StackFailed) -> StackFailed:
@@ -469,7 +461,7 @@ class PulumiBase(_Stacks):
         self._cli.restore(ref)
         events = Events(self._cli.secrets(self._own))
         session = self._session(ref, parts)
-        session.run(lambda: session.stack.preview(on_event=events), events)
+        session.preview(events)
         return events.planned
 
     def up(
@@ -497,7 +489,7 @@ class PulumiBase(_Stacks):
         session = self._session(ref, parts)
         self._configure(ref, parts)
         self._cli.keep(ref)
-        session.run(partial(_update, session, events), events)
+        session.up(events)
         return events.done
 
     def _account(self, ref: StackRef) -> ProviderAccount:  # noqa: ARG002 - there is one provider

@@ -1,4 +1,4 @@
-"""The Pulumi CLI through its Automation API: workspace, stack, events, gate.
+"""Stacks with the Pulumi CLI: its folder, its commands, its events, and a gate before an update.
 
 `pulumi up` runs a program twice: for its preview and for the update. No resource changes before
 the second run declares resources, so the gate holds this run until the preview was checked.
@@ -9,17 +9,14 @@ command names its stack, and files are replaced atomically.
 All files are in one folder of fleet, never in the folder of the stack projects.
 """
 
-import asyncio
 import json
-import logging
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
@@ -28,6 +25,7 @@ import yaml
 from fleet.engines.parallel import running
 from fleet.engines.projects import ProviderAccount, load_project, project_name
 from fleet.engines.pulumi_backends import file_root, known_cli, remove_empty_attribute_files
+from fleet.engines.pulumi_process import Command, Overdue
 from fleet.engines.pulumi_state import CheckpointCopy, drop_init_errors, drop_worker
 from fleet.errors import (
     EngineAbsent,
@@ -47,8 +45,6 @@ from fleet.state.storage import cache_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from pulumi.automation import EngineEvent, LocalWorkspace, Stack, StepEventMetadata
 
 
 Operation = Literal["create", "delete", "update", "replace"]
@@ -102,24 +98,25 @@ class Events:
         """Forget the events of the preview, and collect those of the update."""
         self._reset(progress)
 
-    def __call__(self, event: "EngineEvent") -> None:
-        """Handle an event. The SDK calls this in its own thread."""
-        if (begun := event.resource_pre_event) and (step := _convert_step(begun.metadata)):
-            self._planned[begun.metadata.urn] = step
-        progress, ended = self._progress, event.res_outputs_event
-        if progress and ended and (step := _convert_step(ended.metadata)):
-            first = ended.metadata.urn not in self._done
-            self._done[ended.metadata.urn] = step
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Handle an event of the CLI, in another thread."""
+        begun, ended, told = (
+            event.get(f"{kind}Event") for kind in ("resourcePre", "resOutputs", "diagnostic")
+        )
+        if begun and (step := _convert_step(begun["metadata"])):
+            self._planned[begun["metadata"]["urn"]] = step
+        if self._progress and ended and (step := _convert_step(ended["metadata"])):
+            first = ended["metadata"]["urn"] not in self._done
+            self._done[ended["metadata"]["urn"]] = step
             if first:
-                progress(step)
-        self.is_complete = self.is_complete or event.summary_event is not None
-        told = event.diagnostic_event
-        if told and told.severity == "error":
-            line = shorten(told.message, self._secrets)
+                self._progress(step)
+        self.is_complete = self.is_complete or "summaryEvent" in event
+        if told and told["severity"] == "error":
+            line = self.shorten(told["message"])
             self._errors[line] = None
-            if told.urn and line not in _CLOSING_LINES:
-                name = told.urn.rpartition("::")[2]
-                said = [*self._failed.get(name, ()), whole(told.message, self._secrets)]
+            if told.get("urn") and line not in _CLOSING_LINES:
+                name = told["urn"].rpartition("::")[2]
+                said = [*self._failed.get(name, ()), whole(told["message"], self._secrets)]
                 self._failed[name] = tuple(dict.fromkeys(said))
 
     @property
@@ -137,6 +134,10 @@ class Events:
         """Map each failed resource to all its error messages. Any message may have the code."""
         done = {step.worker for step in self._done.values()}
         return {name: "; ".join(said) for name, said in self._failed.items() if name not in done}
+
+    def shorten(self, text: str) -> str:
+        """Return the most informative line of an error, with secrets masked."""
+        return shorten(text, self._secrets)
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -162,22 +163,20 @@ def _without_noise(text: str, secrets: Collection[str]) -> str:
 def shorten(text: str, secrets: Collection[str] = ()) -> str:
     """Return the most informative line of an error, with secrets masked, without class names."""
     text = _without_noise(text, secrets)
-    # The SDK's exceptions have lines with `code: 1`, `stdout: …` and `stderr: …`.
-    stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
-    lines = [line.strip() for line in stripped if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if re.match(r"(error|[\w.]*(Error|Exception)):", line)]
     line = (marked or lines or [""])[-1 if marked else 0]
     line = re.sub(r"^error: ", "", line)
     return re.sub(r"^(Preview failed: )?Unexpected <class '[^']*'>: ", "", line)[:_LINE_LIMIT]
 
 
-def _convert_step(metadata: "StepEventMetadata") -> StackStep | None:
-    operation = _OPERATIONS.get(metadata.op.value)
-    kind, _, name = metadata.urn.rpartition("::")
+def _convert_step(metadata: Mapping[str, Any]) -> StackStep | None:
+    operation = _OPERATIONS.get(metadata["op"])
+    kind, _, name = metadata["urn"].rpartition("::")
     if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):
         return None
     in_place = operation in {"update", "replace"}
-    detail = ", ".join(sorted(metadata.diffs or ())) if in_place else ""
+    detail = ", ".join(sorted(metadata.get("diffs") or ())) if in_place else ""
     return StackStep(worker=name, operation=operation, detail=detail)
 
 
@@ -197,7 +196,7 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update")
         self._running: Future[None] | None = None
 
-    def passes(self, *, is_preview: bool) -> bool:
+    def passes(self, is_preview: bool) -> bool:  # noqa: FBT001 - its only argument
         """Return whether a run of the program may start. An update waits for the decision."""
         if is_preview:
             return True
@@ -290,11 +289,22 @@ class Home:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(plugins / "pulumi-resource-sim", launcher.encode(), mode=0o700)
 
+    def declare(self, project: str, main: Path) -> None:
+        """Write the settings file of a project. Its program is in the folder `main`."""
+        settings = {"name": project, "runtime": "python", "main": str(main)}
+        path = self.work(project) / "Pulumi.yaml"
+        with touching(path, StoreFailed):
+            replace_file(path, yaml.safe_dump(settings).encode(), mode=0o600)
+
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
         """Return the CLI's environment. Secrets are passed in it, never as arguments."""
         return {
             "PULUMI_BACKEND_URL": _without_attribute_files(backend),
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
+            "PULUMI_HOME": str(self.folder / "cli"),
+            "PULUMI_AUTOMATION_API": "true",
+            # Without it, the CLI has no option --event-log.
+            "PULUMI_DEBUG_COMMANDS": "true",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PATH": os.pathsep.join(self._search_path()),
         }
@@ -309,22 +319,11 @@ class Home:
         kept = cache_folder().glob("pulumi-plugins-*/bin")
         yield from map(str, sorted(kept, key=_modification_time, reverse=True))
 
-    def command_root(self, cli: Path) -> Path:
-        """Return a folder in which bin/pulumi is this CLI, as the SDK requires."""
-        if cli.name == "pulumi" and cli.parent.name == "bin":
-            return cli.parent.parent
-        link = self.folder / "cli" / "link" / "bin" / "pulumi"
-        link.parent.mkdir(parents=True, exist_ok=True)
-        draft = link.with_name(f"{link.name}.{os.getpid()}")
-        draft.unlink(missing_ok=True)
-        draft.symlink_to(cli.absolute())
-        draft.replace(link)
-        return link.parent.parent
-
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
         """Write keys into a stack's settings file, and keep the encryption settings in it."""
         path = self.work(project) / f"Pulumi.{stack}.yaml"
         with touching(path, StoreFailed):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             settings: dict[str, Any] = yaml.safe_load(text) or {}
             settings["config"] = {**(settings.get("config") or {}), **config}
@@ -344,28 +343,45 @@ def _modification_time(path: Path) -> float:
         return 0.0
 
 
-_MAX_LOOP_POLLS = 250
-_LOOP_POLL_SECONDS = 0.02
+_CONFLICT = "[409] Conflict: Another update is currently in progress."
+_LOCKED = re.compile(
+    rf"stack.*already exists|the stack is currently locked by|{re.escape(_CONFLICT)}"
+)
+_NOT_FOUND = re.compile(r"no stack named.*found")
 
 
 class Session(NamedTuple):
-    """An open stack, with a program to run."""
+    """An existing stack, with a program to run."""
 
+    cli: "Cli"
     ref: StackRef
-    stack: "Stack"
-    home: Home
-    secrets: list[str]
-    """Texts that messages mask. Texts may be added before the next message."""
-    loops: list[asyncio.AbstractEventLoop]
+    account: ProviderAccount
+    program: Program
+    gate: UpdateGate | None = None
+    """If set, `up` has a preview and waits after it."""
 
-    def run(self, act: Callable[[], object], events: Events | None = None) -> None:
-        """Call the SDK; raise its exceptions as short messages without secrets."""
-        try:
-            _run(self.ref, act, self.secrets, events)
-        finally:
-            while self.loops:
-                _close_loop(self.loops.pop())
-            self.home.prune_logs()
+    def preview(self, events: Events) -> None:
+        """Preview the program; raises StackFailed or Locked."""
+        self._operate(events, "preview")
+
+    def up(self, events: Events) -> None:
+        """Apply the program. After a failed step, continue with the other steps."""
+        words = () if self.gate else ("--skip-preview",)
+        self._operate(events, "up", "--yes", *words, "--continue-on-error")
+
+    def _operate(self, events: Events, *words: str) -> None:
+        with needing(extra_of(self.ref.project), "the engine pulumi", EngineAbsent):
+            from fleet.engines.pulumi_host import ProgramServer
+        server = ProgramServer(
+            self.program, self.gate.passes if self.gate else lambda _: True, events
+        )
+        self.cli.call(self.ref, self.account, words, events, server.serve())
+        if server.error:
+            raise server.error
+
+
+class _StackMissing(StackFailed):
+    """The stack does not exist."""
 
 
 class Cli:
@@ -378,51 +394,18 @@ class Cli:
 
     def make(self, ref: StackRef, account: ProviderAccount) -> None:
         """Create a stack; raises StackFailed or Locked."""
-        workspace = self._workspace(ref, account, None)
+        words = ("init", "--no-select", "--secrets-provider", "passphrase")
         try:
-            _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
+            self._call_stack(ref, account, *words)
         except StackFailed:
             if kept := self._checkpoint_copy(ref):
                 kept.drop_cut()
             raise
 
-    def open(
-        self,
-        ref: StackRef,
-        account: ProviderAccount,
-        program: Callable[[], None],
-        *,
-        secrets: Collection[str] = (),
-        gate: UpdateGate | None = None,
-    ) -> Session:
-        """Open an existing stack with a program to run.
-
-        `secrets` are secrets of the program, which messages mask. With a `gate`, `up` has a
-        preview and waits after it.
-        """
-        loops: list[asyncio.AbstractEventLoop] = []
-
-        def noted() -> None:
-            loops.append(asyncio.get_running_loop())
-            program()
-
-        workspace = self._workspace(ref, account, noted, gate)
-        from pulumi.automation import Stack
-
-        hidden = [*secrets, *self.secrets(account)]
-        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
-
     def export(self, ref: StackRef, account: ProviderAccount) -> dict[str, Any] | None:
         """Return a stack's deployment with encrypted secrets; None if the stack does not exist."""
-        try:
-            exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
-        except StackFailed as error:
-            from pulumi.automation import StackNotFoundError
-
-            if isinstance(error.__cause__, StackNotFoundError):
-                return None
-            raise
-        return dict(exported.get("deployment") or {})
+        exported = self._export(ref, account)
+        return exported and dict(exported.get("deployment") or {})
 
     def forget_pending(self, ref: StackRef, account: ProviderAccount) -> None:
         """Remove unfinished operations from the state.
@@ -465,14 +448,14 @@ class Cli:
         self, ref: StackRef, account: ProviderAccount, change: Callable[[dict[str, Any]], object]
     ) -> None:
         """Export, change and import a stack's state. If `change` returns False, do not import."""
-        exported = json.loads(self._stack_command(ref, account, "export"))
-        if not change(exported["deployment"]):
+        exported = self._export(ref, account)
+        if not exported or not change(exported["deployment"]):
             return
         self.keep(ref)
         path = self._home.folder / f"{ref.name}.rewritten.json"
         try:
             path.write_text(json.dumps(exported), encoding="utf-8")
-            self._stack_command(ref, account, "import", "--file", str(path))
+            self._call_stack(ref, account, "import", "--file", str(path))
         finally:
             path.unlink(missing_ok=True)
 
@@ -481,119 +464,74 @@ class Cli:
         passphrase = self._passphrase() if self._passphrase else ""
         return (passphrase, *account.environment().values())
 
-    def _stack_command(self, ref: StackRef, account: ProviderAccount, *words: str) -> str:
-        workspace = self._workspace(ref, account, None)
-        environment = {**workspace.env_vars, "PULUMI_HOME": str(workspace.pulumi_home)}
-        args = ["stack", *words, "--stack", ref.name]
-        said: list[str] = []
-
-        def run() -> None:
-            answer = workspace.pulumi_command.run(args, workspace.work_dir, environment)
-            said.append(answer.stdout)
-
-        _run(ref, run, self.secrets(account))
-        return said[0]
-
     def _checkpoint_copy(self, ref: StackRef) -> CheckpointCopy | None:
         root = file_root(self._backend)
         return CheckpointCopy(root.parent, project_name(ref.project), ref.name) if root else None
 
-    @cached_property
-    def _root(self) -> str:
-        return str(self._home.command_root(known_cli()))
+    def _export(self, ref: StackRef, account: ProviderAccount) -> dict[str, Any] | None:
+        try:
+            exported: dict[str, Any] = json.loads(self._call_stack(ref, account, "export"))
+        except _StackMissing:
+            return None
+        except ValueError as error:
+            raise StackFailed(f"stack {ref.name}: its export is incomplete: {error}") from error
+        return exported
 
-    def _workspace(
+    def _call_stack(self, ref: StackRef, account: ProviderAccount, *words: str) -> str:
+        return self.call(ref, account, ("stack", *words), Events(self.secrets(account)))
+
+    def call(
         self,
         ref: StackRef,
         account: ProviderAccount,
-        program: Callable[[], None] | None,
-        gate: UpdateGate | None = None,
-    ) -> "LocalWorkspace":
-        """Open the folder of a project; raises EngineAbsent if Pulumi's SDK is missing."""
+        words: Sequence[str],
+        events: Events,
+        server: AbstractContextManager[Sequence[str]] | None = None,
+    ) -> str:
+        """Run a command on a stack, and return its output; raises StackFailed or Locked.
+
+        `server` yields further options of the command, and serves while it runs.
+        """
+        command, failure = self._command(ref, account), StackFailed
+        try:
+            with running.one(), server or nullcontext(()) as options:
+                answer = command.run(*words, "--stack", ref.name, *options)
+        except Overdue as error:
+            why = (
+                f"the engine did not finish within {error} and was stopped: its result is "
+                "unknown; the next apply checks and finishes it"
+            )
+        else:
+            if not answer.code:
+                return answer.stdout
+            if _LOCKED.search(answer.stderr):
+                raise Locked(
+                    f"stack {ref.name} is being changed by another run; try again when it has "
+                    "ended"
+                )
+            if _NOT_FOUND.search(answer.stderr):
+                failure = _StackMissing
+            why = "; ".join(events.errors) or events.shorten(f"{answer.stderr}\n{answer.stdout}")
+        finally:
+            self._home.prune_logs()
+        raise failure(
+            f"stack {ref.name}: {why}",
+            done=tuple(step.worker for step in events.done),
+            failed=events.failed,
+        )
+
+    def _command(self, ref: StackRef, account: ProviderAccount) -> Command:
         if self._passphrase is None:
             raise SecretMissing(
                 "the real engine encrypts secrets in stack state: say where its passphrase is, "
                 "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}"
             )
-        with needing(extra_of(ref.project), "the engine pulumi", EngineAbsent):
-            from pulumi.automation import ProjectSettings
-
-            from fleet.engines.pulumi_sdk import Command, Workspace
-        # After a failure, the SDK's server replies to a CLI that has exited. grpc would log a
-        # traceback without information that StackFailed does not have.
-        logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
-        name = project_name(ref.project)
-        root = file_root(self._backend)
+        cli, name, root = known_cli(), project_name(ref.project), file_root(self._backend)
         self._home.prepare(name, root.parent if root else None)
+        self._home.declare(name, load_project(ref.project).folder)
         if root:
             remove_empty_attribute_files(root, name)
-        return Workspace(
-            work_dir=str(self._home.work(name)),
-            pulumi_home=str(self._home.folder / "cli"),
-            program=program,
-            env_vars={
-                **self._home.environment(self._backend, self._passphrase()),
-                **account.environment(),
-            },
-            secrets_provider="passphrase",
-            project_settings=ProjectSettings(
-                name=name, runtime="python", main=str(load_project(ref.project).folder)
-            ),
-            pulumi_command=Command(self._root, gate=gate),
-        )
-
-
-def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the event loop in which the SDK ran the program.
-
-    After a failure, the CLI exits before the SDK's thread notices. The next log line of that
-    thread then fails, which ends the thread and leaves the loop open.
-    """
-    never = threading.Event()
-    for _ in range(_MAX_LOOP_POLLS):
-        if not loop.is_running():
-            break
-        never.wait(_LOOP_POLL_SECONDS)
-    else:
-        return
-    loop.close()
-
-
-def _run(
-    ref: StackRef,
-    act: Callable[[], object],
-    secrets: Collection[str],
-    events: Events | None = None,
-) -> None:
-    from pulumi.automation import (
-        CommandError,
-        ConcurrentUpdateError,
-        InvalidVersionError,
-        StackAlreadyExistsError,
-    )
-
-    from fleet.engines.pulumi_sdk import Overdue
-
-    try:
-        with running.one():
-            act()
-    except (ConcurrentUpdateError, StackAlreadyExistsError) as error:
-        raise Locked(
-            f"stack {ref.name} is being changed by another run; try again when it has ended"
-        ) from error
-    except Overdue as error:
-        raise StackFailed(
-            f"stack {ref.name}: the engine did not finish within {error} and was stopped: its "
-            "result is unknown; the next apply checks and finishes it",
-            done=tuple(step.worker for step in events.done) if events else (),
-            failed=events.failed if events else {},
-        ) from error
-    except InvalidVersionError as error:
-        raise EngineAbsent(f"the Pulumi CLI does not fit: {error}") from error
-    except CommandError as error:
-        said = "; ".join(events.errors) if events else ""
-        raise StackFailed(
-            f"stack {ref.name}: {said or shorten(str(error), secrets)}",
-            done=tuple(step.worker for step in events.done) if events else (),
-            failed=events.failed if events else {},
-        ) from error
+        environment = self._home.environment(self._backend, self._passphrase())
+        # The plugins that the CLI brings along precede others.
+        environment["PATH"] = os.pathsep.join((str(cli.parent), environment["PATH"]))
+        return Command(cli, self._home.work(name), {**environment, **account.environment()})

@@ -1,47 +1,31 @@
 """What the real engine's events say: which resource failed, and why, in a short line."""
 
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from collections.abc import Mapping
+from typing import Any
 
 from fleet.engines.pulumi_automation import Events
 from fleet.planner.failures import classify
 from fleet.ports import StackStep
 from tests.builders.sentences import tells
 
-if TYPE_CHECKING:
-    from pulumi.automation import EngineEvent
-
 URN = "urn:pulumi:debian-builders::fleet-hcloud::hcloud:index/server:Server::debian-builders-0001"
 BRIDGED = "error: 1 error occurred:\n\t* creating it: limit reached (resource_limit_exceeded)\n\n"
 
 
-def event(message: str, urn: str | None, severity: str = "error") -> "EngineEvent":
+def event(message: str, urn: str | None, severity: str = "error") -> Mapping[str, Any]:
     """Return a diagnostic of one resource, or of none."""
-    automation: Any = pytest.importorskip("pulumi.automation")
-    diagnostic = automation.events.DiagnosticEvent(message, "never", severity, urn=urn)
-    told: EngineEvent = automation.EngineEvent(1, 1, diagnostic_event=diagnostic)
-    return told
+    told = {"message": message, "severity": severity}
+    return {"diagnosticEvent": told if urn is None else {**told, "urn": urn}}
 
 
-def begins(urn: str, operation: str) -> "EngineEvent":
+def begins(urn: str, operation: str) -> Mapping[str, Any]:
     """Return that an operation on a resource begins."""
-    automation: Any = pytest.importorskip("pulumi.automation")
-    op = automation.OpType(operation)
-    metadata = automation.events.StepEventMetadata(op, urn, "a:type", "a provider")
-    pre = automation.events.ResourcePreEvent(metadata)
-    told: EngineEvent = automation.EngineEvent(1, 1, resource_pre_event=pre)
-    return told
+    return {"resourcePreEvent": {"metadata": {"op": operation, "urn": urn}}}
 
 
-def ends(urn: str, operation: str) -> "EngineEvent":
+def ends(urn: str, operation: str) -> Mapping[str, Any]:
     """Return that an operation on a resource has ended, or would have."""
-    automation: Any = pytest.importorskip("pulumi.automation")
-    op = automation.OpType(operation)
-    metadata = automation.events.StepEventMetadata(op, urn, "a:type", "a provider")
-    outputs = automation.events.ResOutputsEvent(metadata)
-    told: EngineEvent = automation.EngineEvent(1, 1, res_outputs_event=outputs)
-    return told
+    return {"resOutputsEvent": {"metadata": {"op": operation, "urn": urn}}}
 
 
 def test_preview_has_no_done_steps() -> None:

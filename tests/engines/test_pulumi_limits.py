@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_sdk import Command, Overdue
+from fleet.engines.pulumi_process import Command, Overdue
+from fleet.errors import EngineAbsent
 from fleet.state.processes import marked
 
 LOOP = "trap 'echo cancelled > ended; exit {}' INT; while :; do sleep 0.01; done"
 
 
 def a_cli(folder: Path, script: str) -> Path:
-    path = folder / "bin" / "pulumi"
-    path.parent.mkdir()
+    path = folder / "pulumi"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o700)
-    return folder
+    return path
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,11 @@ def a_cli(folder: Path, script: str) -> Path:
 def test_slow_cli_is_killed_with_its_children(
     tmp_path: Path, script: str, grace: float, says: str
 ) -> None:
-    command = Command(str(a_cli(tmp_path, script)), limit=0.2, grace=grace)
+    environment = {"STACK": f"of {tmp_path}"}
+    command = Command(a_cli(tmp_path, script), tmp_path, environment, limit=0.2, grace=grace)
 
     with pytest.raises(Overdue):
-        command.run(["up"], str(tmp_path), {"STACK": f"of {tmp_path}"})
+        command.run("up")
 
     ended = tmp_path / "ended"
     assert (ended.read_text() if ended.exists() else "") == says
@@ -49,10 +50,20 @@ def test_slow_cli_is_killed_with_its_children(
 
 
 def test_output_of_cli_is_returned_when_it_ends_in_time(tmp_path: Path) -> None:
-    heard: list[str] = []
-    command = Command(str(a_cli(tmp_path, 'echo "$FLAG"; echo "$@" >&2')))
+    cli = a_cli(tmp_path, 'echo "$FLAG"; echo "$@" >&2; exit 3')
 
-    answer = command.run(["up"], str(tmp_path), {"FLAG": "made"}, heard.append)
+    answer = Command(cli, tmp_path, {"FLAG": "made"}).run("up")
 
-    assert (answer.stdout, answer.stderr) == ("made", "--non-interactive up")
-    assert heard == ["made"]
+    assert answer == (3, "made\n", "--non-interactive up\n")
+
+
+def test_plugins_of_a_killed_cli_are_killed(tmp_path: Path) -> None:
+    command = Command(a_cli(tmp_path, "sleep 600 & kill -9 $$"), tmp_path, {"OF": f"{tmp_path}"})
+
+    assert command.run("up").code < 0
+    assert marked(f"OF={tmp_path}") == []
+
+
+def test_cli_that_cannot_start_is_absent(tmp_path: Path) -> None:
+    with pytest.raises(EngineAbsent, match="nowhere"):
+        Command(tmp_path / "nowhere", tmp_path, {}).run("up")

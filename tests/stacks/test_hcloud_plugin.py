@@ -51,7 +51,7 @@ def stack_of(
             },
             secrets_provider="passphrase",
             project_settings=automation.ProjectSettings(name="trial", runtime="python"),
-            pulumi_command=automation.PulumiCommand(str(home.command_root(cli))),
+            pulumi_command=automation.PulumiCommand(str(cli.parents[1])),
         )
         return automation.Stack.create_or_select("trial", workspace)
 
