@@ -6,7 +6,6 @@ their background work hold the fleet's lock together until all work has ended.
 """
 
 import os
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,19 +19,17 @@ from fleet.apply.observe import Sources
 from fleet.apply.satellites import SeenRun
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import (
-    HelperEngine,
-    Helpers,
     YieldingCleaner,
     YieldingEngine,
     turn_released,
 )
+from fleet.engines.pulumi_process import interrupt_all
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
 from fleet.ports import Engine, EngineTask, SupportsConcurrency
 from fleet.schema.model import Fleet
 from fleet.state.store import Store
 
-_HELPER = (sys.executable, "-P", "-m", "fleet.apply.engine_helper")
 _MAX_COMMAND_THREADS = 64
 """Maximum pools and machines whose user commands run concurrently; providers have lower limits."""
 _POLL_SECONDS = 0.5
@@ -57,7 +54,7 @@ class Parallelism(NamedTuple):
 
 @contextmanager
 def pool_executor(
-    fleet: Fleet, file: str, sources: Sources, pace: Parallelism, tell: Callable[[str], None]
+    fleet: Fleet, sources: Sources, pace: Parallelism, tell: Callable[[str], None]
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
     """Yield sources that change pools concurrently, and a function that stops this work.
 
@@ -75,18 +72,13 @@ def pool_executor(
         yield sources, None
         return
     background = shared or Background(pace.jobs)
-    helpers = Helpers(_HELPER, (fleet, file))
-    if has_real_engine and not shared:
-        helpers.start()  # the helpers start while this process observes and plans
     slow: dict[str, SupportsConcurrency | None] = {**own}
     slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
-    executor = _ParallelExecutor(helpers, background, slow, sources.is_ending, tell)
+    executor = _ParallelExecutor(background, slow, sources.is_ending, tell)
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
-        if engine.name == "pulumi":
-            return HelperEngine(engine, helpers, background.turn)
-        return YieldingEngine(engine, background.turn) if provider in own else engine
+        return YieldingEngine(engine, background.turn) if provider in slow else engine
 
     cleaners = {k: YieldingCleaner(each, background.turn) for k, each in sources.cleaners.items()}
     try:
@@ -106,21 +98,19 @@ class _ParallelExecutor:
 
     def __init__(
         self,
-        helpers: Helpers,
         background: "Background",
         slow: Mapping[str, SupportsConcurrency | None],
         is_ending: Callable[[], bool],
         tell: Callable[[str], None],
     ) -> None:
         """Set the inputs. `slow` maps slow providers to user commands; None for Pulumi."""
-        self._helpers = helpers
         self._background = background
         self._slow = slow
         self._is_ending = is_ending
         self._tell = tell
         self._before = background.under_way
         self._left = 1
-        """Number of users of the helpers: the unfinished tasks, and the run itself."""
+        """Number of users of the providers: the unfinished tasks, and the run itself."""
         background.cuts.append(self._cut)
 
     @property
@@ -154,14 +144,12 @@ class _ParallelExecutor:
                 )
 
     def leave(self) -> None:
-        """End one user's use of the helper processes; after the last user, stop them."""
+        """End one user's use of the providers. After the last user, they need no cut."""
         self._left -= 1
         if not self._left:
             self._background.cuts.remove(self._cut)
-            self._helpers.end()
 
     def _cut(self) -> None:
-        self._helpers.interrupt()
         for provider in self._slow.values():
             if provider is not None:
                 # Permanently, so that the next steps of the pool do not start either.
@@ -272,6 +260,7 @@ class Background:
 
     def cut(self) -> None:
         """Stop all running tasks immediately."""
+        interrupt_all()
         for cut in tuple(self.cuts):
             cut()
 

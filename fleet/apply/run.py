@@ -108,7 +108,7 @@ def apply_once(
     )
     wired = replace(wired, is_ending=signals.is_ending)
     lock = wired.store.lock(lock_owner(), started)
-    executor = pool_executor(config.fleet, file, wired, options.pace, console.note)
+    executor = pool_executor(config.fleet, wired, options.pace, console.note)
     with executor as (sources, kill), background.locked(lock) if background else lock as dead:
         run = _ApplyRun(config, sources, console, options, started)
         with run.log.failing():

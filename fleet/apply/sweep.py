@@ -401,9 +401,7 @@ def _delete(  # noqa: PLR0913 - the inputs of a deletion
     """Delete machines under the lock. Raises PlanRefused if the accepted plan has changed."""
     started, signals = utc_now(), Signals()
     sources = replace(sources, is_ending=signals.is_ending)
-    executor = pool_executor(
-        config.fleet, args.file, sources, Parallelism(default_jobs()), console.note
-    )
+    executor = pool_executor(config.fleet, sources, Parallelism(default_jobs()), console.note)
     with (
         signals.heard(),
         _hold_lock(sources.store, started, console, deletion) as has_store,

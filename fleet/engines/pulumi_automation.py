@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import yaml
 
-from fleet.engines.parallel import running
 from fleet.engines.projects import ProviderAccount, load_project, project_name
 from fleet.engines.pulumi_backends import file_root, known_cli, remove_empty_attribute_files
 from fleet.engines.pulumi_process import Command, Overdue
@@ -494,7 +493,7 @@ class Cli:
         """
         command, failure = self._command(ref, account), StackFailed
         try:
-            with running.one(), server or nullcontext(()) as options:
+            with server or nullcontext(()) as options:
                 answer = command.run(*words, "--stack", ref.name, *options)
         except Overdue as error:
             why = (

@@ -32,7 +32,7 @@ class Overdue(Exception):
 
 
 class Answer(NamedTuple):
-    """What a command of the CLI returned."""
+    """The exit code and the output of a command of the CLI."""
 
     code: int
     stdout: str

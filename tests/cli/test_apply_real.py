@@ -79,7 +79,7 @@ def test_engine_starts_once_per_operation(trial: Trial, run_fleet: RunFleet, cli
     assert (second.returncode, cli.started()) == (0, ["up"]), second.stderr
 
 
-def test_helpers_sweep_pools_concurrently(trial: Trial, run_fleet: RunFleet, cli: Cli) -> None:
+def test_pools_are_swept_concurrently(trial: Trial, run_fleet: RunFleet, cli: Cli) -> None:
     more = PASSPHRASE + "expire_after: 1d\n"
     pools = dict.fromkeys(("a", "b"), POOL)
     desk = f"boot: 1s, engine: pulumi, types: {TYPES}"

@@ -46,7 +46,7 @@ def test_second_signal_kills_own_commands_and_pulumi(
     fleet = a_fleet(providers={"far": REAL})
 
     with (
-        pool_executor(fleet, "fleet.yaml", sources, Parallelism(), quiet) as (_, cut),
+        pool_executor(fleet, sources, Parallelism(), quiet) as (_, cut),
         ThreadPoolExecutor(1) as t,
     ):
         changing = t.submit(engine.up, REF, [TWO], quiet)

@@ -297,7 +297,8 @@ class PulumiRig:
         checkpoint = json.loads(path.read_text()) if path.exists() else {"checkpoint": {}}
         latest = checkpoint["checkpoint"].get("latest") or {}
         return [
-            each["resource"]["inputs"]["name"] for each in latest.get("pending_operations", [])
+            each["resource"].get("inputs", {}).get("name", "")
+            for each in latest.get("pending_operations", [])
         ]
 
 

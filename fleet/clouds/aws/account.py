@@ -3,6 +3,7 @@
 Credentials come from AWS's default chain (environment, profile, role). No message has credentials.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
@@ -56,7 +57,9 @@ class AwsAccount:
         self.region = region
         self._connections = connections
         self._retries = {"mode": "standard", "total_max_attempts": tries} if tries else None
-        self._clients: dict[str, Any] = {}
+        # Per thread, because a thread closes the connections of its clients after each use.
+        self._clients = threading.local()
+        self._creation_lock = threading.Lock()
 
     @contextmanager
     def asked(self, service: str, action: str) -> Iterator[Any]:
@@ -87,16 +90,18 @@ class AwsAccount:
         from botocore.config import Config
 
         # Creating a client is as slow as a request, since it gets a method per operation.
-        if service in self._clients:
-            return self._clients[service]
+        if made := getattr(self._clients, service, None):
+            return made
         patience = Config(
             connect_timeout=_CONNECT_TIMEOUT_SECONDS,
             read_timeout=_READ_TIMEOUT_SECONDS,
             max_pool_connections=self._connections,
             retries=self._retries,
         )
-        made = self.session.client(service, config=patience)
-        return self._clients.setdefault(service, made)
+        with self._creation_lock:
+            made = self.session.client(service, config=patience)
+        setattr(self._clients, service, made)
+        return made
 
     @cached_property
     def session(self) -> Any:  # noqa: ANN401 - same
