@@ -26,7 +26,7 @@ from fleet.engines.projects import (
     project_name,
     two_step_change,
 )
-from fleet.engines.pulumi_automation import Cli, Events, Home, Session, UpdateGate
+from fleet.engines.pulumi_automation import CliStack, Events, Home, Program, UpdateGate
 from fleet.engines.pulumi_backends import open_objects
 from fleet.engines.pulumi_state import (
     Deployment,
@@ -55,7 +55,7 @@ class _Stacks(ABC):
 
     def __init__(self, backend: str, home: Path, passphrase: Callable[[], str] | None) -> None:
         self._objects = open_objects(backend)
-        self._cli = Cli(backend, Home(home), passphrase)
+        self._place = backend, Home(home), passphrase
 
     @abstractmethod
     def _account(self, ref: StackRef) -> ProviderAccount:
@@ -64,19 +64,15 @@ class _Stacks(ABC):
     def _deployment(self, ref: StackRef) -> dict[str, Any] | None:
         if self._objects:
             return read_checkpoint(self._objects, project_name(ref.project), ref.name)
-        return self._cli.export(ref, self._account(ref))
+        return self._stack(ref).export()
 
-    def _open(
-        self, ref: StackRef, program: Callable[[], None], gate: UpdateGate | None = None
-    ) -> Session:
-        account = self._account(ref)
-        self._cli.configure(ref, account.config)
-        return Session(self._cli, ref, account, program, gate)
+    def _stack(self, ref: StackRef) -> CliStack:
+        return CliStack(*self._place, ref, self._account)
 
     def _repair(self, ref: StackRef) -> None:
         """Remove a killed run's lock, and restore a checkpoint that a full disk truncated."""
         break_dead_locks(self._objects, project_name(ref.project), ref.name)
-        self._cli.restore(ref)
+        self._stack(ref).restore()
 
 
 class PulumiEngine(_Stacks):
@@ -115,11 +111,11 @@ class PulumiEngine(_Stacks):
             # Pulumi previews only existing stacks, and a preview must not create a stack.
             names = sorted(worker.name for worker in workers)
             return tuple(StackStep(worker=name, operation="create") for name in names)
-        self._cli.restore(ref)
+        stack = self._stack(ref)
+        stack.restore()
         left = self._leftovers(ref, recorded, workers)
-        events = Events(self._cli.secrets(self._account(ref)))
-        session = self._session(ref, _ProgramInputs(workers, left.adopted))
-        session.preview(events)
+        events = Events(stack.secrets)
+        stack.preview(self._program(ref, _ProgramInputs(workers, left.adopted)), events)
         gone = tuple(StackStep(worker=each.name, operation="delete") for each in left.orphans)
         # `up` first removes errors after a creation, so that it does not do a step without a
         # changed input.
@@ -142,8 +138,8 @@ class PulumiEngine(_Stacks):
             return
         adopted = self._leftovers(ref, recorded, workers).adopted
         with UpdateGate(ref, self._program(ref, _ProgramInputs(workers, adopted))) as gate:
-            session = self._open(ref, gate.program, gate)
-            secrets = list(self._cli.secrets(session.account))
+            stack = self._stack(ref)
+            secrets = list(stack.secrets)
             events = Events(secrets)
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
@@ -154,7 +150,7 @@ class PulumiEngine(_Stacks):
                 given = _ProgramInputs(workers, there, new)
                 secrets[:0] = given.secrets
                 self._configure(ref, workers)
-                self._cli.keep(ref, [each.name for each in workers])
+                stack.keep([each.name for each in workers])
                 events.go_on(progress)
                 try:
                     gate.let_through(self._program(ref, given))
@@ -164,9 +160,9 @@ class PulumiEngine(_Stacks):
                     )
                 return events.done
 
-            self._cli.keep(ref)
-            gate.start(lambda: session.up(events))
-            if not events.is_complete:
+            stack.keep()
+            gate.start(lambda: stack.up_through(gate, events))
+            if not events.wait_for_summary():
                 raise StackFailed(f"stack {ref.name}: Pulumi ended without a preview")
             yield StackChange(events.planned, make)
 
@@ -186,24 +182,24 @@ class PulumiEngine(_Stacks):
         if recorded or "" in user_data.values():
             left = self._leftovers(ref, recorded or _empty_deployment(ref), workers)
         if recorded and recorded.stack.interrupted:
-            self._cli.forget_pending(ref, self._account(ref))
+            self._stack(ref).forget_pending()
         if recorded and recorded.unready:
-            self._cli.forget_init_errors(ref, self._account(ref))
+            self._stack(ref).forget_init_errors()
         for name in sorted(left.gone):
             # The machine was already deleted; a provider may refuse a second deletion.
-            self._cli.forget_worker(ref, self._account(ref), name)
+            self._stack(ref).forget_worker(name)
         check_still_there(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
             # Pulumi deletes only resources in its state, so first adopt an unwanted machine.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept = [each for each in (*kept, *recorded.deleting) if each.name not in left.gone]
-            hidden = Events(self._cli.secrets(self._account(ref)))
+            hidden = Events(self._stack(ref).secrets)
             self._up(ref, _ProgramInputs([*kept, *left.orphans], left.orphan_ids), hidden)
         if recorded is None:
-            self._cli.make(ref, self._account(ref))
+            self._stack(ref).make()
         new = {name: text for name, text in user_data.items() if name not in _ids(recorded)}
         given = _ProgramInputs(workers, left.adopted, new)
-        events = Events((*self._cli.secrets(self._account(ref)), *given.secrets), progress)
+        events = Events((*self._stack(ref).secrets, *given.secrets), progress)
         try:
             self._up(ref, given, events)
         except StackFailed as failure:
@@ -223,7 +219,7 @@ class PulumiEngine(_Stacks):
                 f"forget {worker}"
             )
         self._repair(ref)
-        self._cli.forget_worker(ref, self._account(ref), worker)
+        self._stack(ref).forget_worker(worker)
         after = self._read_recorded(ref)
         self._configure(ref, after.stack.workers if after else ())
 
@@ -239,7 +235,7 @@ class PulumiEngine(_Stacks):
     def _needs_cleanup(self, ref: StackRef) -> bool:
         objects = self._objects
         is_locked = objects and find_locks(objects, project_name(ref.project), ref.name)
-        return bool(is_locked) or self._cli.is_cut(ref)
+        return bool(is_locked) or self._stack(ref).is_cut()
 
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
@@ -287,13 +283,13 @@ class PulumiEngine(_Stacks):
         A machine that was created without a reply is missing from state. A machine that was
         deleted without a reply is still in the state.
         """
-        if self._cli.is_cut(ref):
+        if self._stack(ref).is_cut():
             raise failure
         recorded = self._read_recorded(ref)
         if recorded is None:
             raise failure
         if recorded.unready and not recorded.stack.interrupted:
-            self._cli.forget_init_errors(ref, self._account(ref))
+            self._stack(ref).forget_init_errors()
         names = {each.name for each in given.workers}
         failed = [each for each in given.workers if each.name in failure.failed]
         left = self._leftovers(ref, recorded, failed) if failed else _Leftovers()
@@ -304,7 +300,7 @@ class PulumiEngine(_Stacks):
         if not (left.adopted or deleted):
             raise failure
         for name in deleted:
-            self._cli.forget_worker(ref, self._account(ref), name)
+            self._stack(ref).forget_worker(name)
         if left.adopted:
             known = {*recorded.stack.ids, *left.adopted}
             there = [each for each in given.workers if each.name in known]
@@ -341,11 +337,11 @@ class PulumiEngine(_Stacks):
         }
 
     def _up(self, ref: StackRef, given: "_ProgramInputs", events: Events) -> None:
-        session = self._session(ref, given)
+        stack = self._stack(ref)
         self._configure(ref, given.workers)
-        self._cli.keep(ref, [each.name for each in given.workers])
+        stack.keep([each.name for each in given.workers])
         try:
-            session.up(events)
+            stack.up(self._program(ref, given), events)
         except StackFailed as error:
             raise _add_retry_notice(error) from error
 
@@ -354,12 +350,9 @@ class PulumiEngine(_Stacks):
         inputs = self._inputs(ref, _ProgramInputs(workers))
         texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
         project = project_name(ref.project)
-        self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
+        self._stack(ref).configure({f"{project}:{key}": text for key, text in texts.items()})
 
-    def _session(self, ref: StackRef, given: "_ProgramInputs") -> Session:
-        return self._open(ref, self._program(ref, given))
-
-    def _program(self, ref: StackRef, given: "_ProgramInputs") -> Callable[[], None]:
+    def _program(self, ref: StackRef, given: "_ProgramInputs") -> Program:
         return partial(load_project(ref.project).program, self._inputs(ref, given))
 
     def _account(self, ref: StackRef) -> ProviderAccount:
@@ -441,7 +434,7 @@ class PulumiBase(_Stacks):
             if found is None:
                 return None
             base = _read_base(found, ref)
-            return base.altered(interrupted=True) if self._cli.is_cut(ref) else base
+            return base.altered(interrupted=True) if self._stack(ref).is_cut() else base
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown.of(error)
 
@@ -458,10 +451,10 @@ class PulumiBase(_Stacks):
             )
             steps = (StackStep(worker=each.name, operation="create") for each in named)
             return tuple(sorted(steps, key=lambda step: step.worker))
-        self._cli.restore(ref)
-        events = Events(self._cli.secrets(self._own))
-        session = self._session(ref, parts)
-        session.preview(events)
+        stack = self._stack(ref)
+        stack.restore()
+        events = Events(stack.secrets)
+        stack.preview(self._program(ref, parts), events)
         return events.planned
 
     def up(
@@ -479,27 +472,26 @@ class PulumiBase(_Stacks):
                 f"refused: stack {ref.name} was changed after its preview; nothing was changed in "
                 "this run; the next apply plans again"
             )
+        stack = self._stack(ref)
         if found is None:
-            self._cli.make(ref, self._own)
+            stack.make()
         elif found.get("pending_operations"):
-            self._cli.forget_pending(ref, self._own)
+            stack.forget_pending()
         if found is not None:
             self._delete_unknown(ref, found, parts)
-        events = Events(self._cli.secrets(self._own), progress)
-        session = self._session(ref, parts)
+        events = Events(stack.secrets, progress)
+        program = self._program(ref, parts)
         self._configure(ref, parts)
-        self._cli.keep(ref)
-        session.up(events)
+        stack.keep()
+        stack.up(program, events)
         return events.done
 
     def _account(self, ref: StackRef) -> ProviderAccount:  # noqa: ARG002 - there is one provider
         return self._own
 
-    def _session(self, ref: StackRef, parts: Sequence[SharedResource]) -> Session:
-        program = load_project(ref.project).program
-        return self._open(
-            ref, partial(program, _inputs(ref, parts, self._find_adoptable(ref, parts)))
-        )
+    def _program(self, ref: StackRef, parts: Sequence[SharedResource]) -> Program:
+        inputs = _inputs(ref, parts, self._find_adoptable(ref, parts))
+        return partial(load_project(ref.project).program, inputs)
 
     def _find_adoptable(self, ref: StackRef, parts: Sequence[SharedResource]) -> dict[str, str]:
         """Map keys of existing resources that the state lacks to ids at the provider."""
@@ -534,8 +526,8 @@ class PulumiBase(_Stacks):
         """Write the resources into the settings, so that a manual `pulumi up` declares them."""
         project = project_name(ref.project)
         inputs = _inputs(ref, parts, {})
-        self._cli.configure(
-            ref, {f"{project}:{key}": json.dumps(inputs[key]) for key in inputs if key != "adopt"}
+        self._stack(ref).configure(
+            {f"{project}:{key}": json.dumps(inputs[key]) for key in inputs if key != "adopt"}
         )
 
 

@@ -62,6 +62,7 @@ _OPERATIONS: dict[str, Operation] = {
 }
 _CLOSING_LINES = frozenset({"", "update failed", "preview failed"})
 _LINE_LIMIT = 300
+_SUMMARY_SECONDS = 10
 # Noise of Terraform plugins: source lines, their name and release, error counts, "API request".
 _PLUGIN_NOISE = (
     r"\b[\w./@-]+\.go:\d+: |\bsdk\.\w+: |: provider=[\w-]+@\w[\w.+-]*"
@@ -90,8 +91,7 @@ class Events:
         self._done: dict[str, StackStep] = {}
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
-        self.is_complete = False
-        """Whether the engine has sent its last event, the summary."""
+        self._summary = threading.Event()
 
     def go_on(self, progress: Progress) -> None:
         """Forget the events of the preview, and collect those of the update."""
@@ -109,7 +109,8 @@ class Events:
             self._done[ended["metadata"]["urn"]] = step
             if first:
                 self._progress(step)
-        self.is_complete = self.is_complete or "summaryEvent" in event
+        if "summaryEvent" in event:
+            self._summary.set()
         if told and told["severity"] == "error":
             line = self.shorten(told["message"])
             self._errors[line] = None
@@ -117,6 +118,10 @@ class Events:
                 name = told["urn"].rpartition("::")[2]
                 said = [*self._failed.get(name, ()), whole(told["message"], self._secrets)]
                 self._failed[name] = tuple(dict.fromkeys(said))
+
+    def wait_for_summary(self) -> bool:
+        """Wait for the last event of the preview. Return False if the event does not arrive."""
+        return self._summary.wait(_SUMMARY_SECONDS)
 
     @property
     def planned(self) -> tuple[StackStep, ...]:
@@ -195,19 +200,15 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update")
         self._running: Future[None] | None = None
 
-    def passes(self, is_preview: bool) -> bool:  # noqa: FBT001 - its only argument
-        """Return whether a run of the program may start. An update waits for the decision."""
+    def choose(self, is_preview: bool) -> Program | None:  # noqa: FBT001 - its only argument
+        """Return the program to run, or None to cancel. An update waits for the decision."""
         if is_preview:
-            return True
+            return self._run_preview
         self._is_waiting.set()
         self._is_decided.wait()
-        return self._update is not None
+        return self._update
 
-    def program(self) -> None:
-        """Run the program of the preview or, after the approval, of the update."""
-        if self._update is not None:
-            self._update()
-            return
+    def _run_preview(self) -> None:
         try:
             self._preview()
         except Exception as error:
@@ -349,140 +350,144 @@ _LOCKED = re.compile(
 _NOT_FOUND = re.compile(r"no stack named.*found")
 
 
-class Session(NamedTuple):
-    """An existing stack, with a program to run."""
-
-    cli: "Cli"
-    ref: StackRef
-    account: ProviderAccount
-    program: Program
-    gate: UpdateGate | None = None
-    """If set, `up` has a preview and waits after it."""
-
-    def preview(self, events: Events) -> None:
-        """Preview the program; raises StackFailed or Locked."""
-        self._operate(events, "preview")
-
-    def up(self, events: Events) -> None:
-        """Apply the program. After a failed step, continue with the other steps."""
-        words = () if self.gate else ("--skip-preview",)
-        self._operate(events, "up", "--yes", *words, "--continue-on-error")
-
-    def _operate(self, events: Events, *words: str) -> None:
-        with needing(extra_of(self.ref.project), "the engine pulumi", EngineAbsent):
-            from fleet.engines.pulumi_host import ProgramServer
-        server = ProgramServer(
-            self.program, self.gate.passes if self.gate else lambda _: True, events
-        )
-        self.cli.call(self.ref, self.account, words, events, server.serve())
-        if server.error:
-            raise server.error
+_UP = ("up", "--yes", "--continue-on-error")
 
 
 class _StackMissing(StackFailed):
     """The stack does not exist."""
 
 
-class Cli:
-    """Creates, opens and repairs stacks of one backend with the Pulumi CLI."""
+class CliStack(NamedTuple):
+    """A stack of a backend, which the Pulumi CLI creates, changes and repairs."""
 
-    def __init__(self, backend: str, home: Home, passphrase: Callable[[], str] | None) -> None:
-        self._backend = backend
-        self._home = home
-        self._passphrase = passphrase
+    backend: str
+    home: Home
+    passphrase: Callable[[], str] | None
+    ref: StackRef
+    find_account: Callable[[StackRef], ProviderAccount]
 
-    def make(self, ref: StackRef, account: ProviderAccount) -> None:
+    def preview(self, program: Program, events: Events) -> None:
+        """Preview a program; raises StackFailed or Locked."""
+        self._operate(lambda _: program, events, "preview")
+
+    def up(self, program: Program, events: Events) -> None:
+        """Apply a program without a preview. After a failed step, continue with the others."""
+        self._operate(lambda _: program, events, *_UP, "--skip-preview")
+
+    def up_through(self, gate: UpdateGate, events: Events) -> None:
+        """Apply the program of a gate, which waits after the preview."""
+        self._operate(gate.choose, events, *_UP)
+
+    def _operate(
+        self, choose: Callable[[bool], Program | None], events: Events, *words: str
+    ) -> None:
+        with needing(extra_of(self.ref.project), "the engine pulumi", EngineAbsent):
+            from fleet.engines.pulumi_host import ProgramServer
+        self.configure(self._account.config)
+        server = ProgramServer(choose, events)
+        self._call(words, events, server.serve())
+        if server.error:
+            raise server.error
+
+    def make(self) -> None:
         """Create a stack; raises StackFailed or Locked."""
         words = ("init", "--no-select", "--secrets-provider", "passphrase")
         try:
-            self._call_stack(ref, account, *words)
+            self._call_stack(*words)
         except StackFailed:
-            if kept := self._checkpoint_copy(ref):
+            if kept := self._checkpoint_copy():
                 kept.drop_cut()
             raise
 
-    def export(self, ref: StackRef, account: ProviderAccount) -> dict[str, Any] | None:
+    def export(self) -> dict[str, Any] | None:
         """Return a stack's deployment with encrypted secrets; None if the stack does not exist."""
-        exported = self._export(ref, account)
+        exported = self._export()
         return exported and dict(exported.get("deployment") or {})
 
-    def forget_pending(self, ref: StackRef, account: ProviderAccount) -> None:
+    def forget_pending(self) -> None:
         """Remove unfinished operations from the state.
 
         `refresh` would also remove machines that their provider does not list at that moment. The
         next `up` would create these machines again.
         """
-        self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
+        self._rewrite(lambda state: state.pop("pending_operations", None))
 
-    def forget_init_errors(self, ref: StackRef, account: ProviderAccount) -> None:
+    def forget_init_errors(self) -> None:
         """Remove recorded initialization errors; the engine would update these machines again."""
-        project = load_project(ref.project)
-        self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
+        project = load_project(self.ref.project)
+        self._rewrite(lambda state: drop_init_errors(state, project))
 
-    def forget_worker(self, ref: StackRef, account: ProviderAccount, worker: str) -> None:
+    def forget_worker(self, worker: str) -> None:
         """Remove a worker's resources from the state, so that no later update changes them."""
-        project = load_project(ref.project)
-        self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
+        project = load_project(self.ref.project)
+        self._rewrite(lambda state: drop_worker(state, worker, project))
 
-    def keep(self, ref: StackRef, wanted: Collection[str] | None = None) -> None:
+    def keep(self, wanted: Collection[str] | None = None) -> None:
         """Copy the checkpoint before a change; see `CheckpointCopy.keep`."""
-        if kept := self._checkpoint_copy(ref):
-            kept.keep(load_project(ref.project), wanted)
+        if kept := self._checkpoint_copy():
+            kept.keep(load_project(self.ref.project), wanted)
 
-    def is_cut(self, ref: StackRef) -> bool:
+    def is_cut(self) -> bool:
         """Return whether a full disk truncated the checkpoint, so that its copy must be used."""
-        kept = self._checkpoint_copy(ref)
+        kept = self._checkpoint_copy()
         return bool(kept and kept.is_cut())
 
-    def restore(self, ref: StackRef) -> None:
+    def restore(self) -> None:
         """Replace a truncated checkpoint by its copy; raises Locked if its writer may run."""
-        if kept := self._checkpoint_copy(ref):
+        if kept := self._checkpoint_copy():
             kept.restore()
 
-    def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
+    def configure(self, config: Mapping[str, str]) -> None:
         """Write keys into the settings of a stack."""
-        self._home.configure(project_name(ref.project), ref.name, config)
+        self.home.configure(project_name(self.ref.project), self.ref.name, config)
 
-    def _rewrite(
-        self, ref: StackRef, account: ProviderAccount, change: Callable[[dict[str, Any]], object]
-    ) -> None:
+    def _rewrite(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Export, change and import a stack's state. If `change` returns False, do not import."""
-        exported = self._export(ref, account)
+        exported = self._export()
         if not exported or not change(exported["deployment"]):
             return
-        self.keep(ref)
-        path = self._home.folder / f"{ref.name}.rewritten.json"
+        self.keep()
+        path = self.home.folder / f"{self.ref.name}.rewritten.json"
         try:
             path.write_text(json.dumps(exported), encoding="utf-8")
-            self._call_stack(ref, account, "import", "--file", str(path))
+            self._call_stack("import", "--file", str(path))
         finally:
             path.unlink(missing_ok=True)
 
-    def secrets(self, account: ProviderAccount) -> tuple[str, ...]:
+    @property
+    def secrets(self) -> tuple[str, ...]:
         """Return all secrets of the engine and the provider, which messages mask."""
-        passphrase = self._passphrase() if self._passphrase else ""
-        return (passphrase, *account.environment().values())
+        passphrase = self.passphrase() if self.passphrase else ""
+        return (passphrase, *self._account.environment().values())
 
-    def _checkpoint_copy(self, ref: StackRef) -> CheckpointCopy | None:
-        root = file_root(self._backend)
-        return CheckpointCopy(root.parent, project_name(ref.project), ref.name) if root else None
+    def _checkpoint_copy(self) -> CheckpointCopy | None:
+        root = file_root(self.backend)
+        return (
+            CheckpointCopy(root.parent, project_name(self.ref.project), self.ref.name)
+            if root
+            else None
+        )
 
-    def _export(self, ref: StackRef, account: ProviderAccount) -> dict[str, Any] | None:
+    def _export(self) -> dict[str, Any] | None:
         try:
-            exported: dict[str, Any] = json.loads(self._call_stack(ref, account, "export"))
+            exported: dict[str, Any] = json.loads(self._call_stack("export"))
         except _StackMissing:
             return None
         except ValueError as error:
-            raise StackFailed(f"stack {ref.name}: its export is incomplete: {error}") from error
+            raise StackFailed(
+                f"stack {self.ref.name}: its export is incomplete: {error}"
+            ) from error
         return exported
 
-    def _call_stack(self, ref: StackRef, account: ProviderAccount, *words: str) -> str:
-        return self.call(ref, account, ("stack", *words), Events(self.secrets(account)))
+    @property
+    def _account(self) -> ProviderAccount:
+        return self.find_account(self.ref)
 
-    def call(
+    def _call_stack(self, *words: str) -> str:
+        return self._call(("stack", *words), Events(self.secrets))
+
+    def _call(
         self,
-        ref: StackRef,
-        account: ProviderAccount,
         words: Sequence[str],
         events: Events,
         server: AbstractContextManager[Sequence[str]] | None = None,
@@ -491,10 +496,10 @@ class Cli:
 
         `server` yields further options of the command, and serves while it runs.
         """
-        command, failure = self._command(ref, account), StackFailed
+        command, failure = self._command(), StackFailed
         try:
             with server or nullcontext(()) as options:
-                answer = command.run(*words, "--stack", ref.name, *options)
+                answer = command.run(*words, "--stack", self.ref.name, *options)
         except Overdue as error:
             why = (
                 f"the engine did not finish within {error} and was stopped: its result is "
@@ -505,32 +510,32 @@ class Cli:
                 return answer.stdout
             if _LOCKED.search(answer.stderr):
                 raise Locked(
-                    f"stack {ref.name} is being changed by another run; try again when it has "
-                    "ended"
+                    f"stack {self.ref.name} is being changed by another run; try again when it "
+                    "has ended"
                 )
             if _NOT_FOUND.search(answer.stderr):
                 failure = _StackMissing
             why = "; ".join(events.errors) or events.shorten(f"{answer.stderr}\n{answer.stdout}")
         finally:
-            self._home.prune_logs()
+            self.home.prune_logs()
         raise failure(
-            f"stack {ref.name}: {why}",
+            f"stack {self.ref.name}: {why}",
             done=tuple(step.worker for step in events.done),
             failed=events.failed,
         )
 
-    def _command(self, ref: StackRef, account: ProviderAccount) -> Command:
-        if self._passphrase is None:
+    def _command(self) -> Command:
+        if self.passphrase is None:
             raise SecretMissing(
                 "the real engine encrypts secrets in stack state: say where its passphrase is, "
                 "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}"
             )
-        cli, name, root = known_cli(), project_name(ref.project), file_root(self._backend)
-        self._home.prepare(name, root.parent if root else None)
-        self._home.declare(name, load_project(ref.project).folder)
+        cli, name, root = known_cli(), project_name(self.ref.project), file_root(self.backend)
+        self.home.prepare(name, root.parent if root else None)
+        self.home.declare(name, load_project(self.ref.project).folder)
         if root:
             remove_empty_attribute_files(root, name)
-        environment = self._home.environment(self._backend, self._passphrase())
+        environment = self.home.environment(self.backend, self.passphrase())
         # The plugins that the CLI brings along precede others.
         environment["PATH"] = os.pathsep.join((str(cli.parent), environment["PATH"]))
-        return Command(cli, self._home.work(name), {**environment, **account.environment()})
+        return Command(cli, self.home.work(name), {**environment, **self._account.environment()})

@@ -47,17 +47,15 @@ class ProgramServer(LanguageRuntimeServicer, events_pb2_grpc.EventsServicer):
 
     def __init__(
         self,
-        program: Program,
-        passes: Callable[[bool], bool],
+        choose: Callable[[bool], Program | None],
         hear: Callable[[Mapping[str, Any]], None],
     ) -> None:
         """Set the inputs.
 
-        `passes` returns whether a run of the program may start. Its argument is True for the run
-        of a preview. Before the run, the CLI has neither declared the stack nor written its state.
+        `choose` returns the program to run, or None to cancel. Its argument is True for the run of
+        a preview. Before the run, the CLI has neither declared the stack nor written its state.
         """
-        self._program = program
-        self._passes = passes
+        self._choose = choose
         self._hear = hear
         self._channels = ExitStack()
         self._is_heard = threading.Event()
@@ -115,17 +113,18 @@ class ProgramServer(LanguageRuntimeServicer, events_pb2_grpc.EventsServicer):
         self, request: language_pb2.RunRequest, _context: grpc.ServicerContext
     ) -> language_pb2.RunResponse:
         """Run the program, for a preview or for the update."""
-        if not self._passes(request.dryRun):
+        program = self._choose(request.dryRun)
+        if program is None:
             return language_pb2.RunResponse(error="cancelled after its preview", bail=True)
         try:
-            Context().run(asyncio.run, self._run(request))
+            Context().run(asyncio.run, self._run(program, request))
         except grpc.RpcError as error:
             return language_pb2.RunResponse(error=error.details())
         except Exception as error:  # noqa: BLE001 - the CLI reports it
             return language_pb2.RunResponse(error=str(error))
         return language_pb2.RunResponse()
 
-    async def _run(self, request: language_pb2.RunRequest) -> None:
+    async def _run(self, program: Program, request: language_pb2.RunRequest) -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(max(request.parallel, 1) * 4))
         # The SDK leaves errors in tasks if the CLI exits; asyncio would log a traceback.
@@ -146,4 +145,4 @@ class ProgramServer(LanguageRuntimeServicer, events_pb2_grpc.EventsServicer):
             )
         )
         set_all_config(dict(request.config), list(request.configSecretKeys))
-        await run_in_stack(self._program)
+        await run_in_stack(program)

@@ -16,7 +16,7 @@ def nothing() -> None:
 def test_held_update_that_ended_is_not_started() -> None:
     is_killed = threading.Event()
     gate = UpdateGate(REF, nothing)
-    held = threading.Thread(target=gate.passes, args=(False,))
+    held = threading.Thread(target=gate.choose, args=(False,))
 
     def up() -> None:
         held.start()
@@ -30,4 +30,4 @@ def test_held_update_that_ended_is_not_started() -> None:
 
     with pytest.raises(StackFailed, match="CLI"):
         gate.let_through(nothing)
-    assert not gate.passes(False)
+    assert gate.choose(False) is None
