@@ -26,8 +26,8 @@ from fleet.engines.projects import (
     project_name,
     two_step_change,
 )
-from fleet.engines.pulumi_automation import CliStack, Events, Home, Program, UpdateGate
 from fleet.engines.pulumi_backends import open_objects
+from fleet.engines.pulumi_cli import CliStack, Events, Home, Program, UpdateGate
 from fleet.engines.pulumi_state import (
     Deployment,
     break_dead_locks,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_automation import Home
 from fleet.engines.pulumi_backends import find_cli
+from fleet.engines.pulumi_cli import Home
 from fleet.errors import EngineAbsent
 
 

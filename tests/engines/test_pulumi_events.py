@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.engines.pulumi_automation import Events
+from fleet.engines.pulumi_cli import Events
 from fleet.planner.failures import classify
 from fleet.ports import StackStep
 from tests.builders.sentences import tells

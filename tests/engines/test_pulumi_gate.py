@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fleet.engines.pulumi_automation import UpdateGate
+from fleet.engines.pulumi_cli import UpdateGate
 from fleet.errors import StackFailed
 from tests.ports.engines import REF
 
