@@ -398,8 +398,8 @@ def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
 
 
 def find_list(text: str) -> tuple[int, int] | None:
-    """Return the first and last line (from 1) of the list; None if the file sets no list."""
-    for statement in ast.parse(text).body:
+    """Return the lines (first and last, from 1) of the last assignment; None without a list."""
+    for statement in reversed(ast.parse(text).body):
         if LIST in _find_assigned_names(statement):
             return statement.lineno, statement.end_lineno or statement.lineno
     return None
@@ -410,7 +410,7 @@ def _rules(text: str, notes: ImportNotes, whole: str = "") -> Iterator[Rule]:
     tree = _tree(text, notes, whole)
     if tree is None:
         return
-    found = False
+    values: dict[str, list[ast.AST]] = {}
     filled: list[tuple[Span, str]] = []
     reader = _LiteralReader(text, notes)
     for statement in tree.body:
@@ -420,13 +420,25 @@ def _rules(text: str, notes: ImportNotes, whole: str = "") -> Iterator[Rule]:
                 what = f"{option} is set conditionally at line {statement.lineno}; not read"
                 filled.append((reader.span(statement), what))
                 continue
-            found = True
-            yield from reader.rules(option, value or statement)
+            if not isinstance(statement, ast.AugAssign):
+                values[option] = []  # an assignment replaces the rules of earlier ones
+            values.setdefault(option, []).append(value or statement)
+    for option, parts in values.items():
+        for part in parts:
+            yield from reader.rules(option, part)
+    hidden = list(_find_hidden_changes(tree))
+    for node, message in hidden:
+        reader.refuse(node, f"{message}, so its value is unknown")
+    _note_unread(whole, notes, filled, found=bool(values or hidden))
+
+
+def _find_hidden_changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield nodes that set or change an option, except assignments outside of blocks."""
     for node in ast.walk(tree):
         if node not in tree.body and isinstance(node, ast.stmt) and [*_find_assigned_names(node)]:
-            reader.refuse(node, "set inside a block, so its value is unknown")
-            found = True
-    _note_unread(whole, notes, filled, found=found)
+            yield node, "set inside a block"
+        elif isinstance(node, ast.Attribute | ast.Subscript) and _is_option(node.value):
+            yield node, "changed after its assignment"
 
 
 def _note_unread(
@@ -477,8 +489,12 @@ def _find_assigned_names(statement: ast.stmt) -> Iterator[str]:
     elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
         targets = [statement.target]
     for target in targets:
-        if isinstance(target, ast.Name) and target.id in (LIST, TABLE):
+        if isinstance(target, ast.Name) and _is_option(target):
             yield target.id
+
+
+def _is_option(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in (LIST, TABLE)
 
 
 def _check_tag(text: str) -> str:

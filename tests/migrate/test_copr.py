@@ -43,6 +43,23 @@ def matches_of(text: str) -> list[str]:
     return [rule.match for rule in fleet_of(imported(text)).powerful]
 
 
+def test_later_assignment_replaces_rules_of_earlier_ones() -> None:
+    assert matches_of(a_list("old/.*") + a_list("new/.*")) == ["new/.*"]
+    added = a_list("more/.*").replace(" = ", " += ")
+    assert matches_of(a_list("old/.*") + a_list("new/.*") + added) == ["new/.*", "more/.*"]
+
+
+@pytest.mark.parametrize(
+    "change", ['.append({"pattern": "a/b", "tags": ["t"]})', '[0]["tags"] = ["u"]']
+)
+def test_list_is_refused_when_a_later_line_changes_it(change: str) -> None:
+    text = a_list("a/.*") + f"EXTRA_BUILDCHROOT_TAGS{change}\n"
+
+    assert wrong(imported(text)) == ["copr.conf:4:1: not-a-literal"]
+    with pytest.raises(FileUnreadable, match=r"copr\.conf:4:1"):
+        read_list("copr.conf", text.encode())
+
+
 @pytest.mark.parametrize(
     ("pattern", "match"),
     [

@@ -6,6 +6,7 @@ from datetime import date
 
 import pytest
 
+from fleet.migrate.export import patch_of
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import matches_name
 from fleet.tagrules.export import CannotWrite, export_copr, pattern_for_copr
@@ -156,3 +157,11 @@ def test_export_refuses_too_long_tags_of_overlapping_rules() -> None:
     assert finding.startswith("('powerful', 1, 'ask') powerful[0], powerful[1] ")
     assert "a/b/z/c" in finding
     assert re.findall(r"\d\d", finding) == ["61", "50"]
+
+
+def test_patch_replaces_the_assignment_that_counts() -> None:
+    earlier, last = (f"EXTRA_BUILDCHROOT_TAGS = [{number}]" for number in (1, 2))
+
+    lines = patch_of("copr.conf", f"{earlier}\n{last}\n".encode(), "NEW\n").splitlines()
+
+    assert lines[-3:] == [f" {earlier}", f"-{last}", "+NEW"]
