@@ -190,6 +190,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: error: a name has bytes that are not UTF-8: {shown[:200]!r}")
         return 1
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # by os.getcwd()
+            error.filename, error.strerror = ".", "this folder was deleted; change to another one"
         if error.filename is None:
             raise  # a bug in fleet: no user can correct this file
         console.note(f"fleet: error: {error.filename}: {error.strerror}")

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.builders.sentences import tells
-from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command
+from tests.rigs.process import (
+    Completed,
+    RunFleet,
+    clean_environment,
+    fleet_command,
+    run_process,
+)
 from tests.rigs.trial import Trial
 
 POOL = "provider: p, machine: ccx33, image: i"
@@ -217,6 +223,18 @@ def test_pages_are_not_written_through_a_link(trial: Trial, run_fleet: RunFleet)
 
     assert ran.returncode == 1
     assert [each.name for each in elsewhere.iterdir()] == ["kept"]
+
+
+def test_deleted_current_folder_is_an_error(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    deleting = ("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh")
+    environment = clean_environment(tmp_path)
+
+    ran = run_process(*deleting, *fleet_command(), "validate", cwd=gone, env=environment)
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert tells(ran.stderr, "fleet: error: .: ", "deleted")
 
 
 def test_fleet_yaml_is_read_from_standard_input(fork_fleet: RunFleet) -> None:
