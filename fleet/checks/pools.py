@@ -182,7 +182,7 @@ def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
     """Require that each time zone is in the IANA database."""
     for path, name in _time_zones(fleet):
         if name != "UTC" and not _exists(name):
-            close = nearest(name, available_timezones())
+            close = nearest(name, available_timezones() - _NO_ZONES)
             yield wrong(
                 f"there is no time zone '{name}'",
                 path,
@@ -205,7 +205,11 @@ def _exists(name: str) -> bool:
     except (KeyError, ValueError, OSError):
         # Without the database, no time zone can be reported as unknown.
         return not available_timezones()
-    return True
+    return name not in _NO_ZONES
+
+
+_NO_ZONES = {"Factory", "localtime", "posixrules"}
+"""Names in the database that mean no zone, or another zone on each computer."""
 
 
 _RUNS = 3
