@@ -13,7 +13,7 @@ from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import MachineType, find_types
-from fleet.planner.budgets import find_unpaid
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.forecast import left_of, registered_workers
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import BilledMachine, cost_of_span, holdings
@@ -108,9 +108,9 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
 def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str | int, ...]:
     path, pool = ("pools", verdict.pool), fleet.pools.get(verdict.pool)
     if verdict.reason is Reason.BUDGET_USED_UP:
-        unpaid = find_unpaid(fleet, world, take_inventory(fleet, world)).get(verdict.pool, {})
+        unpaid = begin_pool_plans(fleet, world, take_inventory(fleet, world))[verdict.pool].unpaid
         if verdict.worker in unpaid:
-            return unpaid[verdict.worker].path
+            return unpaid[verdict.worker]
     key = key_of_reason(verdict.reason) if isinstance(pool, Pool) else ()
     if isinstance(pool, Pool) and verdict.reason is Reason.IDLE_RECENTLY:
         key = idle_limit(_life_of(fleet, world, verdict)).key

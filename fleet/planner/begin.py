@@ -6,6 +6,7 @@ This step precedes the allocation, so that the removed machines get no new work.
 from collections.abc import Mapping
 
 from fleet.model.facts import Unknown, World
+from fleet.model.plan import Reason
 from fleet.planner.budgets import find_unpaid
 from fleet.planner.failures import describe_creations, describe_failures, find_lost, recall
 from fleet.planner.images import choose_image
@@ -34,9 +35,12 @@ def begin_pool_plans(
 ) -> dict[str, PoolPlan]:
     """Map each pool to its plan, with the removals that do not depend on demand."""
     pool_plans = _begin(fleet, world, inventories)
-    for name, unpaid in find_unpaid(fleet, world, inventories).items():
-        pool_plans[name].unpaid = unpaid
     apply_rules(pool_plans.values(), "before")
+    for holding, because, path in find_unpaid(fleet, world, pool_plans):
+        pool_plan = pool_plans[holding.pool]
+        if holding.unit is not None and pool_plan.can_scale_down:
+            pool_plan.drain(holding.unit, Reason.BUDGET_USED_UP, because)
+            pool_plan.unpaid[holding.name] = path
     return pool_plans
 
 

@@ -15,17 +15,16 @@ fits only matching requests, its bill counts; else each request counts as if it 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Charge, Unknown, World
 from fleet.model.figures import Figure, UnknownFigure
-from fleet.model.images import ImageVersion
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import (
@@ -39,7 +38,6 @@ from fleet.model.prices import (
 from fleet.planner.costs import deletion_time, removal_seconds
 from fleet.planner.demand import LimitRow, Path, Place, RequestGroup
 from fleet.planner.durations import Durations, kind_of
-from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import (
     BilledMachine,
@@ -56,11 +54,11 @@ from fleet.planner.ledger import PayerAccount as LedgerAccount
 from fleet.planner.lifecycle.deletion_order import deletion_age
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.table import idle_limit
-from fleet.planner.pool_plan import Unpaid, is_going
+from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.units import NEVER, Unit, UnitState, is_busy
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool, TicketQueue
-from fleet.tagrules.offers import Offer, offer_of_pool
+from fleet.tagrules.offers import Offer
 from fleet.words import limits as words
 
 HOURS = "machine hours"
@@ -218,18 +216,17 @@ class Lifetimes:
         world: World,
         holdings: tuple[BilledMachine, ...],
         lengths: Mapping[str, Collection[Length]],
-        images: Mapping[str, tuple[ImageVersion, ...]],
+        offers: Mapping[str, Offer],
     ) -> None:
         """Set the inputs. `lengths` maps a place to the lengths of requests that fit there."""
         self._fleet = fleet
-        self._images = images
+        self.offers = offers
         self._now = world.time
         self._durations = Durations(fleet, world)
         self._removal_delay = timedelta(seconds=removal_seconds(fleet, world))
         self._run = timedelta(seconds=fleet.cadence)
         self._world = world
         self._holdings = holdings
-        self._offers: dict[str, Offer] = {}
         self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
@@ -253,12 +250,6 @@ class Lifetimes:
         self.kept = cache(self._cost_of_kept)
         self.more = cache(self._extra_costs)
         self.alone = cache(self._costs_alone)
-
-    def offer_of(self, name: str) -> Offer:
-        """Return the offer of a pool's new workers."""
-        if name not in self._offers:
-            self._offers[name] = offer_of_pool(self._fleet, name, self._images[name])
-        return self._offers[name]
 
     def price_new_work(
         self, number: int, window: BudgetWindow, *, hours: bool
@@ -531,7 +522,7 @@ class Lifetimes:
         return pool
 
     def _is_on_demand(self, name: str) -> bool:
-        return bool(self.offer_of(name).on_demand)
+        return bool(self.offers[name].on_demand)
 
 
 def _serves(unit: Unit) -> bool:
@@ -597,7 +588,7 @@ class BudgetAccount:
 def open_accounts(
     fleet: Fleet,
     world: World,
-    inventory: Mapping[str, PoolInventory],
+    pool_plans: Mapping[str, PoolPlan],
     groups: Iterable[RequestGroup],
     places: Iterable[Place],
 ) -> tuple[BudgetAccount, ...]:
@@ -605,25 +596,58 @@ def open_accounts(
     limits = spending_limits(fleet)
     if not limits:
         return ()
-    books = _Books(fleet, world, inventory, tuple(groups), tuple(places))
+    books = _Books(fleet, world, pool_plans, tuple(groups), tuple(places))
     return tuple(books.open(limit, coming=coming) for limit in limits for coming in (False, True))
 
 
 def find_unpaid(
-    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
-) -> dict[str, dict[str, Unpaid]]:
-    """Map pool and machine to the budget that cannot pay for new work on the machine.
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
+) -> tuple["Unpaid", ...]:
+    """Return the workers on which some budget cannot pay for new work.
 
-    The map has only machines to which a queue assigns work itself. A budget whose spending is
-    unknown does not count, nor does a budget with a filter if other requests fit the machine.
+    These are workers that stay and to which a queue assigns work itself. A budget whose spending
+    is unknown does not count, nor does a budget with a filter if other requests fit the machine.
     """
-    found: defaultdict[str, dict[str, Unpaid]] = defaultdict(dict)
-    if limits := spending_limits(fleet):
-        books = _Books(fleet, world, inventory, (), ())
-        for limit in limits:
-            for holding, because in books.find_unpaid(limit)[0]:
-                found[holding.pool].setdefault(holding.name, Unpaid(because, limit.path))
-    return dict(found)
+    if not spending_limits(fleet):
+        return ()
+    return _Books(fleet, world, pool_plans, (), ()).unpaid
+
+
+class Unpaid(NamedTuple):
+    """A worker on which a budget cannot pay for new work, with the reason and the budget's key."""
+
+    holding: BilledMachine
+    because: str
+    path: Path
+
+
+@dataclass
+class _LimitRest:
+    """The amount that a limit has left in the current period, and its possible new work."""
+
+    limit: SpendingLimit
+    left: Decimal
+    """The amount without the spending, and without the bills of machines without new work."""
+    spent: Decimal
+    needs: dict[int, tuple[Decimal, Decimal]] = field(default_factory=dict)
+    """Machine number to the amounts of `price_new_work` that add to the bill."""
+    kept: int = 0
+    """Number of these machines whose new work is paid."""
+
+    @property
+    def committed(self) -> Decimal:
+        """Return the least that the existing machines cost, with new work on the kept ones."""
+        return (self.limit.amount or _NONE) - self.spent - self.left
+
+    def explain(self, need: Decimal) -> str:
+        """State that the limit cannot pay for new work that costs at least `need`."""
+        limit = self.limit
+        use = words.BudgetUse(
+            words.name_budget(limit.budget, of_pool=bool(limit.pool)),
+            *(say_when(limit.period, coming=False), limit.unit, max(_NONE, self.left)),
+            *(limit.amount or _NONE, self.spent, self.committed),
+        )
+        return words.explain_used_up(use, need)
 
 
 def judge_budgets(
@@ -671,11 +695,18 @@ class _Books:
         self,
         fleet: Fleet,
         world: World,
-        inventory: Mapping[str, PoolInventory],
+        pool_plans: Mapping[str, PoolPlan],
         groups: tuple[RequestGroup, ...],
         places: tuple[Place, ...],
     ) -> None:
         self._fleet, self._groups = fleet, groups
+        inventory = {name: each.inventory for name, each in pool_plans.items()}
+        self._gone = {
+            (name, worker)
+            for name, each in pool_plans.items()
+            for worker in each.leaving - each.unpaid.keys()
+        }
+        """(Pool, worker) of each machine that leaves for another reason than a budget."""
         self._sizes = {group.id: len(group.requests) for group in groups}
         self._places = {
             place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
@@ -696,7 +727,7 @@ class _Books:
             world,
             self._holdings,
             self._lengths[""],
-            images_by_pool(fleet, world, inventory),
+            {name: each.offer for name, each in pool_plans.items()},
         )
         self._short = {name for name in self._places_of if self._lives.is_short(name)}
         self._paid_by: dict[str, frozenset[int]] = {}
@@ -713,14 +744,14 @@ class _Books:
         silent = self._explain_unknown(limit)
         reserved = self._sum_reserved(limit, window)
         claimed = _NONE
-        if not coming:
-            unpaid, committed, kept = self.find_unpaid(limit)
-            if unpaid and committed > reserved:
-                # New machines must not use what the kept workers need while others are drained.
-                claimed = ((committed - reserved) / max(1, kept)).quantize(_EXACT, ROUND_UP)
-                reserved = committed
-        rest = amount - spent - reserved, claimed
-        coefficients = self._coefficients(limit, window, rest)
+        if not coming and any(each.path == limit.path for each in self.unpaid):
+            # New machines must not use what the kept workers need while others are drained.
+            rest = self._rests[limit.path]
+            extra = max(_NONE, rest.committed - reserved)
+            claimed = (extra / max(1, rest.kept)).quantize(_EXACT, ROUND_UP)
+            reserved += extra
+        free = amount - spent - reserved, claimed
+        coefficients = self._coefficients(limit, window, free)
         reserved += coefficients.shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
@@ -787,68 +818,75 @@ class _Books:
             return Decimal(sum(each.seconds[nth] for each in counted)) / 3600
         return sum((each.money[nth] for each in counted), _NONE)
 
-    def find_unpaid(
-        self, limit: SpendingLimit
-    ) -> tuple[list[tuple[BilledMachine, str]], Decimal, int]:
-        """Return the machines whose new work a limit cannot pay for in the current period.
+    @cached_property
+    def unpaid(self) -> tuple["Unpaid", ...]:
+        """Decide once, for all limits, on which workers new work cannot be paid.
 
-        Machines for `min` and `spare` come first, then those with the cheapest new work. Also
-        return the least that the existing machines cost, with new work on the other machines, and
-        the number of these.
+        Machines for `min` and `spare` come first, then those with the cheapest new work. Only
+        workers that every limit can pay for use an amount.
         """
-        if self._explain_unknown(limit) or limit.amount is None:
-            return [], _NONE, 0
+        found, limiting = [], defaultdict[int, list[tuple[_LimitRest, Decimal, Decimal]]](list)
+        for rest in self._rests.values():
+            for number, (least, whole) in rest.needs.items():
+                limiting[number].append((rest, least, whole))
+
+        def rank(number: int) -> tuple[bool, Decimal, bool, str]:
+            holding, needs = self._holdings[number], limiting[number]
+            is_busy = work_of(holding) is not None
+            return not needs[0][2], max(need for _, need, _ in needs), is_busy, holding.name
+
+        for number in sorted(limiting, key=rank):
+            short = [each for each in limiting[number] if each[1] > each[0].left]
+            for rest, need, _ in short[:1]:
+                found.append(Unpaid(self._holdings[number], rest.explain(need), rest.limit.path))
+            for rest, need, whole in () if short else limiting[number]:
+                rest.left -= min(rest.left, max(need, whole))
+                rest.kept += 1
+        return tuple(found)
+
+    @cached_property
+    def _rests(self) -> dict[Path, "_LimitRest"]:
+        """Map each limit with known spending to its rest in the current period."""
+        limits = spending_limits(self._fleet)
+        return {each.path: self._rest(each) for each in limits if not self._explain_unknown(each)}
+
+    def _rest(self, limit: SpendingLimit) -> "_LimitRest":
         period, hours, paid = self._periods[limit.period], limit.unit == HOURS, self._paid(limit)
-        window = self._window(period, coming=False)
-        spent = self._spent(limit, period)
-        left, found = limit.amount - spent, []
-        stay: list[tuple[bool, Decimal, bool, str, int, Decimal]] = []
-        for number in (
-            self._numbers_of.get(limit.pool, ()) if limit.pool else range(len(self._holdings))
-        ):
+        window, spent = self._window(period, coming=False), self._spent(limit, period)
+        amount = limit.amount or _NONE
+        rest = _LimitRest(limit, amount - spent, spent)
+        for number in self._list_numbers(limit):
             holding = self._holdings[number]
             is_counted = limit.only is None or number in paid
-            is_stopped = self._lives.is_assigned_by_queue(holding) and (
-                limit.only is None or self._is_exclusive(limit.only, holding.pool)
+            is_stopped = (
+                (holding.pool, holding.name) not in self._gone
+                and self._lives.is_assigned_by_queue(holding)
+                and (limit.only is None or self._is_exclusive(limit.only, holding.pool))
             )
-            if not (is_counted or is_stopped):
-                continue
-            bill, least, rest = self._lives.price_new_work(number, window, hours=hours)
-            if is_counted:
-                left -= bill
-            if is_stopped and least:
-                is_busy = work_of(holding) is not None
-                stay.append((not rest, least, is_busy, holding.name, number, rest))
-        for _, least, _, _, number, rest in sorted(stay):
-            if least > left:
-                name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
-                room, reserved = max(_NONE, left), limit.amount - spent - left
-                use = words.BudgetUse(
-                    *(name, say_when(limit.period, coming=False), limit.unit, room),
-                    *(limit.amount, spent, reserved),
-                )
-                found.append((self._holdings[number], words.explain_used_up(use, least)))
-            else:
-                left -= min(left, max(least, rest))
-        return found, limit.amount - spent - left, len(stay) - len(found)
+            if is_counted or is_stopped:
+                bill, least, whole = self._lives.price_new_work(number, window, hours=hours)
+                rest.left -= bill if is_counted else _NONE
+                if is_stopped and least:
+                    rest.needs[number] = least, whole
+        return rest
+
+    def _list_numbers(self, limit: SpendingLimit) -> Collection[int]:
+        """Return the numbers of the machines in the pool of a limit, else of all machines."""
+        if limit.pool is not None:
+            return self._numbers_of.get(limit.pool, ())
+        return range(len(self._holdings))
 
     def _is_exclusive(self, only: Budget, pool: str) -> bool:
         """Return True if a budget counts all work of a pool, because of an exclusive tag."""
-        if only.scope is not None or only.team is not None or only.owner is not None:
+        if (only.scope, only.team, only.owner) != (None, None, None):
             return False
-        declared = self._fleet.pools.get(pool)
-        return isinstance(declared, Pool) and not self._lives.offer_of(pool).exclusive.isdisjoint(
-            only.tags
-        )
+        return not self._lives.offers[pool].exclusive.isdisjoint(only.tags)
 
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
         """Return the expected cost of existing machines in a window, in the limit's unit."""
         hours = limit.unit == HOURS
         total, paid = Decimal(0), self._paid(limit)
-        numbers: Iterable[int] = range(len(self._holdings))
-        if limit.pool is not None:
-            numbers = self._numbers_of.get(limit.pool, ())
-        for number in numbers:
+        for number in self._list_numbers(limit):
             holding = self._holdings[number]
             if limit.only is None or holding.unit is None:
                 total += self._lives.existing(number, window, hours=hours)

@@ -77,8 +77,7 @@ def lay_out(
     """Build the allocation problem of this run from the waiting requests."""
     places = {place.key: place for place in _places(fleet, world, pool_plans, supplies)}
     groups = tuple(_groups(fleet, world, pool_plans, places, demand))
-    inventory = {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
-    accounts = open_accounts(fleet, world, inventory, groups, places.values())
+    accounts = open_accounts(fleet, world, pool_plans, groups, places.values())
     uses = find_uses(fleet, pool_plans, groups, teams_of(fleet, world))
     rows = (
         *pool_rows(pool_plans, places.values()),

@@ -36,13 +36,6 @@ class ReachedLimit:
     need: Decimal
 
 
-class Unpaid(NamedTuple):
-    """A budget that cannot pay for new work on a worker, as a sentence and as its key."""
-
-    because: str
-    path: Path
-
-
 class Headroom:
     """The slack of each limit after waiting requests were allocated."""
 
@@ -153,8 +146,8 @@ class PoolPlan:
     """Count and cause of the latest consecutive failed creations; empty if the last succeeded."""
     digests: frozenset[str] = frozenset()
     """Digests of up-to-date machines, one per option and image."""
-    unpaid: Mapping[str, Unpaid] = field(default_factory=dict)
-    """Unit name to the budget that cannot pay for new work on the unit."""
+    unpaid: dict[str, Path] = field(default_factory=dict)
+    """Name of a unit that is drained for a budget to the budget's key."""
     lost: frozenset[str] = frozenset()
     """Names of units that were registered before, but are in no registry now."""
     creations: Mapping[str, str] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from fleet.model.facts import Charge, Ledger, Work, Worker, World
 from fleet.model.plan import BudgetVerdict
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import BudgetAccount, open_accounts
 from fleet.planner.demand import Fit, Ordered, Payer, Place, RequestGroup
 from fleet.planner.inventory import take_inventory
@@ -61,8 +62,8 @@ def a_spent_world(*workers: Worker, charges: Sequence[Charge] = (), **overrides:
 
 
 def accounts(fleet: Fleet, world: World, *groups: RequestGroup) -> list[BudgetAccount]:
-    inventory = take_inventory(fleet, world)
-    return list(open_accounts(fleet, world, inventory, groups or (a_group(),), (NEW, FREE)))
+    pool_plans = begin_pool_plans(fleet, world, take_inventory(fleet, world))
+    return list(open_accounts(fleet, world, pool_plans, groups or (a_group(),), (NEW, FREE)))
 
 
 def a_busy(seconds: int | None = HOUR, **work: object) -> Worker:

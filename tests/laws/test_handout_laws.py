@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleet.model.facts import World
 from fleet.model.figures import amount_of
 from fleet.model.tickets import close
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import open_accounts
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
@@ -102,7 +103,9 @@ class Judged:
 
 def judged(fleet: Fleet, world: World) -> Judged:
     found = Judged()
-    for account in open_accounts(fleet, world, take_inventory(fleet, world), (), ()):
+    for account in open_accounts(
+        fleet, world, begin_pool_plans(fleet, world, take_inventory(fleet, world)), (), ()
+    ):
         key = account.row.path, account.coming
         found.used[key] = (amount_of(account.spent) or Decimal(0)) + account.reserved
         found.allowed[key] = account.limit

@@ -12,6 +12,7 @@ from fleet.guard import guard
 from fleet.model.facts import Charge, Demand, Ledger, LedgerEntry, Work, Worker, World
 from fleet.model.plan import Create
 from fleet.model.prices import Life, Tariff
+from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import BudgetAccount, open_accounts
 from fleet.planner.demand import Fit, Place, RequestGroup
 from fleet.planner.durations import USUAL
@@ -220,7 +221,9 @@ def test_rows_respect_limit_of_each_period(
         },
     )
     group = RequestGroup(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(longest=hours * 3600)})
-    accounts = open_accounts(fleet, world, take_inventory(fleet, world), [group], [NEW])
+    accounts = open_accounts(
+        fleet, world, begin_pool_plans(fleet, world, take_inventory(fleet, world)), [group], [NEW]
+    )
     made = most_that_fits(accounts)
 
     for period in periods(fleet, now)[:2]:

@@ -18,6 +18,7 @@ from tests.builders.budgeting import (
 from tests.builders.deciding import FIRST, SECOND
 
 DAY = {"per_day": "10 EUR"}
+OTHER = "debian-ci-more-0001"
 IDLE = a_worker(name=FIRST, since=ago(minutes=1))
 
 
@@ -127,11 +128,30 @@ def test_budget_of_all_pools_drains_each_pool() -> None:
         name: a_pool(provider="desk", machine=MACHINE, provides=[name])
         for name in ("builders", "more")
     }
-    other = "debian-ci-more-0001"
-    workers = [IDLE, a_worker(name=other, pool="more", since=ago(minutes=1))]
+    workers = [IDLE, a_worker(name=OTHER, pool="more", since=ago(minutes=1))]
     fleet = a_budgeted_fleet(budgets={"all": DAY}, pools=pools)
 
-    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("10")])) == [FIRST, other]
+    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("10")])) == [FIRST, OTHER]
+
+
+def test_worker_drained_for_one_budget_uses_no_amount_of_another() -> None:
+    pools = {
+        name: a_pool(provider="desk", machine=MACHINE, provides=[name], budget=budget)
+        for name, budget in (("builders", {"per_day": "5 EUR"}), ("more", None))
+    }
+    workers = [IDLE, a_worker(name=OTHER, pool="more", since=ago(minutes=1))]
+    fleet = a_budgeted_fleet(budgets={"all": DAY}, pools=pools)
+    charges = [a_charge("5"), a_charge("3.8", pool="more")]
+
+    assert drains(fleet, a_spent_world(*workers, charges=charges)) == [FIRST]
+
+
+def test_worker_above_max_uses_no_amount_of_a_budget() -> None:
+    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
+    fleet = a_budgeted_fleet(DAY, pool={"workers": {"max": 1}})
+    plan = reconcile(fleet, a_spent_world(*workers, charges=[a_charge("8.8")]))
+
+    assert [(a.worker, a.reason) for a in plan.actions] == [(FIRST, Reason.ABOVE_MAX)]
 
 
 @pytest.mark.parametrize(

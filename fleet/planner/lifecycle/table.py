@@ -21,7 +21,6 @@ from fleet.planner.lifecycle.returned import ReturnedMachine
 from fleet.planner.lifecycle.rule import Clock, Key, LifeLimit, LifeRule, MachineLife
 from fleet.planner.lifecycle.surplus import IdleTimeout, OnDemandIdle, UnneededBoot
 from fleet.planner.lifecycle.unwanted import DrainedWorker, ExcessSize, UnwantedPool
-from fleet.planner.lifecycle.used_up import BudgetUsedUp
 from fleet.planner.lifecycle.warm import WarmWorkers
 from fleet.planner.pool_plan import PoolPlan
 
@@ -47,7 +46,6 @@ RULES: Mapping[Phase, tuple[LifeRule, ...]] = {
         ReturnedMachine(),
         UnwantedPool(),
         ExcessSize(),
-        BudgetUsedUp(),
     ),
     "after": (
         ReturnedMachine(),
