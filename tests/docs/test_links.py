@@ -64,14 +64,17 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_documented_steps_of_a_plan_are_in_order_of_reconcile() -> None:
     page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
-    reconcile = (ROOT / "fleet/reconcile.py").read_text(encoding="utf-8")
+    reconcile = "".join(
+        (ROOT / file).read_text(encoding="utf-8")
+        for file in ("fleet/planner/begin.py", "fleet/reconcile.py")
+    )
     told = re.findall(r"^\| \d+ \| `(\w+)` \|", page, re.MULTILINE)
 
     before, after = ([type(rule).__name__ for rule in rules] for rules in RULES.values())
     between = told[len(before) : -len(after)]
     places = [reconcile.find(f"{function}(") for function in between]
     assert told == [*before, *between, *after]
-    assert between == ["sign_demand", "allocate"]
+    assert between == ["find_unpaid", "sign_demand", "allocate"]
     assert -1 not in places
     assert places == sorted(places)
 
