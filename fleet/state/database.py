@@ -341,6 +341,7 @@ _DAMAGE = (
     "Could not decode to UTF-8",
     "no such table",
     "no such column",
+    "has no column named",
 )
 _DAMAGE_STATES = frozenset({"42P01", "42703"})
 """PostgreSQL's error codes for a missing table and a missing column."""
@@ -485,7 +486,7 @@ class Database:
         except sa.exc.SQLAlchemyError as error:
             reason = _reason_of(error)
             state = getattr(getattr(error, "orig", None), "sqlstate", None)
-            if reason.startswith(_DAMAGE) or state in _DAMAGE_STATES:
+            if any(sign in reason for sign in _DAMAGE) or state in _DAMAGE_STATES:
                 raise StoreFailed(self._damaged_message(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.address} does not answer: {reason}") from error
