@@ -53,6 +53,7 @@ UNSEEN = re.compile(r"<!--.*?-->\n*|(?<=\])\([^)\s]*\)", re.DOTALL)
 # What differs from run to run: the time, digests of it, ages in seconds, and how wide they are.
 VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?)?"), "TIME"),
+    (re.compile(r"(?<=\bby )\S+@\S+ until (TIME|(\d+ \w+ )?\d\d:\d\d UTC)"), "USER until TIME"),
     (re.compile(r"(?<=TIME \(in )[\dhms ]+(?=\))"), "N s"),
     (re.compile(r"\b\d{8}T\d{6}Z\b"), "VERSION"),
     (re.compile(r"\b\d+d \d+[hm]\b|\b\d+d(?= )"), "N d"),
