@@ -1,17 +1,18 @@
-"""Find freezes, held machines, pools that create no machines, and failed creations.
+"""Find freezes, held machines, pools that create no machines, failed creations, spent budgets.
 
 State when freezes end and when failed creations are tried again.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator
 from datetime import datetime
 
 from pydantic import Field
 
 from fleet.guard.freezes import command_to_end
-from fleet.model.decisions import SizeReason
+from fleet.model.decisions import Path, SizeReason
 from fleet.model.orders import FLEET, FROZEN, Freeze, Frozen, Hold
-from fleet.model.plan import Plan
+from fleet.model.plan import Blocked, Plan, Unserved
 from fleet.model.values import Value, later
 from fleet.words import answers
 from fleet.words.limits import CREATES_NONE
@@ -21,9 +22,9 @@ _STOPS = frozenset({SizeReason.CLOSED, SizeReason.IMAGE, SizeReason.OPTION_CLOSE
 
 
 class Trouble(Value):
-    """A freeze, held machine or pool that needs attention, with the command that helps."""
+    """A freeze, held machine, pool or budget that needs attention, with the command that helps."""
 
-    about: str = Field(description="A pool, a machine or a freeze, as `pool builders`.")
+    about: str = Field(description="A pool, machine, freeze or budget, as `pool builders`.")
     said: str
     fix: str = Field(description="The command that helps, or that explains it.")
     by_order: bool = Field(description="A freeze or a hold, which a person or fleet ordered.")
@@ -57,6 +58,24 @@ def find_troubles(plan: Plan) -> Iterator[Trouble]:
         if said := join(*(fresh or stops), pool.failures):
             known = bool(stops) and not fresh
             yield Trouble(about=about, said=said, fix=fix, by_order=False, reported=known)
+    yield from _find_budgets(plan)
+
+
+def _find_budgets(plan: Plan) -> Iterator[Trouble]:
+    """Yield each budget that leaves requests without a machine."""
+    found: defaultdict[Path, list[tuple[Unserved, Blocked]]] = defaultdict(list)
+    for unserved in plan.unserved:
+        by_key = {each.path: each for each in unserved.blocked if each.is_budget}
+        for path, blocked in by_key.items():
+            found[path].append((unserved, blocked))
+    for path, waiting in sorted(found.items()):
+        first, blocked = waiting[0]
+        yield Trouble(
+            about=".".join(map(str, path)),
+            said=answers.await_budget(sum(each.count for each, _ in waiting), blocked),
+            fix=f"fleet explain request {first.requests[0]}",
+            by_order=False,
+        )
 
 
 def _is_reported(plan: Plan, stop: str) -> bool:

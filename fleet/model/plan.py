@@ -536,10 +536,14 @@ class Blocked(Value):
         return self.code == "late" or self.is_above_budget
 
     @property
+    def is_budget(self) -> bool:
+        """Return whether the constraint is a budget of money or machine hours."""
+        return self.code == "limit" and self.unit != "machines or requests"
+
+    @property
     def is_above_budget(self) -> bool:
         """Return whether one request needs more than a whole budget."""
-        is_budget = self.code == "limit" and self.unit != "machines or requests"
-        return is_budget and self.left is not None and not self.until
+        return self.is_budget and self.left is not None and not self.until
 
 
 class Unserved(Value):

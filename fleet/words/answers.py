@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from fleet.model.orders import Freeze
+from fleet.model.plan import Blocked
 from fleet.schema.findings import listed
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -286,6 +287,13 @@ def await_freeze(order: Freeze, command: str) -> str:
         f"the freeze of {order.what} ends at {write_time(order.until)} ({order.reason}); ask "
         f"{order.by} before you end it with `{command}`"
     )
+
+
+def await_budget(count: int, blocked: Blocked) -> str:
+    """State how many requests a budget leaves without a machine, why, and until when."""
+    waiting = f"{count:,} {'request waits' if count == 1 else 'requests wait'}"
+    end = f"; the next period begins at {write_time(blocked.until)}" if blocked.until else ""
+    return f"{waiting}: {blocked.because}{end}"
 
 
 def await_retry(until: datetime) -> str:

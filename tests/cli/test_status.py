@@ -164,3 +164,35 @@ def test_heartbeat_is_wrong_usage_with_recording_or_site(trial: Trial, option: s
 
     assert code == 2
     assert said.startswith("fleet: error: --heartbeat ")
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept", "until"),
+    [
+        pytest.param("1.50 EUR", "1", "the next period begins at", id="next-period"),
+        pytest.param("0.50 EUR", "2", "more than the whole budget", id="never"),
+    ],
+)
+def test_status_and_doctor_name_a_budget_that_leaves_requests_waiting(
+    trial: Trial, run_fleet: RunFleet, limit: str, kept: str, until: str
+) -> None:
+    types = "{m8: {cores: 8, memory: 32GiB, disk: 200GiB, price: 1 EUR/h}}"
+    pool = (
+        "{provider: desk, machine: m8, image: trixie, workers: {max: 4}, "
+        f"budget: {{per_day: {limit}}}}}"
+    )
+    desk = f"boot: 1s, billing: {{increment: 1h}}, types: {types}"
+    trial.write(fleet_yaml(pools={"builders": pool}, desk=desk, more="durations: {any: 10m}\n"))
+    trial.wait_for("1", "2")
+
+    status = run_fleet("status").stdout
+    notices = json.loads(run_fleet("doctor", "--json").stdout)["findings"]
+
+    line = next(each for each in status.split("\n") if each.startswith("pools.builders.budget"))
+    assert line.startswith(f"pools.builders.budget.per_day: {kept} request")
+    assert until in " ".join(status.split())
+    found = [each for each in notices if each["about"] == "pools.builders.budget.per_day"]
+    assert [each["result"] for each in found] == ["notice"]
+    assert [each["fix"].partition(" debian")[0] for each in found] == [
+        f"fleet explain request work/{'2' if kept == '1' else '1'}"
+    ]
