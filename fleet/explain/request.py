@@ -62,7 +62,12 @@ FEWEST_PLANS = 1
 BY_WORKER = "next for workers that exist"
 BY_UNSEEN = "next for workers that may exist (not listed now)"
 BY_CREATE = "get new machines"
-SERVED = (BY_WORKER, BY_UNSEEN, BY_CREATE)
+SERVED = {
+    BY_WORKER: "Next for a worker.",
+    BY_UNSEEN: "Next for a worker that is not listed now.",
+    BY_CREATE: "Gets a new machine.",
+}
+"""Groups of served requests, and the text for each request in the list of all builds."""
 
 
 def explain_one(
@@ -585,7 +590,7 @@ def _verdict(case: Case, signature: Signature, key: str) -> str:
 
 
 def _rank(verdict: str) -> int:
-    return SERVED.index(verdict) if verdict in SERVED else len(SERVED)
+    return [*SERVED].index(verdict) if verdict in SERVED else len(SERVED)
 
 
 def _explain_group(

@@ -55,7 +55,7 @@ class WaitingRequest(NamedTuple):
     why: str = ""
     """The first sentence of its explanation, or else the outcome of its group."""
     brief: str = ""
-    """Its position in the queue if that is the reason, or else `why`."""
+    """Its position in the queue if that is the reason, or else `why`, in short if it is served."""
 
 
 class RunningBuild(NamedTuple):
@@ -229,7 +229,9 @@ def _set_starts(
         start, never = answer.expected or answer.assumed, answer.never
         is_in_line = start and not never and each.key in case.line and each.key not in case.turns
         ahead, pools = case.line.get(each.key, (0, 0))[0], group.signature.pools
-        brief = describe_place(ahead, pools) if is_in_line else why
+        brief = SERVED.get(group.verdict, why)
+        if is_in_line:
+            brief = describe_place(ahead, pools)
         alike["" if group.is_served else why].append(
             each._replace(
                 start=answer.expected, assumed=answer.assumed, never=never, why=why, brief=brief
