@@ -291,9 +291,8 @@ def await_freeze(order: Freeze, command: str) -> str:
 
 def await_budget(count: int, blocked: Blocked) -> str:
     """State how many requests a budget leaves without a machine, why, and until when."""
-    waiting = f"{count:,} {'request waits' if count == 1 else 'requests wait'}"
     end = f"; the next period begins at {write_time(blocked.until)}" if blocked.until else ""
-    return f"{waiting}: {blocked.because}{end}"
+    return f"{count_waiting(count)}: {blocked.because}{end}"
 
 
 def await_retry(until: datetime) -> str:
