@@ -222,11 +222,7 @@ def _bounds(fleet: Fleet, pool: str) -> Iterator[Path]:
     """Yield the keys of budgets and limits that count all machines of a pool."""
     tags = offer_of_pool(fleet, pool, ()).exclusive
     for limit in spending_limits(fleet):
-        only = limit.only
-        is_counted = only is None or (
-            not any((only.scope, only.team, only.owner)) and not tags.isdisjoint(only.tags)
-        )
-        if pool == limit.pool or (limit.pool is None and is_counted):
+        if limit.counts_pool(pool, tags):
             yield limit.path
     for name in dict.fromkeys(n for tag in sorted(tags) for n in Vocabulary(fleet).names_of(tag)):
         for of in limits_of(fleet.tags[name]):

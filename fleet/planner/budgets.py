@@ -86,6 +86,16 @@ class SpendingLimit:
             return of.pool == self.pool
         return self.only is None or _matches_filter(self.only, of, frozenset(of.tags))
 
+    def counts_pool(self, pool: str, exclusive: frozenset[str]) -> bool:
+        """Return True if the limit counts all work of a pool, with these exclusive tags."""
+        if self.pool is not None:
+            return pool == self.pool
+        only = self.only
+        return only is None or (
+            (only.scope, only.team, only.owner) == (None, None, None)
+            and not exclusive.isdisjoint(only.tags)
+        )
+
     def counts_group(self, group: RequestGroup) -> bool:
         """Return True if the limit has a filter and the filter matches these requests."""
         return self.only is not None and _matches_filter(self.only, group.payer, group.tags)
@@ -861,7 +871,7 @@ class _Books:
             is_stopped = (
                 (holding.pool, holding.name) not in self._gone
                 and self._lives.is_assigned_by_queue(holding)
-                and (limit.only is None or self._is_exclusive(limit.only, holding.pool))
+                and limit.counts_pool(holding.pool, self._lives.offers[holding.pool].exclusive)
             )
             if is_counted or is_stopped:
                 bill, least, whole = self._lives.price_new_work(number, window, hours=hours)
@@ -875,12 +885,6 @@ class _Books:
         if limit.pool is not None:
             return self._numbers_of.get(limit.pool, ())
         return range(len(self._holdings))
-
-    def _is_exclusive(self, only: Budget, pool: str) -> bool:
-        """Return True if a budget counts all work of a pool, because of an exclusive tag."""
-        if (only.scope, only.team, only.owner) != (None, None, None):
-            return False
-        return not self._lives.offers[pool].exclusive.isdisjoint(only.tags)
 
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
         """Return the expected cost of existing machines in a window, in the limit's unit."""
