@@ -9,7 +9,7 @@ from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature
 from fleet.planner.demand import Drops
-from fleet.planner.forecast import Forecast
+from fleet.planner.forecast import Forecast, list_postponed
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Limits
 from fleet.schema.rules import TagRule
@@ -63,6 +63,8 @@ def test_request_starts_on_its_own_or_a_fitting_free_worker(fleet: Fleet, world:
     alive -= {a.worker for a in plan.withheld if isinstance(a, Create)}
     # A worker whose drain a guard withholds goes on taking work.
     alive |= {a.worker for a in plan.withheld if not isinstance(a, Create)}
+    postponed = {each.worker for each in list_postponed(plan)}
+    alive |= postponed
     busy = {w.worker for w in plan.workers if w.state == "busy"}
     signature_of = {key: s for s in plan.signatures for key in s.requests}
     limits = {
@@ -89,7 +91,7 @@ def test_request_starts_on_its_own_or_a_fitting_free_worker(fleet: Fleet, world:
         assert signature.queue in queues
         assert any(satisfies(ask, offer) for ask in asks)
         fits_now = any(satisfies(x, offer) for x in (every, _without(case, signature, key, 0)))
-        free_now = not before and name not in busy
+        free_now = not before and name not in busy | postponed
         assert not (fits_now and free_now), "a worker that is free now would serve it in the plan"
         assert key not in limits
     assert found.starts.keys() == found.workers.keys()
