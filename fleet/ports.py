@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import Field
 
@@ -591,3 +591,17 @@ class PoolExecutor(Protocol):
 
     def ended(self) -> Sequence[StackOutcome]:
         """Return each finished task's result once, even if an earlier run started the task."""
+
+
+class _Adapted:
+    def __init__(self, adapter: object, methods: Mapping[str, object]) -> None:
+        self._adapter = adapter
+        vars(self).update(methods)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the adapter's own attributes
+        return getattr(self._adapter, name)
+
+
+def with_methods(adapter: T, methods: Mapping[str, object]) -> T:
+    """Return an adapter with these methods, and with the other methods of `adapter`."""
+    return cast("T", _Adapted(adapter, methods))

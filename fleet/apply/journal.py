@@ -7,147 +7,86 @@ an engine is one entry; the state of its stack records each machine.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Any, TypeVar
 
 from fleet.apply.observe import Sources
-from fleet.model.facts import Base, SharedResource, Stack, Unknown, WorkerInputs
-from fleet.ports import (
-    NO_USER_DATA,
-    Engine,
-    Enroller,
-    Enrolment,
-    Progress,
-    Registry,
-    SharedStackEngine,
-    StackChange,
-    StackRef,
-    StackStep,
-    Tell,
-)
+from fleet.ports import Progress, StackChange, StackRef, StackStep, Tell, with_methods
 
-Note = Callable[[str], None]
+_REGISTRY_STEPS = {
+    "drain": "drain {0}",
+    "resume": "give back {0}",
+    "disable": "disable {0}",
+    "revoke": "revoke the token of {0}",
+    "release": "release {0}",
+}
+"""Method of a registry that changes a worker, to the text of its step."""
+Adapter = TypeVar("Adapter")
 
 
-def journalled(sources: Sources, note: Note) -> Sources:
+def journalled(sources: Sources, note: Tell) -> Sources:
     """Return adapters that describe each change to `note` before they make the change."""
     planned: dict[str, tuple[StackStep, ...]] = {}
+    enroller_steps = {"enrol": "enrol {0.worker}"}
     return replace(
         sources,
         registries={
-            name: _Registry(registry, name, note) for name, registry in sources.registries.items()
+            name: _noted(each, f"queue {name}", _REGISTRY_STEPS, note)
+            for name, each in sources.registries.items()
         },
         enrollers={
-            name: _Enroller(enroller, name, note) for name, enroller in sources.enrollers.items()
+            name: _noted(each, f"queue {name}", enroller_steps, note)
+            for name, each in sources.enrollers.items()
         },
-        bases={name: _SharedStacks(base, note) for name, base in sources.bases.items()},
-        engine_of=lambda provider: _Engine(sources.engine_of(provider), planned, note),
+        bases={
+            name: _journalled_engine(base, planned, note) for name, base in sources.bases.items()
+        },
+        engine_of=lambda provider: _journalled_engine(sources.engine_of(provider), planned, note),
     )
 
 
-class _Registry:
-    def __init__(self, registry: Registry, name: str, note: Note) -> None:
-        self._registry = registry
-        self._name = name
-        self._note = note
+def _noted(adapter: Adapter, place: str, steps: Mapping[str, str], note: Tell) -> Adapter:
+    """Return an adapter that notes a step before a method. `steps`: method to text of its step."""
 
-    def drain(self, worker: str) -> None:
-        self._note(f"queue {self._name}: drain {worker}")
-        self._registry.drain(worker)
+    def noted(name: str) -> Callable[..., Any]:
+        def call(*arguments: object) -> Any:  # noqa: ANN401 - the method's own result
+            note(f"{place}: {steps[name].format(*arguments)}")
+            return getattr(adapter, name)(*arguments)
 
-    def resume(self, worker: str) -> None:
-        self._note(f"queue {self._name}: give back {worker}")
-        self._registry.resume(worker)
+        return call
 
-    def disable(self, worker: str) -> None:
-        self._note(f"queue {self._name}: disable {worker}")
-        self._registry.disable(worker)
-
-    def revoke(self, worker: str) -> None:
-        self._note(f"queue {self._name}: revoke the token of {worker}")
-        self._registry.revoke(worker)
-
-    def release(self, worker: str) -> None:
-        self._note(f"queue {self._name}: release {worker}")
-        self._registry.release(worker)
-
-    def confirm(self, tell: Tell) -> None:
-        self._registry.confirm(tell)
+    return with_methods(adapter, {name: noted(name) for name in steps})
 
 
-class _Enroller:
-    def __init__(self, enroller: Enroller, name: str, note: Note) -> None:
-        self._enroller = enroller
-        self._name = name
-        self._note = note
+def _journalled_engine(engine: Any, planned: dict[str, tuple[StackStep, ...]], note: Tell) -> Any:  # noqa: ANN401 - of machines or of shared resources
+    """Return an engine that notes each change before its start. `planned` is the last preview."""
 
-    def enrol(self, enrolment: Enrolment) -> str:
-        self._note(f"queue {self._name}: enrol {enrolment.worker}")
-        return self._enroller.enrol(enrolment)
+    def preview(ref: StackRef, wanted: Sequence[Any]) -> tuple[StackStep, ...]:
+        planned[ref.name] = engine.preview(ref, wanted)
+        return planned[ref.name]
 
-
-class _Engine:
-    """An engine that notes each update before the start, with the steps of the last preview."""
-
-    def __init__(
-        self, engine: Engine, planned: dict[str, tuple[StackStep, ...]], note: Note
-    ) -> None:
-        self.name: Literal["embedded", "pulumi"] = engine.name
-        self._engine = engine
-        self._planned = planned
-        self._note = note
-
-    def read(self, ref: StackRef) -> Stack | Unknown | None:
-        return self._engine.read(ref)
-
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        self._planned[ref.name] = self._engine.preview(ref, workers)
-        return self._planned[ref.name]
-
-    def up(
-        self,
-        ref: StackRef,
-        workers: Sequence[WorkerInputs],
-        progress: Progress,
-        user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[StackStep, ...]:
-        self._note(_describe_update(ref, self._planned.get(ref.name, ())))
-        return self._engine.up(ref, workers, progress, user_data)
+    def up(ref: StackRef, *arguments: object) -> tuple[StackStep, ...]:
+        note(_describe_update(ref, planned.get(ref.name, ())))
+        steps: tuple[StackStep, ...] = engine.up(ref, *arguments)
+        return steps
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        with self._engine.prepare(ref, workers) as change:
+    def prepare(ref: StackRef, workers: Sequence[Any]) -> Iterator[StackChange]:
+        with engine.prepare(ref, workers) as change:
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
-                self._note(_describe_update(ref, change.steps))
-                return change.make(progress, user_data)
+                note(_describe_update(ref, change.steps))
+                steps: tuple[StackStep, ...] = change.make(progress, user_data)
+                return steps
 
             yield StackChange(change.steps, make)
 
-    def forget(self, ref: StackRef, worker: str) -> None:
-        self._note(f"stack {ref.name}: forget {worker}")
-        self._engine.forget(ref, worker)
+    def forget(ref: StackRef, worker: str) -> None:
+        note(f"stack {ref.name}: forget {worker}")
+        engine.forget(ref, worker)
 
-
-class _SharedStacks:
-    """An engine of shared stacks that notes each update before it starts."""
-
-    def __init__(self, base: SharedStackEngine, note: Note) -> None:
-        self._base = base
-        self._note = note
-        self._planned: tuple[StackStep, ...] = ()
-
-    def read(self, ref: StackRef) -> Base | Unknown | None:
-        return self._base.read(ref)
-
-    def preview(self, ref: StackRef, parts: Sequence[SharedResource]) -> tuple[StackStep, ...]:
-        self._planned = self._base.preview(ref, parts)
-        return self._planned
-
-    def up(
-        self, ref: StackRef, parts: Sequence[SharedResource], progress: Progress
-    ) -> tuple[StackStep, ...]:
-        self._note(_describe_update(ref, self._planned))
-        return self._base.up(ref, parts, progress)
+    return with_methods(
+        engine, {"preview": preview, "up": up, "prepare": prepare, "forget": forget}
+    )
 
 
 def _describe_update(ref: StackRef, steps: Sequence[StackStep]) -> str:

@@ -18,11 +18,7 @@ from typing import NamedTuple
 from fleet.apply.observe import Sources
 from fleet.apply.satellites import SeenRun
 from fleet.clouds.ready import Slots
-from fleet.engines.parallel import (
-    YieldingCleaner,
-    YieldingEngine,
-    turn_released,
-)
+from fleet.engines.parallel import turn_released, yielding_cleaner, yielding_engine
 from fleet.engines.pulumi_process import interrupt_all
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
@@ -78,9 +74,9 @@ def pool_executor(
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
-        return YieldingEngine(engine, background.turn) if provider in slow else engine
+        return yielding_engine(engine, background.turn) if provider in slow else engine
 
-    cleaners = {k: YieldingCleaner(each, background.turn) for k, each in sources.cleaners.items()}
+    cleaners = {k: yielding_cleaner(each, background.turn) for k, each in sources.cleaners.items()}
     try:
         with ExitStack() as held:
             if not shared:

@@ -1,15 +1,14 @@
 """Let threads take turns by a lock. An engine or a user's command releases it while it works."""
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from fleet.errors import FleetError
-from fleet.model.facts import Machine, Stack, Unknown, WorkerInputs
+from fleet.model.facts import Machine, WorkerInputs
 from fleet.ports import (
-    NO_USER_DATA,
     Cleaned,
     Engine,
     MachineCleaner,
@@ -18,6 +17,7 @@ from fleet.ports import (
     StackRef,
     StackStep,
     SupportsConcurrency,
+    with_methods,
 )
 
 T = TypeVar("T")
@@ -66,85 +66,30 @@ def run_steps(
             raise
 
 
-class YieldingEngine:
-    """An engine that releases the lock while it works. Reading the record needs no turn."""
-
-    def __init__(self, engine: Engine, turn: threading.Lock) -> None:
-        self.name: Literal["embedded", "pulumi"] = engine.name
-        self._engine = engine
-        self._turn = turn
-
-    def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the recorded stack; None if it never existed, Unknown if it is unreadable."""
-        return self._engine.read(ref)
-
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[StackStep, ...]:
-        """Return the steps that `up` would do, sorted by name, without unchanged resources."""
-        with turn_released(self._turn):
-            return self._engine.preview(ref, workers)
-
-    def up(
-        self,
-        ref: StackRef,
-        workers: Sequence[WorkerInputs],
-        progress: Progress,
-        user_data: Mapping[str, str] = NO_USER_DATA,
-    ) -> tuple[StackStep, ...]:
-        """Apply the changes. After a failed step, continue with the other steps."""
-        with turn_released(self._turn):
-            return self._engine.up(ref, workers, self._serialize_progress(progress), user_data)
+def yielding_engine(engine: Engine, turn: threading.Lock) -> Engine:
+    """Return an engine that releases the lock while it prepares and makes a change."""
 
     @contextmanager
-    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
-        """Prepare a change. The body has the turn; preparing and making release it."""
-
+    def prepare(ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[StackChange]:
         def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[StackStep, ...]:
-            with turn_released(self._turn):
-                return change.make(self._serialize_progress(progress), user_data)
+            def tell(step: StackStep) -> None:
+                with turn:
+                    progress(step)
 
-        with (
-            turn_released(self._turn),
-            self._engine.prepare(ref, workers) as change,
-            self._turn,
-        ):
+            with turn_released(turn):
+                return change.make(tell, user_data)
+
+        with turn_released(turn), engine.prepare(ref, workers) as change, turn:
             yield StackChange(change.steps, make)
 
-    def forget(self, ref: StackRef, worker: str) -> None:
-        """Remove a worker from the record of its stack, but keep its machine."""
-        self._engine.forget(ref, worker)
-
-    def _serialize_progress(self, progress: Progress) -> Progress:
-        def tell(step: StackStep) -> None:
-            with self._turn:
-                progress(step)
-
-        return tell
+    return with_methods(engine, {"prepare": prepare})
 
 
-class YieldingCleaner:
-    """A cleaner for providers of kind hooks. It releases the lock while a user's command runs."""
+def yielding_cleaner(cleaner: MachineCleaner, turn: threading.Lock) -> MachineCleaner:
+    """Return a cleaner that releases the lock while a user's command cleans a machine."""
 
-    def __init__(self, cleaner: MachineCleaner, turn: threading.Lock) -> None:
-        self._cleaner = cleaner
-        self._turn = turn
+    def clean(machine: Machine) -> Cleaned:
+        with turn_released(turn):
+            return cleaner.clean(machine)
 
-    def doubted(self) -> Collection[str]:
-        """Return the machines of the last listing whose latest livecheck failed."""
-        return self._cleaner.doubted()
-
-    def clean(self, machine: Machine) -> Cleaned:
-        """Clean a machine that a ticket released, and return the result."""
-        with turn_released(self._turn):
-            return self._cleaner.clean(machine)
-
-    def particulars(self, machine: Machine) -> Mapping[str, str]:
-        """Return additional data about a machine, for the ticket that has the machine."""
-        return self._cleaner.particulars(machine)
-
-    def check_unlisted(self, machines: Sequence[Machine]) -> Mapping[str, bool]:
-        """Map the id of each unlisted machine to True if alive; undecided machines are omitted."""
-        return self._cleaner.check_unlisted(machines)
-
-    def forget(self, name: str) -> None:
-        """Remove the provider's data about a deleted machine."""
-        self._cleaner.forget(name)
+    return with_methods(cleaner, {"clean": clean})

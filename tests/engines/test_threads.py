@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.parallel import YieldingEngine
+from fleet.engines.parallel import yielding_engine
 from fleet.engines.pulumi_process import interrupt_all
 from fleet.errors import StackFailed
 from fleet.ports import StackStep
@@ -49,7 +49,7 @@ def up_in_a_child(folder: Path) -> None:
 
 def test_turn_is_free_only_while_the_engine_works() -> None:
     turn, told = threading.Lock(), list[tuple[StackStep, bool]]()
-    engine = YieldingEngine(FakeEngine("pulumi"), turn)
+    engine = yielding_engine(FakeEngine("pulumi"), turn)
 
     with turn, engine.prepare(REF, [ONE]) as change:
         held = turn.locked()

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.engines.parallel import YieldingEngine
+from fleet.engines.parallel import yielding_engine
 from fleet.errors import PlanRefused, StackFailed
 from fleet.model.user_data import write_user_data
 from fleet.ports import StackStep
@@ -63,7 +63,7 @@ def rig(
         yield HookRig(tmp_path)
     elif request.param == "aside":
         hooks, turn = HookRig(tmp_path), Lock()
-        hooks.engine = cast("EmbeddedEngine", YieldingEngine(hooks.engine, turn))
+        hooks.engine = cast("EmbeddedEngine", yielding_engine(hooks.engine, turn))
         with turn:
             yield hooks
     elif request.param == "pulumi":

@@ -7,7 +7,7 @@ from threading import Lock
 
 import pytest
 
-from fleet.engines.parallel import YieldingCleaner
+from fleet.engines.parallel import yielding_cleaner
 from fleet.model.facts import Listing, Machine
 from fleet.ports import Cleaned, MachineCleaner
 from tests.builders import a_machine
@@ -75,7 +75,7 @@ def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lent]:
     if request.param == "aside":
         lent, turn = own(tmp_path), Lock()
         with turn:
-            yield replace(lent, cleaner=YieldingCleaner(lent.cleaner, turn))
+            yield replace(lent, cleaner=yielding_cleaner(lent.cleaner, turn))
         return
     make: Callable[[Path], Lent] = request.param
     yield make(tmp_path)
