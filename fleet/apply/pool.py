@@ -106,10 +106,12 @@ class PoolRun:
         """
         if isinstance(self.world.stacks, Unknown):
             return self.world.stacks.unknown
+        stack = self.world.stacks.get(self.ref.pool)
+        if isinstance(stack, Unknown):
+            return stack.unknown
         listing = self.world.providers.get(self.ref.provider)
-        for reading in (self.world.stacks.get(self.ref.pool), listing):
-            if isinstance(reading, Unknown):
-                return reading.unknown
+        if isinstance(listing, Unknown):
+            return f"the machines of {self.ref.provider} are unknown: {listing.unknown}"
         return ""
 
     def read_stack(self) -> Stack | Unknown | None:

@@ -220,9 +220,7 @@ class HookMachines:
                 for each in machines
             )
         except (CommandFailed, OSError, ValueError) as error:
-            return Unknown(
-                unknown=f"the machines of {self._context.provider} are unknown: {error}"
-            )
+            return Unknown(unknown=str(error))
         return Listing(read_at=now, machines=machines, strangers=self._strangers)
 
     def doubted(self) -> Collection[str]:
