@@ -30,11 +30,11 @@ def journalled(sources: Sources, note: Tell) -> Sources:
     return replace(
         sources,
         registries={
-            name: _noted(each, f"queue {name}", _REGISTRY_STEPS, note)
+            name: _note_steps(each, f"queue {name}", _REGISTRY_STEPS, note)
             for name, each in sources.registries.items()
         },
         enrollers={
-            name: _noted(each, f"queue {name}", enroller_steps, note)
+            name: _note_steps(each, f"queue {name}", enroller_steps, note)
             for name, each in sources.enrollers.items()
         },
         bases={
@@ -44,7 +44,7 @@ def journalled(sources: Sources, note: Tell) -> Sources:
     )
 
 
-def _noted(adapter: Adapter, place: str, steps: Mapping[str, str], note: Tell) -> Adapter:
+def _note_steps(adapter: Adapter, place: str, steps: Mapping[str, str], note: Tell) -> Adapter:
     """Return an adapter that notes a step before a method. `steps`: method to text of its step."""
 
     def noted(name: str) -> Callable[..., Any]:
