@@ -83,14 +83,14 @@ GROUPS = {
         "machine": Verb(
             "fleet.cli.machine", "list, delete or forget machines, or print a console"
         ),
-        "hold": Verb("fleet.cli.hold", "keep a machine for inspection, without new work"),
+        "hold": Verb("fleet.cli.orders", "keep a machine for inspection, without new work"),
         "adopt": Verb(
             "fleet.cli.adopt", "adopt existing machines into a pool (changes labels only)"
         ),
     },
     "stop and permit changes": {
-        "freeze": Verb("fleet.cli.freeze", "stop creations or deletions for a while"),
-        "approve": Verb("fleet.cli.approve", "permit changes that a guard withholds, for a while"),
+        "freeze": Verb("fleet.cli.orders", "stop creations or deletions for a while"),
+        "approve": Verb("fleet.cli.orders", "permit changes that a guard withholds, for a while"),
     },
     "images": {
         "image": Verb("fleet.images.commands", "build, test, publish, promote and prune images"),

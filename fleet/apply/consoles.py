@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from fleet.apply.observe import Sources
-from fleet.apply.orders import logged
+from fleet.apply.record import log_of_order
 from fleet.errors import FleetError
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import BootHold, Plan
@@ -30,7 +30,7 @@ def hold_failed(plan: Plan, sources: Sources, run: str, note: Tell, tell: Tell) 
         except FleetError as error:
             console = ""
             tell(f"{each.pool}: console of {each.worker} is unknown: {error}")
-        entry = logged("hold", hold, now, run)
+        entry = log_of_order("hold", hold, now, run)
         sources.store.place_order(hold, entry, console)
         tell(f"{each.pool}: {hold.sentence}")
         _revoke(each, sources, tell)

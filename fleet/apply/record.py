@@ -1,19 +1,23 @@
 """Record runs in the journal and in the log, with actions, reasons and origin."""
 
+import os
+import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleet.apply.origin import find_origin
 from fleet.clock import utc_now
 from fleet.errors import FleetError
-from fleet.model.log import LogEntry, run_id
+from fleet.model.log import LogEntry, Origin, run_id
 from fleet.model.months import Counted
+from fleet.model.orders import Hold, Order
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Plan
 from fleet.ports import RunRecords
 from fleet.report.outcome import format_steps
+from fleet.state.database import name_user
 from fleet.state.store import Store
 
 _OUTCOMES = {0: "done", 1: "failed", 4: "refused", 5: "partly"}
@@ -226,6 +230,20 @@ def order_entry(kind: str, at: datetime, **fields: object) -> LogEntry:
     return LogEntry.model_validate({"at": at, "kind": kind, "origin": find_origin()} | fields)
 
 
+def log_of_order(kind: str, order: Order, now: datetime, run: str = "") -> LogEntry:
+    """Return the log entry for an order that is placed or ended."""
+    own = order.model_dump(mode="json", exclude={"order", "at", "reason", "pool", "machine"})
+    return order_entry(
+        kind,
+        now,
+        run=run,
+        pool=("" if isinstance(order, Hold) else order.pool) or "",
+        machine=order.machine if isinstance(order, Hold) else "",
+        because=order.reason,
+        details={key: ", ".join(v) if isinstance(v, list) else str(v) for key, v in own.items()},
+    )
+
+
 def _money(plan: Plan) -> dict[str, str]:
     """Return the cost of new machines until their deletion, and its lower bound, for the log."""
     found = plan.optimum
@@ -243,3 +261,32 @@ def _money(plan: Plan) -> dict[str, str]:
 
 def _without_blanks(details: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in details.items() if value}
+
+
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_MAX_LENGTH = 300
+_FORGES = ("GITHUB", "FORGEJO", "GITEA")
+
+
+def find_origin(environment: Mapping[str, str] = os.environ) -> Origin:
+    """Return the origin of this run from a CI job's variables; otherwise from this system."""
+
+    def first(*names: str) -> str:
+        return next(
+            (environment[name][:_MAX_LENGTH] for name in names if environment.get(name)), ""
+        )
+
+    def at_forge(name: str) -> str:
+        return first(*(f"{forge}_{name}" for forge in _FORGES))
+
+    commit = first("CI_COMMIT_SHA") or at_forge("SHA")
+    run = at_forge("RUN_ID")
+    actions = f"{at_forge('SERVER_URL')}/{at_forge('REPOSITORY')}/actions/runs/{run}"
+    pipeline = first("CI_PIPELINE_URL") or actions * bool(run)
+    return Origin(
+        by=first("GITLAB_USER_LOGIN") or at_forge("ACTOR") or name_user(),
+        host="" if pipeline else socket.gethostname(),
+        commit=commit if _COMMIT.fullmatch(commit) else "",
+        pipeline=pipeline,
+        job=first("CI_JOB_URL"),
+    )

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from fleet.apply.origin import find_origin
+from fleet.apply.record import find_origin
 from fleet.model.log import Origin
 from fleet.state.database import name_user
 

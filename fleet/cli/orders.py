@@ -1,0 +1,229 @@
+"""Orders of operators, for a limited time: `fleet freeze`, `fleet hold` and `fleet approve`.
+
+An order needs no lock: it applies to all runners immediately, and a run reads the orders again
+before it changes each pool. `--end` ends orders early.
+"""
+
+import argparse
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import get_args
+
+from fleet.apply.config import Config, load_config
+from fleet.apply.observe import Sources
+from fleet.apply.plan import look_aloud
+from fleet.apply.record import find_origin, log_of_order
+from fleet.apply.timer import why_odd
+from fleet.apply.wire import wire
+from fleet.cli.arguments import Parser, add_file, add_order, count, option
+from fleet.clock import utc_now
+from fleet.errors import FleetError, WrongUsage
+from fleet.guard.freezes import command_to_end
+from fleet.model.facts import Unknown
+from fleet.model.orders import FLEET, FROZEN, Freeze, GivenApproval, Hold, Order
+from fleet.model.plan import GuardName
+from fleet.ports import Console
+from fleet.schema.findings import nearest
+from fleet.schema.model import static_names
+from fleet.schema.units import write_count, write_time
+
+_MAX_ATTEMPTS = 10_000
+
+
+def arguments(parser: Parser) -> None:
+    """Declare the arguments of the order that the parser's command places."""
+    add_file(parser)
+    match parser.prog.rpartition(" ")[2]:
+        case "freeze":
+            option(parser, "--pool", "NAME", "only this pool (default: every pool)")
+            which = parser.add_mutually_exclusive_group()
+            for what in FROZEN:
+                which.add_argument(
+                    f"--{what}",
+                    action="store_const",
+                    dest="stops",
+                    const=(what,),
+                    default=FROZEN,
+                    help=f"only {what} (default: creates and deletes)",
+                )
+            parser.set_defaults(place=_freeze, find_ending=_find_freezes)
+        case "hold":
+            parser.add_argument(
+                "machine", metavar="MACHINE", help="name, as `fleet status` shows it"
+            )
+            parser.set_defaults(place=_hold, find_ending=_find_holds)
+        case _:
+            parser.add_argument(
+                "guard",
+                choices=get_args(GuardName),
+                metavar="GUARD",
+                help="the guard to pass: " + ", ".join(get_args(GuardName)),
+            )
+            parser.add_argument(
+                "--pool", required=True, metavar="NAME", help="the pool whose machines may pass"
+            )
+            most = "maximum number of machines to pass"
+            option(parser, "--count", "N", most, kind=count(1, 10_000))
+            parser.set_defaults(place=_approve, find_ending=_find_approvals)
+    add_order(parser)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """Orders to end early, the kind of their log entries, and the messages about the end."""
+
+    orders: Collection[Order]
+    kind: str
+    said: Collection[str]
+
+
+@dataclass(frozen=True)
+class _Ordering:
+    """The arguments of a command that places or ends an order, with the fleet's adapters."""
+
+    args: argparse.Namespace
+    config: Config
+    sources: Sources
+    console: Console
+    now: datetime
+
+    @property
+    def terms(self) -> dict[str, object]:
+        """Return the fields that all orders have: author, start, end and reason."""
+        if None in (self.args.seconds, self.args.reason):
+            raise WrongUsage("an order needs --for TIME and --reason TEXT; `--end` ends one")
+        origin = find_origin()
+        until = self.now + timedelta(seconds=self.args.seconds)
+        by = "@".join(filter(None, (origin.by, origin.host)))
+        return {"by": by, "at": self.now, "until": until, "reason": self.args.reason}
+
+    def check_pool(self) -> None:
+        """Raise FleetError for a pool that neither is in fleet.yaml nor has a stack."""
+        if self.args.pool is not None:
+            stacks = (record.pool for record in self.sources.store.stacks())
+            fleet = self.config.fleet
+            known = {*fleet.pools, *stacks}
+            _check("pool", self.args.pool, known, f"pools of fleet {fleet.fleet}")
+
+    def check_machine(self) -> None:
+        """Raise FleetError for an unknown machine. Observe only if fleet did not create it."""
+        name = self.args.machine
+        if any(each.worker == name for each in self.sources.store.attempts(_MAX_ATTEMPTS)):
+            return
+        if name in static_names(self.config.fleet):
+            raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
+        world = look_aloud(self.config, self.sources, self.console)
+        unread = [each for each in world.providers.values() if isinstance(each, Unknown)]
+        known = {machine.name for _, machine in world.machines()}
+        known |= {each.name for stack in world.known_stacks.values() for each in stack.workers}
+        if unread and name not in known:
+            self.console.note(f"fleet: warning: {name} is not seen: {unread[0].unknown}")
+            return
+        _check("machine", name, known, "machines")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Store an order, in place of an earlier order with the same key; with --end, end orders."""
+    config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    store = sources.store
+    # The store's server has the time for all runners, and the local clock may be wrong.
+    now = store.server_time() or utc_now()
+    if odd := why_odd(store, now):
+        console.note(f"fleet: warning: {odd}")
+    terms = (args.seconds, args.reason, getattr(args, "count", None))
+    if args.end and any(each is not None for each in terms):
+        raise WrongUsage("--end ends an order now: remove --for, --reason and --count")
+    if args.end:
+        ending: _Ending = args.find_ending(args, store.orders(now))
+        store.lift_orders(
+            {each.key: log_of_order(ending.kind, each, now) for each in ending.orders}
+        )
+        said = ending.said
+    else:
+        order, text = args.place(_Ordering(args, config, sources, console, now))
+        store.place_order(order, log_of_order(order.order, order, now))
+        said = (text,)
+    for each in said:
+        console.out(each)
+    return 0
+
+
+def _freeze(ordering: _Ordering) -> tuple[Freeze, str]:
+    ordering.check_pool()
+    order = Freeze(pool=ordering.args.pool, stops=ordering.args.stops, **ordering.terms)
+    end = command_to_end(order)
+    return order, f"{order.what} frozen until {write_time(order.until)}; `{end}` ends it"
+
+
+def _find_freezes(args: argparse.Namespace, orders: Collection[Order]) -> _Ending:
+    """Return the freezes of a pool; without a pool, those of the whole fleet."""
+    if args.stops != FROZEN:
+        raise WrongUsage(
+            "--end ends all freezes of a pool or of the fleet; remove --creates or --deletes"
+        )
+    freezes = [each for each in orders if isinstance(each, Freeze)]
+    ending = [each for each in freezes if each.pool == args.pool]
+    said = [f"{each.what} no longer frozen: ended the freeze {each.said}" for each in ending]
+    what = f"pool {args.pool}" if args.pool else "the fleet"
+    said = said or [f"{what} is not frozen"]
+    others = [each for each in freezes if each.pool != args.pool]
+    said += [f"{each.sentence}; `{command_to_end(each)}` ends it" for each in others]
+    return _Ending(ending, "unfreeze", said)
+
+
+def _hold(ordering: _Ordering) -> tuple[Hold, str]:
+    ordering.check_machine()
+    order = Hold(machine=ordering.args.machine, **ordering.terms)
+    return order, (
+        f"{order.machine} is held until {write_time(order.until)}; the next `fleet apply` drains "
+        f"its worker, `fleet hold {order.machine} --end` ends it"
+    )
+
+
+def _find_holds(args: argparse.Namespace, orders: Collection[Order]) -> _Ending:
+    """Return the hold of a machine; the next run resumes its worker, or deletes the machine."""
+    holds = [each for each in orders if isinstance(each, Hold)]
+    ending = [each for each in holds if each.machine == args.machine]
+    if not ending:
+        held = ", ".join(each.machine for each in holds) or "none"
+        raise FleetError(f"{args.machine} is not held; held: {held}")
+    is_failed = all(each.by == FLEET for each in ending)
+    follows = "deletes it" if is_failed else "gives its worker work again"
+    said = f"{args.machine} is no longer held: the next `fleet apply` {follows}"
+    return _Ending(ending, "release", (said,))
+
+
+def _approve(ordering: _Ordering) -> tuple[GivenApproval, str]:
+    args = ordering.args
+    if args.count is None:
+        raise WrongUsage("missing: --count; `--end` alone ends an approval")
+    ordering.check_pool()
+    order = GivenApproval(guard=args.guard, pool=args.pool, count=args.count, **ordering.terms)
+    return order, (
+        f"guard {order.guard} lets {write_count(order.count, 'machine')} of pool {order.pool} "
+        f"pass until {write_time(order.until)}"
+    )
+
+
+def _find_approvals(args: argparse.Namespace, orders: Collection[Order]) -> _Ending:
+    """Return the stored approvals of a guard and a pool; those in fleet.yaml stay active."""
+    given = [each for each in orders if isinstance(each, GivenApproval)]
+    ending = [each for each in given if (each.guard, each.pool) == (args.guard, args.pool)]
+    if not ending:
+        known = ", ".join(f"{each.guard} of pool {each.pool}" for each in given) or "none"
+        raise FleetError(
+            f"guard {args.guard} has no approval for pool {args.pool}; approved: {known}"
+        )
+    except_for = "except for approvals in fleet.yaml"
+    said = f"guard {args.guard} refuses again for pool {args.pool}, {except_for}"
+    return _Ending(ending, "disapprove", (said,))
+
+
+def _check(what: str, name: str, known: Collection[str], said: str) -> None:
+    if name not in known:
+        meant = nearest(name, known)
+        hint = f"did you mean {meant}? " if meant else ""
+        few = ", ".join(sorted(known)[:12]) or "none"
+        raise FleetError(f"nothing was ordered: no {what} {name}; {hint}{said}: {few}")
