@@ -25,7 +25,7 @@ from typing import Any
 
 import moto
 
-from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.hcloud.machines import HcloudPrices
 from fleet.model.prices import locations_of
 from fleet.schema.model import HcloudProvider
 from fleet.schema.units import EnvSecret

@@ -7,7 +7,7 @@ from pathlib import Path
 from fleet.clouds.aws.cloud import Aws
 from fleet.clouds.cloud import AnyCloud, Site
 from fleet.clouds.hcloud.cloud import Hcloud
-from fleet.clouds.hooks.cloud import OwnCommands
+from fleet.clouds.hooks.machines import OwnCommands
 from fleet.clouds.local.cloud import Local
 from fleet.clouds.ready import Slots
 from fleet.clouds.sim.cloud import Sim

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.apply.wire import engines_of, labels_of_new
 from fleet.clouds.kinds import clouds_of
-from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.local.cloud import LocalMachines
 from fleet.model.facts import Listing
 from fleet.ports import Registry
 from fleet.schema.model import Fleet

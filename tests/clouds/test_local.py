@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.local.cloud import LocalMachines
 from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.model.facts import MachineState, Unknown
 from fleet.model.user_data import write_user_data

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.local.machines import LocalWorkers
+from fleet.clouds.local.cloud import LocalWorkers
 from fleet.errors import SourceUnreachable, WorkerBusy
 from fleet.model.facts import Listing, Worker, WorkerState
 from fleet.schema.model import Faults

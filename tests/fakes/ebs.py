@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from fleet.clouds.aws.account import AwsAccount
+from fleet.clouds.aws.machines import AwsAccount
 from tests.builders import NOW
 
 REGION = "eu-central-1"

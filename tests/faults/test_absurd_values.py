@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.hcloud.machines import HcloudMachines, HcloudPrices
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Listing, Unknown
 from fleet.queues.copr import LIST as JOBS

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.clouds.hcloud.images import Hetzner
-from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
-from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.hcloud.machines import HcloudMachines, HcloudPrices, HcloudShared
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Unknown
 from fleet.queues.debusine.rest import DebusineRest

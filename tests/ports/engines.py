@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 import pytest
 
 from fleet.clouds.hooks.machines import CommandContext, HookMachines
-from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.local.cloud import LocalMachines
 from fleet.clouds.sim.machines import Menu, SimCloud, load
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.engines.projects import ProviderAccount

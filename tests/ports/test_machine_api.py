@@ -9,7 +9,7 @@ import pytest
 
 from fleet.clouds.aws.machines import AwsMachines
 from fleet.clouds.hcloud.machines import HcloudMachines
-from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.local.cloud import LocalMachines
 from fleet.clouds.sim.machines import Menu, SimCloud
 from fleet.model.facts import Listing
 from fleet.ports import MachineApi

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.hcloud.machines import HcloudPrices
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
 from fleet.model.prices import table

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.clouds.aws.prices import AwsPrices
+from fleet.clouds.aws.machines import AwsPrices
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import PriceList, Quote
 from fleet.ports import PriceReader

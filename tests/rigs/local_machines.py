@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.local.cloud import LocalMachines
 from fleet.model.facts import Listing, Machine, MachineState, WorkerInputs
 from fleet.schema.model import Faults
 from fleet.state.processes import Process, end, find

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.clouds.local.machines import LocalMachines
+from fleet.clouds.local.cloud import LocalMachines
 from fleet.model.facts import MachineState
 from fleet.state.processes import end, is_alive
 from tests.rigs.local_machines import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from fleet.clouds.aws.machines import AwsMachines, AwsShared
+from fleet.clouds.aws.machines import AwsMachines, AwsPrices, AwsShared
 from fleet.clouds.cloud import Cloud
 from fleet.engines.projects import ProviderAccount
 from fleet.ports import PriceReader, Publisher
@@ -30,8 +30,6 @@ class Aws(Cloud[AwsProvider]):
 
     def todays_prices(self, types: Collection[str], spot: Collection[str]) -> PriceReader:
         """Return the reader of AWS's price list and of spot prices."""
-        from fleet.clouds.aws.prices import AwsPrices
-
         return AwsPrices(self.declared.region, types, spot)
 
     def publisher(self) -> Publisher:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleet.clouds.aws.account import MARK, AwsAccount, code_of
+from fleet.clouds.aws.machines import MARK, AwsAccount, code_of
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.model.disks import ImageDisk, Tell, Total
 from fleet.model.images import Manifest, Upload

@@ -1,4 +1,4 @@
-"""List and delete machines and shared resources of an AWS account by tags; extend expiries.
+"""List and change machines and shared resources of an AWS account by tags, and read prices.
 
 An incomplete listing is Unknown, since missing machines would count as deleted. Credentials come
 from AWS's default chain (environment, profile, role). No message contains credentials.
@@ -7,22 +7,133 @@ If AWS created a shared resource but its reply was lost, the state lacks the res
 is taken. No machine uses it yet, since machines need completely recorded templates.
 """
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_pascal
 
 from fleet.clock import utc_now
-from fleet.clouds.aws.account import MARK, AwsAccount, code_of
-from fleet.clouds.cloud import raise_first
-from fleet.errors import SourceUnreachable
-from fleet.model.facts import Listing, Machine, MachineState, Unknown
-from fleet.model.values import Line, Moment, moment_or_none
+from fleet.clouds.cloud import raise_first, trimmed
+from fleet.errors import SourceUnreachable, needing
+from fleet.model.facts import Listing, Machine, MachineState, PriceList, Quote, Unknown
+from fleet.model.values import Amount, Line, Moment, moment_or_none
 from fleet.schema.model import AwsProvider
+from fleet.state.s3 import new_session
+
+MARK = "fleet"
+"""The tag whose value is exactly the owner fleet's name. Other tags start with `fleet:`."""
+_CONNECT_TIMEOUT_SECONDS = 10
+_READ_TIMEOUT_SECONDS = 30
+_ADVICE = {
+    "AuthFailure": "the credentials are wrong, or the region is not enabled in this account",
+    "InvalidClientTokenId": "the credentials are wrong or were deleted",
+    "SignatureDoesNotMatch": "the secret key is wrong, or this computer's clock is",
+    "RequestExpired": "this computer's clock is wrong, or the session token has expired; renew it",
+    "ExpiredToken": "the session token has expired; log in again, or assume the role again",
+    "ExpiredTokenException": "the session token has expired; log in again, or assume the role "
+    "again",
+    "UnauthorizedOperation": "the credentials may not do this; see the policy in "
+    "docs/how-to/run-on-aws.md",
+    "AccessDeniedException": "the credentials may not do this; see the policy in "
+    "docs/how-to/run-on-aws.md",
+    "RequestLimitExceeded": "AWS limits the rate of requests; the next run retries",
+    "Throttling": "AWS limits the rate of requests; the next run retries",
+    "OptInRequired": "this account has not subscribed to EC2 in this region",
+}
+_DEFAULT_ADVICE = "the provider has a problem; the next run tries again"
+# Names of botocore's classes or base classes, for failures without a reply of a server.
+_FAILURE_ADVICE = {
+    "NoCredentialsError": "no credentials were found; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, or run where a role gives them",
+    "InvalidRegionError": "that is not the name of a region",
+    "EndpointConnectionError": "no connection; is that a region of AWS, and this computer online?",
+    "ConnectTimeoutError": "no answer in time; the next run tries again",
+    "ReadTimeoutError": "no answer in time; the next run tries again",
+    "ConnectionError": "the connection broke off; the next run tries again",
+    "HTTPClientError": "the connection broke off; the next run tries again",
+    "PaginationError": "its pages never end",
+}
+
+
+class AwsAccount:
+    """The connection to one AWS account in one region."""
+
+    def __init__(self, region: str, *, connections: int = 10, tries: int | None = None) -> None:
+        # If `tries` is None, AWS's environment variables apply.
+        self.region = region
+        self._connections = connections
+        self._retries = {"mode": "standard", "total_max_attempts": tries} if tries else None
+        # Per thread, because a thread closes the connections of its clients after each use.
+        self._clients = threading.local()
+        self._creation_lock = threading.Lock()
+
+    @contextmanager
+    def asked(self, service: str, action: str) -> Iterator[Any]:
+        """Yield a client of a service. Raise the client's errors as SourceUnreachable."""
+        place = f"{service.upper()} in {self.region}: {action}"
+        with needing("aws", place, SourceUnreachable):
+            from botocore.exceptions import BotoCoreError, ClientError
+            from botocore.parsers import ResponseParserError
+
+        try:
+            with closing(self.client(service)) as client:
+                yield client
+        except ClientError as error:
+            code = code_of(error)
+            advice = _ADVICE.get(code, _DEFAULT_ADVICE)
+            raise SourceUnreachable(f"{place} was refused ({code}): {advice}") from None
+        except (ResponseParserError, ValidationError):
+            # The cause would show the request, which may contain a secret.
+            raise SourceUnreachable(
+                f"{place} got an unexpected or incomplete answer; if AWS_ENDPOINT_URL is set, is "
+                "it the address of an AWS API?"
+            ) from None
+        except (BotoCoreError, OSError, ValueError) as error:
+            raise SourceUnreachable(f"{place} failed: {_advise(error)}") from None
+
+    def client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
+        """Return a client of a service. The caller must close the client's connections."""
+        from botocore.config import Config
+
+        # Creating a client is as slow as a request, since it gets a method per operation.
+        if made := getattr(self._clients, service, None):
+            return made
+        patience = Config(
+            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+            read_timeout=_READ_TIMEOUT_SECONDS,
+            max_pool_connections=self._connections,
+            retries=self._retries,
+        )
+        with self._creation_lock:
+            made = self.session.client(service, config=patience)
+        setattr(self._clients, service, made)
+        return made
+
+    @cached_property
+    def session(self) -> Any:  # noqa: ANN401 - same
+        """Return the boto3 session, which finds credentials and creates clients."""
+        return new_session(region_name=self.region)
+
+
+def code_of(error: Any) -> str:  # noqa: ANN401 - a ClientError, known only where boto3 is loaded
+    """Return the error code in a boto3 ClientError."""
+    return str(error.response.get("Error", {}).get("Code") or "without a code")
+
+
+def _advise(error: Exception) -> str:
+    """Return advice for a failure without a server's reply. The advice never shows the request."""
+    kinds = (kind.__name__ for kind in type(error).__mro__)
+    # The class name distinguishes a broken profile from a role that cannot be assumed.
+    other = f"the credentials or settings of AWS cannot be used ({type(error).__name__})"
+    return next((_FAILURE_ADVICE[kind] for kind in kinds if kind in _FAILURE_ADVICE), other)
+
 
 _LIST_TIMEOUT_SECONDS = 300
 _MAX_FILTER_VALUES = 200
@@ -301,3 +412,133 @@ def _filters(attribute: str, name: str, fleet: str) -> list[dict[str, object]]:
     """Return EC2 filters for a name and the fleet's tag. Neither value can contain wildcards."""
     said = {attribute: name, f"tag:{MARK}": fleet}
     return [{"Name": key, "Values": [text]} for key, text in said.items()]
+
+
+_HOURS_PER_MONTH = 744
+"""Hours of the longest month, each of which EC2 bills."""
+_OFFER_FILTER = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+}
+"""Filter for offers that fleet buys: on Linux, shared tenancy, no preinstalled software."""
+_IPV4_FILTER = {"group": "VPCPublicIPv4Address"}
+_GP3_FILTER = {"productFamily": "Storage", "volumeApiName": "gp3"}
+
+
+class _Dimension(BaseModel):
+    price: dict[Line, Amount] = Field(alias="pricePerUnit")
+
+
+class _Term(BaseModel):
+    dimensions: dict[Line, _Dimension] = Field(alias="priceDimensions")
+
+
+class _Terms(BaseModel):
+    on_demand: dict[Line, _Term] = Field({}, alias="OnDemand")
+
+
+class _Product(BaseModel):
+    attributes: dict[Line, Line]
+
+
+class _Offer(BaseModel):
+    product: _Product
+    terms: _Terms
+
+    def prices(self) -> Iterator[tuple[str, Decimal]]:
+        """Yield the currency and the amount of each price above zero."""
+        for term in self.terms.on_demand.values():
+            for dimension in term.dimensions.values():
+                yield from (each for each in dimension.price.items() if each[1])
+
+
+class _SpotPrice(BaseModel):
+    name: Line = Field(alias="InstanceType")
+    price: Amount = Field(alias="SpotPrice")
+
+
+class AwsPrices:
+    """The reader of prices of machine types in one AWS region."""
+
+    def __init__(self, region: str, types: Collection[str], spot: Collection[str]) -> None:
+        """`spot` contains the types whose spot price is also read."""
+        self.location = region
+        self._types = sorted(types)
+        self._spot = sorted(spot)
+        # Only a few regions serve the price list of all regions; China has a separate list.
+        self._list = AwsAccount("cn-northwest-1" if region.startswith("cn-") else "us-east-1")
+
+    def read(self, now: datetime) -> PriceList:
+        """Return the current net prices; raises SourceUnreachable if prices are invalid."""
+        spot = self._spot_prices(now)
+        currency, quotes = "USD", {}
+        try:
+            for name in self._types:
+                for offer in self._offers("AmazonEC2", {"instanceType": name} | _OFFER_FILTER):
+                    for currency, price in offer.prices():  # noqa: B007 - all are in one
+                        quotes[name] = _quote(offer.product.attributes, price, spot.get(name))
+            return PriceList(
+                read_at=now,
+                location=self.location,
+                currency=currency,
+                quotes=quotes,
+                address=self._price("AmazonVPC", _IPV4_FILTER, "PublicIPv4:InUseAddress"),
+                disk=self._price("AmazonEC2", _GP3_FILTER, "EBS:VolumeUsage.gp3"),
+            )
+        except (ArithmeticError, ValueError) as error:
+            said = str(error).splitlines()[-1].strip()
+            raise SourceUnreachable(f"AWS returned impossible prices: {said}") from error
+
+    def _price(self, service: str, asked: Mapping[str, str], usage: str) -> Decimal | None:
+        """Return the price of a usage type; None if not sold. Regions may prefix its name."""
+        found = (
+            trimmed(price)
+            for offer in self._offers(service, asked)
+            if offer.product.attributes.get("usagetype", "").endswith(usage)
+            for _, price in offer.prices()
+        )
+        return next(found, None)
+
+    def _offers(self, service: str, asked: Mapping[str, str]) -> list[_Offer]:
+        chosen = {"regionCode": self.location, **asked}
+        filters = [
+            {"Type": "TERM_MATCH", "Field": field, "Value": value}
+            for field, value in chosen.items()
+        ]
+        with self._list.asked("pricing", "GetProducts") as pricing:
+            pages = pricing.get_paginator("get_products").paginate(
+                ServiceCode=service, Filters=filters
+            )
+            texts = [text for page in pages for text in page["PriceList"]]
+            return [_Offer.model_validate_json(text) for text in texts]
+
+    def _spot_prices(self, now: datetime) -> Mapping[str, Decimal]:
+        """Map each type to its current hourly price in the region's most expensive zone."""
+        if not self._spot:
+            return {}
+        dearest: dict[str, Decimal] = {}
+        account = AwsAccount(self.location)
+        with account.asked("ec2", "DescribeSpotPriceHistory") as ec2:
+            pages = ec2.get_paginator("describe_spot_price_history").paginate(
+                InstanceTypes=self._spot, ProductDescriptions=["Linux/UNIX"], StartTime=now
+            )
+            for page in pages:
+                for each in page["SpotPriceHistory"]:
+                    told = _SpotPrice.model_validate(each)
+                    dearest[told.name] = max(told.price, dearest.get(told.name, told.price))
+        return {name: trimmed(price) for name, price in dearest.items()}
+
+
+def _quote(attributes: Mapping[str, str], price: Decimal, spot: Decimal | None) -> Quote:
+    graviton = "Graviton" in attributes.get("physicalProcessor", "")
+    return Quote(
+        price=trimmed(price),
+        month=trimmed(price * _HOURS_PER_MONTH),
+        cores=int(attributes.get("vcpu", "")),
+        memory=int(float(attributes.get("memory", "").split(" ")[0].replace(",", "")) * 1024),
+        disk=0,  # machines boot from a volume and do not use local disks
+        architecture="arm64" if graviton else "amd64",
+        spot=spot,
+    )

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleet.clouds.cloud import Cloud
-from fleet.clouds.hcloud.machines import HcloudMachines, HcloudShared
-from fleet.clouds.hcloud.prices import HcloudPrices
+from fleet.clouds.hcloud.machines import HcloudMachines, HcloudPrices, HcloudShared
 from fleet.errors import SourceUnreachable, needing
 from fleet.model.facts import Unknown
 from fleet.ports import PriceReader, Publisher

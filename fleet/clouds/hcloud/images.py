@@ -32,15 +32,15 @@ from hcloud.servers import BoundServer
 from hcloud.ssh_keys import BoundSSHKey
 from requests import RequestException
 
-from fleet.clouds.hcloud.api import (
+from fleet.clouds.hcloud.machines import (
     ARCHITECTURES,
     MAX_PAGES,
+    TEMPORARY,
     advise,
     check_length,
     endless,
     endpoint,
 )
-from fleet.clouds.hcloud.machines import TEMPORARY
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh, Writing, new_key, write_disk
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
 from fleet.model.disks import ImageDisk

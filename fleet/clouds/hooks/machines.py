@@ -6,6 +6,7 @@ output of `list` is invalid, the machines are Unknown instead of fewer.
 
 import fcntl
 import json
+import os
 import re
 import shlex
 import threading
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Literal
 
+from fleet.clouds.cloud import Cloud
 from fleet.clouds.hooks.interface import (
     MOST_LISTED,
     NAME,
@@ -37,7 +39,7 @@ from fleet.clouds.ready import FileMemory, Livechecks, Slots
 from fleet.errors import CreationRefused, DeletionPending, SourceUnreachable, touching
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Cleaned, Clock
-from fleet.schema.model import is_named_by_fleet
+from fleet.schema.model import HooksProvider, is_named_by_fleet
 from fleet.schema.sources import Hooks
 from fleet.state.processes import CommandFailed, Invocation, find_tokens, mask, run
 
@@ -517,3 +519,29 @@ def _machine_fields(machine: Machine) -> dict[str, str]:
         "type": machine.type,
         "image": machine.image or "",
     }
+
+
+class OwnCommands(Cloud[HooksProvider]):
+    """A provider whose machines an operator's commands create, list and delete."""
+
+    lists_all = False
+
+    def open(self) -> HookMachines:
+        """Return the machines that the commands manage."""
+        site, pools = self.site, self.site.fleet.dynamic_pools
+        around = CommandContext(
+            provider=site.name,
+            fleet=site.fleet.fleet,
+            folder=site.folder,
+            state=site.storage.folder / f"hooks-{site.name}",
+            environment=site.bare_environment,
+            ours=os.environ,
+            pools=frozenset(name for name, pool in pools.items() if pool.provider == site.name),
+            looks=site.slots is not None,
+            slots=site.slots or Slots(),
+        )
+        return HookMachines(self.declared, around, site.clock)
+
+    def unchecked(self) -> Iterator[tuple[str, str]]:
+        """Yield quotas as unchecked, because commands do not report quotas."""
+        yield "quotas", "only its commands know what they may do"
