@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from fleet.apply.decision import PlanResult
+    from fleet.apply.config import PlanResult
     from fleet.apply.satellites import Begin, HandOut, OpenDesk, Promoter
     from fleet.model.due import DueReport
     from fleet.model.images import Version

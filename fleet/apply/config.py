@@ -1,4 +1,9 @@
-"""Load fleet.yaml for all commands: read and validate the file, and check keys together."""
+"""Load fleet.yaml for all commands: read and validate the file, and check keys together.
+
+The author of a merge request is not trusted, so the fleet.yaml of its pipeline may name no
+program, no connection and no secret. Only the location of the state is permitted if the target
+branch has the same, since a connection alone already sends and returns facts.
+"""
 
 import argparse
 import os
@@ -7,19 +12,19 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from posixpath import dirname
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from fleet.apply.untrusted import refuse_untrusted
 from fleet.checks import check_all
 from fleet.clock import utc_now
-from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage
+from fleet.errors import ConfigInvalid, PlanRefused, WrongUsage, refusal
+from fleet.model.values import Value
 from fleet.report.findings import to_summary, to_text
 from fleet.report.terminal import WIDTH
-from fleet.schema.findings import Finding, has_errors, in_order
+from fleet.schema.findings import At, Finding, has_errors, in_order
 from fleet.schema.load import Loaded, load
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, commands_in, connections_in, secrets_in
 from fleet.schema.source import Document, Files
-from fleet.schema.units import read_duration
+from fleet.schema.units import FileSecret, read_duration
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
 from fleet.state.revision import is_file_name
@@ -27,8 +32,9 @@ from fleet.state.storage import find_storage
 
 if TYPE_CHECKING:
     from fleet.model.facts import World
-    from fleet.model.plan import Warning_
+    from fleet.model.plan import Plan, Warning_
     from fleet.ports import Console
+    from fleet.state.store import Store
     from fleet.tagrules.names import RecordedNames
 
 
@@ -111,6 +117,21 @@ class Config:
     warnings: "tuple[Warning_, ...]"
 
 
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan with the configuration and the world on which it is based."""
+
+    config: Config
+    world: "World"
+    plan: "Plan"
+    recorded: str = ""
+    """File of the recorded world; empty if the world was observed."""
+    unread: str = ""
+    """Reason why the file in `recorded` is unusable; the world is then unknown."""
+    store: "Store | None" = None
+    """Store with earlier worlds; None if `world` is a recording."""
+
+
 def load_config(args: argparse.Namespace, console: "Console", changes: str = "") -> Config:
     """Load fleet.yaml; if it is invalid, print its findings and raise ConfigInvalid.
 
@@ -171,3 +192,69 @@ def read_seconds(option: str, text: str) -> int:
             f"{option} {text}: expected a duration like 60s or 14m (units s, m, h, d)"
         )
     return seconds
+
+
+def refuse_untrusted(fleet: Fleet, base: Fleet | None, folder: Path) -> None:
+    """Raise PlanRefused for keys that are forbidden in the fleet.yaml of a merge request.
+
+    `base` is the configuration of the target branch; None if it is missing.
+    """
+    found = list(dict.fromkeys(_findings(fleet, base, folder)))
+    if found:
+        raise refusal(
+            "this is a merge request, and its fleet.yaml is not approved yet; use `--world FILE`\n"
+            + "\n".join(found)
+        )
+
+
+def _findings(fleet: Fleet, base: Fleet | None, folder: Path) -> Iterator[str]:
+    for path in commands_in(fleet):
+        yield f"{path} would run a program"
+    for path in connections_in(fleet):
+        yield f"{path} would be connected to"
+    for path, secret in secrets_in(fleet):
+        yield f"{path} would be read"
+        if isinstance(secret, FileSecret):
+            file = (folder / secret.file).resolve()
+            if not file.is_relative_to(folder.resolve()):
+                yield f"{path} would read {secret.file}, which is outside this folder"
+    if fleet.state != (base.state if base else type(fleet.state)()):
+        yield "state would be read elsewhere than the target branch's"
+
+
+_Cites = TypeVar("_Cites", bound=Value)
+
+
+def with_places(config: Config, value: _Cites, at: At = "value") -> _Cites:
+    """Return a copy in which each part that cites a fleet.yaml key also has its file and line."""
+    done: dict[int, object] = {}
+    """Identity of a part to its copy, since thousands of parts share their reasons."""
+
+    def placed(part: object) -> object:
+        if id(part) in done:
+            return done[id(part)]
+        if isinstance(part, Value):
+            found: object = in_value(part)
+        elif type(part) is tuple:
+            found = tuple(map(placed, part))
+        else:
+            return part
+        return done.setdefault(id(part), found)
+
+    def in_value(part: Value) -> object:
+        fields = type(part).model_fields
+        update = {name: placed(getattr(part, name)) for name in fields}
+        if "place" in fields and (path := getattr(part, "path", None)):
+            update["place"] = place_of(config, path, at)
+        return part.altered(**update)
+
+    return cast("_Cites", placed(value))
+
+
+def place_of(config: Config, path: tuple[str | int, ...], at: At = "value") -> str:
+    """Return a key's position in fleet.yaml, or a text that says its value is a default."""
+    document = config.document
+    written = document.value if isinstance(document.value, dict) else {}
+    if path[0] in written:
+        return document.place(path, at)
+    return f"{'.'.join(map(str, path))} (default, not set in {document.name})"

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from traceback import format_exception
 
-from fleet.apply.config import Config, check_file, to_config
-from fleet.apply.decision import PlanResult
+from fleet.apply.config import Config, PlanResult, check_file, to_config
 from fleet.apply.parallel import Background
 from fleet.apply.run import Applied, RunOptions, apply_once
 from fleet.apply.timer import Signals

@@ -6,7 +6,7 @@ from threading import Lock
 
 from pydantic import ValidationError
 
-from fleet.apply.decision import PlanResult
+from fleet.apply.config import PlanResult
 from fleet.apply.observe import read_or_default
 from fleet.model.history import LastRun
 from fleet.model.outcome import Outcome

@@ -1,6 +1,7 @@
 """Observe the world: read all sources of fleet.yaml, and the store."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -14,20 +15,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
-from fleet.apply.absences import find_absences
 from fleet.apply.satellites import MachineRecords, TicketSources, connected
 from fleet.apply.spending import used_so_far
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.model.facts import (
+    Absence,
     Base,
     HeldRules,
     Ledger,
     Listing,
+    Machine,
+    MachineState,
     PriceList,
     QueueReading,
     Stack,
     Unknown,
     Worker,
+    WorkerInputs,
     World,
 )
 from fleet.model.outcome import Outcome, StackOutcome
@@ -62,6 +66,7 @@ from fleet.tagrules.export import places_of
 
 if TYPE_CHECKING:
     from fleet.state.store import Store
+
 
 REMEMBERED = 50
 """Number of latest creation attempts per pool, machine type and market that decisions use."""
@@ -653,3 +658,113 @@ class Concurrently:
             unknown=f"{source} timed out: all sources together have {self._seconds:g} s, and "
             f"{longest} took {took[longest]:.0f} s"
         )
+
+
+Stacks = Mapping[str, Stack | Unknown] | Unknown
+Listings = Mapping[str, Listing | Unknown]
+_MachineKey = tuple[str, str, str]
+"""Provider, name and id of a machine."""
+
+
+# An unreadable listing or stack neither increases nor resets the count of complete listings in
+# which a machine of a stack is missing: unknown is not zero.
+
+
+def find_absences(
+    before: Callable[[], Iterable[Absence]],
+    cleaners: Mapping[str, MachineCleaner],
+    sources: tuple[Stacks, Listings],
+    asking: SourceReader,
+    now: datetime,
+) -> tuple[Absence, ...]:
+    """Return the machines of stacks that a complete listing omits, with updated counts."""
+    stacks, listings = sources
+    if isinstance(stacks, Unknown):
+        return tuple(before())
+    unlisted: dict[_MachineKey, WorkerInputs] = {}
+    judged: set[_MachineKey] = set()
+    for key, inputs, listing in _list_recorded(stacks, listings):
+        judged.add(key)
+        if not any(key[1] == each.name or key[2] == each.id for each in listing.machines):
+            unlisted[key] = inputs
+    works = _check_unlisted(cleaners, unlisted, asking, now)
+    known = {(each.provider, each.name, each.id): each for each in before()}
+    found = {key: each for key, each in known.items() if _is_undecided(key, judged, sources)}
+    for key in unlisted:
+        provider, name, machine_id = key
+        last = known.get(key)
+        found[key] = Absence(
+            provider=provider,
+            name=name,
+            id=machine_id,
+            since=min(last.since, now) if last else now,
+            lists=last.lists + 1 if last else 1,
+            works=works.get(key),
+        )
+    return tuple(found[key] for key in sorted(found))
+
+
+def _list_recorded(
+    stacks: Mapping[str, Stack | Unknown], listings: Listings
+) -> Iterator[tuple[_MachineKey, WorkerInputs, Listing]]:
+    """Yield key, inputs and listing of each recorded machine, if its provider has a listing."""
+    for _, stack in sorted(stacks.items()):
+        listing = None if isinstance(stack, Unknown) else listings.get(stack.provider)
+        if isinstance(stack, Unknown) or not isinstance(listing, Listing):
+            continue
+        for inputs in stack.workers:
+            if inputs.name in stack.ids:
+                yield (stack.provider, inputs.name, stack.ids[inputs.name]), inputs, listing
+
+
+def _is_undecided(
+    key: _MachineKey, judged: set[_MachineKey], sources: tuple[Stacks, Listings]
+) -> bool:
+    """Return True if an unreadable listing or stack keeps an earlier absence undecided."""
+    stacks, listings = sources
+    if key in judged or isinstance(stacks, Unknown):
+        return False
+    is_listed = isinstance(listings.get(key[0]), Listing)
+    return not is_listed or any(isinstance(each, Unknown) for each in stacks.values())
+
+
+def _check_unlisted(
+    cleaners: Mapping[str, MachineCleaner],
+    unlisted: Mapping[_MachineKey, WorkerInputs],
+    asking: SourceReader,
+    now: datetime,
+) -> dict[_MachineKey, bool]:
+    """Map machine to True if its livecheck passes; omit machines without a conclusive check."""
+    by_provider: defaultdict[str, list[Machine]] = defaultdict(list)
+    names: dict[tuple[str, str], _MachineKey] = {}
+    for key, inputs in unlisted.items():
+        names[key[0], key[2]] = key
+        by_provider[key[0]].append(_as_machine(inputs, key[2], now))
+    asked = {
+        name: partial(cleaner.check_unlisted, _sort_by_name(by_provider[name]))
+        for name, cleaner in cleaners.items()
+    }
+    told = asking("the livechecks of provider", asked)
+    return {
+        names[provider, machine_id]: works
+        for provider, answers in told.items()
+        if not isinstance(answers, Unknown)
+        for machine_id, works in answers.items()
+    }
+
+
+def _sort_by_name(machines: Sequence[Machine]) -> Sequence[Machine]:
+    return sorted(machines, key=lambda each: each.name)
+
+
+def _as_machine(inputs: WorkerInputs, machine_id: str, now: datetime) -> Machine:
+    """Return a machine for a livecheck, from its inputs in the stack. Its state is assumed."""
+    return Machine(
+        name=inputs.name,
+        id=machine_id,
+        pool=inputs.labels.get("pool", ""),
+        type=inputs.type,
+        state=MachineState.RUNNING,
+        created_at=now,
+        image=inputs.image or None,
+    )

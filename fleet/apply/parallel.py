@@ -19,7 +19,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.satellites import SeenRun
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import turn_released, yielding_cleaner, yielding_engine
-from fleet.engines.pulumi_process import interrupt_all
+from fleet.engines.pulumi_cli import interrupt_all
 from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Action
 from fleet.ports import Engine, EngineTask, SupportsConcurrency

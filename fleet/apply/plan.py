@@ -6,8 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from fleet.apply.config import Config, check_file, load_config
-from fleet.apply.decision import PlanResult
+from fleet.apply.config import Config, PlanResult, check_file, load_config
 from fleet.apply.observe import Sources, observe
 from fleet.apply.timer import TRUST, find_clock_faults
 from fleet.checks import rule_of

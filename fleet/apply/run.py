@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from fleet.apply.config import Config
-from fleet.apply.consoles import hold_failed
-from fleet.apply.decision import PlanResult
+from fleet.apply.config import Config, PlanResult
 from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
 from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
@@ -23,6 +21,7 @@ from fleet.apply.pool import (
     apply_with_gone,
     confirm_all,
     forget_departures,
+    hold_failed,
     is_empty,
     release_all,
     resume_all,
@@ -31,7 +30,7 @@ from fleet.apply.pool import (
 )
 from fleet.apply.record import RunLog, actions_of
 from fleet.apply.satellites import SeenRun, connected
-from fleet.apply.selection import (
+from fleet.apply.saved_plan import (
     Selection,
     check_selection,
     find_changes,

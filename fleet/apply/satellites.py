@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from fleet.apply.decision import PlanResult
+    from fleet.apply.config import PlanResult
     from fleet.model.due import DueReport
     from fleet.model.facts import Attempt, Listing, QueueReading, Unknown, Work, World
     from fleet.model.images import Version

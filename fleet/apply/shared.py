@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fleet.apply.observe import Sources, base_ref
-from fleet.apply.selection import Selection, find_changes, selected_part
+from fleet.apply.saved_plan import Selection, find_changes, selected_part
 from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Base, SharedResource, Unknown, World
 from fleet.model.outcome import StackOutcome

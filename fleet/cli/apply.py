@@ -3,15 +3,26 @@
 import argparse
 from dataclasses import replace
 
-from fleet.apply.config import Config, load_config, read_seconds, refuse_throwaway_state
-from fleet.apply.decision import PlanResult
+from fleet.apply.config import (
+    Config,
+    PlanResult,
+    load_config,
+    read_seconds,
+    refuse_throwaway_state,
+)
 from fleet.apply.loop import Runs, Schedule, keep_running
 from fleet.apply.metrics import metrics_of
 from fleet.apply.parallel import Parallelism, default_jobs
 from fleet.apply.plan import can_confirm, is_confirmed, observe_and_plan
 from fleet.apply.run import RunOptions, apply_once
-from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
-from fleet.apply.selection import Selection, check_selection, find_changes, selected_part
+from fleet.apply.saved_plan import (
+    LIMIT_BYTES,
+    Selection,
+    check_selection,
+    find_changes,
+    read_plan,
+    selected_part,
+)
 from fleet.apply.timer import Signals
 from fleet.cli.arguments import Parser, add_file, count, flag, option, repeated
 from fleet.errors import FileUnreadable, WrongUsage

@@ -3,9 +3,7 @@
 import argparse
 from datetime import timedelta
 
-from fleet.apply.config import load_config
-from fleet.apply.decision import PlanResult
-from fleet.apply.places import with_places
+from fleet.apply.config import PlanResult, load_config, with_places
 from fleet.apply.plan import load_world, note_clock, observe_and_plan
 from fleet.cli.arguments import (
     Parser,

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Literal
 
 from fleet.apply.config import load_config
-from fleet.apply.consoles import end_of, read_console
-from fleet.apply.forget import forget_machine
 from fleet.apply.plan import look, note_clock, observe_and_plan
-from fleet.apply.pool import confirm_all
+from fleet.apply.pool import confirm_all, end_of, read_console
+from fleet.apply.rebuild import forget_machine
 from fleet.apply.record import RunLog
 from fleet.apply.sweep import (
     CreationWindow,

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.forget import forget_stack
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources
 from fleet.apply.plan import look, plan_for
@@ -22,11 +21,11 @@ from fleet.apply.rebuild import (
     find_predecessor,
     find_rebuild,
     forget_lost,
+    forget_stack,
 )
 from fleet.apply.record import RunLog
 from fleet.apply.shared import apply_shared_stacks
-from fleet.apply.state_file import export_state, import_state
-from fleet.apply.unlock import unlock
+from fleet.apply.state_file import export_state, import_state, unlock
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option
 from fleet.cli.machine import forget

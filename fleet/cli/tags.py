@@ -2,8 +2,7 @@
 
 import argparse
 
-from fleet.apply.config import Config, load_config
-from fleet.apply.places import with_places
+from fleet.apply.config import Config, load_config, with_places
 from fleet.apply.plan import load_world, note_clock, observe_and_plan
 from fleet.apply.wire import read_members, read_rules
 from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world, option, repeated

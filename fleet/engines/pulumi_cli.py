@@ -6,25 +6,31 @@ the second run declares resources, so the gate holds this run until the preview 
 Concurrent runs of several stacks share a folder. So no stack is selected in the folder, every
 command names its stack, and files are replaced atomically.
 
+The CLI has its own session, so that the terminal's Ctrl-C does not reach it. Its output goes to
+unnamed files: with a pipe, the CLI would die with fleet, and leave its lock and unfinished steps.
+
 All files are in one folder of fleet, never in the folder of the stack projects.
 """
 
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import yaml
 
 from fleet.engines.projects import ProviderAccount, load_project, project_name
 from fleet.engines.pulumi_backends import file_root, known_cli, remove_empty_attribute_files
-from fleet.engines.pulumi_process import Command, Overdue
 from fleet.engines.pulumi_state import CheckpointCopy, drop_init_errors, drop_worker
 from fleet.errors import (
     EngineAbsent,
@@ -38,12 +44,92 @@ from fleet.errors import (
 )
 from fleet.ports import Progress, StackRef, StackStep
 from fleet.schema.sources import extra_of
+from fleet.schema.units import write_duration
 from fleet.state.files import replace_file
-from fleet.state.processes import mask
+from fleet.state.processes import kill_by_environment, later_interrupts, mask
 from fleet.state.storage import cache_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+_running: set["subprocess.Popen[bytes]"] = set()
+
+
+def interrupt_all() -> None:
+    """Cancel all running operations gracefully. A second call cancels them immediately."""
+    for process in tuple(_running):
+        process.send_signal(signal.SIGINT)
+
+
+class Overdue(Exception):
+    """The CLI exceeded its time limit and was stopped."""
+
+
+class Answer(NamedTuple):
+    """The exit code and the output of a command of the CLI."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Command(NamedTuple):
+    """The CLI, its folder and its environment.
+
+    After `limit` seconds the CLI is interrupted, so that it records its completed steps. `grace`
+    seconds later the CLI is killed with all its children.
+    """
+
+    cli: Path
+    folder: Path
+    environment: Mapping[str, str]
+    limit: float = 3600
+    grace: float = 60
+
+    def run(self, *words: str) -> Answer:
+        """Run a command of the CLI; raises Overdue if the CLI was stopped at its time limit."""
+        mark = token_hex(8)
+        with TemporaryFile() as out, TemporaryFile() as err:
+            try:
+                with later_interrupts():
+                    process = subprocess.Popen(  # noqa: S603 - the CLI, with words of fleet
+                        [self.cli, "--non-interactive", *words],
+                        cwd=self.folder,
+                        env={**os.environ, **self.environment, "FLEET_OPERATION": mark},
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=err,
+                        start_new_session=True,
+                    )
+                    _running.add(process)
+            except OSError as error:
+                raise EngineAbsent(f"{self.cli} cannot be started: {error.strerror}") from error
+            try:
+                self._wait(process, mark)
+            finally:
+                _running.discard(process)
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        return Answer(process.returncode, *texts)
+
+    def _wait(self, process: "subprocess.Popen[bytes]", mark: str) -> None:
+        try:
+            process.wait(self.limit)
+        except BaseException as error:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self.grace)
+            kill_by_environment(mark)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Overdue(write_duration(int(self.limit))) from error
+            raise
+        if process.returncode < 0:
+            # A killed CLI leaves its plugins running.
+            kill_by_environment(mark)
 
 
 Operation = Literal["create", "delete", "update", "replace"]

@@ -12,9 +12,7 @@ from pathlib import Path as FilePath
 from threading import Lock
 from urllib.parse import unquote, urlsplit
 
-from fleet.apply.config import Config
-from fleet.apply.decision import PlanResult
-from fleet.apply.places import place_of, with_places
+from fleet.apply.config import Config, PlanResult, place_of, with_places
 from fleet.apply.satellites import connected
 from fleet.errors import FileUnreadable, FleetError, StoreFailed, StoreMissing
 from fleet.explain.case import Case

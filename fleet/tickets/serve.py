@@ -13,7 +13,7 @@ from fleet.apply.metrics import LiveMetrics
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
 from fleet.apply.satellites import connected
-from fleet.apply.selection import Selection
+from fleet.apply.saved_plan import Selection
 from fleet.apply.timer import WakeableTimer
 from fleet.apply.wire import read_members
 from fleet.cli.arguments import Parser, add_file, flag, option

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.forget import RemovedRecord, forget_machine
 from fleet.apply.observe import Sources
+from fleet.apply.rebuild import RemovedRecord, forget_machine
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.model.facts import Unknown, World
 from fleet.state.store import Store

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.selection import Selection
+from fleet.apply.saved_plan import Selection
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.errors import FleetError
 from fleet.model.facts import Base, Listing, Unknown, World

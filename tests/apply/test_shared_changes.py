@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from fleet.apply.saved_plan import find_drift
-from fleet.apply.selection import Selection, selected_part
+from fleet.apply.saved_plan import Selection, find_drift, selected_part
 from fleet.model.facts import Base, BaseChange, Unknown
 from fleet.model.plan import Plan
 from fleet.planner.shared_stacks import parts_of

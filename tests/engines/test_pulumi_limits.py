@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_process import Command, Overdue
+from fleet.engines.pulumi_cli import Command, Overdue
 from fleet.errors import EngineAbsent
 from fleet.state.processes import marked
 

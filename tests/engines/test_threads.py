@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.parallel import yielding_engine
-from fleet.engines.pulumi_process import interrupt_all
+from fleet.engines.pulumi_cli import interrupt_all
 from fleet.errors import StackFailed
 from fleet.ports import StackStep
 from tests.fakes.engine import FakeEngine

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.untrusted import refuse_untrusted
+from fleet.apply.config import refuse_untrusted
 from fleet.errors import Confined, PlanRefused
 from fleet.schema.model import Fleet, commands_in
 from fleet.state.confined import announce_connection, unconnected
