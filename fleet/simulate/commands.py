@@ -16,6 +16,7 @@ from fleet.report.markdown import document_to_markdown
 from fleet.simulate.replay import SimulationInputs, read_events, simulate
 from fleet.simulate.report import simulation_blocks
 from fleet.state.files import LocalFiles
+from fleet.state.history import find_torn_end
 
 
 def arguments(parser: Parser) -> None:
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the result; raises FileUnreadable if no recorded moment is complete."""
     config = load_config(args, console)
     history = recorded(args, config.fleet)
+    if history.file and (torn := find_torn_end(history.file)):
+        console.note(f"fleet: warning: {torn}")
     task = SimulationInputs(config.fleet, args.seed)
     before = task if args.changes else None
     if args.base:

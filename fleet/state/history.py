@@ -180,13 +180,21 @@ def _split_name(name: str) -> tuple[str, str]:
     return path + is_history, moment[1:]
 
 
+def find_torn_end(name: str) -> str:
+    """Return a message about the incomplete end of a history file, which readers skip."""
+    with _reading(name) as file:
+        size = file.seek(0, os.SEEK_END)
+        torn = size - _find_end(name, file)
+    return f"{name}: {_torn_end(torn)} was skipped" if torn else ""
+
+
 def torn_message(appended: Appended) -> str:
     """Return a message about an incomplete observation that an append removed."""
     return f"{_torn_end(appended.torn)} was cut off"
 
 
 def _torn_end(size: int) -> str:
-    return f"a torn end of {size} bytes, of an append that was killed,"
+    return f"an incomplete observation of {size} bytes at the end (a killed append or a cut file)"
 
 
 def _parse_time(name: str, text: str) -> datetime | None:

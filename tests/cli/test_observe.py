@@ -95,7 +95,7 @@ def test_torn_history_is_read_and_truncated_with_a_warning(
     appended = run_fleet("observe", "--append", "history.jsonl.zst")
     mended = run_fleet("plan", "--world", "history.jsonl.zst")
 
-    torn = "a torn end of 9 bytes, of an append that was killed, was"
+    torn = "an incomplete observation of 9 bytes at the end (a killed append or a cut file) was"
     assert planned.returncode == 0
     assert f"warning: history.jsonl.zst: {torn} skipped" in planned.stderr
     assert f"warning: history.jsonl.zst: {torn} cut off" in appended.stderr

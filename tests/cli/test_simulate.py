@@ -52,6 +52,16 @@ def test_simulation_has_figures_before_and_after(recorded: Trial) -> None:
     assert found["before"]["config"] != found["after"]["config"]
 
 
+def test_simulate_warns_when_history_ends_in_an_incomplete_observation(recorded: Trial) -> None:
+    path = recorded.folder / HISTORY
+    path.write_bytes(path.read_bytes()[:-7])
+
+    code, said = recorded.do("simulate", "--history", HISTORY, "--against", "main.yaml")
+
+    assert code == 0
+    assert f"warning: {HISTORY}: an incomplete observation of" in said
+
+
 def test_simulation_json_matches_schema(recorded: Trial) -> None:
     schema = json.loads((ROOT / "docs/schemas/simulation.json").read_text(encoding="utf-8"))
 
