@@ -3,17 +3,20 @@
 If the build is interrupted, its work request is aborted at the server.
 """
 
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import folder
 from fleet.images.checks import open_disk
-from fleet.images.debusine_api import Artifact, DebusineClient, WorkRequest
 from fleet.images.debusine_task import LISTED, TASK, failure_of, request_data, why_not
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.packages import read_packages
@@ -26,6 +29,54 @@ _MAX_FAILURES = 10
 _IMAGE_CATEGORY = "debian:system-image"
 _LOG_CATEGORY = "debusine:work-request-debug-logs"
 _FINAL_STATUSES = ("completed", "aborted")
+_AUTH_STATUSES = (401, 403)
+_MIN_ERROR_STATUS = 300
+_CHUNK_BYTES = 1 << 20
+_MAX_PAGES = 20
+"""Maximum number of pages to search for the retry of a request, newest requests first."""
+_MAX_LOG_BYTES = 16 << 20
+"""Maximum size of a log to download. A larger log is not downloaded."""
+_Shape = TypeVar("_Shape", bound=BaseModel)
+
+
+class _Reply(BaseModel):
+    """The fields of a reply of the server that fleet uses."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _WorkRequest(_Reply):
+    id: int
+    status: str
+    result: str = ""
+    artifacts: tuple[int, ...] = ()
+    aborted_by: int | None = None
+    created_by: int | None = None
+    workspace: str = ""
+    task_data: dict[str, Any] = {}
+    workflow_data: dict[str, Any] = {}
+
+    def key(self, retries: int = 0) -> tuple[object, ...]:
+        """Return the fields that are equal in a retry, with the retry count plus `retries`."""
+        count = int(self.workflow_data.get("retry_count", 0)) + retries
+        return (self.created_by, self.workspace, self.task_data, count)
+
+
+class _RequestPage(_Reply):
+    next: str | None = None
+    results: tuple[_WorkRequest, ...]
+
+
+class _File(_Reply):
+    size: int
+    url: str
+    checksums: dict[str, str] = {}
+
+
+class _Artifact(_Reply):
+    category: str
+    data: dict[str, Any]
+    files: dict[str, _File] = {}
 
 
 @dataclass(frozen=True)
@@ -55,15 +106,10 @@ class RequestBuilder:
             drafting(self.images, order, tell) as draft,
             httpx.Client(timeout=_TIMEOUT, headers=headers, verify=trusted()) as client,
         ):
-            run = _ServerBuild(self, DebusineClient(self.url, client), draft)
+            run = _ServerBuild(self, client, draft)
             try:
-                request, artifacts = run.request(request_data(order, str(mirror)))
-                run.keep_logs(request, artifacts)
-                draft.say("take")
-                image = run.take(request, artifacts)
-                draft.say("packages")
-                packages = run.packages(image)
-                manifest = manifest_of(order, "debusine", packages)
+                image = run.take_image(*run.request(request_data(order, str(mirror))))
+                manifest = manifest_of(order, "debusine", run.packages(image))
                 return draft.finish(manifest), None
             except OSError as error:
                 raise BuildFailed(str(error)) from error
@@ -72,73 +118,100 @@ class RequestBuilder:
 
 
 class _ServerBuild:
-    """A single image build at a Debusine server."""
+    """A single image build at a Debusine server. The HTTP client sends the token only there."""
 
-    def __init__(self, builder: RequestBuilder, server: DebusineClient, draft: Draft) -> None:
+    def __init__(self, builder: RequestBuilder, client: httpx.Client, draft: Draft) -> None:
         self._builder = builder
-        self._server = server
+        self._client = client
         self._draft = draft
+        self._url = builder.url.rstrip("/")
         self._number = 0
 
-    def request(self, data: dict[str, object]) -> tuple[WorkRequest, tuple[Artifact, ...]]:
-        """Create the work request and wait for its end; return the request and its artifacts."""
+    def request(self, data: dict[str, object]) -> tuple[_WorkRequest, str, list[_Artifact]]:
+        """Create the work request, and wait for its end; return it, its logs and artifacts."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
         self._draft.say("submit")
-        self._number = self._server.submit(body).id
-        self._draft.say("submit", f"work request {self._number} at {self._server.url}")
+        try:
+            self._number = self._ask(_WorkRequest, "work-request/", json=body).id
+        except httpx.HTTPError as error:
+            raise BuildFailed(
+                f"{self._url} did not answer ({error}); check there whether the request was "
+                "created, and abort it before you try again"
+            ) from error
+        self._draft.say("submit", f"work request {self._number} at {self._url}")
         try:
             request = self._follow()
         except BaseException:
-            aborted = self._server.abort(self._number)
+            aborted = "aborted"
+            try:
+                self._check(self._client.post(self._url_of(f"work-request/{self._number}/abort/")))
+            except (httpx.HTTPError, BuildFailed) as error:
+                aborted = f"not: {error}"
             self._draft.say("abort", f"work request {self._number}: {aborted}")
             raise
-        return request, self._server.artifacts(request.artifacts)
-
-    def keep_logs(self, request: WorkRequest, artifacts: tuple[Artifact, ...]) -> None:
-        """Copy the server's logs; raises BuildFailed with the last lines if the request failed."""
+        artifacts = [self._ask(_Artifact, f"artifact/{each}/") for each in request.artifacts]
+        logs = [each.files.items() for each in artifacts if each.category == _LOG_CATEGORY]
         said = ""
-        for artifact in artifacts:
-            for name, file in artifact.files.items() if artifact.category == _LOG_CATEGORY else ():
-                try:
-                    text = self._server.log(name, file)
-                except (httpx.HTTPError, BuildFailed) as error:
-                    # The image may be complete even if its log is unavailable.
-                    text = f"not taken: {error}\n"
-                said += text
-                self._draft.note(f"== {name}\n{text}")
+        for name, file in (pair for files in logs for pair in files):
+            try:
+                text = f"not downloaded: {file.size} bytes are too many\n"
+                if file.size <= _MAX_LOG_BYTES:
+                    text = b"".join(self._read_chunks(name, file)).decode(errors="replace")
+            except (httpx.HTTPError, BuildFailed) as error:
+                # The image may be complete even if its log is unavailable.
+                text = f"not taken: {error}\n"
+            said += text
+            self._draft.note(f"== {name}\n{text}")
+        return request, said, artifacts
+
+    def take_image(
+        self, request: _WorkRequest, said: str, artifacts: list[_Artifact]
+    ) -> _Artifact:
+        """Download the disk; raises BuildFailed if the request failed or the disk is another.
+
+        `said` is the text of the server's logs.
+        """
+        where = f"work request {request.id} at {self._url}"
         if (request.status, request.result) != ("completed", "success"):
             output = f"; its last output:\n{failure_of(said)}\nall output is in {self._draft.log}"
             raise BuildFailed(
-                f"work request {request.id} at {self._server.url} is {request.status}"
-                f"{f' with {request.result}' if request.result else ''}: its page there shows why"
-                f"{output if said else ''}"
+                f"{where} is {request.status}{f' with {request.result}' if request.result else ''}"
+                f": its page there shows why{output if said else ''}"
             )
-
-    def take(self, request: WorkRequest, artifacts: tuple[Artifact, ...]) -> Artifact:
-        """Download the disk; raises BuildFailed unless suite and architecture match the recipe."""
+        self._draft.say("take")
         images = [
             each for each in artifacts if each.category == _IMAGE_CATEGORY and len(each.files) == 1
         ]
         if len(images) != 1:
             raise BuildFailed(
-                f"work request {request.id} at {self._server.url} has {len(images)} system images "
-                "of one file, one was expected"
+                f"{where} has {len(images)} system images of one file, one was expected"
             )
         recipe = self._draft.order.debian
         asked = (recipe.suite, recipe.architecture)
         got = (images[0].data.get("codename"), images[0].data.get("architecture"))
         if got != asked:
             raise BuildFailed(
-                f"work request {request.id} at {self._server.url} created a system image of "
-                f"{got[0]} for {got[1]}, not of {asked[0]} for {asked[1]}"
+                f"{where} created a system image of {got[0]} for {got[1]}, not of {asked[0]} for "
+                f"{asked[1]}"
             )
         ((name, file),) = images[0].files.items()
-        self._server.take(name, file, self._draft.folder / folder.QCOW2)
+        checksum, size = hashlib.sha256(), 0
+        with (self._draft.folder / folder.QCOW2).open("wb") as written:
+            for piece in self._read_chunks(name, file):
+                checksum.update(piece)
+                size += written.write(piece)
+        promised = file.checksums.get("sha256", checksum.hexdigest())
+        if (size, checksum.hexdigest()) != (file.size, promised):
+            raise BuildFailed(
+                f"{name} came with {size} bytes of SHA-256 {checksum.hexdigest()[:12]}…, the "
+                f"server has {file.size} of {promised[:12]}…"
+            )
         return images[0]
 
-    def packages(self, image: Artifact) -> tuple[Package, ...]:
+    def packages(self, image: _Artifact) -> tuple[Package, ...]:
         """Return the disk's package list, or the server's package names if it is unreadable."""
+        self._draft.say("packages")
         try:
             with open_disk(self._draft.folder / folder.QCOW2) as disk:
                 listed = disk.root.text(LISTED)
@@ -155,19 +228,17 @@ class _ServerBuild:
             for name, version in named
         )
 
-    def _follow(self) -> WorkRequest:
+    def _follow(self) -> _WorkRequest:
         """Poll until the request and all its retries have ended; return the last request."""
         status, failures = "", 0
         while status not in _FINAL_STATUSES:
             try:
-                request = self._server.request(self._number)
-                again = self._server.retried(request)
+                request = self._ask(_WorkRequest, f"work-request/{self._number}/")
+                again = self._find_retry(request)
             except (httpx.HTTPError, BuildFailed) as error:
                 failures += 1
                 if failures == _MAX_FAILURES:
-                    raise BuildFailed(
-                        f"{self._server.url} does not answer any more: {error}"
-                    ) from error
+                    raise BuildFailed(f"{self._url} does not answer any more: {error}") from error
                 self._builder.wait(self._builder.every)
                 continue
             failures = 0
@@ -180,3 +251,58 @@ class _ServerBuild:
             elif status not in _FINAL_STATUSES:
                 self._builder.wait(self._builder.every)
         return request
+
+    def _find_retry(self, request: _WorkRequest) -> _WorkRequest | None:
+        """Return the server's retry of an aborted request; None if the server did not retry it.
+
+        The server retries a request if it lost the worker, but not if a user aborted the request.
+        Its API does not link the retry. The retry is the first newer request with equal fields
+        (`_WorkRequest.key`): the task data contains the script, which is unique for each build.
+        """
+        if request.status != "aborted" or request.aborted_by is not None:
+            return None
+        found, query = None, "task_type=Worker"
+        for _ in range(_MAX_PAGES):
+            page = self._ask(_RequestPage, f"work-request/?{query}")
+            newer = [each for each in page.results if each.id > request.id]
+            again = [each for each in newer if each.key() == request.key(1)]
+            found = min(again, key=lambda each: each.id, default=found)
+            if not page.next or len(newer) < len(page.results):
+                break
+            query = urlsplit(page.next).query
+        return found
+
+    def _read_chunks(self, name: str, file: _File) -> Iterator[bytes]:
+        if not file.url.startswith(f"{self._url}/"):
+            raise BuildFailed(f"{name} not downloaded: the server names another host")
+        with self._client.stream("GET", file.url) as answer:
+            self._check(answer)
+            yield from answer.iter_bytes(_CHUNK_BYTES)
+
+    def _url_of(self, path: str) -> str:
+        return f"{self._url}/api/1.0/{path}"
+
+    def _ask(self, shape: type[_Shape], path: str, **body: Any) -> _Shape:  # noqa: ANN401 - JSON
+        """Return the parsed reply to a GET, or to a POST if there is a body."""
+        answer = self._client.request("POST" if body else "GET", self._url_of(path), **body)
+        self._check(answer)
+        try:
+            return shape.model_validate_json(answer.content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise BuildFailed(
+                f"{answer.request.url} returned an unexpected answer: "
+                f"{first['msg']}; is it a Debusine 0.16?"
+            ) from None
+
+    def _check(self, answer: httpx.Response) -> None:
+        """Raise BuildFailed for an error status, with the server's message if present."""
+        if answer.status_code < _MIN_ERROR_STATUS:
+            return
+        answer.read()
+        why = f"status {answer.status_code}"
+        if answer.status_code in _AUTH_STATUSES:
+            why += "; the token's user has to be a contributor of the workspace"
+        elif answer.headers.get("content-type", "").startswith("application/"):
+            why += f": {answer.text[:500]}"
+        raise BuildFailed(f"{self._url} refuses: {why}")
