@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,7 +19,7 @@ from fleet.apply.record import order_entry
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, flag, option, repeated
+from fleet.cli.arguments import Parser, Run, add_json, add_verb, add_verbs
 from fleet.cli.output import show
 from fleet.clock import SystemClock, utc_now
 from fleet.errors import (
@@ -40,7 +41,6 @@ from fleet.model.facts import Unknown, World
 from fleet.model.images import Move, Transfer, Version
 from fleet.planner.images import describe_change, find_image_troubles, find_waiting
 from fleet.ports import Console
-from fleet.report.json import value_to_json
 from fleet.schema.model import ExistingImage, Fleet
 from fleet.schema.pools import PLACE_PATTERN
 from fleet.schema.secrets import holds_secret
@@ -54,97 +54,34 @@ _ALL = 100
 _JOB_BYTES = 64 * 1024
 
 
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""Names and keywords of one call of `add_argument`."""
+
+
 def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet image`."""
     actions = add_verbs(parser)
-    for name, help_text, declare, run in (
-        ("list", "list images and their versions: state, age, where", lambda _: None, _list),
-        ("show", "show the versions of an image in full", _add_version, _show),
-        ("build", "build a new version of an image", _add_build_arguments, _own_module),
-        (
-            "test",
-            "check a built image, run its jobs, and boot it with --boot",
-            _add_test_arguments,
-            _own_module,
-        ),
-        ("publish", "upload a version to providers and stores", _add_publish_arguments, _publish),
-        (
-            "promote",
-            "make a tested version the current one, or the candidate",
-            _add_promote_arguments,
-            _promote,
-        ),
-        (
-            "rollback",
-            "undo the latest promotion: the candidate's, else the current version's",
-            _add_rollback_arguments,
-            _rollback,
-        ),
-        (
-            "prune",
-            "delete versions that no machine, pool, plan or approval uses",
-            _add_prune_arguments,
-            _prune,
-        ),
-        ("due", "list the images that need a build, and why", _add_due_arguments, _due),
-    ):
+    for name, help_text, run, declared in _VERBS:
         action = add_verb(actions, name, help_text, run)
-        declare(action)
+        for names, words in declared:
+            action.add_argument(*names, **words)
         add_json(action)
 
 
-def _add_promote_arguments(action: Parser) -> None:
-    _add_version(action, "the version (default: the newest that passed its test)")
-    option(
-        action,
-        "--candidate",
-        "SHARE",
-        "boot it on this share of each pool's workers, for example 20%% (at least one); the "
-        "others keep the current version",
-        kind=_share,
-    )
-    _foreseen(action)
+def _argument(*names: str, **words: object) -> Argument:
+    return names, words
 
 
-def _add_rollback_arguments(action: Parser) -> None:
-    _add_image(action)
-    _foreseen(action)
+def _flag(name: str, help_text: str) -> Argument:
+    return _argument(name, action="store_true", help=help_text)
 
 
-def _add_prune_arguments(action: Parser) -> None:
-    action.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
-    repeated(
-        action,
-        "--plan",
-        "FILE",
-        "keep the versions that a plan saved in FILE uses; may be repeated",
-    )
-    repeated(
-        action,
-        "--forgotten",
-        "ID",
-        "also delete this upload, which belongs to no known version; may be repeated",
-    )
-    flag(action, "--dry-run", "list the versions without deleting them")
+def _list_option(name: str, metavar: str, help_text: str) -> Argument:
+    return _argument(name, metavar=metavar, help=help_text, action="append", default=[])
 
 
-def _add_due_arguments(action: Parser) -> None:
-    option(
-        action,
-        "--gitlab-child-pipeline",
-        "FILE",
-        "also write a GitLab child pipeline to FILE, with one job per image",
-    )
-    option(
-        action,
-        "--gitlab-job",
-        "FILE",
-        "YAML with further keys of those jobs: image, tags, before_script",
-    )
-
-
-def _foreseen(action: Parser) -> None:
-    flag(action, "--dry-run", "show promoted versions and replaced machines without changing them")
+def _version(help_text: str = "the version, as in 20261121T203000Z") -> Argument:
+    return _argument("version", nargs="?", metavar="VERSION", help=help_text)
 
 
 def _share(text: str) -> int:
@@ -152,102 +89,6 @@ def _share(text: str) -> int:
     if not (number.isdecimal() and 1 <= int(number) <= _ALL):
         raise argparse.ArgumentTypeError(f"expected a share from 1% to 100%, not {text}")
     return int(number)
-
-
-def _add_build_arguments(action: Parser) -> None:
-    _add_image(action)
-    option(
-        action,
-        "--at",
-        "PLACE",
-        "where to build: a provider (a snapshot, on a temporary machine) or a Debusine queue (a "
-        "disk, by its image task); default: this computer",
-    )
-    option(
-        action,
-        "--mirror",
-        "URL",
-        "Debian archive to build from, instead of the recipe's (default: FLEET_MIRROR); also the "
-        "APT source of the image",
-    )
-    flag(
-        action,
-        "--snapshot",
-        "accept expired package lists, for an archive that is a snapshot",
-    )
-    flag(action, "--raw", "keep the uncompressed disk too, as disk.raw")
-    flag(
-        action,
-        "--check-reproducible",
-        "build a second time from scratch, and show which files differ and why",
-    )
-    option(action, "--on", "QUEUE", "like --at QUEUE, even if a provider has the same name")
-    option(
-        action,
-        "--workspace",
-        "[SCOPE/]NAME",
-        "at a queue: the workspace of the work request (default: the server's default, in "
-        "the queue's first scope)",
-    )
-
-
-def _add_publish_arguments(action: Parser) -> None:
-    _add_version(action)
-    repeated(
-        action,
-        "--to",
-        "PLACE",
-        "a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
-        "(default: images.NAME.publish); may be repeated",
-    )
-    flag(
-        action,
-        "--clean",
-        "publish nothing; remove unfinished uploads that are over six hours old",
-    )
-
-
-def _add_test_arguments(action: Parser) -> None:
-    _add_version(action)
-    flag(
-        action,
-        "--offline",
-        "only inspect the disk; run no jobs, so that no tag is proven",
-    )
-    flag(
-        action,
-        "--boot",
-        "also boot it under QEMU until its worker registers and requests work at a test server",
-    )
-    option(
-        action,
-        "--queue",
-        "NAME",
-        "with --boot: register at this queue instead, and run one of its work requests",
-    )
-    option(
-        action,
-        "--limit",
-        "DURATION",
-        "with --boot: time limit of the worker (default: 10m)",
-        default="10m",
-    )
-    action.add_argument(
-        "--accelerator",
-        choices=["auto", "kvm", "tcg"],
-        default="auto",
-        help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
-    )
-
-
-def _add_image(action: Parser) -> None:
-    action.add_argument("image", metavar="NAME", help="name of the image in fleet.yaml")
-
-
-def _add_version(action: Parser, which: str = "the version, as in 20261121T203000Z") -> None:
-    """Add the arguments for an image and, optionally, for a version of the image."""
-    _add_image(action)
-    action.add_argument("version", nargs="?", metavar="VERSION", help=which)
 
 
 def _own_module(args: argparse.Namespace, console: Console) -> int:
@@ -394,7 +235,7 @@ def _publish(args: argparse.Namespace, console: Console) -> int:
         # The handler deletes a temporary machine when a service manager stops this process.
         with Signals().heard():
             publishing = publish_version(store, folder, publishers, now, hear)
-    console.out(value_to_json(publishing) if args.json else text.publishing_to_text(publishing))
+    show(args, console, publishing, text.publishing_to_lines(publishing), piped=None)
     return publishing.exit_code
 
 
@@ -521,3 +362,162 @@ def _news(
         except (FileUnreadable, SourceUnreachable) as error:
             news[name] = Unknown(unknown=f"whether its packages are up to date: {error}")
     return news
+
+
+_IMAGE = _argument("image", metavar="NAME", help="name of the image in fleet.yaml")
+_FORESEEN = _flag(
+    "--dry-run", "show promoted versions and replaced machines without changing them"
+)
+_VERBS: tuple[tuple[str, str, Run, tuple[Argument, ...]], ...] = (
+    ("list", "list images and their versions: state, age, where", _list, ()),
+    ("show", "show the versions of an image in full", _show, (_IMAGE, _version())),
+    (
+        "build",
+        "build a new version of an image",
+        _own_module,
+        (
+            _IMAGE,
+            _argument(
+                "--at",
+                metavar="PLACE",
+                help="where to build: a provider (a snapshot, on a temporary machine) or a "
+                "Debusine queue (a disk, by its image task); default: this computer",
+            ),
+            _argument(
+                "--mirror",
+                metavar="URL",
+                help="Debian archive to build from, instead of the recipe's (default: "
+                "FLEET_MIRROR); also the APT source of the image",
+            ),
+            _flag("--snapshot", "accept expired package lists, for an archive that is a snapshot"),
+            _flag("--raw", "keep the uncompressed disk too, as disk.raw"),
+            _flag(
+                "--check-reproducible",
+                "build a second time from scratch, and show which files differ and why",
+            ),
+            _argument(
+                "--on",
+                metavar="QUEUE",
+                help="like --at QUEUE, even if a provider has the same name",
+            ),
+            _argument(
+                "--workspace",
+                metavar="[SCOPE/]NAME",
+                help="at a queue: the workspace of the work request (default: the server's "
+                "default, in the queue's first scope)",
+            ),
+        ),
+    ),
+    (
+        "test",
+        "check a built image, run its jobs, and boot it with --boot",
+        _own_module,
+        (
+            _IMAGE,
+            _version(),
+            _flag("--offline", "only inspect the disk; run no jobs, so that no tag is proven"),
+            _flag(
+                "--boot",
+                "also boot it under QEMU until its worker registers and requests work at a test "
+                "server",
+            ),
+            _argument(
+                "--queue",
+                metavar="NAME",
+                help="with --boot: register at this queue instead, and run one of its work "
+                "requests",
+            ),
+            _argument(
+                "--limit",
+                metavar="DURATION",
+                help="with --boot: time limit of the worker (default: 10m)",
+                default="10m",
+            ),
+            _argument(
+                "--accelerator",
+                choices=["auto", "kvm", "tcg"],
+                default="auto",
+                help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
+            ),
+        ),
+    ),
+    (
+        "publish",
+        "upload a version to providers and stores",
+        _publish,
+        (
+            _IMAGE,
+            _version(),
+            _list_option(
+                "--to",
+                "PLACE",
+                "a provider of fleet.yaml, or a URL as in file:///srv/images or "
+                "s3://BUCKET/PREFIX (default: images.NAME.publish); may be repeated",
+            ),
+            _flag(
+                "--clean",
+                "publish nothing; remove unfinished uploads that are over six hours old",
+            ),
+        ),
+    ),
+    (
+        "promote",
+        "make a tested version the current one, or the candidate",
+        _promote,
+        (
+            _IMAGE,
+            _version("the version (default: the newest that passed its test)"),
+            _argument(
+                "--candidate",
+                metavar="SHARE",
+                help="boot it on this share of each pool's workers, for example 20%% (at least "
+                "one); the others keep the current version",
+                type=_share,
+            ),
+            _FORESEEN,
+        ),
+    ),
+    (
+        "rollback",
+        "undo the latest promotion: the candidate's, else the current version's",
+        _rollback,
+        (_IMAGE, _FORESEEN),
+    ),
+    (
+        "prune",
+        "delete versions that no machine, pool, plan or approval uses",
+        _prune,
+        (
+            _argument("image", nargs="?", metavar="NAME", help="the image (default: all)"),
+            _list_option(
+                "--plan",
+                "FILE",
+                "keep the versions that a plan saved in FILE uses; may be repeated",
+            ),
+            _list_option(
+                "--forgotten",
+                "ID",
+                "also delete this upload, which belongs to no known version; may be repeated",
+            ),
+            _flag("--dry-run", "list the versions without deleting them"),
+        ),
+    ),
+    (
+        "due",
+        "list the images that need a build, and why",
+        _due,
+        (
+            _argument(
+                "--gitlab-child-pipeline",
+                metavar="FILE",
+                help="also write a GitLab child pipeline to FILE, with one job per image",
+            ),
+            _argument(
+                "--gitlab-job",
+                metavar="FILE",
+                help="YAML with further keys of those jobs: image, tags, before_script",
+            ),
+        ),
+    ),
+)
+"""Name, help, function and arguments of each action."""

@@ -305,19 +305,17 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
 _MB = 1_000_000
 
 
-def publishing_to_text(publishing: Publishing) -> str:
-    """Return a line per provider or store, and a line per object removed there."""
+def publishing_to_lines(publishing: Publishing) -> Iterator[Line]:
+    """Yield a line per provider or store, and a line per object removed there."""
     what = f"{publishing.image} {publishing.version}".rstrip()
-    lines = []
     for each in publishing.places:
-        lines += [f"{each.place}: removed {removed}" for removed in each.removed]
+        yield from (line(f"{each.place}: removed {removed}") for removed in each.removed)
         if each.error:
-            lines.append(f"{each.place}: failed: {each.error}")
+            yield line(f"{each.place}: failed: {each.error}")
         elif each.id:
-            lines.append(f"{each.place}: {what} is published as {each.id}")
+            yield line(f"{each.place}: {what} is published as {each.id}")
         elif not each.removed:
-            lines.append(f"{each.place}: no remains found")
-    return "\n".join(lines) + "\n"
+            yield line(f"{each.place}: no remains found")
 
 
 def transfer_to_text(place: str, transfer: Transfer) -> str:
