@@ -10,148 +10,20 @@ snapshot that is unsealed or has no AMI is left from a killed run.
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fleet.clouds.aws.machines import MARK, AwsAccount, code_of
+from fleet.clouds.pieces import Pieces
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.model.disks import ImageDisk, Tell, Total
+from fleet.model.disks import ImageDisk, Tell
 from fleet.model.images import Manifest, Upload
 
 BLOCK = 512 * 1024
-_ZEROS = bytes(BLOCK)
 _CONCURRENT_BLOCKS = 16
 _GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class DiskBlock:
-    """Position and SHA-256 of a block of a disk."""
-
-    index: int
-    digest: bytes
-
-    @property
-    def checksum(self) -> str:
-        """Return the checksum in base64, as EBS requires it."""
-        return base64.b64encode(self.digest).decode()
-
-    @property
-    def key(self) -> str:
-        """Return the line that records that the block was sent."""
-        return f"{self.index}:{self.digest.hex()}"
-
-
-@dataclass(frozen=True)
-class RawDisk:
-    """A raw disk image, and its blocks except for blocks of zeros."""
-
-    path: Path
-    size: int
-    blocks: tuple[DiskBlock, ...]
-
-    @property
-    def gib(self) -> int:
-        """Return the required size of a volume in GiB."""
-        return -(-self.size // _GIB)
-
-    @property
-    def checksum(self) -> str:
-        """Return the SHA-256 of all block checksums, in order, in base64."""
-        sums = hashlib.sha256(b"".join(each.digest for each in self.blocks))
-        return base64.b64encode(sums.digest()).decode()
-
-    def read(self, block: DiskBlock) -> bytes:
-        """Return the content of a block. The last block is padded with zeros."""
-        with self.path.open("rb") as file:
-            file.seek(block.index * BLOCK)
-            return file.read(BLOCK).ljust(BLOCK, b"\0")
-
-
-def read_disk(path: Path, tell: Tell) -> RawDisk:
-    """Read a disk image, and return it with the checksums of its blocks."""
-    size, blocks = path.stat().st_size, []
-    total = Total(tell, "prepare", size)
-    with path.open("rb") as file:
-        index = 0
-        while piece := file.read(BLOCK):
-            if piece != _ZEROS[: len(piece)]:
-                digest = hashlib.sha256(piece.ljust(BLOCK, b"\0")).digest()
-                blocks.append(DiskBlock(index, digest))
-            total.move(len(piece))
-            index += 1
-    return RawDisk(path, size, tuple(blocks))
-
-
-def put_blocks(ebs: Any, snapshot: str, disk: RawDisk, noted: Path, tell: Tell) -> None:  # noqa: ANN401 - boto3 ships no types
-    """Send all blocks of a disk that were not sent before. The file `noted` records sent ones."""
-    total = Total(tell, "upload", len(disk.blocks) * BLOCK)
-    with noted.open("a+") as file:
-        file.seek(0)
-        sent = frozenset(file.read().split())
-        missing = [each for each in disk.blocks if each.key not in sent]
-        total.move((len(disk.blocks) - len(missing)) * BLOCK)
-        for block in _map_blocks(missing, partial(_put_block, ebs, snapshot, disk)):
-            file.write(f"{block.key}\n")
-            file.flush()
-            total.move(BLOCK)
-
-
-def differing_blocks(ebs: Any, snapshot: str, disk: RawDisk, tell: Tell) -> int:  # noqa: ANN401 - same
-    """Read a snapshot back, and return the number of missing, additional and different blocks."""
-    total = Total(tell, "read back", len(disk.blocks) * BLOCK)
-    tokens = dict(_list_block_tokens(ebs, snapshot))
-    ours = {each.index: each for each in disk.blocks}
-    both = [ours[index] for index in sorted(ours.keys() & tokens)]
-    wrong = len(ours.keys() ^ tokens)
-    for is_right in _map_blocks(both, partial(_is_equal, ebs, snapshot, tokens)):
-        wrong += not is_right
-        total.move(BLOCK)
-    return wrong
-
-
-def _put_block(ebs: Any, snapshot: str, disk: RawDisk, block: DiskBlock) -> DiskBlock:  # noqa: ANN401 - same
-    ebs.put_snapshot_block(
-        SnapshotId=snapshot,
-        BlockIndex=block.index,
-        BlockData=disk.read(block),
-        DataLength=BLOCK,
-        Checksum=block.checksum,
-        ChecksumAlgorithm="SHA256",
-    )
-    return block
-
-
-def _is_equal(ebs: Any, snapshot: str, tokens: Mapping[int, str], block: DiskBlock) -> bool:  # noqa: ANN401 - same
-    told = ebs.get_snapshot_block(
-        SnapshotId=snapshot, BlockIndex=block.index, BlockToken=tokens[block.index]
-    )
-    return hashlib.sha256(told["BlockData"].read()).digest() == block.digest
-
-
-def _list_block_tokens(ebs: Any, snapshot: str) -> Iterator[tuple[int, str]]:  # noqa: ANN401 - same
-    asked = {"SnapshotId": snapshot}
-    while True:
-        page = ebs.list_snapshot_blocks(**asked)
-        yield from ((each["BlockIndex"], each["BlockToken"]) for each in page["Blocks"])
-        if not page.get("NextToken"):
-            return
-        asked["NextToken"] = page["NextToken"]
-
-
-def _map_blocks(blocks: list[DiskBlock], done: Callable[[DiskBlock], Any]) -> Iterator[Any]:
-    """Yield the result of `done` for each block. Calls run concurrently until the first error."""
-    with ThreadPoolExecutor(_CONCURRENT_BLOCKS) as pool:
-        # In batches, so that no further batch starts after an error.
-        for start in range(0, len(blocks), _CONCURRENT_BLOCKS):
-            yield from pool.map(done, blocks[start : start + _CONCURRENT_BLOCKS])
-
-
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
 _ROOT_DEVICE = "/dev/xvda"
 _SNAPSHOT_TIMEOUT_MINUTES = 60
@@ -200,7 +72,8 @@ class AwsPublisher:
         sha256 = {f"{MARK}:sha256": disk.content}
         tags = {MARK: self.fleet, **_marks(manifest.image, manifest.version), **sha256}
         with disk.raw() as raw:
-            snapshot = self._snapshot(read_disk(Path(raw), disk.tell), tags, known, disk)
+            blocks = Pieces(Path(raw), BLOCK, disk.tell, blocks=True)
+            snapshot = self._snapshot(blocks, tags, known, disk)
         image = self._register(snapshot, manifest, tags)
         return _upload(image, image["ImageId"], image["CreationDate"]), None
 
@@ -227,18 +100,35 @@ class AwsPublisher:
         """Return an empty tuple, because an upload to AWS rents no machine."""
         return ()
 
-    def _snapshot(self, disk: RawDisk, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
+    def _snapshot(self, disk: Pieces, tags: Tags, known: Upload | None, image: ImageDisk) -> str:
         """Write a disk to a snapshot, compare the written blocks, and return the snapshot's id."""
         begun = self._describe(known.id) if known else None
         if begun is None or begun["State"] == "error":
-            begun = {"SnapshotId": self._start_snapshot(disk, tags), "State": "pending"}
+            said = f"{tags[MARK]}: {tags[f'{MARK}:image']} {tags[f'{MARK}:version']}"
+            with self._account.asked("ebs", "StartSnapshot") as ebs:
+                started = ebs.start_snapshot(
+                    VolumeSize=-(-disk.bytes // _GIB),
+                    Description=said,
+                    Tags=_encode_tags(tags),
+                    Timeout=_SNAPSHOT_TIMEOUT_MINUTES,
+                )
+            begun = {"SnapshotId": started["SnapshotId"], "State": "pending"}
         snapshot = str(begun["SnapshotId"])
         noted = Path(image.folder).parent / f".publish-{snapshot}.blocks"
         with self._account.asked("ebs", "writing a snapshot") as ebs:
             if begun["State"] == "pending":
-                put_blocks(ebs, snapshot, disk, noted, image.tell)
-                self._seal(ebs, snapshot, disk)
-            wrong = differing_blocks(ebs, snapshot, disk, image.tell)
+                _put_blocks(ebs, snapshot, disk, noted, image.tell)
+                sums = hashlib.sha256(b"".join(disk.sums.values())).digest()
+                sealed = ebs.complete_snapshot(
+                    SnapshotId=snapshot,
+                    ChangedBlocksCount=len(disk.sums),
+                    Checksum=base64.b64encode(sums).decode(),
+                    ChecksumAlgorithm="SHA256",
+                    ChecksumAggregationMethod="LINEAR",
+                )
+                if sealed["Status"] != "completed":
+                    self._await(snapshot, "completed", "pending")
+            wrong = _count_differing(ebs, snapshot, disk, image.tell)
         noted.unlink(missing_ok=True)
         if wrong:
             self._delete_snapshot(snapshot)
@@ -247,34 +137,6 @@ class AwsPublisher:
                 "snapshot was deleted: publish again"
             )
         return snapshot
-
-    def _start_snapshot(self, disk: RawDisk, tags: Tags) -> str:
-        said = f"{tags[MARK]}: {tags[f'{MARK}:image']} {tags[f'{MARK}:version']}"
-        with self._account.asked("ebs", "StartSnapshot") as ebs:
-            begun = ebs.start_snapshot(
-                VolumeSize=disk.gib,
-                Description=said,
-                Tags=_encode_tags(tags),
-                Timeout=_SNAPSHOT_TIMEOUT_MINUTES,
-            )
-        return str(begun["SnapshotId"])
-
-    def _seal(self, ebs: Any, snapshot: str, disk: RawDisk) -> None:  # noqa: ANN401 - boto3 ships no types
-        status = ebs.complete_snapshot(
-            SnapshotId=snapshot,
-            ChangedBlocksCount=len(disk.blocks),
-            Checksum=disk.checksum,
-            ChecksumAlgorithm="SHA256",
-            ChecksumAggregationMethod="LINEAR",
-        )["Status"]
-        for _ in range(_MAX_POLLS):
-            if status != "pending":
-                break
-            self._pause(_POLL_SECONDS)
-            there = self._describe(snapshot)
-            status = there["State"] if there else "gone"
-        if status != "completed":
-            raise SourceUnreachable(f"snapshot {snapshot} at AWS is {status}; publish again")
 
     def _register(self, snapshot: str, manifest: Manifest, tags: Tags) -> Any:  # noqa: ANN401 - same
         """Return the AMI of a snapshot. A concurrent run may already have registered the AMI."""
@@ -307,12 +169,20 @@ class AwsPublisher:
             if not same:
                 raise PublicationRefused(f"AWS has another AMI of the name {name}; deregister it")
             image = same[0]["ImageId"]
+        # A new AMI may be missing in the replies at first.
+        return self._await(image, "available", "pending", "gone")
+
+    def _await(self, upload_id: str, wanted: str, *earlier: str) -> Any:  # noqa: ANN401 - same
+        """Return an AMI or snapshot in the wanted state; raises SourceUnreachable if it fails."""
         for _ in range(_MAX_POLLS):
-            found = self._describe(image)
-            if found and found["State"] == "available":
+            found = self._describe(upload_id)
+            state = found["State"] if found else "gone"
+            if state == wanted:
                 return found
+            if state not in earlier:
+                break
             self._pause(_POLL_SECONDS)
-        raise SourceUnreachable(f"{image} never became available at AWS")
+        raise SourceUnreachable(f"{upload_id} at AWS is {state}, not {wanted}; publish again")
 
     def _list_marked(self, kind: str, marks: Tags, **owned: Any) -> list[Any]:  # noqa: ANN401 - same
         """Return the AMIs or snapshots with the tag of this fleet, `marks` and a version."""
@@ -348,6 +218,50 @@ class AwsPublisher:
                 if code_of(error) in _GONE_CODES or code_of(error) == _NAME_TAKEN_CODE:
                     return None
                 raise
+
+
+def _put_blocks(ebs: Any, snapshot: str, disk: Pieces, noted: Path, tell: Tell) -> None:  # noqa: ANN401 - same
+    """Send all blocks of a disk that were not sent before. The file `noted` records sent ones."""
+
+    def put(number: int) -> None:
+        ebs.put_snapshot_block(
+            SnapshotId=snapshot,
+            BlockIndex=number,
+            BlockData=disk.read(number),
+            DataLength=BLOCK,
+            Checksum=base64.b64encode(disk.sums[number]).decode(),
+            ChecksumAlgorithm="SHA256",
+        )
+
+    keys = {number: f"{number}:{checksum.hex()}" for number, checksum in disk.sums.items()}
+    with noted.open("a+") as file:
+        file.seek(0)
+        sent = frozenset(file.read().split())
+        missing = [number for number, key in keys.items() if key not in sent]
+        for number, _ in disk.map("upload", missing, put, tell, _CONCURRENT_BLOCKS):
+            file.write(f"{keys[number]}\n")
+            file.flush()
+
+
+def _count_differing(ebs: Any, snapshot: str, disk: Pieces, tell: Tell) -> int:  # noqa: ANN401 - same
+    """Read a snapshot back, and return the number of missing, additional and different blocks."""
+    tokens: dict[int, str] = {}
+    token: str | None = ""
+    while token is not None:
+        more = {"NextToken": token} if token else {}
+        page = ebs.list_snapshot_blocks(SnapshotId=snapshot, **more)
+        tokens |= {each["BlockIndex"]: each["BlockToken"] for each in page["Blocks"]}
+        token = page.get("NextToken") or None
+
+    def is_right(number: int) -> bool:
+        told = ebs.get_snapshot_block(
+            SnapshotId=snapshot, BlockIndex=number, BlockToken=tokens[number]
+        )
+        return hashlib.sha256(told["BlockData"].read()).digest() == disk.sums[number]
+
+    both = sorted(disk.sums.keys() & tokens)
+    right = disk.map("read back", both, is_right, tell, _CONCURRENT_BLOCKS)
+    return len(disk.sums.keys() | tokens) - sum(is_equal for _, is_equal in right)
 
 
 def _marks(image: str, version: str) -> Tags:

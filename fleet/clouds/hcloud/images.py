@@ -52,11 +52,13 @@ _TIMEOUT_SECONDS = 10, 60
 _MAX_POLLS = 1200
 _POLL_SECONDS = 3
 _PER_PAGE = 50
+_TAKEN_CODE = "uniqueness_error"
+"""Error code if another object has the same name or key, perhaps from a call without reply."""
 _RETRIABLE_CODES: frozenset[int | str] = frozenset(
     {
         *(408, 409, 423, 429),
         *("bad_gateway", "conflict", "locked", "maintenance", "rate_limit_exceeded"),
-        *("server_error", "service_error", "timeout", "unavailable"),
+        *("server_error", "service_error", "timeout", "unavailable", _TAKEN_CODE),
     }
 )
 """Error codes, or status codes of replies without one, after which a retry can help."""
@@ -69,14 +71,6 @@ T = TypeVar("T")
 
 class OutOfStock(SourceUnreachable):
     """The server type is out of stock."""
-
-
-class _Taken(SourceUnreachable):
-    """Another object already has this name or key."""
-
-
-class _Gone(SourceUnreachable):
-    """The server, key or image does not exist."""
 
 
 class Hetzner:
@@ -146,14 +140,9 @@ class Hetzner:
         if self._call_with_retries(f"image {image.id}", update) is None:
             raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
 
-    def delete(self, found: BoundServer | BoundSSHKey) -> None:
-        """Delete a server or a key; do nothing if it does not exist."""
+    def delete(self, found: BoundServer | BoundSSHKey | BoundImage) -> None:
+        """Delete an object; do nothing if it does not exist."""
         self._call_with_retries(f"deletion of {found.id}", found.delete)
-
-    def delete_image(self, number: str) -> None:
-        """Delete an image; do nothing if it does not exist."""
-        delete = partial(self._client.images.delete, Image(id=int(number)))
-        self._call_with_retries(f"deletion of image {number}", delete)
 
     def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
         """Create an ssh key, or return the key that an earlier, unanswered request created."""
@@ -243,34 +232,35 @@ class Hetzner:
         For a call that creates an object, `listed` returns objects that a call without reply
         created.
         """
+        address = f"{self._base}: {what}"
         for attempt in range(self._tries):
+            code: int | str = ""
             try:
-                return self._call_once(what, call)
-            except _Gone:
-                return None
+                with _reading(address):
+                    return call()
+            except APIException as error:
+                code = error.code
+                if code == "not_found":
+                    return None
+                translated = _translate_error(address, error)
+                if not isinstance(translated, SourceUnreachable) or (
+                    listed and isinstance(translated, OutOfStock)
+                ):
+                    raise translated from error
+                last = translated
+            except (HCloudException, RequestException) as error:
+                last = SourceUnreachable(f"{address} got no answer: {error}")
             except SourceUnreachable as error:
-                if listed and isinstance(error, OutOfStock):
-                    raise
                 last = error
             if listed and (found := listed()):
                 return found[0]
-            if listed and isinstance(last, _Taken):
+            if listed and code == _TAKEN_CODE:
                 raise PublicationRefused(
                     f"{what}: at Hetzner another has the same name or key, without fleet's "
                     "labels; rename or delete it"
                 ) from last
             self._pause(2**attempt)
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
-
-    def _call_once(self, what: str, call: Callable[[], T]) -> T:
-        """Call the API once; raises PublicationRefused for an error that a retry would repeat."""
-        try:
-            with _reading(f"{self._base}: {what}"):
-                return call()
-        except APIException as error:
-            raise _translate_error(f"{self._base}: {what}", error) from error
-        except (HCloudException, RequestException) as error:
-            raise SourceUnreachable(f"{self._base}: {what} got no answer: {error}") from error
 
 
 @contextmanager
@@ -283,14 +273,10 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def _translate_error(what: str, error: APIException) -> FleetError:
-    """Return the exception of fleet for an error of Hetzner's API."""
-    said = f"{what} was refused ({error.code}): "
-    if error.code == "not_found":
-        return _Gone(f"{said}{error.message}")
+    """Return the exception for an error: SourceUnreachable if a retry can help."""
     if error.code in _OUT_OF_STOCK:
         return OutOfStock(f"Hetzner: {error.code}: {error.message}")
-    if error.code == "uniqueness_error":
-        return _Taken(f"{said}{error.message}")
+    said = f"{what} was refused ({error.code}): "
     if error.code in _RETRIABLE_CODES or (
         isinstance(error.code, int) and error.code not in _CLIENT_ERRORS
     ):
@@ -565,7 +551,8 @@ class HcloudPublisher:
 
     def remove(self, upload_id: str) -> None:
         """Delete a snapshot."""
-        self._api.delete_image(upload_id)
+        if found := self._api.image(upload_id):
+            self._api.delete(found)
 
     def clean_others(self, before: datetime) -> tuple[str, ...]:
         """Delete temporary servers and keys created before a time; return their names."""

@@ -5,42 +5,33 @@ later connections must match it. All commands share one connection of the system
 (ControlMaster), so that they work even after the machine has disabled logins.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from fleet.clouds.pieces import Pieces
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.model.disks import Tell, Total
+from fleet.model.disks import Tell
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """An ssh key pair for one machine. `folder` also has the host key and the socket."""
+    """An ssh key pair for one machine. `folder` also has the socket of the connection."""
 
     folder: Path
-
-    @property
-    def private(self) -> Path:
-        """Return the file of the private key."""
-        return self.folder / "key"
-
-    @property
-    def known_hosts(self) -> Path:
-        """Return the file of the known host keys."""
-        return self.folder / "known_hosts"
-
-    @property
-    def public(self) -> str:
-        """Return the public key, as one line."""
-        return (self.folder / "key.pub").read_text(encoding="utf-8").strip()
+    private: Path
+    known_hosts: Path
+    """File that gets the machine's host key."""
+    public: str
+    """The public key, as one line."""
 
 
 @contextmanager
@@ -50,14 +41,14 @@ def new_key(holder: str, comment: str) -> Iterator[KeyPair]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
-        pair = KeyPair(folder)
         made = _run(
             *("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", "key"),
             cwd=folder,
         )
         if made.returncode:
             raise PublicationRefused(f"ssh-keygen made no key: {made.stderr.decode()}")
-        yield pair
+        public = (folder / "key.pub").read_text(encoding="utf-8").strip()
+        yield KeyPair(folder, folder / "key", folder / "known_hosts", public)
     finally:
         with suppress(PublicationRefused):
             _run("ssh", "-O", "exit", f"-oControlPath={_SOCKET}", "machine", cwd=folder)
@@ -208,7 +199,6 @@ class Ssh:
         return done.stdout.decode(errors="replace")
 
 
-_MIB = 1 << 20
 _MAX_ATTEMPTS = 5
 
 
@@ -230,74 +220,46 @@ def write_disk(ssh: Ssh, raw: Path, tell: Tell, writing: Writing) -> None:
 
     After a lost connection, only differing pieces are sent again.
     """
-    ours = _checksums(raw, writing, Total(tell, "prepare", raw.stat().st_size))
-    wrong: Sequence[int] = range(len(ours))
-    device = quote(writing.device)
+    device, mib = quote(writing.device), writing.piece_mib
+    disk = Pieces(raw, mib << 20, tell)
+
+    def send(number: int) -> None:
+        ssh.run(
+            f"dd of={device} bs=1M seek={number * mib} iflag=fullblock conv=notrunc,fsync "
+            "2>/dev/null",
+            disk.read(number),
+        )
+
+    def is_right(number: int) -> bool:
+        theirs = ssh.run(
+            f"dd if={device} bs=1M count={mib} skip={number * mib} 2>/dev/null "
+            f"| head -c {disk.length(number)} | sha256sum"
+        )
+        return theirs[:64] == disk.sums[number].hex()
+
+    def find_wrong(tell: Tell) -> list[int]:
+        # Flush the device's caches, to compare the content of the device itself.
+        ssh.run(f"sync; blockdev --flushbufs {device} 2>/dev/null || true")
+        compared = disk.map("read back", [*disk.sums], is_right, tell)
+        return [number for number, right in compared if not right]
+
+    wrong = [*disk.sums]
     # Discard old blocks if the device can; otherwise the snapshot contains their old content.
     ssh.run(f"if [ -b {device} ]; then blkdiscard -f {device} 2>/dev/null || true; fi")
     for attempt in range(_MAX_ATTEMPTS):
         try:
             if attempt:
-                wrong = _find_differing(ssh, raw, writing, ours, lambda _: None)
-            _send(ssh, raw, writing, wrong, tell)
-            wrong = _find_differing(ssh, raw, writing, ours, tell)
+                wrong = find_wrong(lambda _: None)
+            deque(disk.map("upload", wrong, send, tell), maxlen=0)
+            wrong = find_wrong(tell)
         except SourceUnreachable as error:
             lost = error
         else:
             if not wrong:
                 return
             lost = SourceUnreachable(
-                f"{len(wrong)} of {len(ours)} pieces on {writing.device} of {ssh.host} are not "
-                "what was sent"
+                f"{len(wrong)} of {len(disk.sums)} pieces on {writing.device} of {ssh.host} are "
+                "not what was sent"
             )
         writing.pause(2**attempt)
     raise SourceUnreachable(f"{lost} (the last of {_MAX_ATTEMPTS} tries)") from lost
-
-
-def _send(ssh: Ssh, raw: Path, writing: Writing, numbers: Sequence[int], tell: Tell) -> None:
-    total = Total(tell, "upload", raw.stat().st_size)
-    total.move(total.total - sum(len(piece) for _, piece in _pieces(raw, writing, numbers)))
-    for number, piece in _pieces(raw, writing, numbers):
-        ssh.run(
-            f"dd of={quote(writing.device)} bs=1M seek={number * writing.piece_mib} "
-            "iflag=fullblock conv=notrunc,fsync 2>/dev/null",
-            piece,
-        )
-        total.move(len(piece))
-
-
-def _find_differing(
-    ssh: Ssh, raw: Path, writing: Writing, ours: Sequence[str], tell: Tell
-) -> list[int]:
-    """Return the numbers of the pieces that differ between the disk image and the device."""
-    device, mib, size = quote(writing.device), writing.piece_mib, raw.stat().st_size
-    total = Total(tell, "read back", size)
-    # Flush the device's caches, to compare the content of the device itself.
-    ssh.run(f"sync; blockdev --flushbufs {device} 2>/dev/null || true")
-    wrong = []
-    for number, ours_of_it in enumerate(ours):
-        length = min(mib * _MIB, size - number * mib * _MIB)
-        theirs = ssh.run(
-            f"dd if={device} bs=1M count={mib} skip={number * mib} 2>/dev/null "
-            f"| head -c {length} | sha256sum"
-        )
-        if theirs[:64] != ours_of_it:
-            wrong.append(number)
-        total.move(length)
-    return wrong
-
-
-def _checksums(raw: Path, writing: Writing, total: Total) -> list[str]:
-    sums = []
-    for _, piece in _pieces(raw, writing, range(-(-total.total // (writing.piece_mib * _MIB)))):
-        sums.append(hashlib.sha256(piece).hexdigest())
-        total.move(len(piece))
-    return sums
-
-
-def _pieces(raw: Path, writing: Writing, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    size = writing.piece_mib * _MIB
-    with raw.open("rb") as file:
-        for number in numbers:
-            file.seek(number * size)
-            yield number, file.read(size)
