@@ -82,41 +82,54 @@ def find_unreferenced(
     fleet: Fleet, world: World, versions: Sequence[Version], plans: Mapping[str, Plan]
 ) -> tuple[PrunedVersion, ...]:
     """Return each version and any reason to keep it. `plans` maps file name to saved plan."""
-    expired = _find_expired(fleet, world.time, versions)
     uses: dict[tuple[str, str], str] = {}
     for place, upload, reason in _list_uses(fleet, world, plans):
         uses.setdefault((place, upload), reason)
+    approved = {
+        pool.image: f"an approval of pool {each.pool}, which boots this image, is not used up"
+        for each in reversed(judge_approvals(fleet, world, fleet.pools))
+        if isinstance(pool := fleet.pools.get(each.pool), Pool) and not each.inert
+    }
+    counted = _find_counted(fleet, world.time, versions)
     good = sorted((each.image, each.version) for each in versions if each.state in BOOTABLE)
-    kept: dict[tuple[str, str], str] = {}
-    for each in judge_approvals(fleet, world, fleet.pools):
-        pool = fleet.pools.get(each.pool)
-        if isinstance(pool, Pool) and not each.inert:
-            reason = f"an approval of pool {each.pool}, which boots this image, is not used up"
-            kept |= {one: reason for one in good if one[0] == pool.image and one not in kept}
+    newest: set[tuple[str, str]] = set()
     for name, image in fleet.images.items():
         keep = image.rebuild.keep if isinstance(image, Recipe) and image.rebuild else KEPT
-        newest = [one for one in good if one[0] == name][-keep:]
-        kept |= dict.fromkeys(
-            (one for one in newest if one not in kept),
-            "it is one of the newest that rebuild.keep keeps",
+        newest |= {*[one for one in good if one[0] == name][-keep:]}
+
+    def explain(version: Version) -> str:
+        names, image = (version.image, version.version), fleet.images.get(version.image)
+        places = sorted(version.publications)
+        unknown = [each for each in places if each not in fleet.providers and "://" not in each]
+        gone = f"provider {unknown[0]} is no longer in fleet.yaml" if unknown else ""
+        ids = sorted((place, each.id) for place, each in version.publications.items())
+        keys = [key for at, id_ in ids for key in ((at, id_), (at, _ANY), (_ANY, id_))]
+        used = next((uses[key] for key in (*keys, (_ANY, _ANY)) if key in uses), "")
+        reasons = (
+            (version.state == "building", "it is being built"),
+            (image and version.state in _SERVING_STATES, f"it is the {version.state} version"),
+            (
+                image and image.version == version.version,
+                f"fleet.yaml pins it (images.{version.image}.version)",
+            ),
+            (gone, f"{gone}: its machines are unknown"),
+            (used, used),
+            (names in good and version.image in approved, approved.get(version.image, "")),
+            (names in newest, "it is one of the newest that rebuild.keep keeps"),
+            (version.state == "built", "it waits for its test"),
+            (
+                version in counted and version.version > dict(good).get(version.image, ""),
+                "it failed after the newest that passed its test: fleet image due counts it",
+            ),
         )
+        return next((reason for applies, reason in reasons if applies), "")
+
     return tuple(
         PrunedVersion(
             image=version.image,
             version=version.version,
             state=version.state,
-            kept=next(
-                filter(
-                    None,
-                    (
-                        _describe_role(fleet, version),
-                        _find_use(fleet, version, uses),
-                        kept.get((version.image, version.version)),
-                        "" if version in expired else _describe_next_step(version, dict(good)),
-                    ),
-                ),
-                "",
-            ),
+            kept=explain(version),
             # fleet never deletes images that were built elsewhere.
             places={}
             if version.elsewhere
@@ -159,58 +172,21 @@ def find_forgotten(
     return tuple(sorted(found.values(), key=lambda each: (each.place, each.image, each.version)))
 
 
-def _describe_role(fleet: Fleet, version: Version) -> str:
-    """Return the role of a version in the fleet; empty if it has no role."""
-    image = fleet.images.get(version.image)
-    if version.state == "building":
-        return "it is being built"
-    if image is not None and version.state in _SERVING_STATES:
-        return f"it is the {version.state} version"
-    if image is not None and image.version == version.version:
-        return f"fleet.yaml pins it (images.{version.image}.version)"
-    return ""
-
-
-def _find_expired(fleet: Fleet, now: datetime, versions: Sequence[Version]) -> list[Version]:
-    """Return the failed versions on which no delay of a build depends (`due.py`)."""
-    failed = [each for each in versions if _is_failed(each)]
-    latest: dict[str, datetime] = {}
-    for each in failed:
-        latest[each.image] = max(each.since, latest.get(each.image, each.since))
+def _find_counted(fleet: Fleet, now: datetime, versions: Sequence[Version]) -> list[Version]:
+    """Return the failed versions on which the delay of a build may depend (`due.py`)."""
+    failed = [each for each in versions if each.state == "failed" and each.why != PRUNED]
+    latest = {each.image: each.since for each in sorted(failed, key=lambda each: each.since)}
     digests = {name: recipe_digest(recipe) for name, recipe in fleet.baked.items()}
     return [
         each
         for each in failed
-        if each.recipe_digest != digests.get(each.image)
-        or now - latest[each.image] >= 2 * MAX_BACK_OFF
+        if each.recipe_digest == digests.get(each.image)
+        and now - latest[each.image] < 2 * MAX_BACK_OFF
     ]
-
-
-def _is_failed(version: Version) -> bool:
-    return version.state == "failed" and version.why != PRUNED
-
-
-def _describe_next_step(version: Version, newest: Mapping[str, str]) -> str:
-    """Return the step for which a version is kept. `newest` has the newest tested versions."""
-    if version.state == "built":
-        return "it waits for its test"
-    if _is_failed(version) and version.version > newest.get(version.image, ""):
-        return "it failed after the newest that passed its test: fleet image due counts it"
-    return ""
 
 
 _ANY = "*"
 """In a use of an upload: any place, or any upload of the place."""
-
-
-def _find_use(fleet: Fleet, version: Version, uses: Mapping[tuple[str, str], str]) -> str:
-    """Return a possible use of a version's uploads; empty if no use is possible."""
-    published = sorted((place, each.id) for place, each in version.publications.items())
-    for place, _ in published:
-        if place not in fleet.providers and "://" not in place:
-            return f"provider {place} is no longer in fleet.yaml: its machines are unknown"
-    keys = [key for at, id_ in published for key in ((at, id_), (at, _ANY), (_ANY, id_))]
-    return next((uses[key] for key in (*keys, (_ANY, _ANY)) if key in uses), "")
 
 
 def _list_uses(
