@@ -94,28 +94,6 @@ def test_idle_worker_is_drained_then_deleted_by_next_apply(
     assert trial.machines() == []
 
 
-def test_briefly_idle_worker_is_kept(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.wait_for()
-    trial.age(minutes=9)
-
-    assert trial.settles()
-
-
-def test_busy_worker_is_never_deleted(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.wait_for()
-    trial.cloud.assign("trial-builders-0001", "1")
-    trial.age(hours=9)
-
-    trial.apply()
-    trial.apply()
-
-    assert trial.machines() == ["trial-builders-0001"]
-
-
 def test_drained_worker_is_kept_when_it_got_work_meanwhile(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
@@ -162,61 +140,6 @@ def test_removed_pool_is_drained_and_forgotten_once_guard_permits(
     assert second["deleted"] == ["trial-big-0001"]
     assert "big" not in third
     assert "trial-big" not in trial.do("state", "show")[1]
-
-
-def test_lower_max_drains_idle_workers_and_keeps_busy_ones(trial: Trial) -> None:
-    trial.wait_for("1", "2", "3", "4")
-    trial.apply()
-    trial.age(minutes=1)
-    for number in (1, 2):
-        trial.cloud.assign(f"trial-builders-{number:04}", str(number))
-    pool = BUILDERS.replace("max: 4", "max: 1")
-    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
-    trial.write(fleet_yaml(pools={"builders": pool}, more=allowed))
-
-    trial.apply()
-    trial.apply()
-
-    assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
-
-
-def test_pool_in_mode_observe_is_shown_and_unchanged(trial: Trial) -> None:
-    trial.wait_for("1")
-    observed = BUILDERS.replace("{provider", "{mode: observe, provider")
-    trial.write(fleet_yaml(pools={"builders": observed}))
-
-    said = trial.apply()
-
-    assert tells(said, "pool builders", "mode", "observe", "1")
-    assert trial.machines() == []
-
-
-def test_pool_in_mode_drain_only_deletes_machines(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.age(minutes=1)
-    draining = BUILDERS.replace("{provider", "{mode: drain, provider")
-    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
-    trial.write(fleet_yaml(pools={"builders": draining}, more=allowed))
-    trial.wait_for("1", "2")
-
-    trial.apply()
-    trial.apply()
-
-    assert trial.machines() == []
-
-
-def test_pool_in_mode_pause_is_unchanged(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.age(hours=1)
-    paused = BUILDERS.replace("{provider", "{mode: pause, provider")
-    trial.write(fleet_yaml(pools={"builders": paused}))
-    trial.wait_for("1", "2", "3")
-
-    trial.apply()
-
-    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_pool_cannot_move_to_another_provider(trial: Trial, run_fleet: RunFleet) -> None:
@@ -288,31 +211,31 @@ def test_terminal_shows_each_step_and_progress(trial: Trial, warm: Warm) -> None
 
 
 @pytest.mark.parametrize(
-    ("answer", "words", "code", "machines"),
+    ("answer", "words", "result"),
     [
-        (b"yes\n", (), 0, 1),
-        (b"no\n", (), 1, 0),
-        (b"\n", (), 1, 0),
-        (b"", ("--yes",), 0, 1),
-        (b"", ("--json",), 0, 1),
+        (b"yes\n", (), (0, 1)),
+        (b"no\n", (), (1, 0)),
+        (b"\n", (), (1, 0)),
+        (b"", ("--yes",), (0, 1)),
+        (b"", ("--json",), (0, 1)),
     ],
 )
 def test_apply_asks_a_user_at_a_terminal(
-    trial: Trial, answer: bytes, words: tuple[str, ...], code: int, machines: int
+    trial: Trial, warm: Warm, answer: bytes, words: tuple[str, ...], result: tuple[int, int]
 ) -> None:
     trial.wait_for("1")
 
-    got, shown = answer_at_terminal(trial, answer, "apply", *words)
+    code, shown = answer_at_terminal(trial, warm, answer, "apply", *words)
 
-    assert (got, len(trial.machines())) == (code, machines)
+    assert (code, len(trial.machines())) == result
     assert tells(shown, "trial-builders-0001")
     assert shown.count("1 to create") == ("--json" not in words)
 
 
-def test_apply_is_refused_when_plan_changes_during_the_question(trial: Trial) -> None:
+def test_apply_is_refused_when_plan_changes_during_the_question(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
-    with run_at_terminal(trial, "apply") as (process, terminal):
+    with run_at_terminal(trial, warm, "apply") as (process, terminal):
         while b"Apply this plan?" not in os.read(terminal, 65536):
             pass
         trial.wait_for("1", "2")
@@ -322,16 +245,16 @@ def test_apply_is_refused_when_plan_changes_during_the_question(trial: Trial) ->
     assert (process.returncode, trial.machines()) == (4, [])
 
 
-def test_apply_of_a_quiet_plan_does_not_ask(trial: Trial) -> None:
-    code, _ = answer_at_terminal(trial, b"", "apply")
+def test_apply_of_a_quiet_plan_does_not_ask(trial: Trial, warm: Warm) -> None:
+    code, _ = answer_at_terminal(trial, warm, b"", "apply")
 
     assert (code, trial.machines()) == (0, [])
 
 
-def test_apply_into_a_pipe_does_not_ask(trial: Trial) -> None:
+def test_apply_into_a_pipe_does_not_ask(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
-    with run_at_terminal(trial, "apply", stdout=subprocess.PIPE) as (process, terminal):
+    with run_at_terminal(trial, warm, "apply", stdout=subprocess.PIPE) as (process, terminal):
         assert process.stdout is not None
         process.stdout.read()
         b"".join(read_until_closed(terminal))

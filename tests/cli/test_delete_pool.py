@@ -8,6 +8,7 @@ from tests.cli.test_freeze import WHY
 from tests.cli.test_machine import ONE, TWO
 from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
 from tests.rigs.trial import Trial
+from tests.rigs.warm import Warm
 
 EMPTY = ("machine", "delete", "--pool", "builders", "--all", "--apply")
 
@@ -52,24 +53,24 @@ def test_delete_is_refused_when_selectors_contradict(
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "machines"), [(b"yes\n", 0, [TWO]), (b"no\n", 1, [ONE, TWO])]
+    ("answer", "result"), [(b"yes\n", (0, [TWO])), (b"no\n", (1, [ONE, TWO]))]
 )
 def test_delete_asks_a_user_at_a_terminal(
-    idle: Trial, answer: bytes, code: int, machines: list[str]
+    idle: Trial, warm: Warm, answer: bytes, result: tuple[int, list[str]]
 ) -> None:
     idle.do("machine", "delete", ONE, "--apply")
 
-    got, shown = answer_at_terminal(idle, answer, "machine", "delete", ONE)
+    code, shown = answer_at_terminal(idle, warm, answer, "machine", "delete", ONE)
 
-    assert (got, idle.machines()) == (code, machines)
+    assert (code, idle.machines()) == result
     assert shown.count("1 to delete") == 1
     assert "dry run" not in shown
 
 
-def test_delete_is_refused_when_plan_changes_during_the_question(idle: Trial) -> None:
+def test_delete_is_refused_when_plan_changes_during_the_question(idle: Trial, warm: Warm) -> None:
     idle.do("machine", "delete", ONE, "--apply")
 
-    with run_at_terminal(idle, "machine", "delete", ONE) as (process, terminal):
+    with run_at_terminal(idle, warm, "machine", "delete", ONE) as (process, terminal):
         while b"yes/no" not in os.read(terminal, 65536):
             pass
         idle.told("freeze", *WHY)

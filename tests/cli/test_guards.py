@@ -1,6 +1,5 @@
 """Every guard and approval through the program, with real files: the plan, the refusal, exit 4."""
 
-import json
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -80,32 +79,6 @@ def test_approved_deletion_of_pool_uses_up_its_approval(big: Trial, run_fleet: R
     assert "warning[inert-approval]" in after.stdout
 
 
-def test_busy_removed_pool_is_not_drained_step_by_step(big: Trial, run_fleet: RunFleet) -> None:
-    for number in (1, 2):
-        big.cloud.assign(f"trial-big-{number:04}", str(number))
-    without_big(big)
-
-    refused = run_fleet("apply")
-
-    assert refused.returncode == 4
-    assert tells(refused.stdout, "3 of 3 machines", "pool big")
-    assert [worker["drained"] for worker in big.outcome().values()] == [[], []]
-
-
-def test_more_expensive_machines_of_new_config_are_refused(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    warm = BUILDERS.replace("max: 4", "max: 4, min: 4")
-    limit = "guards: {refuse: {cost_increase: 0.1 EUR/h}}\n"
-    trial.write(fleet_yaml(pools={"builders": warm}, more=limit))
-
-    refused = run_fleet("plan")
-
-    assert refused.returncode == 4
-    assert tells(refused.stdout, "4 machines", "config")
-    assert "[cost_increase]" in refused.stdout
-
-
 def test_approval_of_cost_guard_permits_its_count_of_machines(trial: Trial) -> None:
     warm = BUILDERS.replace("max: 4", "max: 4, min: 4")
     limit = "guards: {refuse: {cost_increase: 0.1 EUR/h}}\n"
@@ -116,31 +89,3 @@ def test_approval_of_cost_guard_permits_its_count_of_machines(trial: Trial) -> N
 
     assert code == 4
     assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
-
-
-def test_throttled_creations_are_spread_over_runs(trial: Trial) -> None:
-    slow = "guards: {throttle: {create: {count: 1}}}\n"
-    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=slow))
-    trial.wait_for("1", "2", "3")
-
-    grown = []
-    for _ in range(3):
-        trial.apply()
-        grown.append(len(trial.machines()))
-
-    assert grown == [1, 2, 3]
-
-
-def test_throttled_drains_are_spread_over_runs(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1", "2")
-    trial.apply()
-    trial.wait_for()
-    trial.age(hours=1)
-    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more="guards: {throttle: {delete: {count: 1}}}\n"))
-
-    planned = run_fleet("plan", "--json")
-
-    plan = json.loads(planned.stdout)
-    assert planned.returncode == 0
-    assert [len(plan["actions"]), len(plan["withheld"])] == [1, 1]
-    assert plan["guards"][0]["guard"] == "throttle-drain"

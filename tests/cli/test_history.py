@@ -114,16 +114,6 @@ def test_apply_creates_history_table_in_older_store(trial: Trial) -> None:
     assert len(samples_of(trial)) == 1
 
 
-def test_apply_deletes_samples_older_than_35_days(trial: Trial) -> None:
-    trial.apply()
-    (sample,) = samples_of(trial)
-    trial.store().record_sample(sample.altered(at=sample.at - timedelta(days=35, minutes=1)))
-
-    trial.apply()
-
-    assert [each.at for each in samples_of(trial)][:1] == [sample.at]
-
-
 # what the pages of status make of it
 
 BUILDERS, MONEY, IMAGES = (
@@ -151,22 +141,6 @@ def test_status_pages_plot_samples(trial: Trial) -> None:
     assert [files[path].count(PLOT) for path in files] == [3, 3, 1, 0]
     assert tells(files[BUILDERS], "<desc", "Machines", "between")
     assert tells(files[BUILDERS], "<desc", "requests", "between 2 and 2")
-
-
-def test_money_page_equals_ledger(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.age(hours=30)
-    trial.apply()
-
-    page = pages(trial)[MONEY]
-
-    with trial.store().begin() as connection:
-        nanos = connection.execute(sa.text("select sum(nanos) from fleet_ledger")).scalar_one()
-    assert nanos > 0
-    month = f"{nanos / NANO:.2f}"
-    assert f"<strong>{month}</strong>" in page
-    assert page.count(f'<td data-label="This month" class="number">{month}</td>') >= 3
 
 
 def test_pages_of_recorded_world_report_missing_history(trial: Trial) -> None:

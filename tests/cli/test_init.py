@@ -21,8 +21,9 @@ from tests.builders.recording import made_up
 from tests.builders.sentences import tells
 from tests.queues.test_copr import BUILD_42, SOURCE, serving
 from tests.rigs.loopback import Loopback
-from tests.rigs.process import ROOT, RunFleet, clean_environment, fleet_command
+from tests.rigs.process import ROOT, RunFleet, clean_environment
 from tests.rigs.trial import Trial
+from tests.rigs.warm import Warm
 
 FILES = [".fleet", ".gitignore", ".gitlab-ci.yml", "README.md", "fleet.yaml", "world.json"]
 VARIABLES = {"debusine": "DEBUSINE_TOKEN", "hcloud": "HCLOUD_TOKEN", "aws": "AWS_PROFILE"}
@@ -325,9 +326,9 @@ def test_init_leaves_no_files_when_import_fails(run_fleet: RunFleet, project: Pa
     ],
 )
 def test_init_asks_a_user_at_a_terminal(
-    project: Path, answers: bytes, written: tuple[object, ...]
+    project: Path, warm: Warm, answers: bytes, written: tuple[object, ...]
 ) -> None:
-    done, _ = at_a_terminal(project, answers)
+    done, _ = at_a_terminal(project, warm, answers)
 
     assert done == 0
     config = yaml.safe_load((project / "fleet.yaml").read_text())
@@ -339,8 +340,8 @@ def test_init_asks_a_user_at_a_terminal(
     assert found == written
 
 
-def test_init_refuses_unsuitable_answer_with_reason(project: Path) -> None:
-    done, said = at_a_terminal(project, b"recorded\naws\nnowhere\nsim\n9\n\n")
+def test_init_refuses_unsuitable_answer_with_reason(project: Path, warm: Warm) -> None:
+    done, said = at_a_terminal(project, warm, b"recorded\naws\nnowhere\nsim\n9\n\n")
 
     assert done == 0
     assert tells(said, "'aws' does not fit", "a recording buys no machines", "1 to 2")
@@ -348,21 +349,21 @@ def test_init_refuses_unsuitable_answer_with_reason(project: Path) -> None:
     assert tells(said, "'9' is not one of them", "1 to 3")
 
 
-def test_init_uses_defaults_with_yes_at_a_terminal(project: Path) -> None:
-    done, said = at_a_terminal(project, b"", "--yes")
+def test_init_uses_defaults_with_yes_at_a_terminal(project: Path, warm: Warm) -> None:
+    done, said = at_a_terminal(project, warm, b"", "--yes")
 
     assert (done, said) == (0, "")
     assert names(project) == FILES
 
 
-def at_a_terminal(project: Path, answers: bytes, *options: str) -> tuple[int, str]:
+def at_a_terminal(project: Path, warm: Warm, answers: bytes, *options: str) -> tuple[int, str]:
     """Return the exit code of `fleet init` at a terminal with these answers, and its questions."""
     ours, theirs = pty.openpty()
     os.write(ours, answers)
     environment = clean_environment(project.parent)
     environment.pop("CI", None)
     done = subprocess.run(
-        [*fleet_command(), "init", *options],
+        [*warm.command(), "init", *options],
         cwd=project,
         env=environment | {"TERM": "xterm"},
         stdin=theirs,

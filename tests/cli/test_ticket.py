@@ -133,19 +133,6 @@ def test_waiting_ticket_shows_reason_and_limit_of_its_user(
     assert tells(said, "tags.extra_powerful.limits.per.submitter", "1", "ada", "0")
 
 
-def test_one_user_cannot_use_all_machines(counter: Trial) -> None:
-    for _ in range(3):
-        open_ticket(counter)
-    last = open_ticket(counter, user="ben")
-
-    plan = counter.plan()
-
-    served = sorted(each["serves"] for each in plan["actions"])
-    assert served == [["work/1"], [f"work/{last}"]]
-    because = " ".join(each["because"] for each in plan["unserved"])
-    assert tells(because, "limits.per.submitter", "tag extra_powerful", "1", "ada")
-
-
 @pytest.mark.slow
 def test_ticket_open_shows_machines_in_use_by_the_user(counter: Trial) -> None:
     open_ticket(counter)

@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.rigs.process import clean_environment, fleet_command
+from tests.rigs.process import clean_environment
 from tests.rigs.trial import Trial
+from tests.rigs.warm import Warm
 
 
 def terminal_environment(trial: Trial) -> dict[str, str]:
@@ -26,12 +27,12 @@ def read_until_closed(terminal: int) -> Iterator[bytes]:
 
 @contextmanager
 def run_at_terminal(
-    trial: Trial, *words: str, stdout: int | None = None
+    trial: Trial, warm: Warm, *words: str, stdout: int | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run fleet at a terminal; yield its process and our end of the terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*fleet_command(), *words],
+        [*warm.command(), *words],
         cwd=trial.folder,
         env=terminal_environment(trial),
         stdin=theirs,
@@ -43,9 +44,9 @@ def run_at_terminal(
     os.close(ours)
 
 
-def answer_at_terminal(trial: Trial, answer: bytes, *words: str) -> tuple[int, str]:
+def answer_at_terminal(trial: Trial, warm: Warm, answer: bytes, *words: str) -> tuple[int, str]:
     """Run fleet with an answer that is already typed; return its exit code and output."""
-    with run_at_terminal(trial, *words) as (process, terminal):
+    with run_at_terminal(trial, warm, *words) as (process, terminal):
         os.write(terminal, answer)
         shown = b"".join(read_until_closed(terminal)).decode()
     return process.returncode, shown
