@@ -91,12 +91,16 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """Run whole stories and repeats, and the laws with more examples than every day."""
+    """Run whole stories and repeats."""
     run_marked(session, **in_memory())
-    if not session.posargs:
-        # Hypothesis draws constants of the modules that are imported: a fixed order repeats a run.
-        command = ("pytest", "-n", "0", "-p", "no:randomly", "tests/laws")
-        session.run(*command, env={"HYPOTHESIS_PROFILE": "slow"})
+
+
+@nox.session(name="slow-laws")
+def slow_laws(session: nox.Session) -> None:
+    """Run the laws with more examples than every day."""
+    # Hypothesis draws constants of the modules that are imported: a fixed order repeats a run.
+    command = ("pytest", "-n", "0", "-p", "no:randomly", "tests/laws", *session.posargs)
+    session.run(*command, env={"HYPOTHESIS_PROFILE": "slow"})
 
 
 @nox.session

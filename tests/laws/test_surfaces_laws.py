@@ -35,7 +35,7 @@ from fleet.words import figures as words
 from tests.builders import a_listing, a_request, a_world
 from tests.laws.priced import CADENCES, LENGTHS, PACKAGES, priced_fleets, priced_worlds
 
-EXAMPLES = 300 if settings.get_current_profile_name() == "laws" else 20
+EXAMPLES = min(settings().max_examples, 300)
 _RATE = Decimal("0.0001")
 """Precision of a rate in a plan."""
 

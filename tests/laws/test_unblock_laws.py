@@ -18,9 +18,9 @@ from tests.builders import NOW, ago
 from tests.laws.strategies import fleets, worlds
 from tests.rigs.pasted import paste
 
-EXAMPLES = max(20, settings().max_examples // 2)
-"""Worlds per law: 20 every day, 1,000 in the session of laws. One waiting request of each world is
-explained, which takes up to ten plans."""
+EXAMPLES = max(min(20, settings().max_examples), settings().max_examples // 2)
+"""Worlds per law: 5 every day, 20 in `nox -s slow-laws`, 1,000 in `nox -s laws`. One waiting request of
+each world is explained, which takes up to ten plans."""
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
