@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
+from tests.rigs.clocked import Clocked, moved_clock
 from tests.rigs.trial import Trial, fleet_yaml
 
 
@@ -44,3 +45,16 @@ def begin_idle(trial: Trial) -> None:
 def project_trial(project: Path) -> Trial:
     """Return a trial fleet without a store."""
     return Trial(project)
+
+
+@pytest.fixture
+def story(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Clocked]:
+    """Yield the `Story` of the module in an empty folder, at a clock that a test moves."""
+    monkeypatch.chdir(tmp_path)
+    with moved_clock() as clock:
+        yield getattr(request.module, "Story", Clocked)(clock, capsys)

@@ -94,19 +94,6 @@ def test_idle_worker_is_drained_then_deleted_by_next_apply(
     assert trial.machines() == []
 
 
-def test_drained_worker_is_kept_when_it_got_work_meanwhile(trial: Trial) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.wait_for()
-    trial.age(hours=1)
-    trial.apply()
-    trial.cloud.assign("trial-builders-0001", "1")
-
-    trial.apply()
-
-    assert trial.machines() == ["trial-builders-0001"]
-
-
 # edits of fleet.yaml
 
 
@@ -140,35 +127,6 @@ def test_removed_pool_is_drained_and_forgotten_once_guard_permits(
     assert second["deleted"] == ["trial-big-0001"]
     assert "big" not in third
     assert "trial-big" not in trial.do("state", "show")[1]
-
-
-def test_pool_cannot_move_to_another_provider(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    moved = fleet_yaml(pools={"builders": BUILDERS.replace("desk", "attic")}).replace(
-        "queues:", "  attic: {kind: sim}\nqueues:"
-    )
-    trial.write(moved)
-
-    refused = run_fleet("apply")
-
-    assert refused.returncode == 4
-    assert tells(refused.stdout, "provider desk", "fleet.yaml", "attic", "attic")
-    assert trial.machines() == ["trial-builders-0001"]
-
-
-def test_stack_is_refused_to_engine_that_does_not_own_it(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.write(fleet_yaml(pools=ONLY_BUILDERS, desk="boot: 1s, engine: pulumi"))
-
-    refused = run_fleet("apply")
-
-    assert refused.returncode == 4
-    assert tells(refused.stdout, "engine: embedded", "provider desk")
-    assert trial.machines() == ["trial-builders-0001"]
 
 
 # who watches

@@ -19,16 +19,6 @@ def test_approval_command_printed_by_refusal_permits_change(idle: Trial) -> None
     assert idle.machines() == []
 
 
-def test_approval_permits_at_most_its_count(idle: Trial) -> None:
-    idle.write(fleet_yaml(pools={}))
-    idle.told("approve", "delete", "--pool", "builders", "--count", "1", *WHY)
-
-    for _ in range(3):
-        idle.do("apply")
-
-    assert len(idle.machines()) == 1
-
-
 @pytest.mark.parametrize("count", ["0", "-1", "10001", "many"])
 def test_approval_with_invalid_count_is_wrong_usage(run_fleet: RunFleet, count: str) -> None:
     ran = run_fleet("approve", "delete", "--pool", "builders", f"--count={count}", *WHY)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.test_serve_slow import seconds_until
 from tests.rigs.repeats import slow_but
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.trial import Trial
@@ -124,29 +123,6 @@ def test_machine_of_bad_new_command_is_deleted_and_created_once(name: str, shop:
     assert left == ["one_f0001"] * (MAKE in bad.text)
     assert shop.up() == shop.listed() == ["one_f0002" if left else "one_f0001"]
     assert shop.made() == 1 + len(left)
-
-
-@pytest.mark.slow
-def test_background_child_of_new_command_does_not_block_apply(shop: Shop) -> None:
-    shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; echo host")
-    try:
-        code, said = shop.trial.do("apply")
-    finally:
-        os.kill(int((shop.folder / "child").read_text()), signal.SIGKILL)
-
-    assert code == 0, said
-    assert (shop.made(), shop.up()) == (1, shop.listed())
-
-
-@pytest.mark.slow
-def test_child_processes_of_hanging_command_new_are_killed(shop: Shop) -> None:
-    shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; wait")
-
-    code, _ = shop.trial.do("apply")
-
-    child = Path(f"/proc/{(shop.folder / 'child').read_text().strip()}/stat")
-    seconds_until(lambda: not child.exists() or " Z " in child.read_text(encoding="utf-8"))
-    assert code == 1
 
 
 @pytest.mark.slow

@@ -296,9 +296,8 @@ def broken(ran: Completed) -> dict[str, dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "policies", [BROKEN, pytest.param(ENDING, marks=pytest.mark.slow)], ids=["broken", "ending"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policies", [BROKEN, ENDING], ids=["broken", "ending"])
 def test_check_finds_broken_policies_and_runs_the_others(
     policed: Path, run_fleet: RunFleet, policies: dict[str, tuple[str, dict[str, int]]]
 ) -> None:
@@ -389,6 +388,7 @@ def test_check_shows_the_error_when_conftest_is_broken(policed: Path, run_fleet:
 MERGE_REQUEST = {"CI_MERGE_REQUEST_IID": "7"}
 
 
+@pytest.mark.slow
 def test_check_runs_no_policy_of_a_merge_request_unless_named(
     policed: Path, run_fleet: RunFleet
 ) -> None:

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.cli.test_freeze import WHY
 from tests.cli.test_machine import ONE, TWO
 from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
@@ -37,6 +38,8 @@ def test_pool_keeps_only_busy_machine_when_emptied(idle: Trial) -> None:
         (ONE, "--pool", "builders"),
         ("--pool", "builders"),
         ("--all",),
+        ("--unused",),
+        (ONE, "--all"),
         ("--pool", "builders", "--expired"),
         (ONE, "--since", "1h"),
     ],
@@ -47,8 +50,9 @@ def test_delete_is_refused_when_selectors_contradict(
 ) -> None:
     before = idle.files()
 
-    idle.told("machine", "delete", *selectors, "--apply", code=2)
+    said = idle.told("machine", "delete", *selectors, "--apply", code=2)
 
+    assert tells(said, "--pool", "NAME", "--expired")
     assert idle.files() == before
 
 

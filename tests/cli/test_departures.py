@@ -30,14 +30,6 @@ def lower_max(trial: Trial) -> None:
     declare(trial, "providers:", "guards: {refuse: {delete: {share: 100%}}}\nproviders:")
 
 
-def test_machine_above_max_is_deleted_as_above_max(idle: Trial) -> None:
-    lower_max(idle)
-    assert planned(idle) == {ONE: ("drain", "above-max")}
-    idle.apply()
-
-    assert planned(idle) == {ONE: ("delete", "above-max")}
-
-
 def without_departures(trial: Trial) -> dict[str, tuple[str, str]]:
     """Return what a plan does where the record of departures is not in the world."""
     world = {**trial.world(), "departures": []}

@@ -160,16 +160,6 @@ def test_short_history_gives_no_figures_for_a_month_or_90_days(
     assert not found["is_long_enough"]
 
 
-def test_chroots_of_a_package_are_summed(run_fleet: RunFleet, project: Path) -> None:
-    builds = [build(n, "chromium", architecture=each) for n, each in enumerate("abc")]
-    builds.append(build(9, "chromium", count=4, architecture="a"))
-
-    (gain,) = explain(run_fleet, project, moment(0, *builds))["packages"]
-
-    assert (gain["name"], gain["builds"]) == ("debian/base/*/chromium", 7)
-    assert yaml.safe_load(gain["rule"])["match"] == "debian/base/a/chromium"
-
-
 def test_build_of_unknown_duration_is_counted_and_not_compared(
     run_fleet: RunFleet, project: Path
 ) -> None:

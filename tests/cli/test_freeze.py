@@ -83,17 +83,3 @@ def test_freeze_without_end_or_reason_is_wrong_usage(
 
     assert ran.returncode == 2
     assert wrong[0] in ran.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("freeze", *WHY),
-        ("freeze", "--end"),
-        ("hold", ONE, *WHY),
-        ("hold", ONE, "--end"),
-        ("approve", "delete", "--pool", "builders", "--count", "1", *WHY),
-    ],
-)
-def test_freeze_is_refused_without_store(project_trial: Trial, words: tuple[str, ...]) -> None:
-    assert "fleet state init" in project_trial.told(*words, code=4)

@@ -21,17 +21,6 @@ def actions(trial: Trial) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_another_pool_serves_when_command_new_hangs(project: Path) -> None:
-    trial = a_rack(project, HANGS, more=QUICK)
-
-    codes = [trial.do("apply")[0] for _ in range(5)]
-
-    assert codes == [1, 1, 1, 1, 0]
-    assert made(trial) == ["rack-works-0001"]
-    assert actions(trial) == []
-
-
-@pytest.mark.slow
 def test_late_machine_of_hanging_command_new_is_recorded(project: Path) -> None:
     trial = a_rack(project, f"(. ./new.sh); {HANGS}", more=QUICK)
 

@@ -98,10 +98,3 @@ def test_image_list_marks_pinned_version(baked: Trial) -> None:
     _, said = baked.do("image", "list")
 
     assert f"{NEW}  candidate 20%, pinned  " in said
-
-
-def test_image_list_fails_without_store(project_trial: Trial) -> None:
-    code, said = project_trial.do("image", "list")
-
-    assert code == 4
-    assert tells(said, ".fleet/store.db", "`fleet state init`")

@@ -37,14 +37,6 @@ def test_mirror_with_password_is_refused(trial: Trial, url: str) -> None:
     assert "secret" not in said
 
 
-def test_image_build_is_refused_without_store(trial: Trial) -> None:
-    (trial.folder / ".fleet/store.db").unlink()
-
-    code, said = trial.do("image", "build", "trixie")
-
-    assert (code, "fleet state init" in said) == (4, True)
-
-
 def test_refused_image_build_records_no_version(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,33 +94,6 @@ def test_import_reports_changes_as_text_and_json(
     assert tells(imported.stdout, "fleet import resalloc", "pools.yaml")
 
 
-def test_import_copr_lists_names_matched_only_by_prefix(
-    run_fleet: RunFleet, project: Path, sources: dict[str, Path]
-) -> None:
-    requests = [
-        {
-            "id": package,
-            "owner": "@asahi",
-            "project": "kernel",
-            "chroot": "fedora-42-aarch64",
-            "package": package,
-        }
-        for package in ("kernel", "kernel-headers")
-    ]
-    time_ = "2026-11-21T08:00:00Z"
-    world = {
-        "fleet": "mine",
-        "time": time_,
-        "queues": {"copr": {"demand": {"read_at": time_, "requests": requests}, "workers": None}},
-    }
-    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
-
-    imported = run_fleet("import", "copr", sources["copr"], "--world", "world.json")
-
-    assert imported.returncode == 0
-    assert imported.stderr.endswith(": @asahi/kernel/fedora-42-aarch64/kernel-headers\n")
-
-
 @pytest.mark.parametrize(
     ("system", "content", "finding"),
     [

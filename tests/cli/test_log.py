@@ -164,13 +164,6 @@ def test_log_refuses_invalid_place_or_time(trial: Trial) -> None:
         trial.do("log", "--since", "yesterday")
 
 
-def test_log_exits_4_without_store(trial: Trial) -> None:
-    (trial.folder / ".fleet/store.db").unlink()
-
-    trial.told("log", code=4)
-    trial.told("log", "--verify", code=4)
-
-
 def test_log_contains_killed_run_after_next_run(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()

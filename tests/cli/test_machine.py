@@ -95,13 +95,6 @@ def test_named_machine_is_drained_and_deleted_by_next_apply(two: Trial) -> None:
     assert two.machines() == two.recorded() == [ONE]
 
 
-def test_repeated_machine_delete_completes_the_deletion(two: Trial) -> None:
-    for _ in range(2):
-        assert two.do("machine", "delete", TWO, "--apply")[0] == 0
-
-    assert two.machines() == [ONE]
-
-
 def test_busy_machine_is_only_drained(two: Trial) -> None:
     for _ in range(3):
         assert two.do("machine", "delete", ONE, "--apply")[0] == 0
@@ -182,23 +175,6 @@ def test_machine_delete_of_unknown_name_changes_nothing(two: Trial) -> None:
     assert names(two, "--state", "draining") == []
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        [],
-        ["--pool", "builders"],
-        ["--unused"],
-        [ONE, "--pool", "builders", "--all"],
-        [ONE, "--all"],
-    ],
-)
-def test_machine_delete_without_selection_is_wrong_usage(two: Trial, options: list[str]) -> None:
-    code, said = two.do("machine", "delete", *options)
-
-    assert code == 2
-    assert tells(said, "--pool", "NAME", "--unused")
-
-
 def test_machine_delete_holds_lock_and_is_in_journal(two: Trial) -> None:
     with two.locked():
         assert two.do("machine", "delete", TWO, "--apply")[0] == 1
@@ -207,13 +183,6 @@ def test_machine_delete_holds_lock_and_is_in_journal(two: Trial) -> None:
     runs = json.loads(two.do("state", "show", "--json")[1])["runs"]
 
     assert [bool(run["plan"]) for run in runs[:2]] == [False, True]
-
-
-def test_machine_delete_is_refused_without_store(two: Trial) -> None:
-    (two.folder / ".fleet/store.db").unlink()
-
-    assert two.do("machine", "delete", TWO, "--apply")[0] == 4
-    assert two.machines() == [ONE, TWO]
 
 
 @pytest.mark.slow

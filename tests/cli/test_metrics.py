@@ -10,6 +10,7 @@ from tests.cli.test_serve import Heard, counter, served
 from tests.cli.test_serve_pages import browser, check_tokens_are_asked_for
 from tests.rigs.openmetrics import read_metrics
 from tests.rigs.process import RunFleet
+from tests.rigs.repeats import slow_but
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.trial import Trial
 
@@ -52,18 +53,7 @@ def test_metrics_of_recorded_world_have_no_runs(trial: Trial, run_fleet: RunFlee
     assert not figures(text, "fleet_last_run_timestamp_seconds")
 
 
-def test_metrics_without_store_have_no_runs(project: Path, run_fleet: RunFleet) -> None:
-    trial = Trial(project)
-
-    shown = run_fleet("status", "--metrics", "fleet.prom")
-
-    text = (trial.folder / "fleet.prom").read_text()
-    assert shown.returncode == 0
-    assert figures(text, "fleet_sources_unknown")[()] > 0
-    assert not figures(text, "fleet_last_run_timestamp_seconds")
-
-
-@pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
+@pytest.mark.parametrize("options", slow_but([()], [(), ("--every", "1h", "--for", "1s")]))
 def test_each_apply_writes_metrics(
     trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
 ) -> None:
@@ -77,7 +67,7 @@ def test_each_apply_writes_metrics(
     assert figures(text, "fleet_last_run_success") == {(): 1}
 
 
-@pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
+@pytest.mark.parametrize("options", slow_but([()], [(), ("--every", "1h", "--for", "1s")]))
 def test_run_continues_when_metrics_file_is_unwritable(
     trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]
 ) -> None:

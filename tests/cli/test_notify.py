@@ -7,6 +7,7 @@ import pytest
 
 from tests.rigs.loopback import Answer, Loopback
 from tests.rigs.process import RunFleet
+from tests.rigs.repeats import slow_but
 from tests.rigs.trial import Trial, fleet_yaml
 
 TOKEN = "a-token-of-the-webhook"
@@ -24,7 +25,7 @@ def told(trial: Trial, url: str, command: str = "") -> None:
     trial.wait_for("1")
 
 
-@pytest.mark.parametrize("options", [(), ("--every", "1h", "--for", "1s")])
+@pytest.mark.parametrize("options", slow_but([()], [(), ("--every", "1h", "--for", "1s")]))
 def test_notice_is_sent_once(trial: Trial, run_fleet: RunFleet, options: tuple[str, ...]) -> None:
     with Loopback(lambda _: Answer(204, b"")) as server:
         told(trial, f"{server.url}/hook", '[sh, -c, "cat >> said"]')

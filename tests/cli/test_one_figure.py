@@ -2,15 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.builders.recording import a_job, record, write
-from tests.rigs.clocked import Clocked, moved_clock
+from tests.rigs.clocked import Clocked
 from tests.rigs.golden_plans import load_fleet
+from tests.rigs.repeats import slow_after, slow_but
 
 FLEET = """\
 fleet: trial
@@ -29,16 +29,6 @@ pools:
 budgets:
   all: {per_month: 900 EUR, per_day: 60 EUR}
 """
-
-
-@pytest.fixture
-def story(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Clocked]:
-    """Yield a fleet in an empty folder, at a clock that a test moves."""
-    monkeypatch.chdir(tmp_path)
-    with moved_clock() as clock:
-        yield Clocked(clock, capsys)
 
 
 def let_wait(**tags: str) -> None:
@@ -70,31 +60,32 @@ def cells_of(page: str, label: str) -> list[str]:
     return re.findall(rf'data-label="{label}"[^>]*>([^<]*)<', page)
 
 
-@pytest.mark.parametrize("runs", [1, 2])
-@pytest.mark.parametrize(("step", "minutes"), [("1s", 3), ("1h", 3), ("1h", 70), ("1m", 700)])
+@pytest.mark.parametrize(
+    ("step", "minutes"), slow_after(2, [("1s", 3), ("1h", 70), ("1h", 3), ("1m", 700)])
+)
 def test_money_page_equals_budget_when_time_passed_since_a_run(
-    story: Clocked, step: str, minutes: int, runs: int
+    story: Clocked, step: str, minutes: int
 ) -> None:
     story.write(FLEET, step=step)
     let_wait(a1="", b2="", c3="big")
-    for _ in range(runs):
+    for _ in range(2):
         story.run("apply")
         story.later(minutes)
 
-    page = money_page(story)
+        page = money_page(story)
 
-    status = json.loads(story.run("status", "--json"))
-    spent = {
-        each["period"]: f"{float(each['spent']):,.2f}"
-        for each in status["budgets"]
-        if not each["coming"]
-    }
-    month, _, lately, today = figures_of(page)
-    assert (month, today) == (spent["month"], spent["day"])
-    assert lately == month != "0.00"  # the fleet is younger than a week
+        status = json.loads(story.run("status", "--json"))
+        spent = {
+            each["period"]: f"{float(each['spent']):,.2f}"
+            for each in status["budgets"]
+            if not each["coming"]
+        }
+        month, _, lately, today = figures_of(page)
+        assert (month, today) == (spent["month"], spent["day"])
+        assert lately == month != "0.00"  # the fleet is younger than a week
 
 
-@pytest.mark.parametrize("minute", [1, 10, 59])
+@pytest.mark.parametrize("minute", slow_but([59], [1, 10, 59]))
 def test_money_page_has_recent_cost_when_first_run_is_in_an_hour(
     story: Clocked, minute: int
 ) -> None:
@@ -109,22 +100,23 @@ def test_money_page_has_recent_cost_when_first_run_is_in_an_hour(
     assert lately == month == today != "0.00"
 
 
-@pytest.mark.parametrize("minutes", [1, 2, 3, 4, 5, 6])
-def test_money_page_rows_add_up_to_the_cent(story: Clocked, minutes: int) -> None:
+def test_money_page_rows_add_up_to_the_cent(story: Clocked) -> None:
     story.write(FLEET, step="1s")
     let_wait(a1="", b2="small", c3="big", d4="small")
-    for _ in range(2):
+    story.run("apply")
+    for minutes in range(1, 7):
+        story.later(minutes)
         story.run("apply")
         story.later(minutes)
 
-    page = money_page(story)
+        page = money_page(story)
 
-    tables = re.findall(r"<h2 id=\"by-.*?</table>", page, re.DOTALL)
-    assert len(tables) == 3
-    for table in tables:
-        for label in ("This month", "Today"):
-            *rows, total = [float(each) for each in cells_of(table, label)]
-            assert round(sum(rows), 2) == total
+        tables = re.findall(r"<h2 id=\"by-.*?</table>", page, re.DOTALL)
+        assert len(tables) == 3
+        for table in tables:
+            for label in ("This month", "Today"):
+                *rows, total = [float(each) for each in cells_of(table, label)]
+                assert round(sum(rows), 2) == total
 
 
 REPLAYED = """\
@@ -149,13 +141,16 @@ START = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 @pytest.mark.parametrize(
     ("at", "cadence", "idle", "minutes"),
-    [
-        ("once", "10m", "10m", 30),
-        ("once", "1m", "10m", 47),
-        ("once", "5m", "1s", 49),
-        ("paid-end", "1m", "10m", 47),
-        ("paid-end", "10m", "10m", 30),
-    ],
+    slow_after(
+        2,
+        [
+            ("once", "10m", "10m", 30),
+            ("paid-end", "10m", "10m", 30),
+            ("once", "1m", "10m", 47),
+            ("once", "5m", "1s", 49),
+            ("paid-end", "1m", "10m", 47),
+        ],
+    ),
 )
 def test_simulation_costs_as_planned_when_billed_by_hour(
     story: Clocked, at: str, cadence: str, idle: str, minutes: int

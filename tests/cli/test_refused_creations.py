@@ -43,11 +43,14 @@ def test_listed_name_is_skipped_when_another_fleet_uses_it(project: Path) -> Non
 
 @pytest.mark.parametrize(
     "said",
-    [
-        "echo uniqueness_error: server name is already used >&2",
-        "echo \"operation failed: domain '$FLEET_MACHINE' already exists with uuid 1\" >&2",
-        "echo name-taken",
-    ],
+    slow_but(
+        ["echo name-taken"],
+        [
+            "echo uniqueness_error: server name is already used >&2",
+            "echo \"operation failed: domain '$FLEET_MACHINE' already exists with uuid 1\" >&2",
+            "echo name-taken",
+        ],
+    ),
 )
 def test_next_name_is_used_when_command_new_refuses_the_first(said: str, project: Path) -> None:
     new = f"case $FLEET_MACHINE in *-0001) cat > /dev/null; {said}; exit 1;; esac; . ./new.sh"
@@ -65,7 +68,8 @@ test "${FLEET_MACHINE##*-}" -gt 0030 || { echo name-taken; exit 1; }; . ./new.sh
     trial = a_rack(project, new)
 
     for _ in range(9):
-        trial.do("apply")
+        if trial.do("apply")[0] == 0:
+            break
 
     assert len([name for name in made(trial) if name.startswith("rack-first")]) == 1
 
@@ -73,7 +77,7 @@ test "${FLEET_MACHINE##*-}" -gt 0030 || { echo name-taken; exit 1; }; . ./new.sh
 @pytest.mark.parametrize(
     "said",
     slow_but(
-        ["echo out-of-stock", "echo No valid host was found >&2"],
+        ["echo No valid host was found >&2"],
         [
             "echo out-of-stock",
             "echo quota",

@@ -251,12 +251,6 @@ def test_report_refuses_month_options_without_month(trial: Trial) -> None:
     trial.told("report", "--json", "plan.json", code=2)
 
 
-def test_missing_store_is_reported(trial: Trial) -> None:
-    (trial.folder / ".fleet/store.db").unlink()
-
-    trial.told("report", "--month", MONTH, code=4)
-
-
 def test_runs_store_tallies_for_the_month_report(trial: Trial) -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS.replace("max: 4", "max: 1")}))
     trial.wait_for("1", "2")

@@ -9,7 +9,6 @@ import yaml
 
 from tests.cli.test_serve import served
 from tests.cli.test_serve_slow import hold_at, seconds_until
-from tests.rigs.repeats import slow_but
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial
@@ -136,8 +135,9 @@ def at_fleet(folder: Path, script: Callable[[OldClient], None]) -> None:
     assert code == 0, console.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [at_fleet, at_resalloc])
-@pytest.mark.parametrize("name", slow_but(["take and wait"], SCENARIOS))
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_gives_expected_answers_to_resalloc_client(
     side: Callable[[Path, Callable[[OldClient], None]], None], name: str, project: Path
 ) -> None:

@@ -98,14 +98,6 @@ def test_state_show_lists_steps_of_an_interrupted_run(trial: Trial) -> None:
     assert len(json.loads(as_json)["runs"][0]["begun"]) == 7
 
 
-@pytest.mark.usefixtures("project_trial")
-def test_state_show_without_store_names_command_to_create_it(run_fleet: RunFleet) -> None:
-    shown = run_fleet("state", "show")
-
-    assert (shown.returncode, shown.stdout) == (4, "")
-    assert tells(shown.stderr, "fleet state init")
-
-
 def test_stack_unknown_to_store_cannot_be_forgotten(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     trial.apply()

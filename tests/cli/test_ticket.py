@@ -63,22 +63,6 @@ def tickets_of(trial: Trial) -> dict[str, dict[str, object]]:
     return {str(each["id"]): each for each in json.loads(said)}
 
 
-@pytest.mark.slow
-def test_ticket_is_opened_served_and_closed(counter: Trial) -> None:
-    """A ticket orders the expensive machine; closed before it is up, the machine is let go."""
-    counter.apply()
-    assert counter.machines() == []
-
-    number = open_ticket(counter, "--tag", "arch_x86_64")
-    assert "create trial-powerful-0001" in counter.apply()
-    assert counter.machines() == ["trial-powerful-0001"]
-    assert counter.do("ticket", "close", number, "--user", "ada") == (0, "")
-
-    assert "delete trial-powerful-0001" in counter.apply()
-    assert counter.machines() == []
-    assert tells(counter.apply(), "unchanged", "normal", "powerful")
-
-
 def test_ready_machine_is_assigned_to_its_ticket(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.apply()
@@ -170,66 +154,6 @@ def test_blocked_owner_gets_no_machine_with_reason(counter: Trial) -> None:
     assert tells(plan["unserved"][0]["because"], "queue work", "ada", "blocked")
 
 
-@pytest.mark.slow
-def test_returned_machine_is_deleted_when_pool_has_no_reuse(counter: Trial) -> None:
-    number = open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-    counter.do("ticket", "close", number, "--user", "ada")
-
-    counter.apply()
-
-    assert counter.machines() == []
-
-
-def test_released_machine_is_reserved_for_its_sandbox(counter: Trial) -> None:
-    first = open_ticket(counter, "--sandbox", "s", tag="arch_x86_64")
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-    counter.do("ticket", "close", first, "--user", "ada")
-
-    other = open_ticket(counter, "--sandbox", "t", tag="arch_x86_64")
-    same = open_ticket(counter, "--sandbox", "s", tag="arch_x86_64")
-    counter.apply()
-
-    tickets = tickets_of(counter)
-    assert tickets[same]["machine"] == "trial-normal-0001"
-    assert tickets[other]["state"] == "waiting"
-    assert counter.machines() == ["trial-normal-0001", "trial-normal-0002"]
-
-
-def test_machine_is_kept_while_its_ticket_is_open(counter: Trial) -> None:
-    open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-    counter.age(days=2)
-
-    counter.apply()
-
-    assert counter.machines() == ["trial-powerful-0001"]
-
-
-@pytest.mark.slow
-def test_ticket_fails_when_its_machine_is_missing(counter: Trial) -> None:
-    number = open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-    (machine,) = json.loads(counter.cloud.path.read_text())["machines"]
-    counter.cloud.delete(machine)
-    counter.do("state", "forget-machine", "trial-powerful-0001")
-
-    counter.do("apply")
-
-    code, said = counter.do("ticket", "check", number, "--user", "ada")
-
-    assert code == 1
-    assert tells(said, f"ticket {number}", "failed", "trial-powerful-0001")
-
-
 def test_ticket_of_another_user_cannot_be_closed_by_mistake(counter: Trial) -> None:
     number = open_ticket(counter)
 
@@ -316,38 +240,6 @@ def test_ticket_list_prints_format_of_resalloc(counter: Trial) -> None:
     assert said.startswith("1 - state=OPEN tags=arch_x86_64,extra_powerful owner=ada sandbox=")
 
 
-def test_ticket_with_lease_expires_without_checks(counter: Trial) -> None:
-    number = open_ticket(counter, "--lease", "10m")
-    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
-        heard = (datetime.now(UTC) - timedelta(minutes=11)).isoformat()
-        connection.execute("update fleet_tickets set heard_at = ?", (heard,))
-    connection.close()
-
-    counter.apply()
-
-    assert counter.machines() == []
-    code, said = counter.do("ticket", "check", number, "--user", "ada")
-    assert code == 1
-    assert f"ticket {number} is expired: " in said
-    assert "11m" in said
-
-
-@pytest.mark.slow
-def test_ticket_waives_tag_after_its_time(counter: Trial) -> None:
-    tags = TAGS.replace("exclusive: true", "exclusive: true, otherwise: {after: 2h, drop: true}")
-    counter.write(ticket_yaml(more=tags).replace("max: 4}}", "max: 0}}"))
-    number = open_ticket(counter, "--tag", "arch_x86_64")
-    assert tells(counter.apply(), "unchanged", "normal", "powerful")
-    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
-        opened = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
-        connection.execute("update fleet_tickets set opened_at = ?", (opened,))
-    connection.close()
-
-    assert "create trial-normal-0001" in counter.apply()
-    counter.age(minutes=2)
-    assert tells(counter.apply(), "normal", "trial-normal-0001", f"ticket {number}")
-
-
 def test_ticket_with_two_optional_tags_gets_the_available_one(counter: Trial) -> None:
     may = "otherwise: {after: 2h, drop: true}"
     tags = TAGS.replace("exclusive: true", f"exclusive: true, {may}") + f"  scarce: {{{may}}}\n"
@@ -425,21 +317,6 @@ def test_missing_store_is_reported(project: Path) -> None:
     assert "fleet state init" in said
 
 
-def test_ticket_shows_shortage_of_budget(counter: Trial) -> None:
-    machine = "{cores: 2, memory: 8GiB, disk: 80GiB, price: 0.501 EUR/h}"
-    budget = "budgets: {all: {per_hour: 1 EUR}}"
-    desk = f"boot: 1m, types: {{ccx13: {machine}}}, billing: {{increment: 1h}}"
-    counter.write(ticket_yaml(desk=desk, more=f"{TAGS}{budget}\n"))
-    open_ticket(counter, tag="arch_x86_64")
-    counter.apply()
-    open_ticket(counter, tag="arch_x86_64")
-
-    plan = json.loads(counter.told("plan", "--json"))
-
-    (unserved,) = plan["unserved"]
-    assert tells(unserved["because"], "budget all has 0.499 of 1.00 EUR", "needs 0.501")
-
-
 def test_ticket_shows_why_its_pool_creates_no_machine(counter: Trial) -> None:
     counter.told("freeze", "--creates", "--for", "1h", "--reason", "the image does not boot")
     number = open_ticket(counter, tag="arch_x86_64")
@@ -451,14 +328,6 @@ def test_ticket_shows_why_its_pool_creates_no_machine(counter: Trial) -> None:
 
     assert tells(str(waits), "creates", "frozen by", "the image does not boot")
     assert tickets_of(counter)[number]["because"] == ITS_TURN
-
-
-def test_ticket_shows_full_pool(counter: Trial) -> None:
-    counter.write(ticket_yaml().replace("workers: {max: 4}, reuse", "workers: {max: 0}, reuse"))
-    number = open_ticket(counter, tag="arch_x86_64")
-    counter.apply()
-
-    assert tells(str(tickets_of(counter)[number]["because"]), "workers.max (0)")
 
 
 # a store that is lost

@@ -1,14 +1,13 @@
 """What the tickets of a team are billed with sandboxes, and its limit, from the command line."""
 
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import time_machine
 
-from tests.rigs.clocked import Clocked, moved_clock
+from tests.rigs.clocked import Clocked
 from tests.rigs.repeats import slow_after, slow_but
 
 FLEET = """\
@@ -67,15 +66,6 @@ class Story(Clocked):
         """Return what the team was charged this month."""
         teams = json.loads(self.run("report", "--month", "2026-11", "--json"))["teams"]
         return sum((Decimal(each["money"]) for each in teams if each["name"] == "kde"), Decimal(0))
-
-
-@pytest.fixture
-def story(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Story]:
-    monkeypatch.chdir(tmp_path)
-    with moved_clock() as clock:
-        yield Story(clock, capsys)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +144,7 @@ def test_team_pays_at_most_its_limit_when_reuse_keeps_a_machine(
     story.step(2)
     story.open("ann/one")
 
-    story.step(24)
+    story.step(18)
 
     assert story.served == (["1"] if limit > 13 else [])
     assert (story.billed() >= 13) is (limit > 13)
@@ -185,7 +175,7 @@ def test_paused_pool_charges_at_most_the_limit_when_reuse_keeps(
     paused = text.replace("    image: builder\n", "    image: builder\n    mode: pause\n")
     Path("fleet.yaml").write_text(paused, encoding="utf-8")
 
-    story.step(24)
+    story.step(18)
 
     assert story.served == ["1"]
     assert 13 <= story.billed() <= 17

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.test_ticket_turns import REUSE, Story, story
-
-__all__ = ["story"]
+from tests.cli.test_ticket_turns import REUSE, Story
 
 FIRST = "trial-powerful-0001"
 

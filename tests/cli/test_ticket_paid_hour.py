@@ -1,13 +1,12 @@
 """A machine that a ticket gave back, where time is billed by the hour and `reuse` is set."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.builders.sentences import tells
-from tests.rigs.clocked import Clocked, moved_clock
+from tests.rigs.clocked import Clocked
 from tests.rigs.repeats import slow_but
 
 FLEET = """\
@@ -54,15 +53,6 @@ class Story(Clocked):
         """Return what a plan says of each worker, and why."""
         plan = json.loads(self.run("plan", "--json"))
         return {each["worker"]: (each["verdict"], each["reason"]) for each in plan["workers"]}
-
-
-@pytest.fixture
-def story(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Story]:
-    monkeypatch.chdir(tmp_path)
-    with moved_clock() as clock:
-        yield Story(clock, capsys)
 
 
 def test_returned_machine_is_kept_for_its_sandbox_in_paid_hour(story: Story) -> None:

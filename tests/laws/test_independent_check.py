@@ -21,8 +21,8 @@ from tests.builders.independent import find_violations, first_short_rank, machin
 _SEEDS = {"laws": range(30), "slow": range(0, 30, 6)}.get(
     settings.get_current_profile_name(), range(0, 12, 6)
 )
-"""All worlds take several minutes: `nox -s slow-laws` checks the five of the smallest size, everyday
-tests two of them."""
+"""All worlds take several minutes: `nox -s slow-laws` checks the five of the smallest size, and
+everyday tests two of them."""
 _SHORT = pytest.mark.xfail(reason="an earlier rank is short by one or two requests", strict=True)
 _KNOWN = (2, 3, 5, 7, 13, 14, 15, 16, 17, 23, 29)
 _RANKS = [pytest.param(n, marks=_SHORT) if n in _KNOWN else n for n in _SEEDS]

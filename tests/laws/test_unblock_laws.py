@@ -19,8 +19,10 @@ from tests.laws.strategies import fleets, worlds
 from tests.rigs.pasted import paste
 
 EXAMPLES = max(min(20, settings().max_examples), settings().max_examples // 2)
-"""Worlds per law: 5 every day, 20 in `nox -s slow-laws`, 1,000 in `nox -s laws`. One waiting request of
-each world is explained, which takes up to ten plans."""
+"""Worlds per law: 5 every day, 20 in `nox -s slow-laws`, 1,000 in `nox -s laws`.
+
+One waiting request of each world is explained, which takes up to ten plans.
+"""
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
