@@ -200,7 +200,9 @@ def test_ticket_gets_a_machine_when_reuse_ends_before_idle_after(
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "age"), [("", "8h"), ("ann/one", "20m")], ids=["no sandbox", "max_age"]
+    ("sandbox", "age"),
+    slow_after(1, [("", "8h"), ("ann/one", "20m")]),
+    ids=["no sandbox", "max_age"],
 )
 def test_ticket_gets_a_machine_when_reuse_cannot_keep_it_for_long(
     story: Story, sandbox: str, age: str
