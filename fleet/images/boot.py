@@ -8,21 +8,31 @@ disk in memory, so that no file contains the worker's token.
 The console output is kept for people; the test does not evaluate the output.
 """
 
+import argparse
 import os
+import secrets
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Literal
 
-from fleet.errors import FleetError
-from fleet.images.fake_debusine import Stage, WorkerServer
+from fleet.apply.config import read_seconds
+from fleet.apply.wire import registries_of
+from fleet.clock import utc_now
+from fleet.errors import FleetError, WorkerBusy, WrongUsage
+from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
+from fleet.images.folder import CONSOLE, QCOW2
 from fleet.images.programs import need, run_on
+from fleet.model.images import Manifest, Test
 from fleet.model.user_data import write_user_data
-from fleet.ports import Tell
+from fleet.ports import Console, Enrolment, Registry, Tell
+from fleet.schema.model import DebusineQueue, Fleet
+from fleet.state.secrets import HostSecrets
 
 HOST = "10.0.2.2"
 """The address of this computer as seen from a machine in QEMU's user network."""
@@ -251,3 +261,92 @@ def _redact_token(trial: Trial) -> list[str]:
         return []
     trial.console.write_bytes(text.replace(token, b"***"))
     return [f"{trial.console}: the machine printed its token on the console: see there what did"]
+
+
+_BOOTED = "amd64"
+_MARGIN = timedelta(minutes=5)
+_NOTICED = 60
+"""Maximum seconds until a server notices that a worker has disconnected."""
+
+
+def boot_version(
+    fleet: Fleet, args: argparse.Namespace, folder: Path, manifest: Manifest, console: Console
+) -> Test:
+    """Boot an image version, with the output of its console in its folder."""
+    limit = read_seconds("--limit", args.limit)
+    if manifest.architecture != _BOOTED:
+        raise FleetError(
+            f"{folder}: cannot boot an image for {manifest.architecture} here, only {_BOOTED}; "
+            "test it without --boot"
+        )
+    at, began = utc_now(), time.monotonic()
+    console.progress("checking for kvm")
+    accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
+    with _server(fleet, args, limit) as (server, goal):
+        trial = Trial(
+            disk=folder / QCOW2,
+            console=folder / CONSOLE,
+            server=server,
+            goal=goal,
+            accelerator=accelerator,
+            limit=limit,
+        )
+        result = boot_image(trial, console.note, console.progress)
+    return Test(
+        kind="boot",
+        at=at,
+        seconds=round(time.monotonic() - began, 1),
+        problems=result.problems,
+        provides=result.provides,
+    )
+
+
+@contextmanager
+def _server(
+    fleet: Fleet, args: argparse.Namespace, limit: int
+) -> Iterator[tuple[WorkerServer, Stage]]:
+    """Yield a local test server or a proxy to a queue's server, and the stage to reach."""
+    if not args.queue:
+        yield WorkerServer(secrets.token_hex(32)), Stage.ASKED
+        return
+    queue = fleet.queues.get(args.queue)
+    if not isinstance(queue, DebusineQueue) or not queue.admin:
+        able = [
+            name
+            for name, each in fleet.queues.items()
+            if isinstance(each, DebusineQueue) and each.admin
+        ]
+        raise WrongUsage(
+            f"--queue {args.queue}: not a Debusine queue with `admin`, which creates the "
+            f"worker's token; known: {', '.join(able) or 'none'}"
+        )
+    # Use another fleet name: else `fleet apply` would take this worker for one that lost its
+    # machine.
+    name = f"{fleet.fleet}-image-test"
+    secret = HostSecrets.beside(args.file)
+    registry = registries_of(fleet.model_copy(update={"fleet": name}), secret)[args.queue]
+    enrolment = Enrolment(
+        worker=name,
+        fleet=name,
+        pool="image-test",
+        expires=utc_now() + timedelta(seconds=limit) + _MARGIN,
+    )
+    token = registry.enrol(enrolment)
+    try:
+        yield Proxy(token, queue.url), Stage.ENDED
+    finally:
+        _release(registry, name)
+
+
+def _release(registry: Registry, name: str) -> None:
+    """Disable a worker whose machine has stopped. Retry until the server has noticed the stop."""
+    until = time.monotonic() + _NOTICED
+    while True:
+        try:
+            registry.release(name)
+        except WorkerBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(1)
+        else:
+            return

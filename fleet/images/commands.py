@@ -1,14 +1,16 @@
 """Build, test, publish, promote and prune images: the commands of `fleet image`."""
 
 import argparse
-import importlib
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -28,30 +30,75 @@ from fleet.errors import (
     PromotionRefused,
     SourceUnreachable,
     WrongUsage,
+    needing,
 )
 from fleet.images import promote, prune
 from fleet.images import report as text
+from fleet.images.bake import Baked
+from fleet.images.checks import check_image, open_disk
+from fleet.images.disk import DiskBuilder
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
-from fleet.images.folder import delete_build, find_build, verify
-from fleet.images.publish import choose_version, clean_places, publish_version, publisher_of
-from fleet.images.role import play_digests
+from fleet.images.folder import (
+    CONSOLE,
+    QCOW2,
+    delete_build,
+    find_build,
+    list_versions,
+    measure,
+    verify,
+    version_at,
+    write_manifest,
+)
+from fleet.images.publish import (
+    builder_at,
+    choose_version,
+    clean_places,
+    give_up_dead,
+    publish_version,
+    publisher_of,
+    remember_build,
+    remember_publication,
+)
+from fleet.images.role import play_digest, play_digests
 from fleet.images.sources import read_index
 from fleet.model.apt_sources import Source
 from fleet.model.facts import Unknown, World
-from fleet.model.images import Move, Transfer, Version
+from fleet.model.images import (
+    BuildOrder,
+    BuildStep,
+    Manifest,
+    Move,
+    Publication,
+    Test,
+    Transfer,
+    Version,
+    VersionTests,
+    after_tests,
+    describe_old_worker,
+    recipe_digest,
+)
 from fleet.planner.images import describe_change, find_image_troubles, find_waiting
-from fleet.ports import Console
-from fleet.schema.model import ExistingImage, Fleet
-from fleet.schema.pools import PLACE_PATTERN
+from fleet.ports import Console, ImageBuilder
+from fleet.report.json import value_to_json
+from fleet.schema.model import DebusineQueue, ExistingImage, Fleet
+from fleet.schema.pools import PLACE_PATTERN, SERVER_PATTERN, ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.secrets import holds_secret
-from fleet.state.database import name_process
+from fleet.state.database import is_alive, name_process
 from fleet.state.files import LocalFiles
-from fleet.state.storage import Storage, find_storage
+from fleet.state.secrets import HostSecrets
+from fleet.state.storage import Storage, cache_folder, find_storage
 from fleet.state.store import Store, store_of
 from fleet.words.figures import many
 
+if TYPE_CHECKING:
+    from fleet.images.debusine_build import RequestBuilder
+
 _ALL = 100
 _JOB_BYTES = 64 * 1024
+_NO_TAGS = (
+    "its worker reported no tags (older than 0.16): pools use `provides` of the image in "
+    "fleet.yaml"
+)
 
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
@@ -89,12 +136,6 @@ def _share(text: str) -> int:
     if not (number.isdecimal() and 1 <= int(number) <= _ALL):
         raise argparse.ArgumentTypeError(f"expected a share from 1% to 100%, not {text}")
     return int(number)
-
-
-def _own_module(args: argparse.Namespace, console: Console) -> int:
-    """Run `build` or `test`, each in a module that only this command imports."""
-    code: int = importlib.import_module(f"fleet.images.command_{args.action}").run(args, console)
-    return code
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
@@ -212,6 +253,226 @@ def _refuse_pinned(config: Config, args: argparse.Namespace) -> None:
             f"refused, nothing was changed: {place}: image {name} is pinned to version "
             f"{image.version}; edit or remove that line"
         )
+
+
+def _build(args: argparse.Namespace, console: Console) -> int:
+    """Build an image, show progress, and print the result; return 1 if two builds differ."""
+    fleet = load_config(args, console).fleet
+    recipe = promote.recipe_of(fleet, args.image)
+    storage = find_storage(fleet, args.file)
+    store = Store(storage.store, fleet.fleet)
+    clock = SystemClock()
+    give_up_dead(store, args.image, clock, is_alive)
+    beside, now = Path(args.file).resolve().parent, clock.now()
+    taken = {each.version for each in store.image_versions() if each.image == args.image}
+    order = BuildOrder(
+        image=args.image,
+        version=version_at(now, taken),
+        recipe=recipe,
+        role_digest=play_digest(recipe, beside),
+        built_at=now,
+        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
+        commit=_commit(beside),
+    )
+    if isinstance(recipe, PlaybookRecipe):
+        if args.on or args.at not in (None, recipe.provider):
+            raise WrongUsage(
+                f"image {args.image} is built at {recipe.provider} only "
+                f"(images.{args.image}.provider); remove --{'on' if args.on else 'at'}"
+            )
+        args.at = recipe.provider
+    if args.at in fleet.queues and args.at not in fleet.providers and not args.on:
+        args.at, args.on = None, args.at
+    builder = _open_builder(fleet, args, storage)
+    builder.check_ready(order)  # a version that never began must not stay in the list as failed
+    bake = partial(builder.build, order, partial(_show_step, order, console))
+    with Signals().heard():
+        manifest, made = remember_build(order, store, clock, bake)
+        if isinstance(made, Publication):
+            remember_publication(store, manifest, args.at, made)
+    differences = made.differences if isinstance(made, Baked) else None
+    result = text.BuildResult(
+        folder=str(storage.images / order.image / order.version),
+        manifest=manifest,
+        same_base=differences.same_base if differences else None,
+        differences=differences.files if differences else (),
+    )
+    console.out(value_to_json(result) if args.json else text.built_to_text(result))
+    return 0 if result.same_base is not False else 1
+
+
+def _open_builder(
+    fleet: Fleet, args: argparse.Namespace, storage: Storage
+) -> ImageBuilder[Publication | Baked | None]:
+    """Return the builder at a provider, at a queue, or on this computer."""
+    if args.at:
+        if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
+            raise WrongUsage(
+                "--at excludes --on, --mirror, --snapshot, --raw and --check-reproducible"
+            )
+        return builder_at(fleet, args.at, args.file, SystemClock())
+    images = storage.images.resolve()
+    mirror = args.mirror or os.environ.get("FLEET_MIRROR") or None
+    if mirror and not re.fullmatch(SERVER_PATTERN, mirror):
+        raise WrongUsage(
+            "the mirror must be a URL without a password, as in http://deb.example.org/debian: "
+            "the image keeps it as its source"
+        )
+    if args.on is not None:
+        return _open_queue(fleet, args, images, mirror)
+    return DiskBuilder(
+        images=images,
+        cache=cache_folder() / "images",
+        mirror=mirror,
+        snapshot=args.snapshot,
+        raw=args.raw,
+        check=args.check_reproducible,
+    )
+
+
+def _show_step(order: BuildOrder, console: Console, step: BuildStep) -> None:
+    """Show a step of a build: as a status line at a terminal, or else as a message."""
+    show_step = console.progress if console.watched else console.note
+    show_step(f"{order.image} {order.version}: {text.step_to_text(step)}")
+
+
+def _commit(folder: Path) -> str:
+    """Return the checked-out commit of a folder; empty if the folder is not under git."""
+    if commit := os.environ.get("CI_COMMIT_SHA"):
+        return commit
+    command = ("git", "-C", str(folder), "rev-parse", "HEAD")
+    try:
+        told = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - git, in the folder of fleet.yaml
+    except FileNotFoundError:
+        return ""
+    return told.stdout.strip() if told.returncode == 0 else ""
+
+
+def _open_queue(
+    fleet: Fleet, args: argparse.Namespace, images: Path, mirror: str | None
+) -> "RequestBuilder":
+    """Return the builder that uses the server and the token of the queue in `--on`."""
+    for option in ("snapshot", "raw", "check_reproducible"):
+        if getattr(args, option):
+            name = option.replace("_", "-")
+            raise WrongUsage(f"--{name} is for builds on this computer; remove it or --on")
+    queue = fleet.queues.get(args.on)
+    if not isinstance(queue, DebusineQueue):
+        known = [name for name, each in fleet.queues.items() if isinstance(each, DebusineQueue)]
+        raise FleetError(f"no Debusine queue {args.on}; known: {', '.join(known) or 'none'}")
+    if queue.token is None:
+        raise FleetError(
+            f"queue {args.on} has no token to create a work request; set `token` of a user who "
+            "is a contributor of the workspace"
+        )
+    from fleet.images.debusine_build import RequestBuilder
+
+    scope, _, name = (args.workspace or "").rpartition("/")
+    return RequestBuilder(
+        images=images,
+        url=queue.url,
+        scope=scope or queue.scopes[0],
+        token=HostSecrets.beside(args.file).read(queue.token),
+        workspace=name or None,
+        mirror=mirror,
+    )
+
+
+def _test(args: argparse.Namespace, console: Console) -> int:
+    """Check an image, run its jobs, boot it if requested, and record the results."""
+    fleet = load_config(args, console).fleet
+    recipe = promote.recipe_of(fleet, args.image)
+    if args.queue and not args.boot:
+        raise WrongUsage("--queue needs --boot")
+    storage = find_storage(fleet, args.file)
+    store = Store(storage.store, fleet.fleet)
+    versions = [args.version] if args.version else list_versions(storage.images, args.image)
+    if not versions:
+        raise FileUnreadable(
+            f"{storage.images / args.image} has no version; build one: "
+            f"`fleet image build {args.image}`"
+        )
+    version = versions[-1]
+    folder, manifest = find_build(storage.images, args.image, version)
+    promote.find_version(store.image_versions(), args.image, version)
+    with needing("images", "testing an image", FleetError):
+        from fleet.images.boot import boot_version
+        from fleet.images.jobs import LOG, judge, prove
+
+    tests, notes = [_offline(folder, manifest, recipe, console)], list[str]()
+    if recipe_digest(recipe) != manifest.recipe_digest:
+        notes.append(
+            "fleet.yaml changed since the build; tested against the current recipe; to build it: "
+            f"`fleet image build {manifest.image}`"
+        )
+    if said := describe_old_worker(manifest.image, manifest.worker):
+        notes.append(f"{said} (docs/how-to/bake-an-image.md)")
+    if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
+
+        def prove_jobs() -> Test:
+            console.progress(f"running jobs in {folder / QCOW2}")
+            # The handler removes the copy of the root if a service manager stops this process.
+            with Signals().heard():
+                return prove(recipe, folder / QCOW2, folder / LOG, console.note)
+
+        test = judge(args.image, recipe, manifest.worker, prove_jobs)
+        tests.append(test)
+        notes += _unproven(args.image, test)
+    fails = any(test.problems for test in tests)
+    if args.boot and fails:
+        notes.append("not booted: fix the problems first")
+    elif args.boot:
+        test = boot_version(fleet, args, folder, manifest, console)
+        tests.append(test)
+        notes += [_NO_TAGS] if not (test.problems or test.provides) else []
+    done = tuple(tests)
+    logs = {each: measure(folder / each) for each in (LOG, CONSOLE) if (folder / each).exists()}
+    files = {**manifest.files, **logs}
+    write_manifest(folder, manifest.altered(files=files, tests=(*manifest.tests, *done)))
+    now = utc_now()
+
+    def change(was: Version) -> Version:
+        return after_tests(was, done, now).altered(worker=manifest.worker or was.worker)
+
+    after = promote.change_version(store, args.image, version, change)
+    tested = VersionTests(
+        image=args.image, version=version, state=after.state, tests=done, notes=tuple(notes)
+    )
+    show(args, console, tested, text.tested_to_lines(tested), piped=None)
+    return 0 if tested.passed else 1
+
+
+def _unproven(image: str, test: Test) -> Iterator[str]:
+    """Yield notes about jobs that this computer could not run."""
+    if test.nothing_run:
+        yield (
+            f"no job was run: {test.nothing_run}; test it where one can be, or write the tags of "
+            f"its worker into images.{image}.provides"
+        )
+        return
+    for job in test.jobs:
+        if job.unproven:
+            yield f"{job.name} is unproven: {job.unproven}"
+
+
+def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
+    """Check the disk of an image version without booting it; return the test with its problems."""
+    if QCOW2 not in manifest.files:
+        build = f"fleet image build {manifest.image} --at PROVIDER"
+        instead = f"`{build}` builds one and tests it there"
+        if manifest.tests:
+            instead = "it was tested at the end of its build"
+        raise FleetError(
+            f"{folder}: this version has no disk here (built by {manifest.way}); {instead}"
+        )
+    at, began = utc_now(), time.monotonic()
+    console.progress(f"reading {folder / QCOW2}")
+    verify(folder, manifest, [QCOW2])
+    console.progress(f"checking {folder / QCOW2}")
+    with open_disk(folder / QCOW2) as disk:
+        problems = [*disk.problems(), *check_image(disk.root, recipe)]
+    seconds = round(time.monotonic() - began, 1)
+    return Test(kind="offline", at=at, seconds=seconds, problems=tuple(problems))
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:
@@ -374,7 +635,7 @@ _VERBS: tuple[tuple[str, str, Run, tuple[Argument, ...]], ...] = (
     (
         "build",
         "build a new version of an image",
-        _own_module,
+        _build,
         (
             _IMAGE,
             _argument(
@@ -411,7 +672,7 @@ _VERBS: tuple[tuple[str, str, Run, tuple[Argument, ...]], ...] = (
     (
         "test",
         "check a built image, run its jobs, and boot it with --boot",
-        _own_module,
+        _test,
         (
             _IMAGE,
             _version(),

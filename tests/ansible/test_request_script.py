@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.debusine_task import (
+from fleet.images.debusine_build import (
     LISTED,
     archive_of_the_role,
     customization_script,

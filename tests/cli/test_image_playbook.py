@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.images import command_build
+from fleet.images import commands
 from fleet.images.folder import find_build, list_versions
 from fleet.images.instance import CLEAN, READY, SYSTEM
 from fleet.images.packages import LIST_INSTALLED
@@ -77,7 +77,7 @@ def bakery(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bakery]:
         monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
         rig = MachineRig(trial.folder / ".fleet/images", api, fleet="trial", beside=trial.folder)
         rig.packages, rig.system = RPMS, "fedora-43"
-        monkeypatch.setattr(command_build, "builder_at", lambda *_: rig.builder)
+        monkeypatch.setattr(commands, "builder_at", lambda *_: rig.builder)
         yield Bakery(trial, rig)
 
 

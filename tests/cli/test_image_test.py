@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images import command_test
+from fleet.images import jobs as image_jobs
 from fleet.images.folder import finish_build, read_manifest, verify
 from fleet.model.images import ImageTestJob, Manifest, Version, recipe_digest
 from fleet.model.images import Test as Found
@@ -149,7 +149,7 @@ def run_jobs(
     """Have the jobs of an image end so."""
     problems = tuple(f"{each.name} failed: {each.problem}" for each in jobs if each.problem)
     test = Found(kind="jobs", at=NOW, seconds=48, problems=problems, provides=provides, jobs=jobs)
-    monkeypatch.setattr(command_test, "prove", lambda *_: test)
+    monkeypatch.setattr(image_jobs, "prove", lambda *_: test)
 
 
 def remembered(trial: Trial) -> Version:

@@ -13,8 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.images.debusine_build import RequestBuilder
-from fleet.images.debusine_task import LISTED, customization_script
+from fleet.images.debusine_build import LISTED, RequestBuilder, customization_script
 from fleet.images.due import sources_of
 from fleet.images.folder import find_build, list_versions, verify
 from fleet.model.images import BuildOrder, BuildStep, Manifest
