@@ -182,14 +182,14 @@ def test_one_machine_is_deleted_when_two_pools_are_full(story: Story) -> None:
 def test_one_machine_is_deleted_when_the_next_one_boots(story: Story) -> None:
     story.begin(2)
     path = Path("fleet.yaml")
-    path.write_text(path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 5m"))
-    story.open("ada", 20)
-    for _ in range(7):
+    path.write_text(path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 3m"))
+    story.open("ada", 12)
+    for _ in range(5):
         story.step()
     story.open("ben")
     gone = []
 
-    for _ in range(10):
+    for _ in range(8):
         gone += deletions(story)
         story.step()
 
@@ -200,10 +200,10 @@ def test_one_machine_is_deleted_when_the_next_one_boots(story: Story) -> None:
 def test_no_machine_is_deleted_when_only_one_may_boot(story: Story) -> None:
     story.begin(4)
     path = Path("fleet.yaml")
-    text = path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 5m")
+    text = path.read_text(encoding="utf-8").replace("boot: 30s", "boot: 3m")
     path.write_text(text)
     story.open("ada", 2)
-    for _ in range(7):
+    for _ in range(5):
         story.step(holds=4)
     path.write_text(text.replace("max: 4", "max: 4, max_starting: 1"))
     story.open("ben")

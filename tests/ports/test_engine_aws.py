@@ -45,20 +45,6 @@ def test_second_up_creates_no_instance(rig: AwsRig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_up_changes_only_added_and_removed_workers(rig: AwsRig) -> None:
-    rig.up(ONE, TWO)
-    kept = {each.id for each in rig.listed() if each.name == TWO.name}
-
-    steps = rig.up(TWO, THREE)
-
-    assert steps == (
-        StackStep(worker=ONE.name, operation="delete"),
-        StackStep(worker=THREE.name, operation="create"),
-    )
-    assert rig.machines() == [TWO.name, THREE.name]
-    assert kept <= {each.id for each in rig.listed()}
-
-
 def test_instance_has_settings_and_labels_of_its_worker(rig: AwsRig) -> None:
     rig.up(a_worker(1, market="spot"))
 
@@ -96,17 +82,6 @@ def test_emptied_pool_leaves_no_instance(rig: AwsRig) -> None:
     assert rig.amazon.ask("describe_volumes")["Volumes"] == []
 
 
-def test_failed_instance_keeps_other_instances(rig: AwsRig) -> None:
-    rig.goes_wrong(refuse={TWO.name: "VcpuLimitExceeded"})
-
-    with pytest.raises(StackFailed) as failed:
-        rig.up(ONE, TWO, THREE)
-
-    assert rig.machines() == [ONE.name, THREE.name]
-    assert sorted(failed.value.done) == [ONE.name, THREE.name]
-    assert classify(failed.value.failed[TWO.name]) == "quota"
-
-
 def test_spot_machine_is_created_on_demand_when_out_of_stock(rig: AwsRig) -> None:
     rig.goes_wrong(spot="InsufficientInstanceCapacity")
 
@@ -117,15 +92,6 @@ def test_spot_machine_is_created_on_demand_when_out_of_stock(rig: AwsRig) -> Non
     assert classify(failed.value.failed[ONE.name]) == "out-of-stock"
     (made,) = rig.instances().values()
     assert "InstanceLifecycle" not in made
-
-
-def test_instance_with_lost_reply_is_adopted(rig: AwsRig) -> None:
-    rig.goes_wrong(lose_answer_of=ONE.name)
-
-    rig.up(ONE)
-
-    (machine,) = rig.listed()
-    assert rig.recorded().ids == {ONE.name: machine.id}
 
 
 def test_spot_instance_with_lost_reply_is_adopted(rig: AwsRig) -> None:

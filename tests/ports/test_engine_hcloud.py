@@ -20,7 +20,7 @@ from fleet.state.storage import shipped_folder
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.servers import act_on_server
-from tests.ports.engines import a_sim_worker, id_in, quiet, read, sha256_of
+from tests.ports.engines import a_sim_worker, id_in, quiet, read
 from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
 from tests.ports.test_shared_stack_engine import PARTS, hetzner_base
 from tests.ports.test_shared_stack_engine import REF as BASE
@@ -166,19 +166,6 @@ def test_server_uses_its_base_without_difference_by_hand(rig: HcloudRig) -> None
     assert set(stack.preview().change_summary) == {automation.OpType.SAME}
     assert rig.engine.preview(rig.ref, [worker]) == ()
     assert read(rig.engine, rig.ref).workers == (worker,)
-
-
-def test_server_with_lost_reply_is_adopted(rig: HcloudRig) -> None:
-    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
-    rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
-
-    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
-
-    assert steps == (StackStep(worker=TWO.name, operation="create"),)
-    assert rig.machines() == [ONE.name, TWO.name]
-    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
-    assert rig.given(TWO.name) == sha256_of(GIVEN[TWO.name])
-    assert rig.engine.preview(rig.ref, [ONE, TWO]) == ()
 
 
 @pytest.mark.parametrize("lost", [{"answer_lost": True}, {"status": 504, "done": True}])
