@@ -95,6 +95,7 @@ def seconds_until(done: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to be so within a minute")
 
 
+@pytest.mark.slow
 def test_serve_assigns_idle_machine_while_other_pools_create(
     tmp_path: Path,
 ) -> None:
