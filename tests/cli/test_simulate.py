@@ -52,7 +52,7 @@ def test_simulation_has_figures_before_and_after(recorded: Trial) -> None:
     assert found["before"]["config"] != found["after"]["config"]
 
 
-def test_simulate_warns_when_history_ends_in_an_incomplete_observation(recorded: Trial) -> None:
+def test_simulate_warns_when_last_observation_is_incomplete(recorded: Trial) -> None:
     path = recorded.folder / HISTORY
     path.write_bytes(path.read_bytes()[:-7])
 
