@@ -13,7 +13,6 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, r
 
 from pydantic import Field
 
-from fleet.model.disks import ImageDisk
 from fleet.model.doctor import Summary
 from fleet.model.facts import (
     Base,
@@ -31,15 +30,16 @@ from fleet.model.facts import (
     Worker,
     WorkerInputs,
 )
+from fleet.model.history import Counted, Tally
 from fleet.model.images import (
     BuildOrder,
     BuildStep,
+    ImageDisk,
     Manifest,
     Rental,
     Upload,
 )
 from fleet.model.log import LogEntry
-from fleet.model.months import Counted, Tally
 from fleet.model.outcome import StackOutcome
 from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from fleet.apply.config import PlanResult
     from fleet.apply.satellites import Begin, HandOut, OpenDesk, Promoter
-    from fleet.model.due import DueReport
-    from fleet.model.images import Version
+    from fleet.model.images import DueReport, Version
     from fleet.planner.durations import Made
     from fleet.ports import RuleReader
     from fleet.schema.model import CoprRulesFile, CoprRulesUrl, Fleet

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from fleet.errors import FleetError
-from fleet.model.notices import Notice
-from fleet.model.plan import Plan
+from fleet.model.plan import Notice, Plan
 from fleet.ports import Messenger, Tell
 from fleet.schema.units import write_count
 from fleet.state.store import Store

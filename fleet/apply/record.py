@@ -10,8 +10,8 @@ from datetime import datetime
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
+from fleet.model.history import Counted
 from fleet.model.log import LogEntry, Origin, run_id
-from fleet.model.months import Counted
 from fleet.model.orders import Hold, Order
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Plan

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.apply.config import PlanResult
-    from fleet.model.due import DueReport
     from fleet.model.facts import Attempt, Listing, QueueReading, Unknown, Work, World
-    from fleet.model.images import Version
+    from fleet.model.images import DueReport, Version
     from fleet.model.plan import Plan
     from fleet.planner.durations import Made
     from fleet.ports import (

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from fleet.errors import FileUnreadable, PlanOutdated, WrongUsage
 from fleet.model.digests import seal
-from fleet.model.figures import UnknownFigure
+from fleet.model.money import UnknownFigure
 from fleet.model.plan import Action, Create, Plan, PoolVerdict, WorkerVerdict
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet

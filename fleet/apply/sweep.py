@@ -52,8 +52,8 @@ from fleet.schema.units import write_count, write_time
 from fleet.state.store import Store
 from fleet.words import figures as words
 from fleet.words import lives
+from fleet.words.pools import size_decision
 from fleet.words.runs import add_reason
-from fleet.words.sizes import size_decision
 
 _SIZES = {Reason.EXPIRED: SizeReason.EXPIRED_ONLY, Reason.REQUESTED: SizeReason.REQUESTED_ONLY}
 _UNUSED = (CAPACITY - {UnitState.STARTING, UnitState.UNFINISHED}) | {

@@ -37,8 +37,7 @@ from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.registry import Channel, CommandChannel, DebusineRegistry, SqlChannel
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.task_rules import TaskRules
-from fleet.queues.members import FileMembers
-from fleet.queues.recorded import RecordedQueue
+from fleet.queues.recorded import FileMembers, RecordedQueue
 from fleet.queues.webhook import CommandMessenger, WebhookMessenger
 from fleet.schema.model import CoprQueue, CoprRulesFile, DebusineQueue, Fleet, TicketQueue
 from fleet.schema.model import Queue as QueueModel

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from fleet.checks import limits, machines, pools, powerful, queues, shared, tags, teams
+from fleet.checks import limits, machines, pools, powerful, queues, tags
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet
 
@@ -61,9 +61,9 @@ CHECKS = (
     queues.unknown_queue,
     machines.unknown_suite,
     tags.unknown_tag,
-    teams.unknown_team,
+    queues.unknown_team,
     pools.unknown_time_zone,
-    shared.unusable_shared_part,
+    machines.unusable_shared_part,
     machines.worker_not_in_suite,
     machines.worker_too_old,
     tags.wrong_derivation,

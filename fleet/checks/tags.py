@@ -20,7 +20,6 @@ from fleet.schema.model import (
     WorldQueue,
     serves_queue,
 )
-from fleet.schema.remembered import remembered
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration
 from fleet.tagrules.context import ENVIRONMENTS
@@ -405,7 +404,7 @@ def _architectures(fleet: Fleet) -> list[str]:
         sold = (each for name in fleet.providers for each in sold_types(fleet, name))
         return sorted({native for each in sold for native in native_architectures((each,))})
 
-    return remembered(fleet, "architectures", (), find)
+    return fleet.cached("architectures", (), find)
 
 
 def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from fleet.model.disks import Tell, Total
+from fleet.model.images import Tell, Total
 
 _T = TypeVar("_T")
 

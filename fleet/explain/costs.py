@@ -22,8 +22,7 @@ from fleet.explain.options import (
     way_of,
     way_to,
 )
-from fleet.model.facts import Request, World
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts, Request, World
 from fleet.model.money import Bill
 from fleet.model.plan import Create, Plan, Unserved
 from fleet.model.values import ForPeople, Value, later

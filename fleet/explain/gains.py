@@ -16,8 +16,7 @@ from pydantic import Field
 from fleet.explain.options import OptionFinder, cheapest, request_of
 from fleet.explain.reach import MONTH, common_name, package_key
 from fleet.explain.recorded_demand import KnownHistory, PastRequest, listed_workers
-from fleet.model.facts import Request, Unknown, World
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts, Request, Unknown, World
 from fleet.model.money import Rate
 from fleet.model.price_lists import with_price_lists
 from fleet.model.values import Moment, Value

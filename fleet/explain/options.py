@@ -14,8 +14,7 @@ from functools import cached_property
 from itertools import product
 
 from fleet.explain.what_if import write_value
-from fleet.model.facts import Request, Worker, World, market_of
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts, Request, Worker, World, market_of
 from fleet.model.plan import Create
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import find_types, markets_of

@@ -10,8 +10,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.options import OptionFinder, cheapest, request_of
-from fleet.model.facts import Worker, World
-from fleet.model.machine_facts import PlaceFacts, WorkerFacts
+from fleet.model.facts import PlaceFacts, Worker, WorkerFacts, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.prices import tariff_of_machine
 from fleet.planner.durations import Durations, kind_at

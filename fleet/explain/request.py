@@ -30,8 +30,7 @@ from fleet.explain.values import (
 )
 from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
-from fleet.model.facts import Demand, World
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import Demand, PlaceFacts, World
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL

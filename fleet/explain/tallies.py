@@ -8,7 +8,7 @@ from math import exp, log
 from zoneinfo import ZoneInfo
 
 from fleet.model.facts import Demand, TaskHistory, Worker, World
-from fleet.model.months import Tally, TallyKind
+from fleet.model.history import Tally, TallyKind
 from fleet.model.plan import Plan
 from fleet.model.prices import find_type
 from fleet.schema.model import Fleet, Pool, TicketQueue

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from fleet.model.decisions import Decision
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts
 from fleet.model.values import Moment, Value, later
 from fleet.schema.findings import Path
 from fleet.tagrules.sources import Enforcer

@@ -5,10 +5,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.model.facts import World, market_of
-from fleet.model.figures import amount_of
-from fleet.model.machine_facts import WorkerFacts
-from fleet.model.money import rate
+from fleet.model.facts import WorkerFacts, World, market_of
+from fleet.model.money import amount_of, rate
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of

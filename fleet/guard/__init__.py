@@ -39,7 +39,7 @@ from fleet.model.plan import (
 )
 from fleet.schema.model import DebusineQueue, Fleet, has_no_usable_queue
 from fleet.words import guards as words
-from fleet.words.sizes import describe_size, size_decision
+from fleet.words.pools import describe_size, size_decision
 
 _ADMIN_HINT = (
     "add `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}` to the queue, or its admin "

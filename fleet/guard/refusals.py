@@ -22,8 +22,7 @@ from fleet.guard.approvals import (
     left_for,
     line_to_paste,
 )
-from fleet.model.figures import amount_of
-from fleet.model.money import rate
+from fleet.model.money import amount_of, rate
 from fleet.model.plan import (
     CREATE_LIMIT,
     REPLACEMENT_REASONS,

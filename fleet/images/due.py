@@ -11,9 +11,18 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from fleet.model.apt_sources import Source, version_key
-from fleet.model.due import DueCause, DueImage, DueReason, DueReport, Step
 from fleet.model.facts import Unknown
-from fleet.model.images import BOOTABLE, Manifest, Version, recipe_digest
+from fleet.model.images import (
+    BOOTABLE,
+    DueCause,
+    DueImage,
+    DueReason,
+    DueReport,
+    Manifest,
+    Step,
+    Version,
+    recipe_digest,
+)
 from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild, find_standing
 from fleet.schema.model import Fleet

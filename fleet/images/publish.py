@@ -23,15 +23,16 @@ from fleet.images.folder import read_manifest
 from fleet.images.programs import held
 from fleet.images.promote import change_version, find_version
 from fleet.images.stores import Bucket, Directory, StorePublisher
-from fleet.model.disks import ImageDisk, Tell
 from fleet.model.images import (
     LEFT_AFTER,
     BuildOrder,
+    ImageDisk,
     Manifest,
     Publication,
     Published,
     Publishing,
     State,
+    Tell,
     Transfer,
     Upload,
     Version,

@@ -11,9 +11,10 @@ import yaml
 
 from fleet.images.promote import ImageList, ListedImage, PromotionResult, Recycled
 from fleet.images.prune import Pruning
-from fleet.model.due import DueImage, DueReport
 from fleet.model.images import (
     BuildStep,
+    DueImage,
+    DueReport,
     Manifest,
     Publishing,
     Transfer,

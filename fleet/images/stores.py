@@ -24,8 +24,7 @@ from pydantic import ValidationError
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PublicationRefused, SourceUnreachable
 from fleet.images.folder import MANIFEST
-from fleet.model.disks import ImageDisk, Tell, Total
-from fleet.model.images import Manifest, Upload
+from fleet.model.images import ImageDisk, Manifest, Tell, Total, Upload
 from fleet.model.values import Value
 from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix

@@ -16,7 +16,6 @@ from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.model.values import FOR_PEOPLE, Value, canonical_json, digest
 from fleet.schema.model import Fleet
-from fleet.schema.remembered import remembered
 
 
 def seal(plan: Plan) -> Plan:
@@ -95,7 +94,7 @@ def config_digest(fleet: Fleet) -> str:
 
     A key with its default value is left out, so that a new optional key changes no digest.
     """
-    return remembered(fleet, "config digest", (), lambda: _config_digest(fleet))
+    return fleet.cached("config digest", (), lambda: _config_digest(fleet))
 
 
 def _config_digest(fleet: Fleet) -> str:

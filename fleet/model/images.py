@@ -1,12 +1,15 @@
-"""The records of an image: recipe, manifest, test results, versions.
+"""The records of an image: recipe, manifest, test results, versions, uploads, due steps.
 
 A manifest is stored as manifest.json in the folder of its build, `IMAGES/IMAGE/VERSION/`. It lists
 the checksum of every other file in that folder.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
@@ -485,3 +488,101 @@ def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Ver
     since = version.since if version.state == state else now
     why = problems[0] if problems else ""
     return known.altered(state=state, since=since, why=why, by_rule=not problems)
+
+
+Step = Literal["build", "test", "publish"]
+
+
+class DueReason(StrEnum):
+    """The reason why a step is due."""
+
+    NEVER_BUILT = "never-built"
+    RECIPE_CHANGED = "recipe-changed"
+    ROLE_CHANGED = "role-changed"
+    TOO_OLD = "too-old"
+    NEWER_WORKER = "newer-worker"
+    SECURITY_UPDATE = "security-update"
+    NOT_TESTED = "not-tested"
+    NOT_PUBLISHED = "not-published"
+
+
+class DueCause(Value):
+    """The reason why a step is due, and a sentence with the figures of the reason."""
+
+    reason: DueReason
+    because: str
+
+
+class DueImage(Value):
+    """The due steps of an image, in the order of execution."""
+
+    image: str
+    steps: tuple[Step, ...] = Field((), description="The due steps, in this order.")
+    version: str = Field(
+        "", description="The version to test or publish; empty if one is to be built."
+    )
+    causes: tuple[DueCause, ...] = ()
+    waits_until: Moment | None = Field(None, description="It is due from this time on.")
+    waits: str = Field("", description="Reason why a due step waits.")
+    serving: str = Field("", description="The version that machines boot meanwhile.")
+    rebuild: str = Field(
+        "", description="Duration and cost of the last build, if it is to be built again."
+    )
+    unknown: str = Field("", description="Facts that could not be read; no step is due for them.")
+    waiting: WaitingVersion | None = Field(
+        None, description="The newer version that not every machine boots yet, and why."
+    )
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether a step can run now and need not wait for a later time."""
+        return bool(self.steps) and not self.waits
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Return the commands that run the due steps, in order."""
+        named = " ".join(filter(None, [self.image, self.version]))
+        return tuple(f"fleet image {step} {named}" for step in self.steps)
+
+
+class DueReport(Value):
+    """The due steps of all images that fleet builds, sorted by image."""
+
+    fleet: str
+    time: Moment
+    images: tuple[DueImage, ...]
+
+
+Tell = Callable[[Transfer], None]
+
+
+class Total:
+    """The progress of one phase of an upload, in bytes."""
+
+    def __init__(
+        self, tell: Tell, phase: Literal["prepare", "upload", "read back"], total: int
+    ) -> None:
+        self.total = total
+        self._tell = tell
+        self._phase = phase
+        self._done = 0
+
+    def move(self, count: int) -> None:
+        """Add transferred bytes. `count` is negative when a transfer restarts."""
+        self._done = max(0, min(self._done + count, self.total))
+        self._tell(Transfer(phase=self._phase, done=self._done, total=self.total))
+
+
+@dataclass(frozen=True)
+class ImageDisk:
+    """The disk of an image version, with the manifest and folder of its build."""
+
+    manifest: Manifest
+    folder: str
+    content: str
+    """Checksum of the disk, or the digest of the manifest for a snapshot without local disk."""
+    holder: str
+    """Random word in the build's lock file. It identifies the remains of killed runs."""
+    raw: Callable[[], AbstractContextManager[str]]
+    """Context manager that converts the disk to raw format and yields the path."""
+    tell: Tell

@@ -1,4 +1,7 @@
-"""The types of money in a plan, and their text formats."""
+"""The types of money in a plan, and their text formats.
+
+An amount may be unknown: it is then the reason why, never zero.
+"""
 
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
@@ -6,6 +9,8 @@ from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator, PlainSerializer
+
+from fleet.model.values import ForPeople, Value
 
 _PLACES = Decimal("0.0001")
 
@@ -80,3 +85,18 @@ def in_cents(amounts: Sequence[Decimal]) -> list[Decimal]:
     for nth in by_rest[: max(0, left)]:
         cents[nth] += CENT
     return cents
+
+
+class UnknownFigure(Value):
+    """The reason why an amount is unknown."""
+
+    unknown: ForPeople
+
+
+Figure = Rate | UnknownFigure
+"""An amount of money, or the reason why the amount is unknown; 0 never means unknown."""
+
+
+def amount_of(figure: Figure | None) -> Decimal | None:
+    """Return the amount of a figure; None if the amount is unknown."""
+    return figure if isinstance(figure, Decimal) else None

@@ -8,20 +8,34 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from fleet.model.decisions import LASTING, Code, Decision, Path
 from fleet.model.facts import BaseChange, WorkerInputs
-from fleet.model.figures import Figure
 from fleet.model.images import State, WaitingVersion
-from fleet.model.money import Bill, Rate
-from fleet.model.notices import Notice
+from fleet.model.money import Bill, Figure, Rate
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
 from fleet.model.values import FOR_PEOPLE, ForPeople, Moment, Value, Word, later
 from fleet.schema.units import CURRENCY_PATTERN
+
+NoticeKind = Literal["allow-list", "approval", "prices", "image"]
+NOTICE_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
+
+
+class Notice(Value):
+    """A setting that an operator must renew or remove by a date."""
+
+    kind: NoticeKind
+    key: str = Field(
+        description="Identity: each notice is sent once. The notices of 30 and of 7 days differ."
+    )
+    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that it describes.")
+    until: date = Field(description="Last valid day.")
+    said: str = Field(description="Object and required action, as a sentence.")
+
 
 CREATE_LIMIT = ("guards", "throttle", "create")
 """The key of fleet.yaml that limits the machines that one run creates."""
@@ -589,39 +603,26 @@ class Unserved(Value):
         return all(any(map(all, limits.values())) for limits in found.values())
 
 
-class PoolVerdict(Value):
-    """The planned changes of a pool, with its cost."""
+class PoolDecision(Value):
+    """The planned changes of a pool, without the figures that may be unknown."""
 
     pool: str
     mode: str
     because: ForPeople = Field(description="Reasons of this number of machines.")
     decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
-    busy: int = 0
-    idle: int = 0
-    starting: int = 0
-    other: int = Field(0, description="Machines that count to max but serve no request.")
     create: int = 0
     drain: int = 0
     delete: int = 0
     served: int = Field(0, description="Waiting requests that get an existing or new worker here.")
     max: int = 0
-    price: Rate = Decimal(0)
-    cost_before: Rate = Decimal(0)
-    cost_after: Rate = Decimal(0)
     provider: str | None = Field(None, description="Name in fleet.yaml; None: static or removed.")
     type: str | None = Field(None, description="Machine type of its new workers.")
     image: str | None = Field(None, description="Image of its new workers.")
     provides: tuple[str, ...] = Field((), description="Tags that its workers provide.")
     stack: str | None = Field(None, description="Name of its stack.")
     serial: int | None = None
-    unwanted: int = Field(
-        0,
-        description="Machines to delete when their work ends, including busy and draining ones, "
-        "without merely outdated ones.",
-    )
-    draining: int = Field(0, description="Machines whose workers get no new work, busy or not.")
     not_known: tuple[NotKnown, ...] = Field(
-        (), description="Names of the unknown figures, which count as 0 here."
+        (), description="Names of the unknown figures, which count as 0 in plans."
     )
     failures: ForPeople = later(
         "",
@@ -630,6 +631,24 @@ class PoolVerdict(Value):
     on_trial: tuple[str, ...] = later(
         (), "Machine types on which its image fails to boot, and which approvals let it create."
     )
+
+
+class PoolVerdict(PoolDecision):
+    """The planned changes of a pool, with its machines and its cost."""
+
+    busy: int = 0
+    idle: int = 0
+    starting: int = 0
+    other: int = Field(0, description="Machines that count to max but serve no request.")
+    price: Rate = Decimal(0)
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    unwanted: int = Field(
+        0,
+        description="Machines to delete when their work ends, including busy and draining ones, "
+        "without merely outdated ones.",
+    )
+    draining: int = Field(0, description="Machines whose workers get no new work, busy or not.")
 
     @property
     def machines(self) -> int:

@@ -12,7 +12,6 @@ from fleet.model.facts import PriceList, World
 from fleet.model.prices import MachineType, PriceTable, ProviderPrices, table
 from fleet.model.values import ForPeople, Value
 from fleet.schema.model import Fleet, Provider
-from fleet.schema.remembered import remembered
 
 
 class PriceSource(Value):
@@ -39,7 +38,7 @@ def with_price_lists(fleet: Fleet, world: World) -> Fleet:
         return found
 
     # Reuse the object if the lists are equal, so that values cached per fleet stay valid.
-    return remembered(fleet, "price lists", (*lists.values(),), find)
+    return fleet.cached("price lists", (*lists.values(),), find)
 
 
 def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:

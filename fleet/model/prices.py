@@ -32,7 +32,6 @@ from fleet.schema.model import (
     SimMachineType,
 )
 from fleet.schema.pools import Market
-from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
     from fleet.model.facts import PriceList
@@ -269,7 +268,7 @@ def _cache_for_machine(
 ) -> _Found:
     """Return a value that depends only on a pool's `machine`, cached for equal settings."""
     about = about, id(pool.machine), pool.provider, pool.image
-    return remembered(fleet, about, (pool.machine,), find)
+    return fleet.cached(about, (pool.machine,), find)
 
 
 def _find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:

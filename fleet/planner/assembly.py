@@ -16,7 +16,7 @@ from typing import Any
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.decisions import Decision, SizeReason
 from fleet.model.facts import Unknown, World
-from fleet.model.figures import UnknownFigure
+from fleet.model.money import UnknownFigure
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -78,8 +78,8 @@ from fleet.planner.units import (
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.export import describe_rule_at, judge_rules
 from fleet.words import limits, lives, notes
+from fleet.words.pools import describe_size, size_decision
 from fleet.words.runs import add_reason
-from fleet.words.sizes import describe_size, size_decision
 
 ATTENTION_PAGE = "docs/how-to/runbook/needs-attention.md"
 ATTENTION = {

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Charge, Unknown, World
-from fleet.model.figures import Figure, UnknownFigure
+from fleet.model.money import Figure, UnknownFigure
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import (

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, WorkerState, World
-from fleet.model.figures import UnknownFigure
 from fleet.model.images import ImageVersion
+from fleet.model.money import UnknownFigure
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.planner.demand import Signed
 from fleet.planner.inventory import PoolInventory

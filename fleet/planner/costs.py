@@ -21,7 +21,6 @@ from fleet.planner.lifecycle.rule import MachineLife
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
-from fleet.schema.remembered import remembered
 
 
 def removal_seconds(fleet: Fleet, world: World) -> int:
@@ -106,4 +105,4 @@ def new_place(fleet: Fleet, world: World, way: Way, *, on_demand: bool) -> Place
         )
 
     about = "place", key, removal_seconds(fleet, world)
-    return remembered(fleet, about, (pool, on_demand), find)
+    return fleet.cached(about, (pool, on_demand), find)

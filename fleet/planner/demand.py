@@ -17,14 +17,14 @@ from sys import intern
 from typing import NamedTuple
 
 from fleet.model.decisions import NoMachineReason
-from fleet.model.facts import Demand, Market, Request, Unknown, World
+from fleet.model.facts import Demand, Request, Unknown, World
 from fleet.model.prices import Tariff, bill
 from fleet.model.values import digest
 from fleet.planner.durations import Durations, Expected, MachineKind, Timing
 from fleet.planner.inventory import demand_trouble
 from fleet.planner.teams import Teams, teams_of
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
-from fleet.schema.remembered import remembered
+from fleet.schema.pools import Market
 from fleet.tagrules.context import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import AddedTag, Judge, Memberships, TagRefusal, TagRequirements
@@ -191,8 +191,7 @@ def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _Reque
     rests_on: list[object] = [intern(f"{world.time.date()} {with_provided}"), world.members]
     for queue, demand in world.demands():
         rests_on += [intern(queue), context_of(fleet, queue, demand), demand.runs]
-    return remembered(
-        fleet,
+    return fleet.cached(
         "reader of requests",
         tuple(rests_on),
         lambda: _RequestReader(fleet, world, with_provided=with_provided),
@@ -256,7 +255,7 @@ def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge
             return members
         return {group: frozenset(users) for group, users in members.items()}
 
-    known = remembered(fleet, "members", (members,), find)
+    known = fleet.cached("members", (members,), find)
     return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 

@@ -30,7 +30,6 @@ from fleet.model.facts import Attempt, Demand, Request, TaskRuns, Worker, World
 from fleet.model.prices import find_type, types_named
 from fleet.planner.units import Unit
 from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
-from fleet.schema.remembered import remembered
 from fleet.tagrules.allow import BadPattern, compile_pattern
 from fleet.tagrules.names import names_of
 
@@ -113,7 +112,7 @@ def fit(world: World) -> Fits:
 def _fits_of(fleet: Fleet, world: World) -> Fits:
     """Return the fitted durations, cached while the queues report the same objects."""
     runs = tuple(demand.runs for _, demand in world.demands())
-    return remembered(fleet, "fits of runs", runs, lambda: fit(world))
+    return fleet.cached("fits of runs", runs, lambda: fit(world))
 
 
 def describe_fit(fitted: tuple[Fitted, ...]) -> str:

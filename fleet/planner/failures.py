@@ -15,11 +15,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from fleet.model.facts import Attempt, AttemptResult, Machine, Market, World
+from fleet.model.facts import Attempt, AttemptResult, Machine, World
 from fleet.model.prices import find_types
 from fleet.planner.inventory import PoolInventory, attempts_of
 from fleet.planner.units import Unit, UnitState, why_late
 from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
+from fleet.schema.pools import Market
 from fleet.words import images as words
 from fleet.words.lives import DEAF
 

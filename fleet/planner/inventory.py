@@ -55,7 +55,6 @@ from fleet.planner.units import (
     workers_by_machine,
 )
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
-from fleet.schema.remembered import remembered
 from fleet.schema.sources import Gone
 from fleet.schema.units import write_duration
 from fleet.words import lives, notes
@@ -140,7 +139,7 @@ def joined(seen: Worker, own: Worker) -> Worker:
 
 def heirs_of(fleet: Fleet) -> Mapping[str, str]:
     """Map the old name of each renamed pool to its current name."""
-    return remembered(fleet, "heirs", (), lambda: _find_heirs(fleet))
+    return fleet.cached("heirs", (), lambda: _find_heirs(fleet))
 
 
 def _find_heirs(fleet: Fleet) -> dict[str, str]:

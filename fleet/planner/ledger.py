@@ -25,7 +25,7 @@ from fleet.model.facts import (
     World,
     market_of,
 )
-from fleet.model.months import Tally, TallyKind
+from fleet.model.history import Tally, TallyKind
 from fleet.model.plan import PeriodName
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import FREE, Life, Tariff, billed_seconds, tariff_of_machine

@@ -33,7 +33,6 @@ from fleet.planner.shared_stacks import settings_of
 from fleet.planner.units import UnitState
 from fleet.schema.model import Fleet, Pool, beginning_of, static_names
 from fleet.schema.pools import Market
-from fleet.schema.remembered import remembered
 from fleet.words import images
 from fleet.words.lives import join
 
@@ -78,7 +77,7 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """
     begins = beginning_of(fleet, pool)
     # The name prefix of a pool may equal the machine name of another pool.
-    pools = remembered(fleet, "beginnings", (), lambda: sorted(_name_prefixes(fleet)))
+    pools = fleet.cached("beginnings", (), lambda: sorted(_name_prefixes(fleet)))
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
@@ -197,7 +196,7 @@ def options_of(
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
         return ()
-    offers = remembered(fleet, ("offers", name), (), lambda: tuple(_offers(fleet, pool)))
+    offers = fleet.cached(("offers", name), (), lambda: tuple(_offers(fleet, pool)))
 
     def options(memory: BootAttempts) -> Iterator[Option]:
         for kind, market, price, unsold in offers:
@@ -249,7 +248,7 @@ def digest_of(fleet: Fleet, option: Option, image: str) -> str:
     def find() -> str:
         return new_inputs(fleet, replace(option, image=image), "").labels["digest"]
 
-    return remembered(fleet, ("digest", option.key), (image, *shared), find)
+    return fleet.cached(("digest", option.key), (image, *shared), find)
 
 
 def why_closed(options: Iterable[Option]) -> Closure | None:

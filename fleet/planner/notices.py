@@ -9,8 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from fleet.model.facts import World
 from fleet.model.images import BOOTABLE, ImageVersion
-from fleet.model.notices import Notice
-from fleet.model.plan import ApprovalVerdict
+from fleet.model.plan import ApprovalVerdict, Notice
 from fleet.model.prices import OLD_AFTER
 from fleet.model.values import digest
 from fleet.planner.price_sources import find_price_sources

@@ -25,8 +25,8 @@ from fleet.model.decisions import (
     Unfit,
 )
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
-from fleet.model.figures import amount_of
 from fleet.model.images import ImageVersion
+from fleet.model.money import amount_of
 from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
@@ -39,7 +39,6 @@ from fleet.planner.machine_inputs import Closure, Option, new_inputs, renamed
 from fleet.planner.pool_plan import PoolPlan, Why, is_going
 from fleet.planner.units import Unit, UnitState, is_busy
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
-from fleet.schema.remembered import remembered
 from fleet.tagrules.derive import is_about_environments
 from fleet.tagrules.offers import (
     Nearness,
@@ -315,7 +314,7 @@ def find_unserved(
             name: offer for name, offer in offers.items() if serves_queue(fleet.pools[name], queue)
         }
         about, rests_on = ("near", queue), tuple(served.values())
-        return remembered(fleet, about, rests_on, lambda: Nearness(served))
+        return fleet.cached(about, rests_on, lambda: Nearness(served))
 
     # The nearest pool depends only on the requirements, not on the priority.
     unproven = find_unproven(fleet, world)

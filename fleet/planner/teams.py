@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from fleet.model.facts import Request, Unknown, Work, World
 from fleet.schema.limits import TEAM_MEMBERS
 from fleet.schema.model import Fleet
-from fleet.schema.remembered import remembered
 
 
 class Teams:
@@ -72,4 +71,4 @@ def teams_of(fleet: Fleet, world: World) -> Teams:
     def find() -> Teams:
         return Teams(fleet, {} if isinstance(members, Unknown) else members)
 
-    return remembered(fleet, "teams", (members,), find)
+    return fleet.cached("teams", (members,), find)

@@ -1,6 +1,7 @@
-"""Read a recorded observation of a fleet, and one queue of a recording."""
+"""Read a recorded observation of a fleet, one queue of a recording, and the members of groups."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -9,6 +10,7 @@ from pydantic_core import ErrorDetails, from_json
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.model.facts import QueueReading, Unknown, World
 from fleet.schema import model
+from fleet.schema.nodes import parse
 from fleet.schema.source import Files
 
 _LIMIT_BYTES = 200 * 1000 * 1000
@@ -112,3 +114,39 @@ def _describe_error(error: ErrorDetails, recorded: object) -> str | None:
         case _:
             message = error["msg"]
             return f"{path}: {message[:1].lower()}{message[1:]}"
+
+
+_LIMIT_OF_MEMBERS = 10 * 1000 * 1000
+
+
+class FileMembers:
+    """A YAML or JSON file that maps each group to a list of users."""
+
+    def __init__(self, name: str, files: Files) -> None:
+        self._name = name
+        self._files = files
+
+    def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
+        """Map each group to its users; Unknown with a reason if the file is unreadable."""
+        try:
+            text = self._files.read(self._name, _LIMIT_OF_MEMBERS).decode("utf-8-sig")
+        except FileUnreadable as error:
+            return Unknown.of(error)
+        except UnicodeDecodeError as error:
+            return Unknown(unknown=f"{self._name}: not UTF-8 text: {error.reason}")
+        parsed = parse(text, self._name)
+        if parsed.findings:
+            first = parsed.findings[0]
+            return Unknown(unknown=f"{first.span}: {first.message}")
+        value = parsed.root.plain() if parsed.root else None
+        if not isinstance(value, dict):
+            return Unknown(unknown=f"{self._name}: expected a mapping of groups to lists of users")
+        for group, users in value.items():
+            if not isinstance(group, str) or not _is_list_of_names(users):
+                wrong = f"{self._name}: group {group!r} needs a list of user names"
+                return Unknown(unknown=wrong)
+        return {group: tuple(users) for group, users in value.items()}
+
+
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)

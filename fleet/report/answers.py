@@ -23,7 +23,7 @@ from fleet.explain.values import (
     Suggestion,
 )
 from fleet.model.doctor import Diagnosis, QueueWait, Result
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts
 from fleet.report.document import (
     MAX_ROWS,
     Block,

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -19,13 +19,17 @@ from fleet.explain.changes import (
     Verdict,
 )
 from fleet.explain.config_changes import ChangedEntries, ConfigChange
-from fleet.model.facts import Unknown
+from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
+from fleet.explain.options import way_to
+from fleet.explain.reach import RuleReach
+from fleet.explain.sensitive import Kind, SensitiveEdit
+from fleet.model.facts import PlaceFacts, Unknown
 from fleet.planner.forecast import ExpectedWaits
-from fleet.report.builds import builds_section, describe_moved
 from fleet.report.document import (
     Block,
     Column,
     ColumnKind,
+    Form,
     Items,
     Section,
     Style,
@@ -36,7 +40,6 @@ from fleet.report.document import (
     row,
     shorten,
 )
-from fleet.report.sensitive import rule_facts, sensitive_edit, worst_case
 from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
@@ -442,3 +445,219 @@ def _edit(change: ConfigChange) -> str:
 def _value(text: str) -> str:
     """Return a value as text. A list or map becomes code, so that Markdown keeps it whole."""
     return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text
+
+
+_MAX_BUILDS = 20
+"""Maximum builds in a report; the JSON has all builds."""
+_MAX_SHOWN = 5
+"""Maximum builds in a terminal, so that the report fits on a screen."""
+
+
+class _BuildRow(NamedTuple):
+    """One machine that a build may run on, with a note."""
+
+    place: PlaceFacts
+    note: str
+
+
+def describe_moved(builds: MovedBuilds, currency: str, stopped: int) -> str:
+    """Return the cost and time of affected waiting builds with and without a change, as text.
+
+    `stopped` builds get no machine with the change.
+    """
+    count = builds.count
+    before, after = (_sum(each, count, currency) for each in (builds.before, builds.after))
+    which = "this build" if count == 1 else f"these {count:,} builds"
+    if stopped >= count > builds.after.unplaced:
+        which += ", if they start" if count > 1 else ", if it starts"
+    return f"{which}: {after} ({before} without this change)"
+
+
+def _sum(builds: BuildsCost, count: int, currency: str) -> str:
+    if builds.unplaced == count:
+        return "no machine fits"
+    cost = _cost(builds.cost, currency)
+    if builds.seconds:
+        longest = "" if count == 1 else "the longest "
+        cost += f", {longest}{write_duration(builds.seconds)}"
+    if not builds.unplaced:
+        return cost
+    return f"{cost}, no machine fits {builds.unplaced:,} of them"
+
+
+def builds_section(builds: Sequence[ComparedBuild], currency: str) -> Section:
+    """Return a table of affected builds and their possible machines, and count the others."""
+    moved = [build for build in builds if build.is_moved]
+    rows = []
+    for nth, build in enumerate(moved[:_MAX_BUILDS]):
+        form = Form.ALL if nth < _MAX_SHOWN else Form.FULL
+        name = line(StyledText(build.name, Style.BOLD), f" {_describe_build(build)}".rstrip())
+        for option in _rows(build):
+            place = option.place
+            rows.append(
+                row(
+                    name,
+                    words.place(place),
+                    words.time(place.start),
+                    words.time(place.end) if place.end else words.UNKNOWN,
+                    words.UNKNOWN if place.seconds is None else write_duration(place.seconds),
+                    _cost(place.cost, currency),
+                    option.note,
+                    form=form,
+                )
+            )
+    for most, form in ((_MAX_SHOWN, Form.BRIEF), (_MAX_BUILDS, Form.FULL)):
+        if (hidden := len(moved) - min(_MAX_BUILDS, most)) > 0:
+            rows.append(row("", f"… and {hidden:,} more, in the JSON", form=form))
+    columns = (
+        Column("Build", ColumnKind.GROUP),
+        Column("place"),
+        Column("start", fold=1),
+        Column("end"),
+        Column("takes", fold=2),
+        Column("cost", ColumnKind.FIGURE),
+        Column("note", ColumnKind.PROSE),
+    )
+    title = "Time and money of the builds that this change moves, on machines created now"
+    blocks: list[Block] = [Table(columns, rows)]
+    if moved and (others := sum(build.count for build in builds if not build.is_moved)):
+        many = words.many(others, "other waiting build")
+        blocks.append(line(f"Not moved: {many}, see the JSON"))
+    return Section(title, blocks)
+
+
+def _describe_build(build: ComparedBuild) -> str:
+    count = words.many(build.count, "build") if build.count > 1 else ""
+    return ", ".join(filter(None, (build.task, count)))
+
+
+def _rows(build: ComparedBuild) -> Iterator[_BuildRow]:
+    """Yield the possible machines of a build: those that fit without the change, then others."""
+    fitting = {way_to(each): each for each in build.before if not each.asks}
+    after = {way_to(each): each for each in build.after}
+    for way in dict.fromkeys((*fitting, *after)):
+        old, new = fitting.get(way), after.get(way)
+        # If a machine fits without and with the change, show the figures with the change.
+        place = old if old and (new is None or new.asks) else new
+        if place is None:
+            continue
+        chosen = "planned" if place.is_chosen else ""
+        if place is old and (new is None or new.asks):
+            chosen = f"{chosen or 'only'} without this change"
+        elif old is None and not place.asks:
+            chosen = f"{chosen or 'only'} with this change"
+        yield _BuildRow(place, ", ".join(filter(None, (chosen, words.place_note(place)))))
+
+
+def _cost(amount: Decimal | None, currency: str) -> str:
+    return f"cost {words.UNKNOWN}" if amount is None else f"{words.bill(amount)} {currency}"
+
+
+_SENSITIVE: dict[Kind, tuple[str, str]] = {
+    "secret-source-changed": ("a secret comes from or goes to another place", "removed"),
+    "command-changed": ("`fleet` runs another program", "removed"),
+    "pattern-matches-more": ("the allow-list matches more builds", "removed"),
+    "asked-by-widened": ("more people may ask for a tag", "anyone"),
+    "exclusive-removed": ("machines also run builds that do not ask for the tag", "removed"),
+    "pool-removed": ("a pool that has machines is removed or drained", "removed"),
+    "guard-loosened": ("a guard is looser", "no limit"),
+    "approval-added": ("an approval lets machines pass a guard", "removed"),
+    "limit-raised": ("a limit or budget is raised or removed", "no limit"),
+    "access-widened": ("access to machines changes", "removed"),
+    "image-pinned": ("an image is pinned: machines boot no newer version", "removed"),
+}
+"""Map of a kind of sensitive edit to its effect, and to the text for a removed value."""
+
+
+class DescribedEdit(NamedTuple):
+    """A sensitive edit of fleet.yaml, in words."""
+
+    what: str
+    place: str
+    before: str
+    after: str
+    about: str
+
+
+def sensitive_edit(edit: SensitiveEdit, currency: str) -> DescribedEdit:
+    """Return the description of a sensitive edit."""
+    what, gone = _SENSITIVE[edit.kind]
+    key = yaml_key(edit.path)
+    place = f"{key} ({edit.place})" if edit.place else key
+    is_max = edit.path[2:] == ("workers", "max")
+    about = _describe_worst(edit, currency) if is_max else _describe_subject(edit)
+    return DescribedEdit(what, place, edit.before or "none", edit.after or gone, about)
+
+
+def worst_case(edits: Sequence[SensitiveEdit], currency: str) -> str:
+    """Return the most that the machines of higher `workers.max` cost, as text; empty without."""
+    costs = [each.cost for each in edits if each.cost]
+    return f"up to {words.rate(sum(costs, Decimal(0)), sign=True)} {currency}/h" if costs else ""
+
+
+def _describe_worst(edit: SensitiveEdit, currency: str) -> str:
+    worst = worst_case([edit], currency) or f"cost {words.UNKNOWN}"
+    keys = [f"{key} ({value})" for key, value in edit.bounds.items()]
+    bound = f"bounded by {listed(keys)}" if keys else "no budget or limit of a tag bounds it"
+    return f"if all these machines exist: {worst}; {bound}"
+
+
+def _describe_subject(edit: SensitiveEdit) -> str:
+    names = some_of(edit.examples, total=edit.count)
+    match edit.kind:
+        case "pool-removed":
+            if edit.count is None:
+                return f"its machines are {words.UNKNOWN}"
+            return f"{words.many(edit.count, 'machine')}, {edit.busy} busy: {names}"
+        case "pattern-matches-more":
+            if edit.count is None:
+                return f"builds {words.UNKNOWN}: {edit.nameless or 'no build is recorded'}"
+            if not edit.count:
+                return "none of the recorded builds yet"
+            builds = words.many(edit.count, "recorded build")
+            return f"{builds} newly{_packages(edit.packages)}"
+    return f"the tag of pools: {names}" if names else ""
+
+
+def rule_facts(rule: RuleReach, currency: str) -> tuple[str, str, str]:
+    """Return the recorded builds that a rule matches, their owners and their cost, as texts."""
+    return _builds(rule), _format_owners(rule), _rule_cost(rule, currency)
+
+
+def _builds(rule: RuleReach) -> str:
+    if not rule.of:
+        return f"builds {words.UNKNOWN}: {rule.nameless or 'no build is recorded'}"
+    span = write_duration(rule.seconds)
+    since = f"{rule.moments} moments in {span}" if rule.moments > 1 else "one moment"
+    said = f"{rule.builds:,} of {rule.of:,} in {since}"
+    if rule.added:
+        return f"{said}; {rule.added:,} newly{_packages(rule.added_packages)}"
+    return f"{said}{_packages(rule.packages)}; none newly" if rule.builds else said
+
+
+def _packages(builds: Mapping[str, int]) -> str:
+    """Return text on the packages, with the number of builds of each; empty without builds."""
+    if len(builds) < 2:  # noqa: PLR2004 - all are of one package
+        return "".join(f"{', all' if count > 1 else ':'} {name}" for name, count in builds.items())
+    counted = some_of([f"{name} ({count:,})" for name, count in builds.items()])
+    return f", of {len(builds):,} packages: {counted}"
+
+
+def _format_owners(rule: RuleReach) -> str:
+    people = [
+        f"{what}: {some_of([f'{name} ({count:,})' for name, count in counts.items()])}"
+        for what, counts in (("owners", rule.owners), ("requesters", rule.requesters))
+        if counts
+    ]
+    return "; ".join(people) or "no recorded build"
+
+
+def _rule_cost(rule: RuleReach, currency: str) -> str:
+    if rule.cost is None:
+        return f"cost {words.UNKNOWN}: {rule.not_known}"
+    once = f"{words.bill(rule.cost)} {currency} for these builds"
+    if rule.cost_before is not None:
+        once += f" ({words.bill(rule.cost_before)} without this change)"
+    if rule.month is None:
+        return f"{once}; per month {words.UNKNOWN}: {rule.not_known}"
+    return f"{once}; at least {rule.month:,.0f} {currency} per month"

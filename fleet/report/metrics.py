@@ -15,12 +15,11 @@ from typing import NamedTuple
 from fleet.checks.limits import dated
 from fleet.explain.history import STATES, sample_of
 from fleet.model.facts import AttemptResult, World
-from fleet.model.figures import amount_of
 from fleet.model.history import LastRun
 from fleet.model.images import Version
-from fleet.model.notices import NOTICE_KINDS
+from fleet.model.money import amount_of
 from fleet.model.orders import Freeze, Hold
-from fleet.model.plan import BudgetVerdict, Plan, PoolVerdict
+from fleet.model.plan import NOTICE_KINDS, BudgetVerdict, Plan, PoolVerdict
 from fleet.planner.inventory import attempts_of, expired_at, takers_of
 from fleet.report.status import pool_status
 from fleet.report.terminal import clean

@@ -7,20 +7,16 @@ null, never zero.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field
 
 from fleet.explain.given import Responsible
 from fleet.explain.troubles import Trouble, find_troubles
 from fleet.explain.values import GivenRule
-from fleet.model.decisions import Decision
-from fleet.model.facts import BaseChange
-from fleet.model.figures import amount_of
+from fleet.model.facts import BaseChange, WorkerFacts
 from fleet.model.images import WaitingVersion
-from fleet.model.machine_facts import WorkerFacts
-from fleet.model.money import Rate
-from fleet.model.notices import Notice
+from fleet.model.money import Rate, amount_of
 from fleet.model.orders import Order
 from fleet.model.plan import (
     ApprovalVerdict,
@@ -28,8 +24,10 @@ from fleet.model.plan import (
     Estimate,
     GuardResult,
     LimitVerdict,
+    Notice,
     NotKnown,
     Plan,
+    PoolDecision,
     PoolVerdict,
     Promotion,
     WorkerVerdict,
@@ -62,20 +60,6 @@ _FOLDS = {"reserved": 2, "planned": 1, "new": 1}
 """Map of figures to folding ranks. A narrow terminal moves the highest below the row first."""
 
 
-class ShownBudget(NamedTuple):
-    """The cells of a table row for one budget in one period."""
-
-    budget: str
-    when: str
-    spent: str
-    reserved: str
-    planned: str
-    left: str
-    limit: str
-    note: str
-    """The problem of the budget; empty without a problem."""
-
-
 def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
     """Return the budgets as a table; a terminal draws only the most used budgets."""
     figures = ("spent", "reserved", "planned", "left", "limit")
@@ -105,31 +89,28 @@ def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str
 
 def shown_budgets(
     budgets: Sequence[BudgetVerdict], most: int = _MAX_SHOWN
-) -> tuple[list[ShownBudget], list[int]]:
+) -> tuple[list[tuple[str, ...]], list[int]]:
     """Return the budgets as rows, and the positions of the `most` most used budgets."""
     wanted = [each for each in budgets if not each.coming or each.exceeded]
-    tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
-    return [*map(_format_budget, wanted)], sorted(tight[:most])
 
+    def use(nth: int) -> tuple[Decimal, int]:
+        """Return the sort key: the used part of the limit, infinite without a known rest."""
+        budget, spent = wanted[nth], amount_of(wanted[nth].spent)
+        if budget.exceeded or spent is None or not budget.limit:
+            return Decimal("Infinity"), -nth
+        return (spent + budget.reserved + budget.planned) / budget.limit, -nth
 
-def _use(budget: BudgetVerdict) -> Decimal:
-    spent = amount_of(budget.spent)
-    if budget.exceeded or spent is None or not budget.limit:
-        return Decimal("Infinity")
-    return (spent + budget.reserved + budget.planned) / budget.limit
-
-
-def _format_budget(budget: BudgetVerdict) -> ShownBudget:
-    return ShownBudget(
-        budget=yaml_key(budget.path),
-        when=budget.when,
-        spent=words.amount(budget.spent),
-        reserved=words.amount(budget.reserved),
-        planned=words.amount(budget.planned),
-        left=words.amount(budget.left),
-        limit=f"{words.rate(budget.limit)} {budget.unit}",
-        note=_note(budget),
-    )
+    rows = [
+        (
+            yaml_key(each.path),
+            each.when,
+            *map(words.amount, (each.spent, each.reserved, each.planned, each.left)),
+            f"{words.rate(each.limit)} {each.unit}",
+            _note(each),
+        )
+        for each in wanted
+    ]
+    return rows, sorted(sorted(range(len(wanted)), key=use, reverse=True)[:most])
 
 
 def _note(budget: BudgetVerdict) -> str:
@@ -205,42 +186,19 @@ class EqualRequests(Value):
     )
 
 
-class PoolStatus(Value):
+class PoolStatus(PoolDecision):
     """The status of a pool and its machines. An unknown figure is null."""
 
-    pool: str
-    mode: str
-    because: str
-    decisions: tuple[Decision, ...] = later((), "The same, one entry per reason.")
     machines: int | None = Field(description="Number of these machines.")
     busy: int | None
     idle: int | None
     starting: int | None
     other: int | None
-    create: int
-    drain: int
-    delete: int
-    served: int = Field(description="Waiting requests that get a worker here.")
-    max: int
     price: Rate | None
     cost_before: Rate | None
     cost_after: Rate | None
-    provider: str | None
-    type: str | None
-    image: str | None
-    provides: tuple[str, ...]
-    stack: str | None
-    serial: int | None
     unwanted: int | None = Field(description="Number of unwanted ones among them.")
     draining: int | None = Field(description="Number of them without new work.")
-    not_known: tuple[NotKnown, ...]
-    failures: str = later(
-        "",
-        "Its latest attempts to create a machine, if they failed in a row: how many, when, why.",
-    )
-    on_trial: tuple[str, ...] = later(
-        (), "Machine types on which its image fails to boot, and which approvals let it create."
-    )
 
 
 class WorkerStatus(WorkerVerdict, WorkerFacts):
@@ -335,10 +293,9 @@ def status_of(
 
 def pool_status(verdict: PoolVerdict) -> PoolStatus:
     """Return the status of a pool. Each unknown figure is null."""
-    figures = {**verdict.model_dump(), "machines": verdict.machines}
-    for missing in verdict.not_known:
-        figures |= dict.fromkeys(_FIGURES[missing])
-    return PoolStatus.model_validate(figures)
+    unknown = (name for missing in verdict.not_known for name in _FIGURES[missing])
+    known = {**verdict.model_dump(), "machines": verdict.machines}
+    return PoolStatus.model_validate(known | dict.fromkeys(unknown))
 
 
 def _waiting(plan: Plan, responsible: Responsible) -> tuple[EqualRequests, ...]:
@@ -382,7 +339,9 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
                 StyledText("order: ", Style.YELLOW), f"{each.about} {each.said}; `{each.fix}`"
             )
     yield from _draw_unknown(status)
-    yield from _stops(status)
+    for each in status.troubles:
+        if not (each.by_order or each.reported):
+            yield line(StyledText(f"{each.about}: ", Style.YELLOW), f"{each.said}; `{each.fix}`")
     yield Section("", [_pools(status)])
     yield budgets_section(plan.budgets)
     yield Section("", [*_workers(status)])
@@ -424,13 +383,6 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
         what = f"{approval.guard}, pool {approval.pool}, {used}, {until}"
         inert = f" ({approval.inert})" if approval.inert else ""
         yield line(StyledText("approval: ", Style.DIM), what, inert)
-
-
-def _stops(status: Status) -> Iterator[Line]:
-    """Yield the stops and failures of pools that `attention` omits, each with the next command."""
-    for each in status.troubles:
-        if not (each.by_order or each.reported):
-            yield line(StyledText(f"{each.about}: ", Style.YELLOW), f"{each.said}; `{each.fix}`")
 
 
 def _pools(status: Status) -> Block:
@@ -502,7 +454,12 @@ def worker_table(status: Status) -> Table:
         row(
             worker.pool,
             worker.worker,
-            (StyledText(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),),
+            (
+                StyledText(
+                    words.state(worker) + (", outdated" if worker.outdated else ""),
+                    _STATE_STYLES.get(worker.state, Style.PLAIN),
+                ),
+            ),
             worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
             words.since(worker.since, status.time),
             worker.image or "-",
@@ -512,8 +469,3 @@ def worker_table(status: Status) -> Table:
         for worker, rate in zip(status.workers, money, strict=True)
     ]
     return Table(columns, rows)
-
-
-def _state(worker: WorkerVerdict) -> str:
-    state = words.state(worker)
-    return f"{state}, outdated" if worker.outdated else state

@@ -4,9 +4,11 @@ The sections are in sources.py (providers, queues), rules.py (tags, allow-list),
 pools) and limits.py (budgets, guards). docs/reference/fleet-yaml.md is generated from them.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain, count
-from typing import Annotated, Self, get_args
+from operator import is_
+from typing import Annotated, Self, TypeVar, get_args
+from weakref import finalize
 
 from pydantic import Field, model_validator
 from pydantic.fields import FieldInfo
@@ -103,6 +105,10 @@ from fleet.schema.units import (
     Text,
     WorkerTag,
 )
+
+_Answer = TypeVar("_Answer")
+_cached_answers: dict[int, dict[object, tuple[tuple[object, ...], object]]] = {}
+"""Id of a Fleet to the inputs and result of each cached function and name."""
 
 
 class StateSettings(ConfigSection):
@@ -256,6 +262,26 @@ class Fleet(ConfigSection):
     def recipes(self) -> dict[str, ImageRecipe]:
         """Map name to recipe for the Debian images that fleet builds with its own Ansible role."""
         return {n: image for n, image in self.images.items() if isinstance(image, ImageRecipe)}
+
+    def cached(
+        self, about: object, parts: tuple[object, ...], find: Callable[[], _Answer]
+    ) -> _Answer:
+        """Return the cached result of `find`; call it again if one of `parts` is another object.
+
+        `about` names the result, which must depend only on the fleet, on `about` and on `parts`.
+        Loops and simulations call the same functions with the same Fleet in each run. Only the
+        latest result per name is kept, so that the memory of a loop is limited.
+        """
+        answers = _cached_answers.get(id(self))
+        if answers is None:
+            answers = _cached_answers[id(self)] = {}
+            finalize(self, _cached_answers.pop, id(self), None).atexit = False
+        held = answers.get(about)
+        if held and len(held[0]) == len(parts) and all(map(is_, held[0], parts)):
+            return held[1]  # type: ignore[return-value]  # stored under the same name
+        answer = find()
+        answers[about] = (parts, answer)
+        return answer
 
     @model_validator(mode="after")
     def _unfold(self) -> Self:

@@ -15,7 +15,6 @@ from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import (
     Demand,
     Machine,
-    Market,
     Worker,
     WorkerInputs,
     WorkerState,
@@ -24,6 +23,7 @@ from fleet.model.facts import (
 from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
+from fleet.schema.pools import Market
 from fleet.tagrules.context import context_of, queue_context
 from fleet.tagrules.offers import (
     Ask,

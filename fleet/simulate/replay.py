@@ -25,7 +25,7 @@ from fleet.explain.recorded_demand import (
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
-from fleet.model.facts import Charge, Ledger, MachinePayer, Market, Unknown, World
+from fleet.model.facts import Charge, Ledger, MachinePayer, Unknown, World
 from fleet.model.plan import Create, Plan, Reason, WorkerVerdict
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Tariff, tariff_of_machine
@@ -37,6 +37,7 @@ from fleet.planner.lifecycle.table import idle_limit, limits_of
 from fleet.planner.payers import payers_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.pools import Market
 from fleet.simulate.farm import Farm
 from fleet.simulate.figures import (
     GuardFigures,

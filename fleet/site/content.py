@@ -22,9 +22,8 @@ from fleet.explain.powerful import powerful_builds
 from fleet.explain.values import Explanation
 from fleet.explain.waiting import waits_of
 from fleet.explain.worker import facts_of_workers
-from fleet.model.due import DueReport
 from fleet.model.facts import Unknown
-from fleet.model.images import Version
+from fleet.model.images import DueReport, Version
 from fleet.planner.inventory import attempts_of
 from fleet.planner.ledger import periods
 from fleet.ports import Since, WebPage

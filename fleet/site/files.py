@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 from fleet.report.json import value_to_json
 from fleet.site import links
-from fleet.site.gone import gone
-from fleet.site.images import images
-from fleet.site.machines import pools, workers
+from fleet.site.machines import gone, images, pools, workers
 from fleet.site.money import money
 from fleet.site.overview import overview
 from fleet.site.pages import MOST_LISTED, Page, Shown

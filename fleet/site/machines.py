@@ -1,20 +1,21 @@
-"""The list of workers, and a page for each worker and each pool."""
+"""Pages of workers (also deleted ones), pools and images."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from fleet.explain.history import DAYS
 from fleet.model.facts import Unknown
-from fleet.report.document import Column, ColumnKind, Table, row
-from fleet.report.status import PoolStatus
+from fleet.model.log import LogEntry
+from fleet.report.document import Column, ColumnKind, Row, Table, row
 from fleet.schema.findings import yaml_key
-from fleet.site.history import HistoryPlots, past_of
-from fleet.site.links import INACTIVE, WORKERS
+from fleet.site.history import past_of
+from fleet.site.links import GONE, IMAGES, INACTIVE, WORKERS
 from fleet.site.money import budget_row
 from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.site.rendering import BROKEN
-from fleet.site.versions import ImageStory
 from fleet.words import figures as words
+from fleet.words.runs import add_code
 
 
 def workers(shown: Shown) -> Iterator[Page]:
@@ -45,23 +46,30 @@ def pools(shown: Shown) -> Iterator[Page]:
     workers = _group_by_pool(status.workers, lambda worker: (worker.pool,))
     changes = _group_by_pool(shown.plan.actions, lambda action: (action.pool,))
     waiting = _group_by_pool(status.waiting, lambda entry: entry.pools)
+    listed, history = shown.images, shown.history
+    images = {} if isinstance(listed, Unknown) else {each.image: each for each in listed}
     for pool in status.pools:
         fitting = waiting.get(pool.pool, [])
+        past, unread = None, ""
+        if isinstance(history, Unknown):
+            unread = history.unknown
+        else:
+            past = past_of(history.pools[pool.pool], shown.plan.currency, pool.max)
         values = {
             "pool": pool,
             "workers": workers.get(pool.pool, []),
             "changes": changes.get(pool.pool, []),
             "fitting": fitting,
-            "past": _plot_history(shown, pool),
-            "no_past": shown.history.unknown if isinstance(shown.history, Unknown) else "",
-            "binding": tuple(_binding(shown, pool.pool, {entry.signature for entry in fitting})),
+            "past": past,
+            "no_past": unread,
+            "binding": [*_binding(shown, pool.pool, {entry.signature for entry in fitting})],
             "budgets": [
                 budget_row(each, None if isinstance(shown.money, Unknown) else shown.money)
                 for each in shown.plan.budgets
                 if each.path[:2] == ("pools", pool.pool) and not each.coming
             ],
-            "image": _image(shown, pool),
-            "failures": _failures(shown, pool.pool),
+            "image": images.get(pool.image or ""),
+            **_count_failures(shown, pool.pool),
         }
         yield Page(shown.addresses.pools[pool.pool], "pool.html", values)
 
@@ -79,26 +87,11 @@ def _group_by_pool(
     return found
 
 
-def _plot_history(shown: Shown, pool: PoolStatus) -> HistoryPlots | None:
-    """Return the plots of a pool; None if its history is unknown."""
-    if isinstance(shown.history, Unknown):
-        return None
-    return past_of(shown.history.pools[pool.pool], shown.plan.currency, pool.max)
+def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield what limits the growth of a pool: constraint, key of fleet.yaml, waiting requests.
 
-
-class Binding(NamedTuple):
-    """A constraint on the growth of a pool, and the key of fleet.yaml that sets it."""
-
-    because: str
-    path: str
-    requests: int
-    """Number of requests that wait because of the constraint; 0 for a guard."""
-
-
-def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Binding]:
-    """Yield the constraints of a pool: first constraints on requests, then guards.
-
-    `fitting` has the signatures of the requests that the pool can serve.
+    Constraints on requests come first, then guards, with 0 requests. `fitting` has the signatures
+    of the requests that the pool can serve.
     """
     held: dict[tuple[str, str], int] = {}
     for unserved in shown.plan.unserved:
@@ -109,32 +102,18 @@ def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[Bind
             key = (because, yaml_key(path) if path else "")
             held[key] = held.get(key, 0) + unserved.count
     for (because, where), count in sorted(held.items(), key=lambda each: -each[1]):
-        yield Binding(because, where, count)
+        yield because, where, count
     for guard in shown.plan.guards:
         if guard.pool == pool and guard.result != "passed":
-            yield Binding(guard.because, yaml_key(guard.path) if guard.path else "", 0)
-
-
-def _image(shown: Shown, pool: PoolStatus) -> ImageStory | None:
-    if isinstance(shown.images, Unknown):
-        return None
-    return next((each for each in shown.images if each.image == pool.image), None)
-
-
-class Failures(NamedTuple):
-    """The results of the latest attempts to create machines for a pool."""
-
-    tries: int
-    failed: int
-    latest: Table
-    """The failed attempts, the newest first."""
+            yield guard.because, yaml_key(guard.path) if guard.path else "", 0
 
 
 _FAILED = frozenset({"failed", "gone", "out-of-stock", "quota", "name-taken", "error"})
 _MOST_FAILURES = 20
 
 
-def _failures(shown: Shown, pool: str) -> Failures:
+def _count_failures(shown: Shown, pool: str) -> dict[str, object]:
+    """Return the numbers of the latest creations and of failed ones, and a table of these."""
     tries = [each for each in shown.attempts if each.pool == pool]
     failed = [each for each in tries if each.result in _FAILED]
     newest = sorted(failed, key=lambda each: each.at, reverse=True)
@@ -152,4 +131,52 @@ def _failures(shown: Shown, pool: str) -> Failures:
         *map(Column, ("When", "Result", "Worker", "Type")),
         Column("Detail", ColumnKind.PROSE),
     ]
-    return Failures(len(tries), len(failed), Table(columns, rows))
+    return {"tries": len(tries), "failed": len(failed), "failures": Table(columns, rows)}
+
+
+def images(shown: Shown) -> Iterator[Page]:
+    """Yield the page of images."""
+    found = shown.images
+    is_unknown = isinstance(found, Unknown)
+    yield Page(
+        IMAGES,
+        "images.html",
+        {
+            "images": () if is_unknown else found,
+            "because": found.unknown if isinstance(found, Unknown) else "",
+        },
+    )
+
+
+def gone(shown: Shown) -> Iterator[Page]:
+    """Yield the page of deleted workers, the latest deletion first."""
+    log = () if isinstance(shown.log, Unknown) else shown.log
+    rows = [*_rows(log)][::-1]
+    labels = ("Deleted", "Worker", "Pool", "Created", "Existed for")
+    table = Table([*map(Column, labels), Column("Why", ColumnKind.PROSE)], rows[:MOST_LISTED])
+    values = {
+        "table": table if rows else None,
+        "others": len(rows[MOST_LISTED:]),
+        "days": DAYS,
+        "unknown": shown.log.unknown if isinstance(shown.log, Unknown) else "",
+    }
+    yield Page(f"{GONE}/index.html", "gone.html", values)
+
+
+def _rows(log: Iterable[LogEntry]) -> Iterator[Row]:
+    created = {}
+    for each in log:
+        if each.outcome != "done":
+            continue
+        if each.kind == "create":
+            created[each.machine] = each.at
+        elif each.kind == "delete" and each.machine:
+            begun = created.pop(each.machine, None)
+            yield row(
+                words.time(each.at),
+                each.machine,
+                each.pool,
+                words.time(begun) if begun else words.UNKNOWN,
+                words.duration(each.at - begun) if begun else words.UNKNOWN,
+                add_code(each.because, each.reason),
+            )

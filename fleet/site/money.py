@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import NamedTuple
 
 from fleet.model.facts import Unknown
-from fleet.model.figures import amount_of
-from fleet.model.money import in_cents
+from fleet.model.money import amount_of, in_cents
 from fleet.model.plan import BudgetVerdict
-from fleet.schema.findings import yaml_key
 from fleet.site.charges import Cost, MonthCost
 from fleet.site.history import past_of
 from fleet.site.links import MONEY
@@ -19,42 +16,13 @@ _MAX_ROWS = 100
 """Maximum payers with their own row in each table; the last row is the sum of all others."""
 
 
-class BudgetRow(NamedTuple):
-    """A budget in its current period, and its projection to the end of the month."""
+BudgetRow = tuple[BudgetVerdict, str, float | None, str]
+"""A budget, its projection for the end of the month, used percentage, and problem, if any.
 
-    name: str
-    path: str
-    when: str
-    spent: str
-    reserved: str
-    """Expected cost of existing machines and assigned work, including this plan."""
-    used: float | None
-    """Used percentage of the limit; None if unknown."""
-    projected: str
-    """Projected amount at the end of the month; empty if the budget is not monthly."""
-    left: str
-    limit: str
-    note: str
-    """The current or expected problem; empty without a problem."""
-
-
-class PayerRow(NamedTuple):
-    """The cost of one payer, rounded to cents so that each column adds up to its total."""
-
-    cost: Cost
-    month: str
-    projected: str
-    week: str
-    today: str
-
-
-class Grouping(NamedTuple):
-    """The month by one kind of payer, for example by pool; the rows add up to the total."""
-
-    noun: str
-    rows: tuple[PayerRow, ...]
-    hidden: int
-    """Number of payers that the last row contains."""
+The projection is empty if the budget is not monthly. The percentage is None if it is unknown.
+"""
+PayerRow = tuple[Cost, *tuple[str, ...]]
+"""The cost of a payer, and its amounts in cents, so that each column adds up to its total."""
 
 
 def money(shown: Shown) -> Iterator[Page]:
@@ -70,9 +38,9 @@ def money(shown: Shown) -> Iterator[Page]:
         "money": known,
         "because": found.unknown if isinstance(found, Unknown) else "",
         "groupings": [
-            _grouping("pool", known.pools),
-            _grouping("scope", known.scopes),
-            _grouping("team", known.teams),
+            ("pool", _payer_rows("pool", known.pools)),
+            ("scope", _payer_rows("scope", known.scopes)),
+            ("team", _payer_rows("team", known.teams)),
         ]
         if known
         else (),
@@ -88,27 +56,12 @@ def money(shown: Shown) -> Iterator[Page]:
 def budget_row(budget: BudgetVerdict, money: MonthCost | None) -> BudgetRow:
     """Return the row of a budget."""
     projected = money.projected.get(budget.path) if money else None
-    is_month, spent = budget.period == "month", amount_of(budget.spent)
-    return BudgetRow(
-        name=budget.budget,
-        path=yaml_key(budget.path),
-        when=budget.when,
-        spent=words.amount(budget.spent),
-        reserved=words.UNKNOWN
-        if spent is None
-        else words.amount(budget.reserved + budget.planned),
-        used=None if spent is None else _share(spent, budget.limit),
-        projected=("" if not is_month else words.UNKNOWN)
-        if projected is None
-        else f"{projected:.2f}",
-        left=words.amount(budget.left),
-        limit=f"{words.rate(budget.limit)} {budget.unit}",
-        note=_note(budget, projected),
-    )
-
-
-def _share(spent: Decimal, limit: Decimal) -> float:
-    return round(float(min(Decimal(100), 100 * spent / limit)), 1) if limit else 100.0
+    spent, limit, used = amount_of(budget.spent), budget.limit, None
+    if spent is not None:
+        used = round(float(min(Decimal(100), 100 * spent / limit)), 1) if limit else 100.0
+    said = words.UNKNOWN if budget.period == "month" else ""
+    said = said if projected is None else f"{projected:.2f}"
+    return budget, said, used, _note(budget, projected)
 
 
 def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
@@ -121,24 +74,22 @@ def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
     return words.near_limit(budget)
 
 
-def _grouping(noun: str, costs: Sequence[Cost]) -> Grouping:
-    rest = costs[_MAX_ROWS:]
-    if not rest:
-        return Grouping(noun, _payer_rows(costs), 0)
-    others = Cost(
-        name=f"{len(rest):,} other {noun}s",
-        seconds=sum(each.seconds for each in rest),
-        today=sum((each.today for each in rest), Decimal(0)),
-        month=sum((each.month for each in rest), Decimal(0)),
-        week=_total([each.week for each in rest]),
-        projected=_total([each.projected for each in rest]),
-    )
-    return Grouping(noun, _payer_rows([*costs[:_MAX_ROWS], others]), len(rest))
-
-
-def _payer_rows(costs: Sequence[Cost]) -> tuple[PayerRow, ...]:
-    columns = (_column([getattr(each, name) for each in costs]) for name in PayerRow._fields[1:])
-    return tuple(PayerRow(*cells) for cells in zip(costs, *columns, strict=True))
+def _payer_rows(noun: str, costs: Sequence[Cost]) -> Sequence[PayerRow]:
+    """Return the rows of the payers of one kind. The last row is the sum of those not shown."""
+    if rest := costs[_MAX_ROWS:]:
+        others = Cost(
+            name=f"{len(rest):,} other {noun}s",
+            seconds=sum(each.seconds for each in rest),
+            today=sum((each.today for each in rest), Decimal(0)),
+            month=sum((each.month for each in rest), Decimal(0)),
+            week=_total([each.week for each in rest]),
+            projected=_total([each.projected for each in rest]),
+        )
+        costs = [*costs[:_MAX_ROWS], others]
+    columns = ("month", "projected", "week", "today")
+    return [
+        *zip(costs, *(_column([getattr(e, name) for e in costs]) for name in columns), strict=True)
+    ]
 
 
 def _column(amounts: Sequence[Decimal | None]) -> list[str]:

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
 from fleet.model.facts import Charge
+from fleet.model.history import Tally, TallyKind
 from fleet.model.log import LogEntry
 from fleet.model.money import Bill
-from fleet.model.months import Tally, TallyKind
 from fleet.model.values import Moment, Value
 from fleet.planner.ledger import Period, periods
 from fleet.schema.model import Fleet

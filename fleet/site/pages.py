@@ -10,9 +10,8 @@ from fleet.explain.given import Responsible
 from fleet.explain.history import FleetHistory
 from fleet.explain.powerful import PowerfulBuild
 from fleet.explain.waiting import WaitingExplanations
-from fleet.model.facts import Attempt, Unknown
+from fleet.model.facts import Attempt, Unknown, WorkerFacts
 from fleet.model.log import LogEntry
-from fleet.model.machine_facts import WorkerFacts
 from fleet.model.plan import Plan
 from fleet.report.status import Status, status_of
 from fleet.schema.findings import Path

@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.report.document import MAX_ROWS
 from fleet.report.html import html_environment
-from fleet.schema.findings import MAX_LISTED
+from fleet.schema.findings import MAX_LISTED, yaml_key
 from fleet.schema.units import write_duration
 from fleet.site.links import IMAGES, contact_link
 from fleet.words import figures as words
@@ -35,7 +35,9 @@ def environment() -> Environment:
     """Return the compiled templates; an undefined name in a template is an error."""
     found = html_environment("fleet.site")
     found.globals.update(
+        amount=words.amount,
         before_after=words.before_after,
+        yaml_key=yaml_key,
         rates=words.rates,
         rate=words.rate,
         many=words.many,

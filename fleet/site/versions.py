@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from fleet.model.due import DueImage, DueReport
 from fleet.model.facts import Unknown, World
-from fleet.model.images import ImageVersion, Version
+from fleet.model.images import DueImage, DueReport, ImageVersion, Version
 from fleet.model.plan import Plan
 from fleet.schema.model import Fleet
 from fleet.schema.pools import ExistingImage

@@ -28,10 +28,9 @@ from fleet.model.facts import (
     MachinePayer,
     PriceList,
 )
-from fleet.model.history import RunObservation, RunSample
+from fleet.model.history import RunObservation, RunSample, Tally
 from fleet.model.images import Manifest, Move, Version
 from fleet.model.log import Chain, LogEntry, Mark
-from fleet.model.months import Tally
 from fleet.model.orders import Order
 from fleet.model.tickets import first_id
 from fleet.model.values import in_utc

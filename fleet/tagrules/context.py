@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleet.schema.model import DebusineQueue, Fleet, WorldQueue
-from fleet.schema.remembered import remembered
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml import this package without facts.
@@ -46,8 +45,7 @@ def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
     rests_on = (demand.stored, demand.environments, demand.history)
     declared = fleet.queues.get(queue)
     is_any = isinstance(declared, DebusineQueue | WorldQueue) and declared.any_environment
-    return remembered(
-        fleet,
+    return fleet.cached(
         ("context", queue),
         rests_on,
         lambda: queue_context(demand, any_environment=is_any),

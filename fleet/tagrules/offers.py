@@ -16,7 +16,6 @@ from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import Fleet, Pool
-from fleet.schema.remembered import remembered
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_minimums, read_numbers, unmet
 
@@ -105,7 +104,7 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> 
     the sizes of the machine type, and `provides` of the pool.
     """
     known = tuple(images)
-    return remembered(fleet, ("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
+    return fleet.cached(("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
 
 
 def _offer_of_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> Offer:
@@ -116,7 +115,7 @@ def _offer_of_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) 
 
 def _weigh_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> Weighed:
     sources = pool_sources(fleet, name, images)
-    return remembered(fleet, ("weighed", name), images, lambda: weigh(fleet, name, sources))
+    return fleet.cached(("weighed", name), images, lambda: weigh(fleet, name, sources))
 
 
 def offer_of_worker(

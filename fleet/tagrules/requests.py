@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 from fleet.schema.findings import Path
 from fleet.schema.model import Askers, Fleet
-from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.allow import AllowList, RuleMatch
 from fleet.tagrules.context import QueueContext
@@ -119,7 +118,7 @@ class Judge:
         # The day decides which rules match, and each key contains the rules.
         about = ("askings", self.with_provided)
         self._known: WeakKeyDictionary[QueueContext, dict[object, TagRequirements]]
-        self._known = remembered(self.fleet, about, (self.memberships,), WeakKeyDictionary)
+        self._known = self.fleet.cached(about, (self.memberships,), WeakKeyDictionary)
         self._alike: dict[QueueContext, dict[object, TagRequirements]] = {}
         self._vocabulary = Vocabulary(self.fleet)
         self._allowed: AllowList | None = None

@@ -35,7 +35,6 @@ from fleet.schema.model import (
     serves_queue,
 )
 from fleet.schema.pools import Image
-from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, ProvidedBy
 from fleet.tagrules.vocabulary import Numbers, Vocabulary, read_numbers, tag_name
 
@@ -183,7 +182,7 @@ def pool_sources(
 ) -> tuple[Provided, ...]:
     """Return all tags that the workers of a pool provide, with the source of each tag."""
     known = tuple(images)
-    return remembered(fleet, ("sources", name), known, lambda: _pool_sources(fleet, name, known))
+    return fleet.cached(("sources", name), known, lambda: _pool_sources(fleet, name, known))
 
 
 def provided_tags(fleet: Fleet) -> frozenset[str]:

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, TagRule
-from fleet.schema.remembered import remembered
 from fleet.schema.rules import Asker, ProvidedBy
 
 Numbers = tuple[tuple[str, Decimal], ...]
@@ -99,7 +98,7 @@ class Vocabulary:
     @cached_property
     def _get_cache(self) -> dict[str, tuple[str, ...]]:
         """Return the cache of `names_of`, a map of tag to names."""
-        known: dict[str, tuple[str, ...]] = remembered(self.fleet, "names of tags", (), dict)
+        known: dict[str, tuple[str, ...]] = self.fleet.cached("names of tags", (), dict)
         return known if len(known) < _MAX_CACHED else {}
 
     def _find_names(self, tag: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import MISMATCHES, Decision
 from fleet.model.facts import Machine, World
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request

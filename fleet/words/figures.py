@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.model import money
-from fleet.model.facts import WorkerInputs, market_of
-from fleet.model.figures import Figure, amount_of
-from fleet.model.machine_facts import PlaceFacts, WorkerFacts
+from fleet.model.facts import PlaceFacts, WorkerFacts, WorkerInputs, market_of
+from fleet.model.money import Figure, amount_of
 from fleet.model.plan import (
     CLOCK_RULE,
     Action,

@@ -5,8 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.model.figures import amount_of
-from fleet.model.money import rate
+from fleet.model.money import amount_of, rate
 from fleet.model.plan import BudgetVerdict
 from fleet.schema.units import write_count, write_duration, write_time
 

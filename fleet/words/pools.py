@@ -1,12 +1,66 @@
-"""Sentences about why a pool serves or does not serve a request."""
+"""Sentences about why a pool serves a request or not, and why it has its number of machines."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
-from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Path, Served, Unfit
+from fleet.model.decisions import (
+    MISMATCHES,
+    Code,
+    Decision,
+    DecisionFigures,
+    Path,
+    Served,
+    SizeReason,
+    Unfit,
+)
 from fleet.schema.findings import listed, yaml_key
+from fleet.schema.units import write_count
 from fleet.words.images import describe_unpublished
 
-_Words = Callable[[Decision], str]
+
+def size_decision(  # noqa: PLR0913 - the figures of a decision
+    code: SizeReason,
+    pool: str,
+    count: int | None = None,
+    *,
+    waiting: int = 0,
+    message: str = "",
+    until: datetime | None = None,
+) -> Decision:
+    """Return a reason for the size of a pool. An empty message is derived from the code."""
+    figures = DecisionFigures(count=count, waiting=waiting, until=until)
+    said = message or _describe(code, figures)
+    return Decision(code=code, subject=(pool,), figures=figures, message=said)
+
+
+def describe_size(decisions: Iterable[Decision]) -> str:
+    """Join the messages of the reasons for the size of a pool."""
+    return "; ".join(each.message for each in decisions)
+
+
+def _describe(code: SizeReason, figures: DecisionFigures) -> str:
+    """Return a reason for the size of a pool in words."""
+    count, waiting = figures.count or 0, write_count(figures.waiting, "request")
+    are, wait = ("request is", "waits") if count == 1 else ("requests are", "wait")
+    machines = write_count(count, "machine")
+    for_them = "waits for it" if figures.waiting == 1 else "wait for them"
+    stopped = f", so {waiting} {for_them}" if figures.waiting else ""
+    return {
+        SizeReason.SERVES: f"{count} waiting {are} served here",
+        SizeReason.COULD_SERVE: f"{write_count(count, 'request')} could run here, but {wait}",
+        SizeReason.REPLACES_LATER: f"{count} {'worker waits' if count == 1 else 'workers wait'} "
+        "to be replaced",
+        SizeReason.PAID_HOUR: f"{machines} kept until the end of the paid hour",
+        SizeReason.DEMAND_UNKNOWN: "its demand is unknown",
+        SizeReason.NO_DEMAND: "no requests wait for it",
+        SizeReason.REMOVED: "removed from fleet.yaml: its machines are deleted when their work "
+        "ends",
+        SizeReason.EXPIRED_ONLY: "a sweep considers only expired machines, not demand",
+        SizeReason.REQUESTED_ONLY: "only the named machines are considered, not demand",
+        SizeReason.GUARD_WITHHOLDS: f"a guard withholds {write_count(count, 'new machine')}"
+        + stopped,
+        SizeReason.GUARD_KEEPS: f"a guard withholds the deletion of {machines}",
+    }[code]
 
 
 def describe_pool(decisions: Sequence[Decision]) -> str:
@@ -76,65 +130,21 @@ def with_messages(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
 
 def describe(decision: Decision) -> str:
     """Return a decision in words. The caller adds the name of the pool."""
-    if isinstance(decision.code, NoMachineReason):
-        return f"fits, but {decision.message}"
-    return _WORDS[decision.code](decision)
-
-
-def _queue_not_served(decision: Decision) -> str:
-    return f"does not serve queue {decision.figures.queue}"
-
-
-def _tag_missing(decision: Decision) -> str:
-    return f"does not provide {listed(decision.figures.tags)}"
-
-
-def _tag_not_brought(decision: Decision) -> str:
-    return f"requires {listed(decision.figures.tags)} of the request"
-
-
-def _tag_exclusive(decision: Decision) -> str:
-    return f"is exclusive to requests that ask for {listed(decision.figures.tags)}"
-
-
-def _too_small(decision: Decision) -> str:
-    return "; ".join(f"does not have {minimum}" for minimum in decision.figures.tags)
-
-
-def _tag_held(decision: Decision) -> str:
-    tags = decision.figures.tags
-    are = "is" if len(tags) == 1 else "are"
-    return f"creates no machine for it: {listed(tags)} {are} {decision.figures.held}"
-
-
-def _describe_on_demand(decision: Decision) -> str:
-    tags = ", ".join(decision.figures.tags)
-    return f"fits, but creates machines only for requests that ask for {tags}"
-
-
-def _fits(decision: Decision) -> str:
-    waived = decision.figures.tags
-    return f"fits without {listed(waived)}" if waived else "fits"
-
-
-def _serves_others(decision: Decision) -> str:
-    return f"{_fits(decision)}, but its machines serve other requests"
-
-
-def _workers_busy(decision: Decision) -> str:
-    return f"{_fits(decision)}, but all its workers are busy"
-
-
-_WORDS: Mapping[Code, _Words] = {
-    Unfit.QUEUE_NOT_SERVED: _queue_not_served,
-    Unfit.TAG_MISSING: _tag_missing,
-    Unfit.IMAGE_UNPROVEN: _tag_missing,
-    Unfit.TAG_NOT_BROUGHT: _tag_not_brought,
-    Unfit.TAG_EXCLUSIVE: _tag_exclusive,
-    Unfit.TOO_SMALL: _too_small,
-    Unfit.TAG_HELD: _tag_held,
-    Unfit.ON_DEMAND: _describe_on_demand,
-    Served.FITS: _fits,
-    Served.SERVES_OTHERS: _serves_others,
-    Served.WORKERS_BUSY: _workers_busy,
-}
+    figures = decision.figures
+    tags, are = listed(figures.tags), "is" if len(figures.tags) == 1 else "are"
+    lacks, fits = f"does not provide {tags}", f"fits without {tags}" if figures.tags else "fits"
+    sentences: dict[Code, str] = {
+        Unfit.QUEUE_NOT_SERVED: f"does not serve queue {figures.queue}",
+        Unfit.TAG_MISSING: lacks,
+        Unfit.IMAGE_UNPROVEN: lacks,
+        Unfit.TAG_NOT_BROUGHT: f"requires {tags} of the request",
+        Unfit.TAG_EXCLUSIVE: f"is exclusive to requests that ask for {tags}",
+        Unfit.TOO_SMALL: "; ".join(f"does not have {minimum}" for minimum in figures.tags),
+        Unfit.TAG_HELD: f"creates no machine for it: {tags} {are} {figures.held}",
+        Unfit.ON_DEMAND: "fits, but creates machines only for requests that ask for "
+        + ", ".join(figures.tags),
+        Served.FITS: fits,
+        Served.SERVES_OTHERS: f"{fits}, but its machines serve other requests",
+        Served.WORKERS_BUSY: f"{fits}, but all its workers are busy",
+    }
+    return sentences.get(decision.code) or f"fits, but {decision.message}"

@@ -9,7 +9,7 @@ from fleet.apply.saved_plan import find_drift, read_plan, with_unknown_amounts
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.guard import guard
 from fleet.model.digests import seal
-from fleet.model.figures import UnknownFigure
+from fleet.model.money import UnknownFigure
 from fleet.model.plan import Digests, Plan
 from fleet.model.values import FOR_PEOPLE, Value
 from fleet.reconcile import reconcile

@@ -18,7 +18,6 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.model.notices import Notice
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import (
     Cause,
@@ -27,6 +26,7 @@ from fleet.model.plan import (
     Digests,
     Drain,
     GuardResult,
+    Notice,
     Plan,
     PoolVerdict,
     Reason,

@@ -6,11 +6,9 @@ from decimal import Decimal
 
 from fleet.explain.history import history_of
 from fleet.explain.powerful import PowerfulBuild
-from fleet.model.due import DueCause, DueImage, DueReason, DueReport
-from fleet.model.facts import Charge, Ledger, World
+from fleet.model.facts import Charge, Ledger, PlaceFacts, World
 from fleet.model.history import MomentFigures, RunSample
-from fleet.model.images import Publication, Version
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.images import DueCause, DueImage, DueReason, DueReport, Publication, Version
 from fleet.model.plan import Blocked, BudgetVerdict, Plan
 from fleet.planner.inventory import attempts_of
 from fleet.schema.model import Fleet

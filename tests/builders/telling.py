@@ -4,8 +4,8 @@ from decimal import Decimal
 
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import BaseChange
-from fleet.model.figures import UnknownFigure
 from fleet.model.images import WaitingVersion
+from fleet.model.money import UnknownFigure
 from fleet.model.plan import (
     CLOCK_RULE,
     Estimate,

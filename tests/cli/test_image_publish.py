@@ -11,7 +11,7 @@ from fleet.errors import SourceUnreachable
 from fleet.images.publish import Pipeline
 from fleet.images.report import to_child_pipeline
 from fleet.images.stores import Directory, StorePublisher
-from fleet.model.due import DueImage, DueReport
+from fleet.model.images import DueImage, DueReport
 from tests.builders import NOW, ago
 from tests.builders.sentences import tells
 from tests.builders.versioning import a_version

@@ -12,8 +12,8 @@ import pytest
 
 from fleet.explain.tallies import bucket_of
 from fleet.model.facts import LedgerEntry
+from fleet.model.history import Counted, Tally
 from fleet.model.log import LogEntry
-from fleet.model.months import Counted, Tally
 from fleet.ports import Charging, RunRecords, StackRecord
 from fleet.state.storage import sqlite_url
 from fleet.state.store import Store

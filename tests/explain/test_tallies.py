@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from fleet.explain.tallies import bucket_of, most_of, tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
-from fleet.model.months import Tally
+from fleet.model.history import Tally
 from fleet.reconcile import reconcile
 from tests.builders import (
     NOW,

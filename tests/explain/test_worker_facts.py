@@ -3,8 +3,7 @@
 from decimal import Decimal
 
 from fleet.explain.worker import explain_worker, facts_of_workers
-from fleet.model.facts import Work, Worker, World
-from fleet.model.machine_facts import WorkerFacts
+from fleet.model.facts import Work, Worker, WorkerFacts, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_reading, a_worker, a_world, ago

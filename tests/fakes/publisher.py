@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fleet.images.disk import disk_of
-from fleet.model.disks import ImageDisk, Tell, Total
-from fleet.model.images import Upload
+from fleet.model.images import ImageDisk, Tell, Total, Upload
 from tests.builders import NOW
 
 _PIECE = 1 << 20

@@ -10,7 +10,7 @@ from fleet.model.decisions import SizeReason
 from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
 from fleet.words.figures import waiting
-from fleet.words.sizes import size_decision
+from fleet.words.pools import size_decision
 from tests.builders import (
     a_create,
     a_delete,

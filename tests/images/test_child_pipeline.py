@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from fleet.images.report import to_child_pipeline
-from fleet.model.due import DueImage, DueReport
-from fleet.model.images import LEFT_AFTER
+from fleet.model.images import LEFT_AFTER, DueImage, DueReport
 from tests.builders import NOW
 from tests.rigs.process import ROOT, clean_environment, run_process
 from tests.rigs.repeats import slow_but

@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 
 from fleet.images.due import News, Update, find_due
-from fleet.model.due import DueImage
 from fleet.model.facts import Unknown
-from fleet.model.images import Publication, Rental, Version, recipe_digest
+from fleet.model.images import DueImage, Publication, Rental, Version, recipe_digest
 from fleet.schema.model import ImageRecipe
 from tests.builders import NOW, a_fleet, ago
 from tests.builders.sentences import tells

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from fleet.guard import guard
 from fleet.model.facts import Listing, Request, Stack, Unknown, WorkerState
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.model.plan import Action, Create, Plan, Reason, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Pool

@@ -30,8 +30,8 @@ def test_budget_remainder_equals_limit_minus_shown_parts(
 
     rows, _ = shown_budgets(plan.budgets)
     told: list[tuple[str, ...]] = [
-        (row.left, row.limit.partition(" ")[0], row.spent, row.reserved, row.planned)
-        for row in rows
+        (left, limit.partition(" ")[0], spent, reserved, planned)
+        for _, _, spent, reserved, planned, left, limit, _ in rows
     ]
     for said in find_held(fleet, world, plan, "tickets").values():
         told += [

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.model.facts import World
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.model.tickets import close
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import open_accounts

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.model.facts import Demand, Ledger, LedgerEntry, Machine, QueueReading, World
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.model.plan import BudgetVerdict, Delete, Plan
 from fleet.model.prices import Life, Tariff
 from fleet.planner.inventory import PoolInventory

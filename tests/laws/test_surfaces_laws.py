@@ -16,7 +16,7 @@ from fleet.explain.options import way_of, way_to
 from fleet.explain.recorded_demand import PastRequest
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.model.plan import Create, Plan
 from fleet.model.prices import billing_of
 from fleet.planner.costs import removal_seconds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.migrate.delivery import Delivery
+from fleet.migrate.export import Delivery
 from fleet.schema.model import RefuseDelete
 from fleet.tagrules.export import entries_of, entries_path
 from tests.builders import a_fleet

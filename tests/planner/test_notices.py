@@ -8,8 +8,7 @@ from fleet.guard import guard
 from fleet.model.digests import seal
 from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.images import ImageVersion
-from fleet.model.notices import Notice
-from fleet.model.plan import Plan
+from fleet.model.plan import Notice, Plan
 from fleet.planner.notices import find_notices
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet

@@ -2,7 +2,7 @@
 
 from fleet.guard import guard
 from fleet.model.facts import Unknown, Worker, World
-from fleet.model.figures import amount_of
+from fleet.model.money import amount_of
 from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet

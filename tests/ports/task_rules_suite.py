@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.migrate.delivery import Delivery, deliver
+from fleet.migrate.export import Delivery, deliver
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.queues.debusine.task_rules import TaskRules
 from fleet.schema.model import DebusineQueue

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.model.facts import Unknown
 from fleet.ports import MemberReader
-from fleet.queues.members import FileMembers
+from fleet.queues.recorded import FileMembers
 from tests.fakes.files import FakeFiles
 from tests.fakes.member_reader import FakeMemberReader
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from fleet.errors import PlanRefused
-from fleet.migrate.delivery import Delivery, deliver
+from fleet.migrate.export import Delivery, deliver
 from fleet.migrate.from_copr import CoprAllowList
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.ports import RuleReader

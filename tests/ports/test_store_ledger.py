@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.model.facts import Charge, Ledger, LedgerEntry, MachinePayer
-from fleet.model.months import Counted, Tally
+from fleet.model.history import Counted, Tally
 from fleet.ports import Charging, RunRecords, Since
 from fleet.state.store import Store
 from tests.builders import NOW

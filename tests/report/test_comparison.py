@@ -20,8 +20,7 @@ from fleet.explain.config_changes import ConfigChange
 from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
 from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.model.facts import Unknown
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts, Unknown
 from fleet.model.plan import Plan, Reason
 from fleet.planner.forecast import ExpectedWaits
 from fleet.report.json import plan_to_json, value_to_json

@@ -15,8 +15,7 @@ from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequ
 from fleet.explain.worker import facts_of_workers
 from fleet.model.facts import BaseChange, Unknown, Work
 from fleet.model.log import LogEntry
-from fleet.model.notices import Notice
-from fleet.model.plan import RefusedTag
+from fleet.model.plan import Notice, RefusedTag
 from fleet.reconcile import reconcile
 from fleet.report.json import status_to_json
 from fleet.site.files import Shown, site

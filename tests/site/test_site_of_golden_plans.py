@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.model.due import DueImage, DueReport
 from fleet.model.facts import Unknown
+from fleet.model.images import DueImage, DueReport
 from fleet.site.files import Shown, site
 from fleet.site.versions import image_stories
 from fleet.words.images import describe_waiting

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.model.machine_facts import PlaceFacts
+from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Optimum, Unserved
 from fleet.schema.findings import some_of, yaml_key
 from fleet.words import figures as words

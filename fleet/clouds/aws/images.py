@@ -18,8 +18,7 @@ from typing import Any
 from fleet.clouds.aws.machines import MARK, AwsAccount, code_of
 from fleet.clouds.pieces import Pieces
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.model.disks import ImageDisk, Tell
-from fleet.model.images import Manifest, Upload
+from fleet.model.images import ImageDisk, Manifest, Tell, Upload
 
 BLOCK = 512 * 1024
 _CONCURRENT_BLOCKS = 16

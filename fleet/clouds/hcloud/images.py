@@ -43,8 +43,7 @@ from fleet.clouds.hcloud.machines import (
 )
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh, Writing, new_key, write_disk
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
-from fleet.model.disks import ImageDisk
-from fleet.model.images import Manifest, Rental, Upload
+from fleet.model.images import ImageDisk, Manifest, Rental, Upload
 
 _MAX_ATTEMPTS = 8
 _TIMEOUT_SECONDS = 10, 60

@@ -19,7 +19,7 @@ from shlex import quote
 
 from fleet.clouds.pieces import Pieces
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.model.disks import Tell
+from fleet.model.images import Tell
 
 
 @dataclass(frozen=True)
