@@ -24,7 +24,7 @@ from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.model.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.model.tickets import SANDBOX, bounded
 from fleet.model.values import MAX_ID, MOST, Id, Line, LineTags
-from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, retry_advice
+from fleet.queues.http import QueueReply, Reader, ReadLimits
 from fleet.schema.model import CoprQueue
 from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
 from fleet.schema.units import write_count
@@ -32,6 +32,12 @@ from fleet.schema.units import write_count
 LIST = "/backend/pending-jobs/"
 BUILD = "/backend/get-build-task/"
 _OK = 200
+_ADVICE = {
+    **dict.fromkeys(
+        (401, 403), "allow this computer to read what the backend reads; no password is needed"
+    ),
+    404: "is it the frontend of a Copr?",
+}
 _NAMES_SHARE = 0.5
 """Fraction of the time limit in which package names may be read."""
 _HEADER = "Copr-FE-BE-API-Version"
@@ -168,11 +174,7 @@ class CoprFrontend:
 
 
 def _list(reader: Reader) -> tuple[_Job | None, ...]:
-    reply = reader.get(LIST, {}, {})
-    if reply.status != _OK:
-        raise SourceUnreachable(
-            f"{reply.address} answered with status {reply.status}: {_advice(reply)}"
-        )
+    reply = reader.get(LIST, {}, {}).accepted(_ADVICE)
     known, unreadable = reply.parse_readable(_Jobs, ())
     # The list has null for a build that the frontend cannot describe.
     jobs = (*known.root, *(None for _ in unreadable))
@@ -201,16 +203,6 @@ def _check_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> N
             "list old? If a client is gone, close its ticket with `fleet ticket close`",
             fix="fleet ticket close",
         )
-
-
-def _advice(reply: Reply) -> str:
-    match reply.status:
-        case 401 | 403:
-            return "allow this computer to read what the backend reads; no password is needed"
-        case 404:
-            return "is it the frontend of a Copr?"
-        case _:
-            return retry_advice(reply.status)
 
 
 def _order(job: _Job) -> tuple[int, int, str]:

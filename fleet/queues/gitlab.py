@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from fleet.errors import SourceUnreachable, WrongUsage
 from fleet.model.doctor import CiProject, CiVariable
 from fleet.model.values import Id, Line, LongText
-from fleet.queues.http import Body, Change, Reader, ReadLimits, Reply, retry_advice
+from fleet.queues.http import Body, Change, Reader, ReadLimits, Reply
 
 MOST_CHARACTERS = 1_000_000
 """Maximum length of a comment in GitLab, in characters."""
@@ -87,7 +87,7 @@ class Gitlab:
     def user(self) -> int:
         """Return the id of the token's user."""
         with self._reader() as reader:
-            return self._check_reply(reader.get("/user", {}, self._headers)).parse(User).id
+            return _check_reply(reader.get("/user", {}, self._headers)).parse(User).id
 
     def open_merge_requests(self) -> tuple[int, ...]:
         """Return the numbers of the open merge requests, the last changed first."""
@@ -134,7 +134,7 @@ class Gitlab:
             )
             names = tuple(each.name for each in branches)
             reply = reader.get(self._project, {}, self._headers)
-            project = self._check_reply(reply, needs=_SETTINGS).parse(_Project)
+            project = _check_reply(reply, needs=_SETTINGS).parse(_Project)
         return CiProject(
             default_branch=project.default_branch or "",
             configuration=project.ci_config_path or ".gitlab-ci.yml",
@@ -154,7 +154,7 @@ class Gitlab:
             reply = reader.change(method, self._project + path, self._headers, body)
             if gone and reply.status == HTTPStatus.NOT_FOUND:
                 return reply
-            return self._check_reply(reply)
+            return _check_reply(reply)
 
     def _pages(
         self,
@@ -169,7 +169,7 @@ class Gitlab:
         for _ in range(_MOST_PAGES):
             asked = {**query, "per_page": str(_PAGE), "page": page}
             reply = reader.get(self._project + path, asked, self._headers)
-            reply = self._check_reply(reply, needs=needs)
+            reply = _check_reply(reply, needs=needs)
             found = reply.parse(shape).root
             listed += len(found)
             counted = reply.headers.get("x-total", "")  # GitLab omits it above 10,000 entries
@@ -183,31 +183,17 @@ class Gitlab:
                 return
         raise SourceUnreachable(f"{reply.address} has more than {_MOST_PAGES} pages")
 
-    def _check_reply(self, reply: Reply, *, needs: str = _COMMENTS) -> Reply:
-        if reply.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
-            return reply
-        raise SourceUnreachable(
-            f"{reply.address} answered {reply.status}: {_advice(reply, needs)}"
-        )
 
-
-def _advice(reply: Reply, needs: str) -> str:
-    """Return advice about an error status, without text from the server."""
-    match reply.status:
-        case HTTPStatus.UNAUTHORIZED:
-            return "the token is not valid; is it expired or revoked?"
-        case HTTPStatus.FORBIDDEN:
-            return f"the token may not do this; it needs {needs}"
-        case HTTPStatus.NOT_FOUND:
-            return "there is no such project or merge request, or the token may not see it"
-        case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
-            return "it refuses this comment; is the merge request locked?"
-        case HTTPStatus.TOO_MANY_REQUESTS:
-            after = reply.headers.get("retry-after", "")
-            return (
-                f"too many requests; retry in {after} s"
-                if after.isdecimal()
-                else retry_advice(429)
-            )
-        case status:
-            return retry_advice(status)
+def _check_reply(reply: Reply, needs: str = _COMMENTS) -> Reply:
+    """Return the reply; raises SourceUnreachable with advice, without text from the server."""
+    after = reply.headers.get("retry-after", "")
+    refused = "it refuses this comment; is the merge request locked?"
+    advice = {
+        400: refused,
+        401: "the token is not valid; is it expired or revoked?",
+        403: f"the token may not do this; it needs {needs}",
+        404: "there is no such project or merge request, or the token may not see it",
+        422: refused,
+        429: f"too many requests; retry in {after} s" if after.isdecimal() else "",
+    }
+    return reply.accepted(advice)

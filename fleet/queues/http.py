@@ -139,6 +139,19 @@ class Reply:
         """Return the reason why the GET is sent again, as text."""
         return f"answered with status {self.status}"
 
+    def accepted(self, advice: Mapping[int, str], fix: str = "") -> Self:
+        """Return the reply; raises SourceUnreachable with the status's advice for an error.
+
+        `fix` is the command that fixes the error, if the advice mentions it.
+        """
+        if self.status in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
+            return self
+        said = advice.get(self.status) or retry_advice(self.status)
+        raise SourceUnreachable(
+            f"{self.address} answered with status {self.status}: {said}",
+            fix=fix if fix in said else "",
+        )
+
     def parse(self, model: type[Shape]) -> Shape:
         """Parse the JSON of the reply; raises SourceUnreachable if it does not fit the model."""
         self._check_kind()

@@ -142,11 +142,9 @@ class FileMembers:
         if not isinstance(value, dict):
             return Unknown(unknown=f"{self._name}: expected a mapping of groups to lists of users")
         for group, users in value.items():
-            if not isinstance(group, str) or not _is_list_of_names(users):
+            if not isinstance(group, str) or not (
+                isinstance(users, list) and all(isinstance(name, str) and name for name in users)
+            ):
                 wrong = f"{self._name}: group {group!r} needs a list of user names"
                 return Unknown(unknown=wrong)
         return {group: tuple(users) for group, users in value.items()}
-
-
-def _is_list_of_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)

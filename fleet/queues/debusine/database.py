@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from fleet.errors import SourceUnreachable
-from fleet.model.facts import Demand, QueueReading, Unknown, Worker
+from fleet.model.facts import Demand, QueueReading, Unknown
 from fleet.model.values import first_mistake
 from fleet.planner.durations import Made, by_type
 from fleet.queues.debusine.connection import explained, identify, reading
@@ -63,7 +63,11 @@ class DebusineDatabase:
             rows
             if isinstance(rows, Unknown)
             else _attempt(
-                connection, lambda c: (self._workers(c, rows, seconds), launching_pools(c))
+                connection,
+                lambda c: (
+                    read_workers(c, rows, self._fleet.fleet, seconds),
+                    launching_pools(c),
+                ),
             )
         )
         demand = found if isinstance(found, Unknown) else found[0]
@@ -92,11 +96,6 @@ class DebusineDatabase:
             environments=environments,
         )
         return demand, seconds
-
-    def _workers(
-        self, connection: "Connection", rows: tuple[DatabaseWorker, ...], seconds: Seconds
-    ) -> tuple[Worker, ...]:
-        return read_workers(connection, rows, self._fleet.fleet, seconds)
 
 
 def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") -> _Read | Unknown:

@@ -8,7 +8,7 @@ accounts but also their credentials.
 import json
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.connection import ask_command, reading
@@ -53,7 +53,10 @@ def list_by_sql(dsn: str, *, limit: int) -> bytes:
         rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
     if len(rows) > _MOST_POOLS:
         raise SourceUnreachable(f"the database has more than {_MOST_POOLS} worker pools")
-    listing = _listing(rows)
+    # JSON is also YAML; each pool has one line, so that line numbers are useful.
+    listing = (
+        b"".join(b"- " + json.dumps(_entry(*row)).encode() + b"\n" for row in rows) or b"[]\n"
+    )
     if len(listing) > limit:
         raise SourceUnreachable(f"the worker pools take more than {limit} bytes to list")
     return listing
@@ -65,11 +68,6 @@ def launching_pools(connection: "Connection") -> tuple[str, ...]:
     These pools are enabled, and are open to all scopes or linked to a scope.
     """
     return tuple(name for (name,) in connection.execute(_LAUNCHING).fetchall())
-
-
-def _listing(rows: Sequence[tuple[Any, ...]]) -> bytes:
-    # JSON is also YAML; each pool has one line, so that line numbers are useful.
-    return b"".join(b"- " + json.dumps(_entry(*row)).encode() + b"\n" for row in rows) or b"[]\n"
 
 
 def _entry(  # noqa: PLR0913, PLR0917 - the columns of one statement

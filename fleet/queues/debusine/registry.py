@@ -218,7 +218,16 @@ class DebusineRegistry:
                 f"have {LONGEST} (rule name-too-long)"
             )
         token = secrets.token_hex(32)
-        static = _metadata(enrolment)
+        # Tags that its pool lacks are left out.
+        tags = {
+            changes.PROVIDED_TAGS: enrolment.provides,
+            changes.REQUIRED_TAGS: enrolment.requires,
+        }
+        static = {
+            changes.FLEET: enrolment.fleet,
+            changes.POOL: enrolment.pool,
+            changes.MACHINE: enrolment.worker,
+        } | {key: list(own) for key, own in tags.items() if own}
         seen = self._run(
             changes.enrol,
             name,
@@ -305,16 +314,6 @@ class DebusineRegistry:
         *_, seen = self._channel.run([*self._check, (change, call), (changes.look, look)])
         self._check = ()
         return seen or _NO_ROW
-
-
-def _metadata(enrolment: Enrolment) -> dict[str, Any]:
-    """Return the static metadata for a worker. Tags that its pool lacks are left out."""
-    tags = {changes.PROVIDED_TAGS: enrolment.provides, changes.REQUIRED_TAGS: enrolment.requires}
-    return {
-        changes.FLEET: enrolment.fleet,
-        changes.POOL: enrolment.pool,
-        changes.MACHINE: enrolment.worker,
-    } | {key: list(own) for key, own in tags.items() if own}
 
 
 def _shows_change(seen: Mapping[str, Any], what: _Written) -> bool:

@@ -22,7 +22,7 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, QueueReading, QueueSample, Unknown
 from fleet.model.values import MOST, Count
 from fleet.queues.debusine.rows import ListedRow, ListPage, WorkRequestRow
-from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, TooSlow, retry_advice
+from fleet.queues.http import QueueReply, Reader, ReadLimits, Reply, TooSlow
 from fleet.schema.model import DebusineQueue
 
 _LISTING_SHARE = 0.6
@@ -346,36 +346,22 @@ class RestSession:
         headers = {} if scope is None else {"X-Debusine-Scope": scope, **secret}
         with _explain_timeout():
             reply = self._reader.get(path, query or {}, headers, only=only, silence=silence)
-        if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
-            return reply
-        advice = self._advice(reply.status, scope)
-        raise SourceUnreachable(
-            f"{reply.address} answered with status {reply.status}: {advice}",
-            fix=_TOKEN_COMMAND if _TOKEN_COMMAND in advice else "",
-        )
-
-    def _advice(self, status: int, scope: str | None) -> str:
-        match status:
-            case _ if status in _REFUSED:
-                return self._explain_refusal(scope)
-            case 404 if scope is not None:
-                return f"there is no scope {scope}, or it is not a Debusine server"
-            case 404:
-                return "is it a Debusine server?"
-            case 400:
-                return "bad request; is its version supported (0.16)?"
-            case _:
-                return retry_advice(status)
-
-    def _explain_refusal(self, scope: str | None) -> str:
-        if scope is None:
-            return "Debusine answers this without a token; does a proxy require one?"
-        if self._token is None:
-            return "it requires a token; set `token` of this queue in fleet.yaml"
-        return (
+        refusal = (
             "the token is wrong, disabled or expired, or not a user's; "
             f"`{_TOKEN_COMMAND}` makes one"
         )
+        if scope is None:
+            refusal = "Debusine answers this without a token; does a proxy require one?"
+        elif self._token is None:
+            refusal = "it requires a token; set `token` of this queue in fleet.yaml"
+        advice = {
+            **dict.fromkeys(_REFUSED, refusal),
+            404: f"there is no scope {scope}, or it is not a Debusine server"
+            if scope is not None
+            else "is it a Debusine server?",
+            400: "bad request; is its version supported (0.16)?",
+        }
+        return reply.accepted(advice, fix=_TOKEN_COMMAND)
 
 
 @contextmanager

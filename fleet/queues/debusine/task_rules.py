@@ -13,11 +13,10 @@ from fleet.errors import SourceUnreachable
 from fleet.model.facts import HeldRules, QueueRule, Unknown
 from fleet.model.values import Count, Id, Line
 from fleet.queues.debusine.rows import Link
-from fleet.queues.http import Body, QueueReply, Reader, ReadLimits, Reply, retry_advice
+from fleet.queues.http import Body, QueueReply, Reader, ReadLimits
 from fleet.schema.model import DebusineQueue, DebusineRules
 from fleet.tagrules.export import rule_of_entry
 
-_OK = 200
 _CATEGORY = "debusine:task-configuration"
 _MOST_PAGES = 200
 
@@ -92,7 +91,7 @@ class TaskRules:
                 "dry_run": dry_run,
             }
             reply = reader.change("POST", self._build_path(place), self._headers(place), body)
-            return self._check_reply(reply, place).parse(Counts)
+            return reply.accepted(self._advice(place)).parse(Counts)
 
     def _read_held_rules(self, place: str) -> HeldRules | Unknown:
         try:
@@ -110,7 +109,7 @@ class TaskRules:
 
     def _contents(self, reader: Reader, place: str) -> _Contents:
         reply = reader.get(self._build_path(place), {}, self._headers(place))
-        return self._check_reply(reply, place).parse(_Contents)
+        return reply.accepted(self._advice(place)).parse(_Contents)
 
     def _read_entries(self, place: str) -> Iterator[Entry]:
         workspace, name = quote(place.partition("/")[2]), quote(self._rules.collection)
@@ -119,7 +118,7 @@ class TaskRules:
         with Reader(self._url, limits=self._limits) as reader:
             for page in range(1, _MOST_PAGES + 1):
                 reply = reader.get(path, {"page": str(page)}, self._headers(place))
-                items = self._check_reply(reply, place).parse(_Items)
+                items = reply.accepted(self._advice(place)).parse(_Items)
                 listed += len(items.results)
                 if items.count is not None and listed > items.count:
                     raise SourceUnreachable(
@@ -138,21 +137,18 @@ class TaskRules:
         scope = {"X-Debusine-Scope": place.partition("/")[0]}
         return scope if self._token is None else {**scope, "Token": self._token}
 
-    def _check_reply(self, reply: Reply, place: str) -> Reply:
-        if reply.status == _OK:
-            return reply
+    def _advice(self, place: str) -> Mapping[int, str]:
         workspace = place.partition("/")[2]
         create = (
             f"debusine collection create --workspace {workspace} "
             f"{self._rules.collection}@{_CATEGORY}"
         )
-        advice = {
+        return {
             401: "give the queue a `token`",
             403: "its token lacks the role: reading needs viewer in the workspace, writing owner",
             404: f"no such workspace or collection; an owner creates it: `{create}`",
             400: "the server rejects the entries; is its version supported (0.16)?",
-        }.get(reply.status) or retry_advice(reply.status)
-        raise SourceUnreachable(f"{reply.address} answered with status {reply.status}: {advice}")
+        }
 
 
 def _sort_rules(rules: Sequence[QueueRule | None]) -> tuple[QueueRule, ...]:
