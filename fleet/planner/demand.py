@@ -27,7 +27,7 @@ from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.schema.pools import Market
 from fleet.tagrules.context import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
-from fleet.tagrules.requests import AddedTag, Judge, Memberships, TagRefusal, TagRequirements
+from fleet.tagrules.requests import Judge, Memberships, TagOrigin, TagRefusal, TagRequirements
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums
 from fleet.words.limits import add_pool
 
@@ -107,7 +107,7 @@ class RequestShape(NamedTuple):
 
     ask: Ask
     refused: tuple[TagRefusal, ...]
-    differences: tuple[AddedTag, ...]
+    differences: tuple[TagOrigin, ...]
     held: bool
 
 
@@ -122,7 +122,7 @@ class Signed:
     payer: Payer
     requests: tuple[Ordered, ...]
     refused: tuple[TagRefusal, ...]
-    differences: tuple[AddedTag, ...]
+    differences: tuple[TagOrigin, ...]
     held: bool
     """No worker may serve these requests, because the queue stored a tag without permission."""
     fitting_supplies: tuple[str, ...]

@@ -385,7 +385,9 @@ def read_pattern(pattern: str) -> tuple[Piece, ...] | None:
     if _STRANGE.search(pattern) or r"\Q" in pattern:
         return None
     pieces = tuple(_pieces(pattern))
-    return None if any(_changes_others(piece) for piece in pieces) else pieces
+    # An alternative or a flag such as (?i) changes other pieces.
+    strange = (piece.text for piece in pieces if piece.kind == "other")
+    return None if any(each == "|" or _FLAG.match(each) for each in strange) else pieces
 
 
 def is_word(pieces: Sequence[Piece]) -> bool:
@@ -444,11 +446,6 @@ def _samples(piece: Piece) -> tuple[str, ...]:
         return (piece.text,)
     sample = _NO_SLASH if piece.kind == "part" else _ANYTHING
     return (sample,) if piece.least else (sample, "")
-
-
-def _changes_others(piece: Piece) -> bool:
-    """Return whether a piece affects other pieces, such as an alternative or a flag (?i)."""
-    return piece.kind == "other" and (piece.text == "|" or bool(_FLAG.match(piece.text)))
 
 
 def _sample_pattern(piece: Piece) -> str:

@@ -111,7 +111,14 @@ def export_copr(fleet: Fleet, digest: str, today: date) -> Exported:
         try:
             pattern = pattern_for_copr(rule)
         except CannotWrite as reason:
-            findings.append(_build_refusal(index, str(reason)))
+            findings.append(
+                Finding(
+                    NOT_EXPORTED,
+                    f"Copr cannot match this as fleet does: {reason}",
+                    ("powerful", index, "match"),
+                    hint="use only letters, . * + ? [ ] ( | ) and \\ before punctuation",
+                )
+            )
             continue
         findings += _too_wide(index, rule)
         rows.append(_row(index, rule, pattern))
@@ -189,15 +196,6 @@ def _quote(text: str) -> str:
 def _quoted_pattern(pattern: str) -> str:
     plain = pattern.isascii() and pattern.isprintable() and '"' not in pattern
     return f'r"{pattern}"' if plain else ascii(pattern)
-
-
-def _build_refusal(index: int, reason: str) -> Finding:
-    return Finding(
-        NOT_EXPORTED,
-        f"Copr cannot match this as fleet does: {reason}",
-        ("powerful", index, "match"),
-        hint="use only letters, . * + ? [ ] ( | ) and \\ before punctuation",
-    )
 
 
 def _too_wide(index: int, rule: PowerfulRule) -> Iterator[Finding]:

@@ -12,7 +12,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import cache, reduce
 from itertools import compress
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.schema.model import Fleet, Pool
@@ -104,13 +106,13 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> 
     the sizes of the machine type, and `provides` of the pool.
     """
     known = tuple(images)
-    return fleet.cached(("offer", name), known, lambda: _offer_of_pool(fleet, name, known))
 
+    def find() -> Offer:
+        pool = fleet.pools[name]
+        weighed = _weigh_pool(fleet, name, known)
+        return _offer(fleet, weighed, pool.requires if isinstance(pool, Pool) else ())
 
-def _offer_of_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> Offer:
-    pool = fleet.pools[name]
-    weighed = _weigh_pool(fleet, name, images)
-    return _offer(fleet, weighed, pool.requires if isinstance(pool, Pool) else ())
+    return fleet.cached(("offer", name), known, find)
 
 
 def _weigh_pool(fleet: Fleet, name: str, images: tuple["ImageVersion", ...]) -> Weighed:
@@ -178,25 +180,19 @@ class Nearness:
             unwanted = (requires & ~provided).bit_count() if requires else 0
             unwanted += (exclusive & ~required).bit_count() if exclusive else 0
             small = len(unmet(ask.minimums, self.offers[key].numbers)) if ask.minimums else 0
-            lack = (
-                _relative_shortfall(ask.minimums, self.offers[key].numbers)
-                if small
-                else _NO_SHORTFALL
+            have = dict(self.offers[key].numbers) if small else {}
+            lack = sum(
+                (
+                    (least - have.get(name, 0)) / least if least > 0 else Decimal(1)
+                    for name, least in (ask.minimums if small else ())
+                    if have.get(name, -1) < least
+                ),
+                _NO_SHORTFALL,
             )
             yield missing + unwanted + small, lack, key
 
     def _mask(self, tags: Iterable[str]) -> int:
         return sum(self._bits.get(tag, 0) for tag in tags)
-
-
-def _relative_shortfall(minimums: Numbers, numbers: Numbers) -> Decimal:
-    """Return the sum of the relative shortfalls of numbers below their minimums."""
-    have = dict(numbers)
-    short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
-    return sum(
-        ((least - number) / least if least > 0 else Decimal(1) for least, number in short),
-        Decimal(0),
-    )
 
 
 _ABSENT = Decimal(-1)  # the worker has no such number, as in `unmet`
@@ -225,10 +221,10 @@ class Matcher:
         stated = [dict(offers[key].numbers) for key in self._keys]
         for name in {name for numbers in stated for name in numbers}:
             self._numbers[name] = _Ranked([numbers.get(name, _ABSENT) for numbers in stated])
-        self._by_required: dict[frozenset[str], int] = {}
-        self._by_provided: dict[frozenset[str], int] = {}
-        self._by_minimums: dict[Numbers, int] = {}
-        self._by_bits: dict[int, tuple[str, ...]] = {}
+        self._providing_all = cache(self._find_providing)
+        self._requiring_only = cache(self._find_requiring)
+        self._reaching = cache(self._find_reaching)
+        self._keys_of = cache(self._find_keys)
 
     def fitting(self, ask: Ask) -> tuple[str, ...]:
         """Return the sorted keys of the offers that fit this ask."""
@@ -240,49 +236,33 @@ class Matcher:
             bits &= self._reaching(ask.minimums)
         return self._keys_of(bits)
 
-    def _providing_all(self, required: frozenset[str]) -> int:
+    def _find_providing(self, required: frozenset[str]) -> int:
         """Return a bit set of the offers with all required tags and no other exclusive tag."""
-        known = self._by_required.get(required)
-        if known is None:
-            known = self._everyone
-            for tag in required:
-                known &= self._providing.get(tag, 0)
-            for exclusive, bits in self._exclusive.items():
-                if known & bits and not exclusive <= required:
-                    known &= ~bits
-            self._by_required[required] = known
-        return known
+        found = self._everyone
+        for tag in required:
+            found &= self._providing.get(tag, 0)
+        for exclusive, bits in self._exclusive.items():
+            if found & bits and not exclusive <= required:
+                found &= ~bits
+        return found
 
-    def _requiring_only(self, provided: frozenset[str]) -> int:
-        known = self._by_provided.get(provided)
-        if known is None:
-            known = self._everyone
-            for requires, bits in self._requiring.items():
-                if not requires <= provided:
-                    known &= ~bits
-            self._by_provided[provided] = known
-        return known
+    def _find_requiring(self, provided: frozenset[str]) -> int:
+        others = [bits for requires, bits in self._requiring.items() if not requires <= provided]
+        return self._everyone & ~reduce(or_, others, 0)
 
-    def _reaching(self, minimums: Numbers) -> int:
-        known = self._by_minimums.get(minimums)
-        if known is None:
-            known = self._everyone
-            for name, least in minimums:
-                ranked = self._numbers.get(name)
-                if ranked is not None:
-                    known &= ranked.at_least(least)
-                elif least > _ABSENT:
-                    known = 0
-            self._by_minimums[minimums] = known
-        return known
+    def _find_reaching(self, minimums: Numbers) -> int:
+        found = self._everyone
+        for name, least in minimums:
+            ranked = self._numbers.get(name)
+            if ranked is not None:
+                found &= ranked.at_least(least)
+            elif least > _ABSENT:
+                found = 0
+        return found
 
-    def _keys_of(self, bits: int) -> tuple[str, ...]:
-        known = self._by_bits.get(bits)
-        if known is None:
-            written = f"{bits:b}"[::-1].encode().translate(_DIGITS)
-            known = tuple(compress(self._keys, written))
-            self._by_bits[bits] = known
-        return known
+    def _find_keys(self, bits: int) -> tuple[str, ...]:
+        written = f"{bits:b}"[::-1].encode().translate(_DIGITS)
+        return tuple(compress(self._keys, written))
 
 
 class _Ranked:

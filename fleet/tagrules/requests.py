@@ -2,7 +2,7 @@
 
 Tags come from the user, the task, a ticket, and the rules of `powerful` and `derive`. A tag that
 its source may not require has no effect and becomes a `TagRefusal`. If the queue stored tags with
-a request, only these count; a further tag by a newer rule becomes an `AddedTag`.
+a request, only these count; a further tag by a newer rule is a difference.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _WORDS: Mapping[Source, str] = {
 
 @dataclass(frozen=True)
 class TagOrigin:
-    """A required tag that has effect, and its source. `path` is the key in fleet.yaml, if any."""
+    """A required tag, and its source. `path` is the key in fleet.yaml, if any."""
 
     tag: str
     source: Source
@@ -52,6 +52,11 @@ class TagOrigin:
     path: Path = ()
     value: str = ""
     """The value in the request that the tag was derived from; empty for other tags."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return the fields that determine the text `because` of a tag that a rule adds."""
+        return self.tag, self.path, self.value
 
 
 @dataclass(frozen=True)
@@ -76,29 +81,14 @@ class TagRefusal:
 
 
 @dataclass(frozen=True)
-class AddedTag:
-    """A tag that today's rules add, but that the queue did not store with the request."""
-
-    tag: str
-    because: str
-    path: Path
-    value: str = ""
-    """The value in the request that the tag was derived from; empty for other tags."""
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """Return the fields that determine the text `because`."""
-        return self.tag, self.path, self.value
-
-
-@dataclass(frozen=True)
 class TagRequirements:
     """The tags and minimums that a request requires, with their sources."""
 
     ask: Ask
     origins: tuple[TagOrigin, ...] = ()
     refused: tuple[TagRefusal, ...] = ()
-    differences: tuple[AddedTag, ...] = ()
+    differences: tuple[TagOrigin, ...] = ()
+    """Tags that today's rules add, but that the queue did not store with the request."""
     held: bool = False
     """Whether no machine may serve the request, as a necessary tag is forbidden or unknown."""
 
@@ -190,7 +180,7 @@ class Judge:
         good += [o for o in derived if self._refusal(request, o) is None]
         counted = {origin.tag for origin in good}
         unknown = [*self._refuse_unknown(request, counted, context)]
-        differences: tuple[AddedTag, ...] = ()
+        differences: tuple[TagOrigin, ...] = ()
         if context.stored:
             differences = tuple(_differences([o for o in good if o.tag not in required]))
             good = [origin for origin in good if origin.tag in required]
@@ -321,7 +311,7 @@ def _name_asker(request: "Request", origin: TagOrigin) -> str:
             return f"the {origin.source}"
 
 
-def _differences(origins: Sequence[TagOrigin]) -> Iterator[AddedTag]:
+def _differences(origins: Sequence[TagOrigin]) -> Iterator[TagOrigin]:
     for origin in origins:
         if origin.source == "rule":
             because = (
@@ -333,4 +323,4 @@ def _differences(origins: Sequence[TagOrigin]) -> Iterator[AddedTag]:
                 f"derive[{origin.path[1]}] adds {origin.tag} ({origin.because}): the queue did "
                 "not store it with the request"
             )
-        yield AddedTag(origin.tag, because, origin.path, origin.value)
+        yield replace(origin, because=because)

@@ -105,20 +105,22 @@ def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
 def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
     """Return the sorted tags of all size classes that a machine with these figures reaches."""
     return tuple(
-        sorted(CLASS + name for name, size in fleet.sizes.items() if _reaches(size, figures))
+        sorted(
+            CLASS + name
+            for name, size in fleet.sizes.items()
+            if (
+                all(
+                    figures.get(name, Decimal(-1)) >= least * (1 - TOLERANCE)
+                    for name, least in _minimum_figures(size)
+                )
+            )
+        )
     )
 
 
 def is_about(number: Decimal, nominal: Decimal) -> bool:
     """Return whether two values of a figure are equal within the tolerance."""
     return abs(number - nominal) <= TOLERANCE * max(number, nominal)
-
-
-def _reaches(size: Size, figures: Mapping[str, Decimal]) -> bool:
-    return all(
-        figures.get(name, Decimal(-1)) >= least * (1 - TOLERANCE)
-        for name, least in _minimum_figures(size)
-    )
 
 
 def _minimum_figures(size: Size) -> Iterator[tuple[str, Decimal]]:
@@ -487,7 +489,12 @@ def _find_debusine_enforcer(
     rule: TagRule, claim: Claim, pools: list[AnyPool]
 ) -> tuple[Enforcer, str]:
     if claim == "tag":
-        return _tag_at_debusine(rule)
+        if rule.kind == "number":
+            return "capacity", "Debusine has no numbers; `fleet export debusine` writes classes"
+        return (
+            "scheduler",
+            "Debusine assigns requests that require it only to workers that provide it",
+        )
     if claim == "asked_by":
         return _permission_at_debusine(rule, pools)
     exclusive = min(
@@ -501,12 +508,6 @@ def _find_debusine_enforcer(
             "only such requests run on its machines, and fleet creates no more of them",
         )
     return "capacity", "fleet creates no more machines for it, but Debusine has no limits"
-
-
-def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
-    if rule.kind == "number":
-        return "capacity", "Debusine has no numbers; `fleet export debusine` writes classes"
-    return "scheduler", "Debusine assigns requests that require it only to workers that provide it"
 
 
 def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforcer, str]:
