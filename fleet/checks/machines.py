@@ -427,7 +427,15 @@ def unusable_shared_part(fleet: Fleet) -> Iterator[Finding]:
                         hint='write the line of its .pub file, as "ssh-ed25519 AAAA… ana"',
                     )
             if provider.placement_group is not None:
-                yield from _check_spread(fleet, name)
+                pools = (each for each in fleet.dynamic_pools.values() if each.provider == name)
+                most = sum(pool.workers.max for pool in pools)
+                if most > _MAX_SPREAD:
+                    yield unwise(
+                        f"its pools may have {most} servers, and a placement group takes "
+                        f"{_MAX_SPREAD}: Hetzner refuses more",
+                        ("providers", name, "placement_group"),
+                        hint="remove it, or lower workers.max",
+                    )
     yield from _check_keys_once(fleet)
 
 
@@ -480,18 +488,6 @@ def _check_range(text: str, path: Path, *, strict: bool) -> Iterator[Finding]:
             path,
             hint=f"write {begins}, or for one address {text.partition('/')[0]}/"
             f"{begins.max_prefixlen}",
-        )
-
-
-def _check_spread(fleet: Fleet, name: str) -> Iterator[Finding]:
-    pools = (pool for pool in fleet.dynamic_pools.values() if pool.provider == name)
-    most = sum(pool.workers.max for pool in pools)
-    if most > _MAX_SPREAD:
-        yield unwise(
-            f"its pools may have {most} servers, and a placement group takes {_MAX_SPREAD}: "
-            "Hetzner refuses more",
-            ("providers", name, "placement_group"),
-            hint="remove it, or lower workers.max",
         )
 
 

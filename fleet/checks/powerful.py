@@ -49,7 +49,9 @@ def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
         try:
             allow.compile_pattern(pattern)
         except allow.BadPattern as bad:
-            error = _named_reference(pattern) or bad
+            # RE2's own error about a named back-reference is unclear.
+            named = "(?P=" in _without_classes(pattern, "")
+            error = allow.BadPattern("invalid perl operator", "(?P=") if named else bad
             message, hint = _explain(error)
             yield wrong(message, path, hint=hint, part=_part(pattern, error))
 
@@ -77,12 +79,6 @@ def _explain(error: allow.BadPattern) -> tuple[str, str]:
         )
     message, hint = _WORDS.get(error.reason, (error.reason, "see docs/reference/allow-list.md"))
     return f"not an RE2 pattern: {message}", hint
-
-
-def _named_reference(pattern: str) -> allow.BadPattern | None:
-    """Return the error for a named back-reference, for which RE2's error is unclear."""
-    found = "(?P=" in _without_classes(pattern, "")
-    return allow.BadPattern("invalid perl operator", "(?P=") if found else None
 
 
 def _part(pattern: str, error: allow.BadPattern) -> tuple[int, int] | None:
@@ -138,16 +134,14 @@ def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
             (n for n in sorted(others) if _adds_nothing(fleet, number, n, covering)), None
         )
         if wider is not None:
-            yield _finding(number, fleet.powerful[wider])
-
-
-def _finding(number: int, wider: PowerfulRule) -> Finding:
-    contact = f" ({wider.contact})" if wider.contact else ""
-    return unwise(
-        f"rule {as_written(wider.match)}{contact} matches all of this and asks for the same tags",
-        ("powerful", number, "match"),
-        hint="remove this rule, or narrow the other",
-    )
+            covers = fleet.powerful[wider]
+            contact = f" ({covers.contact})" if covers.contact else ""
+            yield unwise(
+                f"rule {as_written(covers.match)}{contact} matches all of this and asks for the "
+                "same tags",
+                ("powerful", number, "match"),
+                hint="remove this rule, or narrow the other",
+            )
 
 
 def _adds_nothing(fleet: Fleet, number: int, other: int, covering: Mapping[int, set[int]]) -> bool:
@@ -337,7 +331,8 @@ _BUILD = "[^/]+/[^/]+/[^/]+"
 def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
     """Warn about a pattern that matches all builds of an owner or scope, or of all owners."""
     for number, rule in enumerate(fleet.powerful):
-        builds = _too_many_builds(rule)
+        pieces = allow.read_pattern(rule.match) if allow.is_valid(rule) else None
+        builds = _describe_builds(rule.match, pieces) if pieces else ""
         if builds:
             ask = f"; ask {rule.contact} which" if rule.contact else ""
             yield unwise(
@@ -345,12 +340,6 @@ def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
                 ("powerful", number, "match"),
                 hint=f"name the project and package that need it{ask}",
             )
-
-
-def _too_many_builds(rule: PowerfulRule) -> str:
-    """Return a phrase about the too many builds that a pattern matches; empty if few."""
-    pieces = allow.read_pattern(rule.match) if allow.is_valid(rule) else None
-    return _describe_builds(rule.match, pieces) if pieces else ""
 
 
 def _describe_builds(pattern: str, pieces: Sequence[allow.Piece]) -> str:

@@ -197,7 +197,22 @@ def unknown_team(fleet: Fleet) -> Iterator[Finding]:
     yield from _check_members(fleet, known)
     if any(isinstance(queue, TicketQueue | WorldQueue) for queue in fleet.queues.values()):
         return  # these queues report any team
-    yield from _check_names(fleet, known)
+    # Warn about budgets and limits for teams that no queue reports.
+    for name, budget in fleet.budgets.items():
+        if budget.team is not None and budget.team not in known:
+            meant = nearest(budget.team, sorted(known))
+            yield unwise(
+                f"no queue reports team '{budget.team}', so this budget never counts anything",
+                ("budgets", name, "team"),
+                hint=f"did you mean {meant}?" if meant else "add its members under `teams`",
+            )
+    for tag, rule in fleet.tags.items():
+        if rule.limits.per.team is not None and not known:
+            yield unwise(
+                "no queue reports teams, so all requests count as one team",
+                ("tags", tag, "limits", "per", "team"),
+                hint="add the members of each team under `teams`, or limit the `total`",
+            )
 
 
 def _check_members(fleet: Fleet, known: set[str]) -> Iterator[Finding]:
@@ -235,22 +250,3 @@ def _has_scope(fleet: Fleet, kind: str, member: str) -> bool:
         return True
     queues = (queue for queue in fleet.queues.values() if isinstance(queue, DebusineQueue))
     return (member if kind == "scopes" else scope) in {s for queue in queues for s in queue.scopes}
-
-
-def _check_names(fleet: Fleet, known: Collection[str]) -> Iterator[Finding]:
-    """Warn about budgets and limits for teams that no queue reports."""
-    for name, budget in fleet.budgets.items():
-        if budget.team is not None and budget.team not in known:
-            meant = nearest(budget.team, sorted(known))
-            yield unwise(
-                f"no queue reports team '{budget.team}', so this budget never counts anything",
-                ("budgets", name, "team"),
-                hint=f"did you mean {meant}?" if meant else "add its members under `teams`",
-            )
-    for tag, rule in fleet.tags.items():
-        if rule.limits.per.team is not None and not known:
-            yield unwise(
-                "no queue reports teams, so all requests count as one team",
-                ("tags", tag, "limits", "per", "team"),
-                hint="add the members of each team under `teams`, or limit the `total`",
-            )

@@ -176,13 +176,10 @@ def version_key(version: str) -> Any:  # noqa: ANN401 - nested tuples, good for 
 
 def _key(part: str) -> Any:  # noqa: ANN401 - as above
     return tuple(
-        (_letters_key(text), _number_key(digits)) for text, digits in _PARTS.findall(part)
+        # A tilde is before the end of a text, and letters are before other characters.
+        ((*map(_order, text), 0), _number_key(digits))
+        for text, digits in _PARTS.findall(part)
     )
-
-
-def _letters_key(text: str) -> tuple[int, ...]:
-    """Return a sort key for text: tilde before the end, letters before other characters."""
-    return (*map(_order, text), 0)
 
 
 def _order(character: str) -> int:

@@ -24,7 +24,7 @@ def seal(plan: Plan) -> Plan:
     If an older version of fleet saved the plan, the digest includes the sentences.
     """
     is_older = plan.digests.over == "sentences"
-    omit: Callable[[type[Value]], _Omitted] = _omit_nothing if is_older else _omit_sentences
+    omit: Callable[[type[Value]], _Omitted] = (lambda _: {}) if is_older else _omit_sentences
     blank = plan.altered(
         digests=plan.digests.altered(plan=""),
         **dict.fromkeys(("actions", "signatures", "unserved", "workers"), ()),
@@ -62,10 +62,6 @@ _OLDER_FOR_PEOPLE: dict[str, object] = {"included": {}, "notices": (), "warnings
 """Fields that older versions of fleet left out of a plan's digest, with their empty values."""
 
 
-def _omit_nothing(_: type[Value]) -> _Omitted:
-    return {}
-
-
 @cache
 def _omit_sentences(kind: type[Value]) -> _Omitted:
     """Return the fields marked FOR_PEOPLE in a value type and in all types nested in it."""
@@ -94,12 +90,14 @@ def config_digest(fleet: Fleet) -> str:
 
     A key with its default value is left out, so that a new optional key changes no digest.
     """
-    return fleet.cached("config digest", (), lambda: _config_digest(fleet))
 
+    def find() -> str:
+        dumped = fleet.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
+        )
+        return digest(_sort_sets(dumped))
 
-def _config_digest(fleet: Fleet) -> str:
-    dumped = fleet.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    return digest(_sort_sets(dumped))
+    return fleet.cached("config digest", (), find)
 
 
 def world_digest(world: World) -> str:

@@ -23,13 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fleet.schema.model import (
     Fleet,
-    LocalMachineType,
     MachineSettings,
     Money,
     Pool,
     Provider,
-    SimBilling,
-    SimMachineType,
 )
 from fleet.schema.pools import Market
 
@@ -212,31 +209,22 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
     if declared is None:
         return Billing()
     if declared.own_billing is not None:
-        return _convert_billing(declared.own_billing)
+        own = declared.own_billing
+        return Billing(
+            increment=own.increment,
+            minimum=own.minimum or 0,
+            month=own.hours_per_month,
+            address=own.address,
+            disk=own.disk,
+        )
     billing = _KINDS[declared.kind].billing if declared.kind in _KINDS else Billing()
-    listed = own_list(declared)
-    return _add_list_prices(billing, listed.prices) if listed else billing
-
-
-def _add_list_prices(billing: Billing, prices: "PriceList") -> Billing:
-    """Return billing rules with prices of a provider's own list, where the list has them."""
-    address, disk = prices.address, prices.disk
+    if not (listed := own_list(declared)):
+        return billing
+    address, disk, currency = listed.prices.address, listed.prices.disk, listed.prices.currency
     hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
     return billing._replace(
-        address=billing.address
-        if address is None
-        else Money(amount=address, currency=prices.currency),
-        disk=billing.disk if hour is None else Money(amount=hour, currency=prices.currency),
-    )
-
-
-def _convert_billing(billing: SimBilling) -> Billing:
-    return Billing(
-        increment=billing.increment,
-        minimum=billing.minimum or 0,
-        month=billing.hours_per_month,
-        address=billing.address,
-        disk=billing.disk,
+        address=billing.address if address is None else Money(amount=address, currency=currency),
+        disk=billing.disk if hour is None else Money(amount=hour, currency=currency),
     )
 
 
@@ -385,7 +373,18 @@ def _find_sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | Non
     """Return a machine type of a provider; None if the provider does not sell this type."""
     declared = fleet.providers.get(provider)
     if declared is not None and name in declared.own_types:
-        known = _own_type(name, declared.own_types[name], fleet.money.currency)
+        sold = declared.own_types[name]
+        known = MachineType(
+            name=name,
+            cores=sold.cores,
+            memory=sold.memory,
+            disk=sold.disk or 0,
+            price=sold.price.amount if sold.price else Decimal(0),
+            currency=sold.price.currency if sold.price else fleet.money.currency,
+            architecture=sold.architecture,
+            spot=sold.spot,
+            speed=sold.speed or 0,
+        )
     elif listed := table_of(declared).types.get(name):
         known = listed
     else:
@@ -399,20 +398,6 @@ def table_of(declared: Provider | None) -> PriceTable:
     if listed := own_list(declared):
         return listed.table
     return table(declared.kind, declared.price_location) if declared else PriceTable()
-
-
-def _own_type(name: str, sold: SimMachineType | LocalMachineType, currency: str) -> MachineType:
-    return MachineType(
-        name=name,
-        cores=sold.cores,
-        memory=sold.memory,
-        disk=sold.disk or 0,
-        price=sold.price.amount if sold.price else Decimal(0),
-        currency=sold.price.currency if sold.price else currency,
-        architecture=sold.architecture,
-        spot=sold.spot,
-        speed=sold.speed or 0,
-    )
 
 
 _HOUR = 3600
@@ -490,7 +475,7 @@ def billed_seconds(tariff: Tariff, seconds: int) -> int:
     """Return the number of seconds that a provider bills for a machine of this age."""
     if seconds <= 0:
         return 0
-    return _steps(max(seconds, tariff.minimum), tariff.increment)
+    return -(-max(seconds, tariff.minimum) // tariff.increment) * tariff.increment
 
 
 def paid_until(tariff: Tariff, created_at: datetime, now: datetime) -> datetime:
@@ -535,10 +520,6 @@ class Life:
 
     def _compute_accrued_cost(self, until: datetime) -> Decimal:
         return _money(self.tariff, self.age(until) - self.age(self.month))
-
-
-def _steps(seconds: int, step: int) -> int:
-    return -(-seconds // step) * step
 
 
 def _money(tariff: Tariff, seconds: int) -> Decimal:

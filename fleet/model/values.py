@@ -66,10 +66,15 @@ def sort_by(*names: str) -> AfterValidator:
     def sort(records: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(records) < 2:  # noqa: PLR2004 - a single record is sorted
             return records
-        return tuple(sorted(records, key=_record_key))
-
-    def _record_key(record: Any) -> tuple[object, ...]:  # noqa: ANN401 - any record
-        return (*(getattr(record, name) for name in names), record.model_dump_json())
+        return tuple(
+            sorted(
+                records,
+                key=lambda record: (
+                    *(getattr(record, name) for name in names),
+                    record.model_dump_json(),
+                ),
+            )
+        )
 
     return AfterValidator(sort)
 

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from fleet.explain.tags import (
     WORDS,
-    EnforcedClaim,
     ExplainedTag,
     ListedTag,
     TagList,
@@ -240,7 +239,16 @@ def tag_list_to_lines(listed: TagList) -> Iterator[Line]:
     for tag in listed.tags:
         yield line(StyledText(tag.tag, Style.BOLD), f"  {_describe_tag(tag)}")
         for each in tag.enforcement:
-            yield from _claim(each)
+            style = Style.PLAIN if each.by == "scheduler" else Style.YELLOW
+            yield line(
+                f"  {each.claim} at {each.queue}: ",
+                StyledText(WORDS[each.by], style),
+                " (",
+                each.because,
+                ")",
+            )
+            if each.place and each.claim != "tag":
+                yield line(StyledText(f"      see {each.place}", Style.DIM))
 
 
 def _describe_tag(tag: ListedTag) -> str:
@@ -251,19 +259,6 @@ def _describe_tag(tag: ListedTag) -> str:
     pools = ", ".join(tag.pools)
     parts.append(f"provided by {pools}" if pools else "no pool provides it")
     return ", ".join(parts)
-
-
-def _claim(each: EnforcedClaim) -> Iterator[Line]:
-    style = Style.PLAIN if each.by == "scheduler" else Style.YELLOW
-    yield line(
-        f"  {each.claim} at {each.queue}: ",
-        StyledText(WORDS[each.by], style),
-        " (",
-        each.because,
-        ")",
-    )
-    if each.place and each.claim != "tag":
-        yield line(StyledText(f"      see {each.place}", Style.DIM))
 
 
 _KINDS: tuple[tuple[Result, str, str, str, Style], ...] = (

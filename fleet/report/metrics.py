@@ -131,9 +131,47 @@ def _plan_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
     )
     yield from _pool_families(fleet, seen)
     yield from _queue_families(fleet, plan)
-    yield from _money_families(plan)
+    now = [each for each in plan.budgets if not each.coming]
+    for name, said, amounts in (
+        ("spent", "Spent under a budget so far.", [amount_of(b.spent) for b in now]),
+        ("reserved", "Expected further cost of machines.", [b.reserved for b in now]),
+        ("limit", "The limit of a budget.", [b.limit for b in now]),
+    ):
+        yield _Family(
+            f"fleet_budget_{name}",
+            f"{said} In this period and unit.",
+            [(_budget(each), amount) for each, amount in zip(now, amounts, strict=True)],
+        )
+    yield _Family(
+        "fleet_cost_per_hour",
+        "Cost per hour of all machines, in this currency.",
+        [({"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None)],
+    )
     yield from _trouble_families(plan)
-    yield from _date_families(fleet, seen)
+    current = [each for each in seen.versions if each.state == "current"]
+    yield _Family(
+        "fleet_image_built_timestamp_seconds",
+        "When the version of an image was built that machines boot.",
+        [
+            ({"image": each.image}, each.built_at.timestamp())
+            for each in sorted(current, key=lambda version: version.image)
+            if each.image in fleet.images
+        ],
+    )
+    yield _Family(
+        "fleet_expiry_timestamp_seconds",
+        "When the next one of these loses its effect: rules of the allow-list, approvals.",
+        _next_expiries(fleet, seen.plan.time.date()),
+    )
+    yield _Family(
+        "fleet_prices_timestamp_seconds",
+        "When the prices of a provider were read; of the shipped table its date.",
+        [
+            ({"provider": each.provider}, seen.plan.time.timestamp() - each.age_seconds)
+            for each in seen.plan.prices
+            if each.age_seconds is not None
+        ],
+    )
 
 
 def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
@@ -240,25 +278,6 @@ def _queue_families(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
     )
 
 
-def _money_families(plan: Plan) -> Iterator[_Family]:
-    now = [each for each in plan.budgets if not each.coming]
-    for name, said, amounts in (
-        ("spent", "Spent under a budget so far.", [amount_of(b.spent) for b in now]),
-        ("reserved", "Expected further cost of machines.", [b.reserved for b in now]),
-        ("limit", "The limit of a budget.", [b.limit for b in now]),
-    ):
-        yield _Family(
-            f"fleet_budget_{name}",
-            f"{said} In this period and unit.",
-            [(_budget(each), amount) for each, amount in zip(now, amounts, strict=True)],
-        )
-    yield _Family(
-        "fleet_cost_per_hour",
-        "Cost per hour of all machines, in this currency.",
-        [({"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None)],
-    )
-
-
 def _budget(verdict: BudgetVerdict) -> Labels:
     """Return the labels of a budget. The budget of a pool is named `pools.NAME.budget`."""
     *section, _ = verdict.path
@@ -320,40 +339,13 @@ def _trouble_families(plan: Plan) -> Iterator[_Family]:
     )
 
 
-def _date_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
-    current = [each for each in seen.versions if each.state == "current"]
-    yield _Family(
-        "fleet_image_built_timestamp_seconds",
-        "When the version of an image was built that machines boot.",
-        [
-            ({"image": each.image}, each.built_at.timestamp())
-            for each in sorted(current, key=lambda version: version.image)
-            if each.image in fleet.images
-        ],
-    )
-    yield _Family(
-        "fleet_expiry_timestamp_seconds",
-        "When the next one of these loses its effect: rules of the allow-list, approvals.",
-        _next_expiries(fleet, seen.plan.time.date()),
-    )
-    yield _Family(
-        "fleet_prices_timestamp_seconds",
-        "When the prices of a provider were read; of the shipped table its date.",
-        [
-            ({"provider": each.provider}, seen.plan.time.timestamp() - each.age_seconds)
-            for each in seen.plan.prices
-            if each.age_seconds is not None
-        ],
-    )
-
-
 def _next_expiries(fleet: Fleet, today: date) -> Samples:
     for kind, section in (("allow-list", "powerful"), ("approval", "approvals")):
         days = [each.day for each in dated(fleet) if each.path[0] == section]
         first = min((day for day in days if today <= day < date.max), default=None)
-        yield {"kind": kind}, None if first is None else _end_of(first)
-
-
-def _end_of(day: date) -> float:
-    """Return the Unix time at which a day ends, in UTC."""
-    return datetime.combine(day + timedelta(days=1), time(), UTC).timestamp()
+        yield (
+            {"kind": kind},
+            None
+            if first is None
+            else datetime.combine(first + timedelta(days=1), time(), UTC).timestamp(),
+        )

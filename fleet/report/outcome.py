@@ -42,7 +42,10 @@ def outcome_blocks(
     for because in outcome.refused:
         yield line("  ", StyledText("refused", _STYLES["refused"]), ": ", because)
     yield from _draw_differences(outcome)
-    yield from _next(outcome, plan, command)
+    steps = list(_steps(outcome, plan, command))
+    if steps:
+        yield line(StyledText("Next:", Style.BOLD))
+    yield from (line(f"  {step}") for step in steps)
 
 
 def _headline(outcome: Outcome, plan: Plan) -> Line:
@@ -118,13 +121,6 @@ def _draw_differences(outcome: Outcome) -> Iterator[Line]:
     hidden = len(outcome.outdated) - _MOST_DIFFERENCES
     if hidden > 0:
         yield line(f"    … and {words.many(hidden, 'more difference')}")
-
-
-def _next(outcome: Outcome, plan: Plan, command: str) -> Iterator[Line]:
-    steps = list(_steps(outcome, plan, command))
-    if steps:
-        yield line(StyledText("Next:", Style.BOLD))
-    yield from (line(f"  {step}") for step in steps)
 
 
 def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:

@@ -105,7 +105,13 @@ def stepped(name: str, span: SlotGrid, values: Sequence[float | None]) -> Plot:
     plot = _plot(name, span, values, top)
     floor = [None if value is None else 0.0 for value in values]
     area = ValuePath("one", _area(values, floor, top))
-    return plot._replace(areas=(area,), line=_line(values, top))
+    return plot._replace(
+        areas=(area,),
+        line="".join(
+            f"M{begin} {_steps(values, range(begin, end), top)}".replace(" V", " ")
+            for begin, end in _runs([value is not None for value in values])
+        ),
+    )
 
 
 def nice_top(most: float, limit: float | None = None) -> float:
@@ -154,22 +160,18 @@ def _days(span: SlotGrid) -> Iterator[Tick]:
     """
     whole = span.length * span.slots
     if whole <= timedelta(days=2):
-        yield from _hours(span, whole)
+        # At most eight ticks are at full hours in UTC, every 1, 2, 3 or 6 hours.
+        step = next(each for each in (1, 2, 3, 6) if whole <= timedelta(hours=8 * each))
+        hour = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
+        while (hour := hour + timedelta(hours=step)) < span.start + whole:
+            if hour > span.start:
+                yield Tick(round(100 * ((hour - span.start) / whole), 2), f"{hour:%H:%M}")
         return
     day = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while (day := day + timedelta(days=1)) < span.start + whole:
         percent = round(100 * ((day - span.start) / whole), 2)
         is_named = day.day == 1 or day - span.start <= timedelta(days=1)
         yield Tick(percent, f"{day.day} {day:%b}" if is_named else f"{day.day}")
-
-
-def _hours(span: SlotGrid, whole: timedelta) -> Iterator[Tick]:
-    """Yield ticks for at most eight full hours in UTC, every 1, 2, 3 or 6 hours."""
-    step = next(each for each in (1, 2, 3, 6) if whole <= timedelta(hours=8 * each))
-    hour = span.start.replace(hour=0, minute=0, second=0, microsecond=0)
-    while (hour := hour + timedelta(hours=step)) < span.start + whole:
-        if hour > span.start:
-            yield Tick(round(100 * ((hour - span.start) / whole), 2), f"{hour:%H:%M}")
 
 
 def _gaps(values: Sequence[float | None]) -> Iterator[Gap]:
@@ -199,19 +201,13 @@ def _area(upper: Sequence[float | None], lower: Sequence[float | None], top: flo
     return "".join(parts).replace(" V", " ")
 
 
-def _line(values: Sequence[float | None], top: float) -> str:
-    return "".join(
-        f"M{begin} {_steps(values, range(begin, end), top)}".replace(" V", " ")
-        for begin, end in _runs([value is not None for value in values])
-    )
-
-
 def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
     """Return the SVG path of a step function over slots. A descending range draws to the left."""
     parts: list[str] = []
     before = None
     for nth in slots:
-        height = _y(values[nth] or 0, top)
+        value = values[nth] or 0
+        height = f"{_HEIGHT - _HEIGHT * value / top:.1f}".removesuffix(".0")
         across = f"H{nth + (slots.step > 0)}"
         if height == before:
             parts[-1] = across
@@ -219,7 +215,3 @@ def _steps(values: Sequence[float | None], slots: range, top: float) -> str:
             parts += [f"V{height}", across]
         before = height
     return "".join(parts)
-
-
-def _y(value: float, top: float) -> str:
-    return f"{_HEIGHT - _HEIGHT * value / top:.1f}".removesuffix(".0")

@@ -38,25 +38,23 @@ def policies_to_junit(tests: Sequence[PolicyTest]) -> str:
         }
         suite = ET.SubElement(root, "testsuite", figures)
         for test in own:
-            _add(suite, test)
+            case = ET.SubElement(
+                suite,
+                "testcase",
+                {
+                    "classname": clean(test.file.removesuffix(".py").replace("/", ".")),
+                    "name": clean(test.name),
+                    "file": clean(test.file),
+                    "line": str(test.line),
+                    "time": f"{test.seconds:.3f}",
+                },
+            )
+            if test.outcome in _KINDS:
+                messages = [each.message for each in test.failures]
+                shown = ET.SubElement(
+                    case, _KINDS[test.outcome], message=clean("; ".join(messages))
+                )
+                lines = (test.text or "\n".join(messages)).splitlines()
+                shown.text = "\n".join(map(clean, lines)) or None
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _add(suite: ET.Element, test: PolicyTest) -> None:
-    case = ET.SubElement(
-        suite,
-        "testcase",
-        {
-            "classname": clean(test.file.removesuffix(".py").replace("/", ".")),
-            "name": clean(test.name),
-            "file": clean(test.file),
-            "line": str(test.line),
-            "time": f"{test.seconds:.3f}",
-        },
-    )
-    if test.outcome in _KINDS:
-        messages = [each.message for each in test.failures]
-        shown = ET.SubElement(case, _KINDS[test.outcome], message=clean("; ".join(messages)))
-        lines = (test.text or "\n".join(messages)).splitlines()
-        shown.text = "\n".join(map(clean, lines)) or None

@@ -197,21 +197,18 @@ class _TableLayout:
         for group, rows in groupby(self._rows, self._group_of):
             if group:
                 yield line(" " * self._indent, *as_spans(group, Style.BOLD))
-            yield from self._group_lines(rows)
+            # Adjacent rows of a group with equal prose share one copy of it.
+            prose: list[Line] = []
+            for row in rows:
+                heads, below = self._cells[id(row)]
+                if below != prose or self._group is None:
+                    yield from prose
+                yield from self._row(row, heads)
+                prose = below
+            yield from prose
 
     def _group_of(self, row: Row) -> Cell:
         return "" if self._group is None else row.cells[self._group]
-
-    def _group_lines(self, rows: Iterable[Row]) -> Iterator[Line]:
-        """Yield the rows of a group. Adjacent rows with equal prose share one copy of it."""
-        prose: list[Line] = []
-        for row in rows:
-            heads, below = self._cells[id(row)]
-            if below != prose or self._group is None:
-                yield from prose
-            yield from self._row(row, heads)
-            prose = below
-        yield from prose
 
     def _row(self, row: Row, heads: Mapping[int, Line]) -> Iterator[Line]:
         if row.form is Form.BRIEF:

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from posixpath import commonprefix
 from typing import Literal
 
 Path = tuple[str | int, ...]
@@ -116,7 +117,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         sorted(close),
         key=lambda each: (
             difflib.SequenceMatcher(None, each, word).ratio(),
-            _common_prefix(each, word),
+            len(commonprefix([each, word])),
         ),
     )
     return candidates[best]
@@ -140,12 +141,6 @@ def _find_neighbours(word: str, candidates: dict[str, str]) -> dict[str, str]:
     at = bisect_left(words, word)
     first = max(0, at - _MAX_COMPARED // 2)
     return {each: candidates[each] for each in words[first : first + _MAX_COMPARED]}
-
-
-def _common_prefix(one: str, other: str) -> int:
-    """Return the length of the common prefix of two words."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -247,17 +247,13 @@ def _missing(path: Path) -> Finding:
 def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
     allowed = error["ctx"]["expected"].replace("'", "")
     if isinstance(error["input"], str):
-        return _not_one_of(path, error["input"], _parse_choices(allowed))
+        words = [each.strip() for each in allowed.replace(" or ", ", ").split(",")]
+        return _not_one_of(path, error["input"], words)
     return Finding(
         rule="wrong-value",
         message=f"expected {allowed.lower()}, found {_describe_value(error['input'])}",
         path=path,
     )
-
-
-def _parse_choices(expected: str) -> list[str]:
-    """Return the words in pydantic's text "a, b or c"."""
-    return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
 
 
 def _not_one_of(path: Path, value: object, known: list[str]) -> Finding:

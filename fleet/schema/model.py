@@ -383,7 +383,9 @@ def programs_and_secrets(fleet: Fleet) -> Iterator[tuple[Path, list[str] | Secre
     """Yield path and value of each key that is a program to run or a reference to a secret."""
     for path, value, field in _keys_in(fleet):
         if isinstance(value, Secret) or (
-            field is not None and isinstance(value, list) and _is_run(field)
+            field is not None
+            and isinstance(value, list)
+            and (RUNS in field.metadata or _can_run_program(field.annotation))
         ):
             yield path, value
 
@@ -413,10 +415,6 @@ def connections_in(fleet: Fleet) -> Iterator[str]:
                 yield yaml_key((*path, "url"))
             case ProviderSection(is_cloud=True) | Webhook():
                 yield yaml_key(path)
-
-
-def _is_run(field: FieldInfo) -> bool:
-    return RUNS in field.metadata or _can_run_program(field.annotation)
 
 
 def _can_run_program(annotation: object) -> bool:

@@ -88,7 +88,13 @@ def parse(text: str, file: str) -> Parsed:
     strange = _NOT_PRINTABLE.search(text)
     at = strange.start() if strange else text.find(_BYTE_ORDER_MARK)
     if at >= 0:
-        return Parsed(None, (_not_text(text, at, file),))
+        character = Finding(
+            rule="not-text",
+            message=f"the file contains the control character U+{ord(text[at]):04X}",
+            hint="check that this is a YAML file in UTF-8",
+            span=place_of(file, text, at),
+        )
+        return Parsed(None, (character,))
     builder = _Builder(file)
     try:
         for event in _events(text):
@@ -111,15 +117,6 @@ def place_of(file: str, text: str, offset: int, length: int = 1) -> Span:
     before = lines_of(text[:offset])
     line, column = len(before), len(before[-1]) + 1
     return Span(file, line, column, line, column + length)
-
-
-def _not_text(text: str, index: int, file: str) -> Finding:
-    return Finding(
-        rule="not-text",
-        message=f"the file contains the control character U+{ord(text[index]):04X}",
-        hint="check that this is a YAML file in UTF-8",
-        span=place_of(file, text, index),
-    )
 
 
 def decoded(

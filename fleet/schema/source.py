@@ -5,7 +5,7 @@ No message contains a secret.
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
 from posixpath import dirname, join, normpath
@@ -50,7 +50,19 @@ class Document:
         found = (secret for each in roots for secret in find_secrets(each))
         self._secrets = {id(secret.node): secret for secret in reversed([*found])}
         self.value: object = None if root is None else self._build(root, ())
-        self.findings: tuple[Finding, ...] = (*findings, *self._inline_secrets())
+        inline = (
+            Finding(
+                rule=INLINE_SECRET,
+                message="this file contains a secret in clear text",
+                path=secret.path,
+                at=secret.at,
+                hint="refer to it with {env: NAME}, {file: PATH} or {command: […]}, and change "
+                "the secret: it has been exposed",
+                span=secret.node.span,
+            )
+            for secret in self._secrets.values()
+        )
+        self.findings: tuple[Finding, ...] = (*findings, *inline)
 
     def place(self, path: Path, at: At = "value") -> str:
         """Return FILE:LINE:COLUMN of a path, or of its nearest parent if the path is absent."""
@@ -97,13 +109,13 @@ class Document:
         if not 1 <= number <= len(lines):
             return None
         if (file, number) not in self._shown:
-            self._shown[file, number] = self._mask_line(file, lines, number - 1)
+            nodes = self._secrets_by_line.get((file, number - 1), ())
+            self._shown[file, number] = (
+                masked(_mask(lines[number - 1], nodes, number - 1))
+                if file in self._parsed
+                else masked_source(lines, number - 1)
+            )
         return self._shown[file, number]
-
-    def _mask_line(self, file: str, lines: list[str], number: int) -> str:
-        if file not in self._parsed:
-            return masked_source(lines, number)
-        return masked(_mask(lines[number], self._secrets_by_line.get((file, number), ()), number))
 
     @cached_property
     def _secrets_by_line(self) -> dict[tuple[str, int], list[Node]]:
@@ -135,18 +147,6 @@ class Document:
             self._keys[(*path, key.value)] = key
             built[key.value] = self._build(value, (*path, key.value))
         return built
-
-    def _inline_secrets(self) -> Iterator[Finding]:
-        for secret in self._secrets.values():
-            yield Finding(
-                rule=INLINE_SECRET,
-                message="this file contains a secret in clear text",
-                path=secret.path,
-                at=secret.at,
-                hint="refer to it with {env: NAME}, {file: PATH} or {command: […]}, and change "
-                "the secret: it has been exposed",
-                span=secret.node.span,
-            )
 
 
 def _mask(line: str, nodes: Iterable[Node], number: int) -> str:
@@ -421,7 +421,8 @@ class _IncludeReader:
         written: dict[object, Node] = {}
         for item in patterns.items if patterns else ():
             if (first := written.setdefault(item.value, item)) is not item:
-                self._report_repeated(item, first)
+                message = f"repeated pattern, first in {first.span}"
+                self.report(item.span, "invalid-include", message, "keep one of them")
                 continue
             for name in self._matching(item):
                 if name not in done:
@@ -532,10 +533,6 @@ class _IncludeReader:
                 self._report_duplicate(key, known[key.value])
         entries = [entry for entry in value.entries if entry[0].value not in known]
         return Node("mapping", value.file, value.start, value.end, entries=entries)
-
-    def _report_repeated(self, item: Node, first: Node) -> None:
-        message = f"repeated pattern, first in {first.span}"
-        self.report(item.span, "invalid-include", message, "keep one of them")
 
     def _report_duplicate(self, key: Node, first: Node) -> None:
         message = f"duplicate key, first in {first.span}"

@@ -187,10 +187,6 @@ class _Text:
 _WRITTEN = (str, bool, int, float, list, dict)
 
 
-def _size(text: str) -> int:
-    return int(text[:-3]) * _MIB[text[-3:]]
-
-
 def _duration(text: str) -> int:
     return int(text[:-1]) * _SECONDS[text[-1]]
 
@@ -213,7 +209,13 @@ def _date(text: str) -> date:
 
 Mebibytes = Annotated[
     int,
-    _Text(SIZE_PATTERN, "a size like 4GiB (units MiB, GiB, TiB)", _size, "4GiB", most=9_999_999),
+    _Text(
+        SIZE_PATTERN,
+        "a size like 4GiB (units MiB, GiB, TiB)",
+        lambda text: int(text[:-3]) * _MIB[text[-3:]],
+        "4GiB",
+        most=9_999_999,
+    ),
 ]
 Seconds = Annotated[
     int,

@@ -8,14 +8,14 @@ month. If these days are unknown, it uses the average of this month.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.model.facts import Charge, Ledger, Unknown, World
 from fleet.planner.budgets import HOURS, PERIODS, SpendingLimit, spending_limits
-from fleet.planner.inventory import PoolInventory, charges_of, take_inventory
+from fleet.planner.inventory import charges_of, take_inventory
 from fleet.planner.ledger import as_charge, charge, charges_until_now, periods
 from fleet.schema.model import Fleet
 
@@ -87,7 +87,12 @@ def money_of(
     until = max(ledger.charged_until, world.time)
     last: tuple[Charge, ...] | None = None
     if recent is not None:
-        last = _charges_since(fleet, world, inventory, recent)
+        # Index 1 (day) of each of these charges has the whole amount.
+        kept = Ledger(charged_until=recent.until, charges=recent.charges)
+        before = charges_of(fleet, world.altered(ledger=kept))
+        # The hour of an entry may have started before a new fleet's first run.
+        since = charge(fleet, world, inventory)
+        last = (*before, *(as_charge(entry, [entry.hour] * len(PERIODS)) for entry in since))
     length = min(until, month.end) - month.start if recent is None else until - recent.since
     project = _projection(length, month.end - min(until, month.end), is_month=recent is None)
 
@@ -116,17 +121,6 @@ def money_of(
             and (found := _project_budget(limit, charges, last, project)) is not None
         },
     )
-
-
-def _charges_since(
-    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory], recent: RecentCharges
-) -> tuple[Charge, ...]:
-    """Return the charges since `recent.since`; index 1 (day) of each has the whole amount."""
-    kept = Ledger(charged_until=recent.until, charges=recent.charges)
-    before = charges_of(fleet, world.altered(ledger=kept))
-    # The hour of an entry may have started before a new fleet's first run.
-    since = charge(fleet, world, inventory)
-    return (*before, *(as_charge(entry, [entry.hour] * len(PERIODS)) for entry in since))
 
 
 _Projection = Callable[[Decimal, Decimal | None], Decimal | None]

@@ -88,7 +88,7 @@ def _group_by_pool(
 
 
 def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield what limits the growth of a pool: constraint, key of fleet.yaml, waiting requests.
+    """Yield each limit on the growth of a pool: reason, key of fleet.yaml, waiting requests.
 
     Constraints on requests come first, then guards, with 0 requests. `fitting` has the signatures
     of the requests that the pool can serve.

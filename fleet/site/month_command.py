@@ -9,13 +9,13 @@ from fleet.apply.config import load_config
 from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
-from fleet.explain.history import HOLDS, Slot, SlotGrid, fold
+from fleet.explain.history import HOLDS, SlotGrid, fold
 from fleet.planner.ledger import Period
 from fleet.ports import Console, Since
 from fleet.report.html import document_to_html
 from fleet.report.markdown import document_to_markdown
 from fleet.schema.model import Fleet
-from fleet.site.month import MonthRecords, MonthReport, days_of, month_at, month_report, name_month
+from fleet.site.month import MonthRecords, days_of, month_at, month_report, name_month
 from fleet.site.month_report import month_blocks, month_to_csv
 from fleet.state.store import Store, store_of
 
@@ -46,7 +46,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.format == "csv" and not args.json:
         console.out(month_to_csv(report))
     elif args.format == "html" and not args.json:
-        machines = _machines(fleet, report, store)
+        count = -((report.start - report.end) // _SLOT)
+        hold = HOLDS * timedelta(seconds=fleet.cadence)
+        samples = store.samples(report.start - hold, report.end)
+        points = [(each.at, each.fleet) for each in samples]
+        # The time after the last sample is unknown.
+        machines = fold(points, SlotGrid(report.start, _SLOT, count, hold))
         console.out(document_to_html(month_blocks(report, machines, _SLOT)))
     elif args.format == "markdown" and not args.json:
         console.out(document_to_markdown(month_blocks(report), level=1))
@@ -81,13 +86,3 @@ def _read_records(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
             "log": tuple(each for each in log if each.at < period.end),
         }
     )
-
-
-def _machines(fleet: Fleet, report: MonthReport, store: Store) -> tuple[Slot, ...]:
-    """Return the machines of the month in slots of four hours; unknown without samples."""
-    count = -((report.start - report.end) // _SLOT)
-    hold = HOLDS * timedelta(seconds=fleet.cadence)
-    samples = store.samples(report.start - hold, report.end)
-    points = [(each.at, each.fleet) for each in samples]
-    # The time after the last sample is unknown.
-    return fold(points, SlotGrid(report.start, _SLOT, count, hold))
