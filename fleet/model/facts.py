@@ -87,14 +87,19 @@ Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), r
 """An exact amount of money in the currency of fleet.yaml, as a string in JSON."""
 
 
-class Charge(Value):
-    """Machine time and money of one payer in one pool, for the current hour, day and month."""
+class PayerShare(Value):
+    """The payer of machine time in a pool. Without a payer, the pool pays."""
 
     pool: str
     scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
     team: str | None = None
     owner: str | None = None
     tags: Tags = Field((), description="Required tags of the charged work.")
+
+
+class Charge(PayerShare):
+    """Machine time and money of one payer in one pool, for the current hour, day and month."""
+
     seconds: tuple[int, int, int] = Field(
         description="Machine seconds in the current hour, day and month."
     )
@@ -103,28 +108,18 @@ class Charge(Value):
     )
 
 
-class LedgerEntry(Value):
+class LedgerEntry(PayerShare):
     """Machine time and money of one payer in one pool in one hour."""
 
     hour: Moment = Field(description="Start of the hour, in `money.time_zone`.")
-    pool: str
-    scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
-    team: str | None = None
-    owner: str | None = None
-    tags: Tags = ()
     seconds: int
     money: Cents
 
 
-class MachinePayer(Value):
+class MachinePayer(PayerShare):
     """The payer of a machine's current or last work, or else of the request it will serve."""
 
     machine: str
-    pool: str
-    scope: str | None = Field(None, description="Scope of the payer; without payer the pool pays.")
-    team: str | None = None
-    owner: str | None = None
-    tags: Tags = ()
     package: str | None = Field(None, description="The source package of that work, if known.")
     since: Moment = Field(
         description="Last observation of that work, else the order of the machine."

@@ -154,16 +154,26 @@ class Rental(Value):
     seconds: int = Field(description="Time that it existed.")
 
 
-class ImageVersion(Value):
-    """The facts about an image version that a plan uses."""
+class NamedVersion(Value):
+    """The facts about an image version that its record and the facts of a plan share."""
 
     image: str
     version: str
-    state: State = Field(
-        "current", description="None in older recordings: the newest version is used."
-    )
     share: int = Field(
         0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
+    by_rule: bool = Field(
+        False, description="Whether `images.NAME.promote` promotes it; else only an operator does."
+    )
+    built_in: int | None = Field(None, description="Duration of its build, in seconds.")
+    way: str = Field("", description="How it was built: disk, instance or debusine.")
+
+
+class ImageVersion(NamedVersion):
+    """The facts about an image version that a plan uses."""
+
+    state: State = Field(
+        "current", description="None in older recordings: the newest version is used."
     )
     ids: dict[str, str] = Field(
         default_factory=dict, description="Provider name to the provider's own image id."
@@ -174,11 +184,6 @@ class ImageVersion(Value):
     since: Moment | None = Field(
         None, description="Start of this state; None: unknown in an older recording."
     )
-    by_rule: bool = Field(
-        False, description="Whether `images.NAME.promote` promotes it; else only an operator does."
-    )
-    built_in: int | None = Field(None, description="Duration of its build, in seconds.")
-    way: str = Field("", description="How it was built: disk, instance or debusine.")
     worker: str = later("", "Version of its debusine-worker, if known.")
     unproven: Annotated[tuple[str, ...], AfterValidator(sorted_tags)] | None = later(
         None,
@@ -215,11 +220,9 @@ class Publication(Value):
     rental: Rental | None = Field(None, description="The machine that the upload needed.")
 
 
-class Version(Value):
+class Version(NamedVersion):
     """The stored record of an image version."""
 
-    image: str
-    version: str
     state: State
     digest: str = Field("", description="Digest of all inputs; empty if unbuilt.")
     recipe_digest: str = Field(description="Digest of its part of fleet.yaml.")
@@ -227,15 +230,10 @@ class Version(Value):
     since: datetime = Field(description="Start of this state.")
     built_at: datetime = Field(description="Start of its build.")
     built_by: str
-    built_in: int | None = Field(None, description="Duration of its build, in seconds.")
-    way: str = Field("", description="Kind of its build, from its manifest.")
     rental: Rental | None = Field(None, description="The machine that it was built on.")
     elsewhere: bool = Field(False, description="Whether fleet.yaml names it as built elsewhere.")
     commit: str = ""
     why: str = Field("", description="Reason why it failed, as a sentence.")
-    share: int = Field(
-        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
-    )
     provides: tuple[str, ...] = Field(
         (), description="Tags that its jobs proved, or that its worker reported at a boot."
     )
@@ -244,9 +242,6 @@ class Version(Value):
         None,
         description="Jobs of its test that the testing machine could not run, `worker` for all; "
         "None: no jobs were tried.",
-    )
-    by_rule: bool = Field(
-        False, description="Whether `images.NAME.promote` promotes it, not only an operator."
     )
     publications: dict[str, Publication] = Field(
         default_factory=dict, description="Provider, or URL of a store, to its upload there."

@@ -359,37 +359,36 @@ class Delete(Value):
     )
 
 
-class BootHold(Value):
+class RegisteredWorker(Value):
+    """A worker, its pool, the place of its registration, and why the plan mentions it."""
+
+    pool: str
+    worker: str
+    registry: str | None = Field(description="Queue or provider of its registration.")
+    because: ForPeople
+
+
+class BootHold(RegisteredWorker):
     """A machine that failed to boot and is kept for inspection."""
 
-    pool: str
-    worker: str
     provider: str
     machine: str = Field(description="The provider's own id.")
-    registry: str | None = Field(description="Queue that revokes its token.")
     log: int = Field(description="Number of console lines to keep.")
-    because: ForPeople
 
 
-class Release(Value):
+class Release(RegisteredWorker):
     """The release of a worker without a machine. Its request is queued again."""
 
-    pool: str
-    worker: str
-    registry: str = Field(description="Queue of its registration.")
-    because: ForPeople
+    registry: str
     may_work: bool = Field(
         False, description="Whether it has a valid token: guards count it as a deletion."
     )
 
 
-class Resume(Value):
+class Resume(RegisteredWorker):
     """The return of a worker to work, after the end of the hold that drained the worker."""
 
-    pool: str
-    worker: str
-    registry: str = Field(description="The queue or provider that drained it.")
-    because: ForPeople
+    registry: str
 
 
 class Replaced(Value):
