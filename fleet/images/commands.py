@@ -52,7 +52,6 @@ from fleet.images.folder import (
 from fleet.images.publish import (
     builder_at,
     choose_version,
-    clean_places,
     give_up_dead,
     publish_version,
     publisher_of,
@@ -69,6 +68,7 @@ from fleet.model.images import (
     Manifest,
     Move,
     Publication,
+    Publishing,
     Test,
     Transfer,
     Version,
@@ -485,17 +485,16 @@ def _publish(args: argparse.Namespace, console: Console) -> int:
         place: partial(publisher_of, fleet, args.file, clock, place)
         for place in _places_to_publish(fleet, args)
     }
-    if args.clean:
-        publishing = clean_places(args.image, publishers, now)
-    else:
-        store = Store(storage.store, fleet.fleet)
-        chosen = choose_version(store, args.image, args.version)
-        folder, manifest = find_build(storage.images, args.image, chosen.version)
+    store, folder, version = Store(storage.store, fleet.fleet), None, ""
+    if not args.clean:
+        version = choose_version(store, args.image, args.version).version
+        folder, manifest = find_build(storage.images, args.image, version)
         verify(folder, manifest)
-        hear = partial(_show_progress, console, list[tuple[str, str]]())
-        # The handler deletes a temporary machine when a service manager stops this process.
-        with Signals().heard():
-            publishing = publish_version(store, folder, publishers, now, hear)
+    hear = partial(_show_progress, console, list[tuple[str, str]]())
+    # The handler deletes a temporary machine when a service manager stops this process.
+    with Signals().heard():
+        places = publish_version(store, folder, publishers, now, hear)
+    publishing = Publishing(image=args.image, version=version, places=places)
     show(args, console, publishing, text.publishing_to_lines(publishing), piped=None)
     return publishing.exit_code
 

@@ -30,7 +30,6 @@ from fleet.model.images import (
     Manifest,
     Publication,
     Published,
-    Publishing,
     State,
     Tell,
     Transfer,
@@ -171,22 +170,30 @@ def choose_version(store: Store, image: str, version: str | None) -> Version:
 
 def publish_version(
     store: Store,
-    folder: Path,
+    folder: Path | None,
     publishers: Publishers,
     now: datetime,
     tell: Callable[[str, Transfer], None],
-) -> Publishing:
-    """Publish a build to each provider or store, record each success, and return all results."""
-    manifest = read_manifest(folder)
+) -> tuple[Published, ...]:
+    """Publish a build to each provider or store, record each success, and return all results.
 
-    def publish(place: str, publisher: Pipeline) -> Published:
-        removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
-        publication = publisher.publish(manifest, str(folder), partial(tell, place))
-        remember_publication(store, manifest, place, publication)
-        return Published(place=place, id=publication.id, removed=removed)
-
-    places = _act_at_each(publishers, publish)
-    return Publishing(image=manifest.image, version=manifest.version, places=places)
+    First remove the uploads of killed runs there. Without a folder, do only that. After an error,
+    continue with the next provider or store.
+    """
+    manifest, done = read_manifest(folder) if folder else None, list[Published]()
+    for place, open_publisher in publishers.items():
+        try:
+            publisher, published = open_publisher(), ""
+            own = (manifest.image, manifest.version) if manifest else None
+            removed = publisher.clean(now - LEFT_AFTER, own)
+            if manifest:
+                publication = publisher.publish(manifest, str(folder), partial(tell, place))
+                remember_publication(store, manifest, place, publication)
+                published = publication.id
+            done.append(Published(place=place, id=published, removed=removed))
+        except FleetError as error:
+            done.append(Published(place=place, error=str(error)))
+    return tuple(done)
 
 
 def remember_publication(
@@ -207,28 +214,6 @@ def remember_publication(
     # Save the manifest first: `fleet image due` reads the manifest of each published version.
     store.save_manifest(manifest)
     change_version(store, manifest.image, manifest.version, add)
-
-
-def clean_places(image: str, publishers: Publishers, now: datetime) -> Publishing:
-    """Remove uploads of killed runs at each provider or store. Publish nothing."""
-
-    def clean(place: str, publisher: Pipeline) -> Published:
-        return Published(place=place, removed=publisher.clean(now - LEFT_AFTER))
-
-    return Publishing(image=image, places=_act_at_each(publishers, clean))
-
-
-def _act_at_each(
-    publishers: Publishers, act: Callable[[str, Pipeline], Published]
-) -> tuple[Published, ...]:
-    """Call `act` for each provider or store. Record an error and continue with the next."""
-    done = []
-    for place, open_publisher in publishers.items():
-        try:
-            done.append(act(place, open_publisher()))
-        except FleetError as error:
-            done.append(Published(place=place, error=str(error)))
-    return tuple(done)
 
 
 _T = TypeVar("_T")

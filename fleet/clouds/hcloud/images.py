@@ -84,14 +84,12 @@ class Hetzner:
         tries: int = _MAX_ATTEMPTS,
     ) -> None:
         self._base = base_url or endpoint()
-        self._client = Client(
-            token, self._base, application_name="fleet", timeout=_TIMEOUT_SECONDS
-        )
+        self.client = Client(token, self._base, application_name="fleet", timeout=_TIMEOUT_SECONDS)
         # The client would repeat any POST after a 504, and so create duplicate snapshots, whose
         # names are not unique.
-        self._client._client._retry_max_retries = 0  # noqa: SLF001 - no setting of it is public
+        self.client._client._retry_max_retries = 0  # noqa: SLF001 - no setting of it is public
         trusted = (os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-        self._client._client._session.verify = next(filter(None, trusted), True)  # noqa: SLF001 - same
+        self.client._client._session.verify = next(filter(None, trusted), True)  # noqa: SLF001 - same
         self._pause = pause
         self._tries = tries
 
@@ -114,7 +112,7 @@ class Hetzner:
         found: list[Any] = []
         number, before = 1, 0
         while before < number <= MAX_PAGES:
-            listed = getattr(self._client, kind).get_list
+            listed = getattr(self.client, kind).get_list
             call = partial(listed, page=number, per_page=_PER_PAGE, **query)
             page = self._get_existing(f"list of {kind}", call)
             found += page[0]
@@ -130,12 +128,12 @@ class Hetzner:
 
     def image(self, number: int | str) -> BoundImage | None:
         """Return an image; None if it does not exist."""
-        call = partial(self._client.images.get_by_id, int(number))
+        call = partial(self.client.images.get_by_id, int(number))
         return self._call_with_retries(f"image {number}", call)
 
     def relabel(self, image: BoundImage, labels: Labels) -> None:
         """Replace the labels of an image."""
-        update = partial(self._client.images.update, image, labels=dict(labels))
+        update = partial(self.client.images.update, image, labels=dict(labels))
         if self._call_with_retries(f"image {image.id}", update) is None:
             raise SourceUnreachable(f"image {image.id} is gone from Hetzner")
 
@@ -143,27 +141,20 @@ class Hetzner:
         """Delete an object; do nothing if it does not exist."""
         self._call_with_retries(f"deletion of {found.id}", found.delete)
 
-    def make_key(self, name: str, public_key: str, labels: Labels) -> BoundSSHKey:
-        """Create an ssh key, or return the key that an earlier, unanswered request created."""
-        make = partial(self._client.ssh_keys.create, name, public_key, dict(labels))
-        listed: Callable[[], list[BoundSSHKey]] = partial(self.labelled, "ssh_keys", labels)
-        return self._get_existing(f"ssh key {name}", make, listed)
+    def create(self, kind: Kind, name: str, labels: Labels, make: Callable[[], T]) -> T:
+        """Create a server or key, or return one that an unanswered request created.
 
-    def make_server(self, name: str, labels: Labels, **options: Any) -> BoundServer:  # noqa: ANN401 - the client's own
-        """Create a server, or return one that an unanswered request created; raises OutOfStock."""
-
-        def make() -> BoundServer:
-            return self._client.servers.create(name, labels=dict(labels), **options).server
-
-        listed: Callable[[], list[BoundServer]] = partial(self.labelled, "servers", labels)
-        return self._get_existing(f"server {name}", make, listed)
+        Raises OutOfStock if the server type is out of stock.
+        """
+        listed: Callable[[], list[T]] = partial(self.labelled, kind, labels)
+        return self._get_existing(f"{_name_kind(kind)} {name}", make, listed)
 
     def act(self, server: BoundServer, action: Callable[[], BoundAction], name: str) -> None:
         """Run an idempotent action on a server, and wait until the action ends."""
         what = f"{name} of server {server.name}"
         begun = self._get_existing(what, action)
         if begun.status == "running":
-            get = partial(self._client.actions.get_by_id, begun.id)
+            get = partial(self.client.actions.get_by_id, begun.id)
             begun = self._poll(what, get, "success", "error")
         if begun.status == "error":
             raise SourceUnreachable(f"Hetzner: {what} failed: {begun.error}")
@@ -187,7 +178,7 @@ class Hetzner:
         }
         said = f"{fleet}: {manifest.image} {manifest.version} sha256:{sha256}"
         self.act(server, server.power_off, "poweroff")
-        get = partial(self._client.servers.get_by_id, server.id or 0)
+        get = partial(self.client.servers.get_by_id, server.id or 0)
         self._poll(f"poweroff of server {server.name}", get, "off")
 
         def make() -> BoundImage:
@@ -200,7 +191,7 @@ class Hetzner:
     def await_image(self, image: BoundImage) -> BoundImage:
         """Wait until an image can boot; raises SourceUnreachable if it never can."""
         what = f"snapshot {image.id}"
-        get = partial(self._client.images.get_by_id, image.id or 0)
+        get = partial(self.client.images.get_by_id, image.id or 0)
         now: BoundImage = self._poll(what, get, "available", "unavailable")
         if now.status == "unavailable":
             raise SourceUnreachable(f"{what} never became available at Hetzner")
@@ -260,6 +251,10 @@ class Hetzner:
                 ) from last
             self._pause(2**attempt)
         raise SourceUnreachable(f"{last} ({self._tries} times)") from last
+
+
+def _name_kind(kind: Kind) -> str:
+    return kind.rstrip("s").replace("_", " ")
 
 
 @contextmanager
@@ -381,7 +376,7 @@ def left_temporary(api: Hetzner, fleet: str, before: datetime, *, delete: bool) 
         left = [(kind, each) for kind, each in found if each.created < before]
     for _, each in left if delete else ():
         api.delete(each)
-    return tuple(f"{kind.rstrip('s').replace('_', ' ')} {each.name}" for kind, each in left)
+    return tuple(f"{_name_kind(kind)} {each.name}" for kind, each in left)
 
 
 def _clear(api: Hetzner, order: MachineOrder) -> None:
@@ -412,7 +407,8 @@ def _delete_all(api: Hetzner, labels: Labels) -> None:
 def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer, str]:
     """Create a server; return the booting server and the name of its type."""
     stock = _stock_image(api, order)
-    key = api.make_key(order.name, pair.public, order.labels)
+    make_key = partial(api.client.ssh_keys.create, order.name, pair.public, order.labels)
+    key = api.create("ssh_keys", order.name, order.labels, make_key)
     options = {
         "image": Image(id=stock.id),
         "location": Location(name=order.location),
@@ -427,7 +423,7 @@ def _make(api: Hetzner, order: MachineOrder, pair: KeyPair) -> tuple[BoundServer
 
 
 def _make_smallest(
-    api: Hetzner, order: MachineOrder, options: Mapping[str, object], size: int
+    api: Hetzner, order: MachineOrder, options: Mapping[str, Any], size: int
 ) -> tuple[BoundServer, str]:
     """Create a server of the smallest type in stock with enough disk; return it and its type.
 
@@ -447,10 +443,15 @@ def _make_smallest(
             f"Hetzner sells no server for {order.architecture} at {order.location} with a disk of "
             f"{size} bytes"
         )
+
+    def make(kind: ServerType) -> BoundServer:
+        create = partial(api.client.servers.create, order.name, kind, labels=order.labels)
+        return create(**options).server
+
     for _, _, name in fitting:
-        kind = ServerType(name=name)
         try:
-            return api.make_server(order.name, order.labels, server_type=kind, **options), name
+            call = partial(make, ServerType(name=name))
+            return api.create("servers", order.name, order.labels, call), name
         except OutOfStock as error:
             out = error
     raise SourceUnreachable(f"{out} (the last of {len(fitting)} types at {order.location})")
