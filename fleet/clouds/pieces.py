@@ -24,10 +24,10 @@ class Pieces:
         self._blocks = blocks
         self.sums: dict[int, bytes] = {}
         """Number of a piece to its SHA-256, in order."""
-        total, zeros = Total(tell, "prepare", self.bytes), bytes(size)
+        total, zeros = Total(tell, "prepare", self.bytes), bytes(size if blocks else 0)
         for number in range(-(-self.bytes // size)):
             piece = self.read(number)
-            if not (blocks and piece == zeros):
+            if not blocks or piece != zeros:
                 self.sums[number] = hashlib.sha256(piece).digest()
             total.move(size)
 

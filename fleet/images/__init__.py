@@ -1,6 +1,6 @@
 """Images: recipe, build, test, publish, promote, prune.
 
-Start reading with `disk.py` and `bake.py` (build), then `checks.py` and `boot.py` (test),
+Start reading with `disk.py` (build), then `checks.py` and `boot.py` (test),
 `publish.py`, `promote.py`, `prune.py`. `instance.py` bakes on a machine at Hetzner. `due.py` finds
 the images that need a build; `folder.py` keeps builds on disk. `commands.py` is `fleet image`.
 """

@@ -131,16 +131,11 @@ def _seed_disk(user_data: str) -> Iterator[IO[bytes]]:
     with os.fdopen(os.memfd_create("seed"), "r+b") as disk:
         os.ftruncate(disk.fileno(), _SEED_BYTES)
         place = f"/dev/fd/{disk.fileno()}"
-        _run_checked(disk, "", "mkfs.vfat", "-n", "CIDATA", place)
+        run_on(disk, "mkfs.vfat", "-n", "CIDATA", place, failing="mkfs.vfat")
         for name, text in (("user-data", user_data), ("meta-data", meta_data)):
-            _run_checked(disk, text, "mcopy", "-i", place, "-", f"::{name}")
+            target = ("-i", place, "-", f"::{name}")
+            run_on(disk, "mcopy", *target, stdin=text.encode(), failing="mcopy")
         yield disk
-
-
-def _run_checked(file: IO[bytes], text: str, program: str, *args: str) -> None:
-    done = run_on(file, program, *args, stdin=text.encode())
-    if done.returncode:
-        raise FleetError(f"{program}: {done.stderr.decode(errors='replace').strip()}")
 
 
 _POLL_SECONDS = 0.1

@@ -21,7 +21,7 @@ from posixpath import basename, dirname, join, normpath
 from typing import IO, Any, Protocol
 
 from fleet.errors import FileUnreadable
-from fleet.images.programs import run_on
+from fleet.images.programs import last_line, run_on
 from fleet.schema.model import ImageRecipe, PlaybookRecipe, Recipe
 
 WORKER = "debusine-worker"
@@ -357,9 +357,8 @@ class OpenDiskImage:
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
         self._name = name
-        read = run_on(file, "sfdisk", "--json", _descriptor(file))
-        if read.returncode:
-            raise FileUnreadable(f"{name}: no partition table: {last_line(read.stderr)}")
+        failing = f"{name}: no partition table"
+        read = run_on(file, "sfdisk", "--json", _descriptor(file), failing=failing)
         table: dict[str, Any] = json.loads(read.stdout)["partitiontable"]
         self._partitions = [
             (int(each["start"]), str(each["type"])) for each in table.get("partitions", ())
@@ -483,21 +482,13 @@ def open_disk(path: Path) -> Iterator[OpenDiskImage]:
 
 def unpack_disk(path: Path, file: IO[bytes]) -> None:
     """Convert a qcow2 disk to a sparse raw disk in an open file."""
-    told = run_on(file, "qemu-img", "info", "--output=json", str(path))
-    if told.returncode:
-        raise FileUnreadable(f"{path}: {last_line(told.stderr)}")
+    told = run_on(file, "qemu-img", "info", "--output=json", str(path), failing=str(path))
     os.ftruncate(file.fileno(), json.loads(told.stdout)["virtual-size"])
-    target = ("-n", "--target-is-zero", "-O", "raw", str(path), _descriptor(file))
-    done = run_on(file, "qemu-img", "convert", "-f", "qcow2", *target, seconds=_UNPACK_SECONDS)
-    if done.returncode:
-        raise FileUnreadable(f"{path}: {last_line(done.stderr)}")
+    convert = ("convert", "-f", "qcow2", "-n", "--target-is-zero", "-O", "raw", str(path))
+    run_on(
+        file, "qemu-img", *convert, _descriptor(file), seconds=_UNPACK_SECONDS, failing=str(path)
+    )
 
 
 def _descriptor(file: IO[bytes]) -> str:
     return f"/dev/fd/{file.fileno()}"
-
-
-def last_line(text: bytes) -> str:
-    """Return the last line of a program's error output, for an error message."""
-    lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no error message"

@@ -34,9 +34,8 @@ from fleet.errors import (
 )
 from fleet.images import promote, prune
 from fleet.images import report as text
-from fleet.images.bake import Baked
 from fleet.images.checks import check_image, open_disk
-from fleet.images.disk import DiskBuilder
+from fleet.images.disk import Baked, DiskBuilder
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import (
     CONSOLE,

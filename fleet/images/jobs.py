@@ -23,10 +23,10 @@ from typing import IO, NamedTuple, Protocol, cast
 from fleet.clock import utc_now
 from fleet.errors import FleetError
 from fleet.images import disk
-from fleet.images.bake import in_memory_or_on_disk, unshare_mounts
 from fleet.images.boot import choose_accelerator
-from fleet.images.checks import last_line, open_disk
-from fleet.images.programs import ENVIRONMENT, PROXIES, held, missing, need
+from fleet.images.checks import open_disk
+from fleet.images.disk import in_memory_or_on_disk, unshare_mounts
+from fleet.images.programs import ENVIRONMENT, PROXIES, held, last_line, missing, need
 from fleet.model.images import (
     ImageTestJob,
     Test,

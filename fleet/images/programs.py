@@ -113,12 +113,14 @@ def run_on(
     *args: str,
     stdin: bytes = b"",
     seconds: float = _TIMEOUT_SECONDS,
+    failing: str = "",
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a program that inherits an open file, with an English locale and a timeout.
 
-    Raises FleetError with the package to install if the program is missing.
+    Raises FleetError with the package to install if the program is missing. If the program fails
+    and `failing` is set, raises FileUnreadable with this text and the last line of the errors.
     """
-    return subprocess.run(  # noqa: S603 - programs of fleet's choice
+    done = subprocess.run(  # noqa: S603 - programs of fleet's choice
         [need(program), *args],
         input=stdin,
         capture_output=True,
@@ -127,6 +129,15 @@ def run_on(
         pass_fds=(file.fileno(),),
         env={**os.environ, "LC_ALL": "C.UTF-8", "PAGER": "cat", "DEBUGFS_PAGER": "cat"},
     )
+    if done.returncode and failing:
+        raise FileUnreadable(f"{failing}: {last_line(done.stderr)}")
+    return done
+
+
+def last_line(text: bytes) -> str:
+    """Return the last line of a program's error output, for an error message."""
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no error message"
 
 
 def last_of(output: str) -> str:

@@ -4,7 +4,7 @@ import os
 import tarfile
 from pathlib import Path
 
-from fleet.images.bake import Listing, compare, contents
+from fleet.images.disk import Listing, compare, contents
 from tests.builders.sentences import tells
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.images import bake
-from fleet.images.bake import free_memory
+from fleet.images import disk as bake
+from fleet.images.disk import free_memory
 from fleet.images.programs import ProgramFailed
 
 GIB = 1 << 30

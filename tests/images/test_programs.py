@@ -9,7 +9,7 @@ import pytest
 
 from fleet.errors import BuildFailed, FleetError
 from fleet.images import disk
-from fleet.images.bake import BakeInputs, explained, read_messages
+from fleet.images.disk import BakeInputs, explained, read_messages
 from fleet.images.programs import ENVIRONMENT, ProgramFailed, last_of, missing, need, run
 from fleet.schema.pools import ImageRecipe
 from tests.builders.sentences import tells

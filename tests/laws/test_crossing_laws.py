@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import fleet
-from fleet.images.bake import BakeInputs
+from fleet.images.disk import BakeInputs
 from fleet.model.images import BuildOrder
 from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import ConfigSection, Written

@@ -169,7 +169,7 @@ class AwsPublisher:
                 raise PublicationRefused(f"AWS has another AMI of the name {name}; deregister it")
             image = same[0]["ImageId"]
         # A new AMI may be missing in the replies at first.
-        return self._await(image, "available", "pending", "gone")
+        return self._await(image, "available", "pending", "transient", "gone")
 
     def _await(self, upload_id: str, wanted: str, *earlier: str) -> Any:  # noqa: ANN401 - same
         """Return an AMI or snapshot in the wanted state; raises SourceUnreachable if it fails."""
