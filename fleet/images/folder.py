@@ -4,9 +4,7 @@ A folder with that name is complete, because fleet writes the folder under a nam
 dot and renames it. Readers verify files against the manifest: a power failure may truncate files.
 """
 
-import fcntl
 import hashlib
-import os
 import re
 import shutil
 import time
@@ -20,9 +18,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from fleet.clock import utc_now
-from fleet.errors import FileUnreadable, Locked, touching
+from fleet.errors import FileUnreadable, touching
 from fleet.images.packages import sbom_of
+from fleet.images.programs import held
 from fleet.model.images import (
     BuildOrder,
     BuildStep,
@@ -89,25 +87,6 @@ def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
     return final, whole
 
 
-@contextmanager
-def locked(place: Path) -> Iterator[None]:
-    """Lock the builds of an image; raises Locked. The kernel unlocks when this process dies."""
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise Locked(
-                f"image {place.name} is being built already, by {lock.read().strip()}; wait "
-                "for that build, or end it"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} since {utc_now():%Y-%m-%d %H:%M} UTC\n")
-        lock.flush()
-        yield
-
-
 Tell = Callable[[BuildStep], None]
 
 
@@ -119,6 +98,8 @@ class Draft:
     folder: Path
     log: Path
     tell: Tell
+    holder: str
+    """Word in the lock file. It identifies the machines of killed builds on this computer."""
     began: float = field(default_factory=time.monotonic)
     said: list[tuple[str, float]] = field(default_factory=list)
     """Phase of each message, and seconds since the start of the build."""
@@ -167,14 +148,15 @@ def drafting(
         for left in place.glob(".*.partial"):
             shutil.rmtree(left, ignore_errors=True)
 
-    with locked(place):
+    busy = f"image {place.name} is being built already, by {{}}; wait for that build, or end it"
+    with held(place / ".lock", busy=busy) as holder:
         tidy()
         partial = place / f".{order.version}.partial"
         partial.mkdir()
         # If the build fails, its log remains there.
         log = place / f"{order.version}.log"
         try:
-            yield Draft(order, partial, log, tell)
+            yield Draft(order, partial, log, tell, holder)
         finally:
             tidy()
 

@@ -27,7 +27,6 @@ from fleet.images.checks import FileNode, Tree, check_image
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import LIST_INSTALLED, read_packages
-from fleet.images.programs import held
 from fleet.images.role import RoleFailed, run_role, ssh_host, why_not
 from fleet.images.roots import FORGET
 from fleet.model.images import BuildOrder, Manifest, Publication, Test, role_variables
@@ -142,20 +141,16 @@ class InstanceBuilder:
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
         """Bake a version; return its manifest and snapshot. The build folder gets no disk."""
         self.check_ready(order)
-        lock = self.images / order.image / ".build-hcloud.lock"
-        with (
-            drafting(self.images, order, tell) as draft,
-            held(lock) as holder,
-        ):
+        with drafting(self.images, order, tell) as draft:
             try:
-                manifest, snapshot = self._bake(draft, holder)
+                manifest, snapshot = self._bake(draft)
                 manifest = draft.finish(manifest)
                 self.api.relabel(snapshot, {**(snapshot.labels or {}), "state": "whole"})
             except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
                 raise BuildFailed(str(error)) from error
         return manifest, Publication(id=str(snapshot.id), at=snapshot.created, verified=False)
 
-    def _bake(self, draft: Draft, holder: str) -> tuple[Manifest, BoundImage]:
+    def _bake(self, draft: Draft) -> tuple[Manifest, BoundImage]:
         """Bake on a temporary machine and always delete it. Return manifest and snapshot."""
         site, recipe = self.site, draft.order.recipe
         draft.say("machine")
@@ -166,7 +161,7 @@ class InstanceBuilder:
             version=draft.order.version,
             architecture=recipe.architecture,
             location=site.location,
-            holder=holder,
+            holder=draft.holder,
             stock_image=_stock_image(recipe),
         )
         with temporary_machine(self.api, machine, site.entry) as rented:

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from fleet.errors import FileUnreadable, FleetError, touching
+from fleet.clock import utc_now
+from fleet.errors import FileUnreadable, FleetError, Locked, touching
 
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Folders of programs that are missing in an ordinary user's PATH."""
@@ -153,20 +154,25 @@ def _search_path() -> str:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[str]:
-    """Lock a file, waiting for other holders, and yield the random word in the file.
+def held(path: Path, *, busy: str = "") -> Iterator[str]:
+    """Lock a file, and yield the random word in the file.
 
-    The kernel unlocks the file when the process dies.
+    Wait for other holders. With `busy`, raise Locked with this text and the holder instead. The
+    kernel unlocks the file when the process dies.
     """
     with touching(path, FileUnreadable):
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        word = os.read(descriptor, 64).decode(errors="replace").strip()
+    with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise Locked(busy.format(*lock.read().splitlines()[-1:], "another")) from None
+        word = lock.readline().strip()
         if not word.isalnum():
             word = secrets.token_hex(8)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{word}\n".encode(), 0)
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{word}\nprocess {os.getpid()} since {utc_now():%Y-%m-%d %H:%M} UTC\n")
+        lock.flush()
         yield word
-    finally:
-        os.close(descriptor)

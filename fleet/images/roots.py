@@ -5,16 +5,16 @@ a temporary name and renamed, so that it is always complete. New archives replac
 caller must be in a separate mount namespace, whose mounts the kernel removes at its end.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.errors import Locked
 from fleet.images.packages import LIST_PACKAGES, read_packages
-from fleet.images.programs import ENVIRONMENT, run
+from fleet.images.programs import ENVIRONMENT, held, run
 from fleet.images.sources import Archive
 from fleet.model.images import Package
 from fleet.model.values import digest
@@ -78,10 +78,8 @@ def kept(cache: Path, name: str, make: Callable[[Path], None]) -> Iterator[tuple
 
     A lock makes concurrent users of the same archive wait, and prevents its removal.
     """
-    cache.mkdir(parents=True, exist_ok=True)
     tar = cache / f"{name}.tar"
-    with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(tar.with_suffix(".lock")):
         found = tar.exists()
         if not found:
             partial = tar.with_suffix(".partial")
@@ -133,12 +131,7 @@ def _remove_oldest(cache: Path) -> None:
     """Remove the least recently used archives, except archives in use."""
     tars = sorted(cache.glob("*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for tar in tars[_MAX_ARCHIVES:]:
-        lock = tar.with_suffix(".lock")
-        with lock.open("w") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
+        with suppress(Locked), held(tar.with_suffix(".lock"), busy="{}"):
             tar.unlink(missing_ok=True)
 
 

@@ -17,8 +17,7 @@ from fleet.errors import BuildFailed, Locked
 from fleet.images import disk, diskfile, folder
 from fleet.images.debusine_build import RequestBuilder
 from fleet.images.disk import DiskBuilder
-from fleet.images.folder import locked
-from fleet.images.programs import missing
+from fleet.images.programs import held, missing
 from fleet.images.role import RoleFailed
 from fleet.model.images import BuildOrder, BuildStep
 from fleet.ports import ImageBuilder
@@ -156,7 +155,7 @@ def test_failed_build_leaves_no_folder(way: Way) -> None:
 
 
 def test_concurrent_build_of_same_image_is_refused(way: Way) -> None:
-    with locked(way.images / "trixie"), pytest.raises(Locked, match=f"trixie.* {os.getpid()}"):
+    with held(way.images / "trixie/.lock"), pytest.raises(Locked, match=f"trixie.* {os.getpid()}"):
         heard(way)
 
     assert folder.list_versions(way.images, "trixie") == ()
