@@ -5,7 +5,6 @@ A failed build is retried with exponential back-off; machines then boot the last
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pydantic import Field
@@ -99,24 +98,6 @@ MAX_BUILD_TIME = timedelta(hours=6)
 News = tuple[Update, ...] | Unknown
 
 
-@dataclass(frozen=True)
-class _DueInputs:
-    """The inputs to decide whether an image is due for a step."""
-
-    fleet: Fleet
-    name: str
-    recipe: Recipe
-    role: str
-    now: datetime
-    versions: Sequence[Version]
-    """The versions of the image, the oldest first."""
-
-    @property
-    def latest(self) -> Version | None:
-        """Return the latest version whose build succeeded; None if no build succeeded."""
-        return latest_built(self.versions, self.name)
-
-
 def find_due(
     fleet: Fleet,
     versions: Sequence[Version],
@@ -129,14 +110,55 @@ def find_due(
 
     `digests` maps image to the digest of its role or playbook, `news` to its newer packages.
     """
-    images = []
-    for name, image in sorted(fleet.baked.items()):
+
+    def evaluate(name: str, recipe: Recipe) -> DueImage:
         ours = sorted(
             (each for each in versions if each.image == name), key=lambda each: each.version
         )
-        case = _DueInputs(fleet, name, image, digests[name], now, ours)
-        images.append(_evaluate(case, news.get(name, ())))
-    return DueReport(fleet=fleet.fleet, time=now, images=tuple(images))
+        facts, latest = [each.fact for each in ours], latest_built(ours, name)
+        standing, known = find_standing(fleet, name, facts, {}, now), news.get(name, ())
+        next_step = (
+            "the next `fleet apply` goes on with it" if standing and standing.becomes else ""
+        )
+        due = DueImage(
+            image=name,
+            serving=next((each.version for each in ours if each.state == "current"), ""),
+            unknown=known.unknown if isinstance(known, Unknown) else "",
+            waiting=standing.waiting(next_step) if standing else None,
+        )
+        updates = () if isinstance(known, Unknown) else known
+        causes = (
+            *_find_build_causes(latest, recipe, digests[name], now),
+            *_find_update_causes(recipe, updates),
+        )
+        publish: tuple[Step, ...] = ("publish",) if recipe.publish else ()
+        if causes:
+            later = [each for each in ours if not latest or each.version > latest.version]
+            waits, until = _find_hold(later, (recipe_digest(recipe), digests[name]), now)
+            # A build with a playbook includes its test, on the rented machine.
+            test: tuple[Step, ...] = ("test",) if isinstance(recipe, ImageRecipe) else ()
+            return due.altered(
+                steps=("build", *test, *publish),
+                causes=causes,
+                waits=waits,
+                waits_until=until,
+                rebuild=describe_rebuild(fleet, facts, name) if latest else "",
+            )
+        if latest and latest.state == "built":
+            because = f"{latest.version} was not tested"
+            cause = DueCause(reason=DueReason.NOT_TESTED, because=because)
+            return due.altered(steps=("test", *publish), version=latest.version, causes=(cause,))
+        for version in reversed(ours):
+            verified = {place for place, each in version.publications.items() if each.verified}
+            missing = [place for place in recipe.publish if place not in verified]
+            if missing and version.state in ("tested", "candidate", "current"):
+                because = f"{version.version} is not published at {', '.join(missing)}"
+                cause = DueCause(reason=DueReason.NOT_PUBLISHED, because=because)
+                return due.altered(steps=publish, version=version.version, causes=(cause,))
+        return due
+
+    images = tuple(evaluate(name, recipe) for name, recipe in sorted(fleet.baked.items()))
+    return DueReport(fleet=fleet.fleet, time=now, images=images)
 
 
 def latest_built(versions: Sequence[Version], image: str) -> Version | None:
@@ -147,61 +169,24 @@ def latest_built(versions: Sequence[Version], image: str) -> Version | None:
     return max(built, key=lambda each: each.version, default=None)
 
 
-def _evaluate(case: _DueInputs, news: News) -> DueImage:
-    facts = [each.fact for each in case.versions]
-    standing = find_standing(case.fleet, case.name, facts, {}, case.now)
-    next_step = "the next `fleet apply` goes on with it" if standing and standing.becomes else ""
-    due = DueImage(
-        image=case.name,
-        serving=next((each.version for each in case.versions if each.state == "current"), ""),
-        unknown=news.unknown if isinstance(news, Unknown) else "",
-        waiting=standing.waiting(next_step) if standing else None,
-    )
-    updates = () if isinstance(news, Unknown) else news
-    causes = (*_find_build_causes(case), *_find_update_causes(case, updates))
-    publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
-    if causes:
-        waits, until = _find_hold(case)
-        # A build with a playbook includes its test, on the rented machine.
-        test: tuple[Step, ...] = ("test",) if isinstance(case.recipe, ImageRecipe) else ()
-        return due.altered(
-            steps=("build", *test, *publish),
-            causes=causes,
-            waits=waits,
-            waits_until=until,
-            rebuild=describe_rebuild(case.fleet, facts, case.name) if case.latest else "",
-        )
-    if case.latest and case.latest.state == "built":
-        because = f"{case.latest.version} was not tested"
-        cause = DueCause(reason=DueReason.NOT_TESTED, because=because)
-        steps = ("test", *publish)
-        return due.altered(steps=steps, version=case.latest.version, causes=(cause,))
-    for version in reversed(case.versions):
-        verified = {place for place, each in version.publications.items() if each.verified}
-        missing = [place for place in case.recipe.publish if place not in verified]
-        if missing and version.state in ("tested", "candidate", "current"):
-            because = f"{version.version} is not published at {', '.join(missing)}"
-            cause = DueCause(reason=DueReason.NOT_PUBLISHED, because=because)
-            return due.altered(steps=publish, version=version.version, causes=(cause,))
-    return due
-
-
-def _find_build_causes(case: _DueInputs) -> Iterator[DueCause]:
+def _find_build_causes(
+    latest: Version | None, recipe: Recipe, role: str, now: datetime
+) -> Iterator[DueCause]:
     """Yield the causes for a new build, except for newer packages."""
-    latest, every = case.latest, case.recipe.rebuild.every if case.recipe.rebuild else None
+    every = recipe.rebuild.every if recipe.rebuild else None
     if latest is None:
         yield DueCause(reason=DueReason.NEVER_BUILT, because="no version of it was ever built")
         return
     since = f"since {latest.version} was built"
-    if latest.recipe_digest != recipe_digest(case.recipe):
+    if latest.recipe_digest != recipe_digest(recipe):
         yield DueCause(reason=DueReason.RECIPE_CHANGED, because=f"its recipe changed {since}")
-    if latest.role_digest != case.role:
+    if latest.role_digest != role:
         what = "the role debusine_worker"
-        if isinstance(case.recipe, PlaybookRecipe):
-            what = f"a file in the folder of {case.recipe.playbook}"
+        if isinstance(recipe, PlaybookRecipe):
+            what = f"a file in the folder of {recipe.playbook}"
         because = f"{what} changed {since}"
         yield DueCause(reason=DueReason.ROLE_CHANGED, because=because)
-    age = int((case.now - latest.built_at).total_seconds())
+    age = int((now - latest.built_at).total_seconds())
     if every is not None and age >= every:
         because = (
             f"{latest.version} is {write_duration(age)} old, rebuild.every is "
@@ -210,9 +195,9 @@ def _find_build_causes(case: _DueInputs) -> Iterator[DueCause]:
         yield DueCause(reason=DueReason.TOO_OLD, because=because)
 
 
-def _find_update_causes(case: _DueInputs, news: tuple[Update, ...]) -> Iterator[DueCause]:
+def _find_update_causes(recipe: Recipe, news: tuple[Update, ...]) -> Iterator[DueCause]:
     for update in news:
-        pinned = isinstance(case.recipe, ImageRecipe) and case.recipe.worker_version
+        pinned = isinstance(recipe, ImageRecipe) and recipe.worker_version
         if update.package == WORKER and pinned:
             continue  # the recipe pins the version of the worker
         newer = (
@@ -223,15 +208,17 @@ def _find_update_causes(case: _DueInputs, news: tuple[Update, ...]) -> Iterator[
         yield DueCause(reason=reason, because=newer)
 
 
-def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
-    """Return reason and end of the delay of a due build; ("", None) without a delay."""
-    after = case.latest.version if case.latest else ""
-    later = [each for each in case.versions if each.version > after]
+def _find_hold(
+    later: Sequence[Version], today: tuple[str, str], now: datetime
+) -> tuple[str, datetime | None]:
+    """Return reason and end of the delay of a due build; ("", None) without a delay.
+
+    `later` are the versions after the latest built one, `today` the digests of recipe and role.
+    """
     for version in later:
-        if version.state == "building" and case.now - version.since < MAX_BUILD_TIME:
+        if version.state == "building" and now - version.since < MAX_BUILD_TIME:
             return f"{version.version} is being built", version.since + MAX_BUILD_TIME
     # Count only failures with the current recipe and role: a correction is built immediately.
-    today = (recipe_digest(case.recipe), case.role)
     failed = [
         each
         for each in later
@@ -240,7 +227,7 @@ def _find_hold(case: _DueInputs) -> tuple[str, datetime | None]:
     if not failed:
         return "", None
     until = failed[-1].since + min(MAX_BACK_OFF, FIRST_BACK_OFF * 2 ** min(len(failed) - 1, 10))
-    if case.now >= until:
+    if now >= until:
         return "", None
     times = "once" if len(failed) == 1 else f"{len(failed)} times in a row"
     return f"it failed {times}, the last time: {failed[-1].why or 'unknown'}", until
