@@ -83,7 +83,13 @@ def find_unreferenced(
 ) -> tuple[PrunedVersion, ...]:
     """Return each version and any reason to keep it. `plans` maps file name to saved plan."""
     uses: dict[tuple[str, str], str] = {}
-    for place, upload, reason in _list_uses(fleet, world, plans):
+    planned = (
+        (_ANY, action.inputs.image, f"the plan saved in {name} makes {action.worker} with it")
+        for name, plan in plans.items()
+        for action in (*plan.actions, *plan.withheld)
+        if isinstance(action, Create)
+    )
+    for place, upload, reason in (*_list_uses(fleet, world), *planned):
         uses.setdefault((place, upload), reason)
     approved = {
         pool.image: f"an approval of pool {each.pool}, which boots this image, is not used up"
@@ -189,14 +195,11 @@ _ANY = "*"
 """In a use of an upload: any place, or any upload of the place."""
 
 
-def _list_uses(
-    fleet: Fleet, world: World, plans: Mapping[str, Plan]
-) -> Iterator[tuple[str, str, str]]:
+def _list_uses(fleet: Fleet, world: World) -> Iterator[tuple[str, str, str]]:
     """Yield place, upload and reason of each use. Unreadable machines may use any upload."""
     for name, image in fleet.images.items():
-        if isinstance(image, ExistingImage):
-            for place, upload in image.existing.items():
-                yield place, upload, f"fleet.yaml names it (images.{name}.existing.{place})"
+        for place, upload in image.existing.items() if isinstance(image, ExistingImage) else ():
+            yield place, upload, f"fleet.yaml names it (images.{name}.existing.{place})"
     for place in fleet.providers:
         listing = world.providers.get(place, Unknown(unknown="it was not read"))
         if isinstance(listing, Unknown):
@@ -205,20 +208,9 @@ def _list_uses(
             continue
         for machine in listing.machines:
             yield place, machine.image or "", f"machine {machine.name} boots it"
-    yield from _list_recorded_uses(fleet, world)
-    for name, plan in plans.items():
-        for action in (*plan.actions, *plan.withheld):
-            if isinstance(action, Create):
-                makes = f"the plan saved in {name} makes {action.worker} with it"
-                yield _ANY, action.inputs.image, makes
-
-
-def _list_recorded_uses(fleet: Fleet, world: World) -> Iterator[tuple[str, str, str]]:
-    """Yield place, upload and reason of each use that a stack records."""
     if isinstance(world.stacks, Unknown):
         yield _ANY, _ANY, f"the machines in stacks are unknown: {world.stacks.unknown}"
-        return
-    for pool, stack in sorted(world.stacks.items()):
+    for pool, stack in () if isinstance(world.stacks, Unknown) else sorted(world.stacks.items()):
         if isinstance(stack, Unknown):
             declared = fleet.pools.get(pool)
             place = declared.provider if isinstance(declared, Pool) else _ANY
