@@ -107,8 +107,15 @@ class RequestBuilder:
 
     def check_ready(self, order: BuildOrder) -> None:
         """Raise BuildFailed if the server's task cannot build the image."""
-        if reason := why_not(order.debian, self.mirror or order.debian.mirror):
-            raise BuildFailed(reason)
+        if (self.mirror or order.debian.mirror) is None:
+            raise BuildFailed(
+                "Debusine's task needs the archive that its worker bakes from: use --mirror URL, "
+                "or set `mirror` in the recipe"
+            )
+        if order.debian.snapshot:
+            raise BuildFailed(
+                "Debusine's task cannot use an archive whose lists have expired (`snapshot`)"
+            )
 
     def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, None]:
         """Build a version at the server, and download the disk into the folder of the version."""
@@ -365,18 +372,6 @@ cd /
 {forget}"""
 LISTED = "/usr/share/fleet/packages.tsv"
 """File with the package list in the image. The server does not know package origins."""
-
-
-def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
-    """Return the reason why Debusine's task cannot build this image; empty if it can."""
-    if mirror is None:
-        return (
-            "Debusine's task needs the archive that its worker bakes from: use --mirror URL, or "
-            "set `mirror` in the recipe"
-        )
-    if recipe.snapshot:
-        return "Debusine's task cannot use an archive whose lists have expired (`snapshot`)"
-    return ""
 
 
 def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:

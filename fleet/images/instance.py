@@ -6,7 +6,7 @@ is taken: the jobs run in a copy of the machine's root.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -174,7 +174,12 @@ class InstanceBuilder:
             packages = read_packages(ssh.run(LIST_INSTALLED).splitlines())
             system = ssh.run(SYSTEM).strip()
             manifest = manifest_of(draft.order, "instance", packages, system)
-            proven = tuple(_prove_jobs(draft, ssh, manifest.worker))
+            proven: tuple[Test, ...] = ()
+            if isinstance(recipe, ImageRecipe):
+                draft.say("jobs")
+                prove = partial(prove_on, ssh, recipe, draft.log, partial(draft.say, "jobs"))
+                proven = (judge(draft.order.image, recipe, manifest.worker, prove),)
+                _require_none(proven[0].problems)
             draft.say("clean")
             ssh.run(CLEAN, log=draft.log)
             draft.say("test")
@@ -223,17 +228,6 @@ def _stock_image(recipe: Recipe) -> str:
         f"Hetzner has no image of {recipe.suite} to begin with, only of "
         f"{', '.join(_STOCK)}; build it as a disk"
     )
-
-
-def _prove_jobs(draft: Draft, ssh: Ssh, worker: str) -> Iterator[Test]:
-    """Yield the test with the results of the jobs; raises BuildFailed if a job failed."""
-    recipe = draft.order.recipe
-    if isinstance(recipe, ImageRecipe):
-        prove = partial(prove_on, ssh, recipe, draft.log, partial(draft.say, "jobs"))
-        draft.say("jobs")
-        test = judge(draft.order.image, recipe, worker, prove)
-        _require_none(test.problems)
-        yield test
 
 
 def _require_none(problems: Sequence[str]) -> None:
