@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fleet.model.decisions import NoMachineReason
 from fleet.model.plan import Plan
 from fleet.planner.demand import Ordered
-from fleet.planner.forecast import Forecast
+from fleet.planner.forecast import Forecast, list_postponed
 from fleet.planner.limits import Use
 
 _COUNTED = frozenset({NoMachineReason.TAG_LIMIT, NoMachineReason.QUEUE_LIMIT})
@@ -84,10 +84,10 @@ def find_turns(
         full = [line for line in counting if line.room <= 0]
         if not full:
             continue
+        moment = stopped[request.key]
         if not all(line.ends for line in full):
             line = next(line for line in full if not line.ends)
-            is_alone = stopped[request.key] == plan.time
-            turns[request.key] = LimitTurn(line.use, line.works, is_alone=is_alone)
+            turns[request.key] = LimitTurn(line.use, line.works, is_alone=moment == plan.time)
             continue
         first, last = max((heappop(line.ends), n) for n, line in enumerate(full))
         work, line = CountedWork(*first), full[last]
@@ -95,7 +95,6 @@ def find_turns(
         seconds = request.seconds_on(standing.alike[2]) if standing else request.seconds
         seconds = assumed if seconds is None else seconds
         end = None if seconds is None else first[0] + seconds
-        moment = stopped[request.key]
         is_alone = moment is not None and moment <= plan.time + timedelta(seconds=first[0])
         turns[request.key] = LimitTurn(line.use, line.works, work, end, is_alone)
         for other in counting:
@@ -119,11 +118,12 @@ class _LimitLine:
 
 
 class _CountedWorks:
-    """The worker of each served request, and the work of each worker."""
+    """The worker of each request, also one that a later run creates, and each worker's work."""
 
     def __init__(self, plan: Plan) -> None:
         ways = (way for s in plan.signatures for way in (s.by_worker, s.by_create))
         self._served = {key: worker for way in ways for key, worker in way.items()}
+        self._served |= {key: each.worker for each in list_postponed(plan) for key in each.serves}
         self._running = {each.worker: each.running or "" for each in plan.workers}
 
     def list_running(self, use: Use, found: Forecast) -> Iterator[CountedWork]:

@@ -76,6 +76,14 @@ def test_request_waits_for_the_second_end_when_a_limit_is_exceeded() -> None:
     assert starts(large_fleet(), world) == {"debian/3": ("debian/902", 90)}
 
 
+def test_build_follows_own_postponed_build() -> None:
+    """Its start is known, because the end of the build in a later run is known."""
+    fleet = large_fleet(guards={"throttle": {"create": {"count": 1}}})
+    requests = (large(1, "ada"), large(2, "ben"), large(3, "ben"))
+
+    assert starts(fleet, a_sim_world(requests=requests)) == {"debian/3": ("debian/2", 71)}
+
+
 def test_turn_has_no_first_end_when_duration_is_unknown() -> None:
     requests = tuple(large(n, "ada", expected_seconds=None) for n in (1, 2))
 
