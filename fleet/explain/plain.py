@@ -217,7 +217,7 @@ def _explain_block(case: Case, unserved: Unserved) -> str:
 
 
 def _count_machines(case: Case, name: str) -> words.MachineCounts:
-    """Count the machines of a pool that exist, are being created, and come in later runs."""
+    """Count the machines of a pool that are ready, starting, planned, and postponed."""
     pool = next(each for each in case.plan.pools if each.pool == name)
-    created, later = pool.create + pool.starting, Counter(each.pool for each in case.postponed)
-    return words.MachineCounts(pool.machines - pool.starting, created, later[name])
+    later = Counter(each.pool for each in case.postponed)[name]
+    return words.MachineCounts(pool.machines - pool.starting, pool.starting, pool.create, later)

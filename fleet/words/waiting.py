@@ -113,22 +113,25 @@ def describe_place(ahead: int, pools: Sequence[str]) -> str:
 
 
 class MachineCounts(NamedTuple):
-    """Numbers of machines of a pool: existing, being created, and postponed to later runs."""
+    """Numbers of machines of a pool: ready, starting, planned, and postponed to later runs."""
 
-    existing: int
+    ready: int
+    starting: int
     created: int
     later: int
 
     def describe(self) -> str:
         """Return the numbers in words; empty if all machines exist."""
         forms = (
-            (self.existing, "exists", "exist"),
-            (self.created, "is being created", "are being created"),
-            (self.later, "comes in later runs", "come in later runs"),
+            (self.ready, "{} exists", "{} exist"),
+            (self.starting, "{} is starting", "{} are starting"),
+            (self.created, "the next apply creates {}", "the next apply creates {}"),
+            (self.later, "{} comes in later runs", "{} come in later runs"),
         )
         only = "it" if sum(self) == 1 else "1"
-        said = [f"{only} {one}" if n == 1 else f"{n:,} {many}" for n, one, many in forms if n]
-        return listed(said) if self.created or self.later else ""
+        said = [(one if n == 1 else many, n) for n, one, many in forms if n]
+        named = [form.format(only if n == 1 else f"{n:,}") for form, n in said]
+        return "" if sum(self) == self.ready else listed(named)
 
 
 def describe_taken(pool: str, most: int, counts: MachineCounts) -> str:

@@ -197,7 +197,7 @@ def test_headline_counts_machines_of_later_runs(number: int) -> None:
     files = a_throttled_site()
 
     for page in (page_of(files, number), files["index.html"], files["-/status/queue/index.html"]):
-        assert tells(page, "1 is being created", "3 come in later runs")
+        assert tells(page, "the next apply creates 1", "3 come in later runs")
     assert tells(page_of(files, number), "09:01" if number == 6 else "08:11")
 
 
