@@ -48,7 +48,7 @@ from fleet.tagrules.sources import Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.pools import describe_pool, with_messages
-from fleet.words.waiting import describe_place, describe_reason
+from fleet.words.waiting import UNLESS, describe_place, describe_reason
 
 FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
 ENDED = "no change found within the search limit; the queue is large"
@@ -113,7 +113,7 @@ def explain_one(
     times = _expect(case, key, start, places)
     return _answer(case, signature, key, times, never=never).altered(
         facts=(
-            *_request_facts(case, signature, key, start),
+            *_request_facts(case, signature, key, start, never=never),
             *enforcement_facts(
                 case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
             ),
@@ -213,7 +213,7 @@ def _dropped_tags(case: Case, signature: Signature, worker: str) -> str:
 
 
 def _request_facts(
-    case: Case, signature: Signature, key: str, start: datetime | None
+    case: Case, signature: Signature, key: str, start: datetime | None, *, never: bool
 ) -> Iterator[str]:
     found = case.find(key)
     if found is not None:
@@ -235,7 +235,7 @@ def _request_facts(
                 yield f"pool {pool.pool}: {pool.failures}"
     if key in case.line and signature.pools:
         yield describe_place(case.line[key][0], signature.pools)
-    yield expectation(case, key, start)
+    yield expectation(case, key, start, never=never)
     if start is None and key in case.unserved and case.assumed_start(key):
         yield _workers_that_fit(case, signature)
     for verdict in case.plan.rules:
@@ -243,8 +243,10 @@ def _request_facts(
             yield f"rules of {verdict.queue}, {verdict.place}: {describe_rules(verdict)}"
 
 
-def expectation(case: Case, key: str, start: datetime | None) -> str:
+def expectation(case: Case, key: str, start: datetime | None, *, never: bool) -> str:
     """Return a sentence with the expected start of a request, or why the start is unknown."""
+    if never:
+        return f"expected start: {UNLESS}"
     assumed = case.assumed_start(key) if start is None else None
     moment = start or assumed
     if moment is None:
@@ -598,9 +600,8 @@ def _explain_group(
     first = without_search(explain_one(case, signature, keys[0], replans))
     yield first
     for key in keys[1:]:
-        start = case.expected_start(key)
-        answer = explain_like(case, signature, key, first)
-        yield answer.altered(facts=(expectation(case, key, start),))
+        fact = expectation(case, key, case.expected_start(key), never=first.never)
+        yield explain_like(case, signature, key, first).altered(facts=(fact,))
 
 
 def without_search(answer: Explanation) -> Explanation:
@@ -614,14 +615,12 @@ def without_search(answer: Explanation) -> Explanation:
 
 def explain_like(case: Case, signature: Signature, key: str, first: Explanation) -> Explanation:
     """Explain a request like that of `first`. Both requests have the same tags and outcome."""
-    start = case.expected_start(key)
-    facts, places = (
-        tuple(_request_facts(case, signature, key, start)),
-        places_of(case, signature, key),
-    )
-    answer = explain_alike(case, signature, key, first, places)
-    return answer.altered(
-        facts=facts, reasons=first.reasons, next_steps=first.next_steps, places=places
+    places, start = places_of(case, signature, key), case.expected_start(key)
+    return explain_alike(case, signature, key, first, places).altered(
+        facts=tuple(_request_facts(case, signature, key, start, never=first.never)),
+        reasons=first.reasons,
+        next_steps=first.next_steps,
+        places=places,
     )
 
 

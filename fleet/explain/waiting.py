@@ -22,7 +22,6 @@ from fleet.explain.values import Explanation, Suggestion
 from fleet.explain.what_if import REQUEST, PlannedRun, Replans
 from fleet.model.plan import Signature
 from fleet.planner.forecast import registered_workers
-from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
 from fleet.words.waiting import NO_GAIN, describe_gain, describe_place
@@ -76,9 +75,7 @@ class WaitingGroup(NamedTuple):
     verdict: str
     """The outcome in words."""
     is_served: bool
-    """True if the requests have a worker, or if a machine is being created for them."""
-    path: Path
-    """The path of the key of fleet.yaml that decides the outcome; empty if no key does."""
+    """True if the requests have a worker, or if the next apply creates a machine for them."""
     long_seconds: int
     """Seconds after which a wait is long: the smallest `target_wait`, or an hour."""
     requests: tuple[WaitingRequest, ...]
@@ -241,13 +238,11 @@ def _set_starts(
 
 
 def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> WaitingGroup:
-    unserved = case.unserved.get(keys[0])
     requests = ((key, case.find(key)) for key in keys)
     return WaitingGroup(
         signature=signature,
         verdict=verdict,
         is_served=verdict in SERVED,
-        path=next(iter(unserved.paths), ()) if unserved else (),
         long_seconds=_long_seconds(case.fleet, signature),
         requests=tuple(
             WaitingRequest(

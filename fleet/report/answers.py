@@ -42,6 +42,7 @@ from fleet.schema.findings import listed, some_of, yaml_key
 from fleet.schema.units import write_duration
 from fleet.words import figures as words
 from fleet.words.answers import count_matches
+from fleet.words.waiting import UNLESS
 
 _Item = TypeVar("_Item")
 _CHANGEABLE = ("request", "pool", "worker")
@@ -82,9 +83,7 @@ def _match(each: Explanation) -> Iterator[Line]:
     """Yield a short explanation: headline, expected start or facts, first suggestion, command."""
     yield bold(each.headline)
     if each.kind == "request":
-        moment = each.expected or each.assumed
-        assumed = "" if each.expected or not moment else ", assumed"
-        yield line(f"  expected start: {words.time(moment) if moment else words.UNKNOWN}{assumed}")
+        yield _describe_start([each])
     else:
         yield from (line("  - ", fact) for fact in each.facts[:_MAX_FACTS])
     for suggestion in each.suggestions[:1]:
@@ -178,12 +177,9 @@ def _group(group: OutcomeGroup) -> Iterator[Line]:
         StyledText(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
     )
     first = group.requests[0]
-    names = some_of([answer.name for answer in group.requests])
-    yield line("  ", f"{group.verdict}: {names}")
-    starts = zip(*((answer.expected, answer.assumed) for answer in group.requests), strict=True)
-    yield line("  ", f"expected start: {words.starts(*starts)}")
+    yield line("  ", f"{group.verdict}: {some_of([each.name for each in group.requests])}")
+    yield _describe_start(group.requests)
     if first.never:
-        yield line("  ", "no worker of this fleet can ever run them")
         yield from _draw_first(first.reasons, partial(_reason, never=True))
     if any(each.seconds is not None for each in first.places):
         whose = f"{first.name}, " if len(group.requests) > 1 else ""
@@ -193,6 +189,13 @@ def _group(group: OutcomeGroup) -> Iterator[Line]:
         yield from _suggestion(suggestion)
     for step in first.next_steps:
         yield line("  - ", step)
+
+
+def _describe_start(answers: Sequence[Explanation]) -> Line:
+    """Return the expected starts of requests with the same outcome."""
+    starts = zip(*((each.expected, each.assumed) for each in answers), strict=True)
+    said = UNLESS if answers[0].never else words.starts(*starts)
+    return line("  ", f"expected start: {said}")
 
 
 _SIGNS = {"counts": "+", "refused": "-", "not-stored": "~"}

@@ -45,7 +45,6 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
     case = Case(fleet, world, plan)
     waits = waits_of(case)
     explained = _find_places(config, waits.explained)
-    paths = {group.path for group in waits.groups if group.path}
     facts = facts_of_workers(fleet, world)
     shown = Shown(
         plan,
@@ -58,7 +57,6 @@ def shown_of(decision: PlanResult, store: Store | None) -> Shown:
             for key in explained
             if (found := case.find(key)) and (page := queue_page(fleet, key, found[0]))
         },
-        places={path: place_of(config, path) for path in paths},
         history=_RECORDED,
         log=_RECORDED,
         money=money_of(fleet, world),

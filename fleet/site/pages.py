@@ -14,7 +14,6 @@ from fleet.model.facts import Attempt, Unknown, WorkerFacts
 from fleet.model.log import LogEntry
 from fleet.model.plan import Plan
 from fleet.report.status import Status, status_of
-from fleet.schema.findings import Path
 from fleet.site.charges import MonthCost
 from fleet.site.links import Addresses, addresses_of
 from fleet.site.versions import ImageStory
@@ -46,8 +45,6 @@ class Shown:
     """Key of an explained request to its URL at the queue's server, if the server has a page."""
     powerful: tuple[PowerfulBuild, ...] = ()
     """Builds to which the allow-list gave powerful machines."""
-    places: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Path of a key that decided about requests to the key's position in fleet.yaml."""
 
     @cached_property
     def status(self) -> Status:

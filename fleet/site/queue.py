@@ -7,9 +7,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
+from fleet.explain.values import Explanation
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report.answers import place_of, where_to_write
-from fleet.schema.findings import Path, yaml_key
+from fleet.schema.findings import yaml_key
 from fleet.site.links import QUEUE, REQUESTS
 from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
 from fleet.words import figures as words
@@ -32,10 +33,8 @@ def queue(shown: Shown) -> Iterator[Page]:
         "more": groups[_MOST_GROUPS:],
         "late": late[:_MOST_LONG],
         "later": len(late[_MOST_LONG:]),
-        "places": {
-            group.path: _format_key(group.path, shown.places.get(group.path, ""))
-            for group in groups[:_MOST_GROUPS]
-        },
+        "explained": shown.waits.explained,
+        "format_rule": _format_rule,
     }
     yield Page(f"{QUEUE}/index.html", "queue.html", values)
 
@@ -48,12 +47,10 @@ def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]
                 yield request, group
 
 
-def _format_key(path: Path, place: str) -> str:
-    """Return a key of fleet.yaml and its position; empty without a key."""
-    key = yaml_key(path)
-    if not place:
-        return key
-    return place if place.startswith(key) else f"{key}, {place}"
+def _format_rule(answer: Explanation) -> str:
+    """Return the key of fleet.yaml that decides, and its position; empty without a key."""
+    key, place = yaml_key(answer.path), answer.place
+    return place if place.startswith(key) else ", ".join(filter(None, (key, place)))
 
 
 class BuildRow(NamedTuple):
@@ -142,7 +139,7 @@ def requests(shown: Shown) -> Iterator[Page]:
             "is_long": group.is_long(request, shown.plan.time),
             "alike": alike,
             "others": len(group.requests) - 1,
-            "rule": _format_key(answer.path, answer.place) if answer.path else "",
+            "rule": _format_rule(answer),
             "has_notes": any(
                 p.is_chosen or p.closed or p.asks or p.is_late for p in answer.places
             ),

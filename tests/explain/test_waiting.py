@@ -8,6 +8,8 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 
+BUILDERS = ("pools", "builders")
+
 
 def waits(fleet: Fleet, *requests: Request, most: int = 200) -> WaitingExplanations:
     world: World = a_sim_world(requests=requests)
@@ -20,7 +22,7 @@ def test_requests_without_machine_are_first_with_deciding_key() -> None:
     waiting, served = found.groups
     assert [len(group.requests) for group in found.groups] == [2, 3]
     assert (waiting.is_served, served.is_served) == (False, True)
-    assert waiting.path == ("pools", "builders", "workers", "max")
+    assert found.explained[waiting.requests[0].key].path == (*BUILDERS, "workers", "max")
     assert [each.start for each in waiting.requests] == [None, None]
     assert [each.assumed for each in waiting.requests] == [ago(minutes=-61, seconds=-30)] * 2
 

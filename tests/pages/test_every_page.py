@@ -54,7 +54,6 @@ def some_waits(plan: Plan) -> WaitingExplanations:
             signature,
             because.get(signature.id, "get new machines"),
             signature.id not in because,
-            ("pools", "builders", "workers", "max") if signature.id in because else (),
             3600,
             tuple(
                 WaitingRequest(key, ago(hours=n + 1), ago(hours=-n))
@@ -75,6 +74,7 @@ def _answer(key: str) -> Explanation:
         kind="request",
         name=key,
         headline=f"request {key} waits: pool builders is at workers.max (4)",
+        path=path,
         facts=(f"requires {_LONG}",),
         reasons=(ExplainedReason(because=f"pool {_LONG} fits", path=path, by="capacity"),),
         next_steps=("wait",),

@@ -167,9 +167,32 @@ def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
 
     own, queue = page_of(files, 101), files["-/status/queue/index.html"]
     assert tells(own, "Expected start</dt><dd>never, unless the fleet changes")
+    assert "expected start: never, unless the fleet changes" in own
+    assert "decided by" not in queue
     assert "Expected end</dt><dd>\N{EN DASH}</dd>" in own
     assert 'data-label="Expected start">never, unless the fleet changes<' in queue
     assert 'class="at start">never<' in files["-/status/requests/index.html"]
+
+
+def test_waiting_names_the_key_of_the_request_page() -> None:
+    """The limit and the size of the pool stop the request; its start follows from the limit."""
+    pools = {"builders": a_pool(provider="desk", max=1, provides=["large"])}
+    fleet = a_large_fleet(pools=pools)
+
+    files = a_site(fleet, a_sim_world(requests=(chromium(1), chromium(2))))
+
+    for page in (page_of(files, 2), files["-/status/queue/index.html"]):
+        rules = re.findall(r"(?:Rule:|decided by) <code>(.*?)</code>", page)
+        assert rules == ["tags.large.limits.per.submitter"]
+
+
+def test_headline_tells_starting_machines_from_planned_ones() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=2)})
+    requests = tuple(a_request(id=str(n)) for n in range(1, 4))
+
+    page = page_of(a_site(fleet, a_sim_world(requests=requests, starting=(WORKER,))), 3)
+
+    assert tells(page, "1 is starting, the next apply creates 1")
 
 
 def test_place_in_line_counts_requests_of_higher_priority() -> None:

@@ -387,7 +387,7 @@ def a_request_site(*, package: str = "", **explained: Explanation) -> dict[str, 
     ids = tuple(f"debian/{number.removeprefix('n')}" for number in explained)
     signature = a_signature(requests=ids, count=len(ids))
     rows = tuple(WaitingRequest(key, ago(hours=2), None, package) for key in ids)
-    group = WaitingGroup(signature, "no machine", False, (), 3600, rows)
+    group = WaitingGroup(signature, "no machine", False, 3600, rows)
     waits = WaitingExplanations((group,), dict(zip(ids, explained.values(), strict=True)))
     pages = {ids[0]: "https://debusine.example/debian/builds/work-request/1/"}
     return site(Shown(a_plan(signatures=(signature,)), waits=waits, queue_pages=pages))
@@ -478,7 +478,7 @@ def test_pages_of_a_large_fleet_are_below_a_megabyte() -> None:
         signature = a_signature(id=str(number), requests=ids, count=10)
         signatures.append(signature)
         rows = tuple(WaitingRequest(key, ago(minutes=number), None) for key in ids)
-        groups.append(WaitingGroup(signature, "no pool " * 100, False, ("pools",), 3600, rows))
+        groups.append(WaitingGroup(signature, "no pool " * 100, False, 3600, rows))
     explained = {
         group.requests[0].key: Explanation(
             kind="request", name=group.requests[0].key, headline=group.verdict
