@@ -85,6 +85,11 @@ class Case(PlannedRun):
         return OptionFinder(self.fleet, self.world)
 
     @cached_property
+    def inhabited(self) -> frozenset[str]:
+        """Return the pools that have machines, or for which the next apply creates some."""
+        return frozenset(each.pool for each in self.plan.pools if each.machines or each.create)
+
+    @cached_property
     def created(self) -> dict[str, Way]:
         """Map each worker that the plan creates to the pool, type and market of its machine."""
         return {

@@ -447,7 +447,8 @@ def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
 def _explain_pool(
     case: Case, signature: Signature, unserved: Unserved | None, name: str
 ) -> ExplainedReason:
-    decisions = case.decider.decide(signature, name, unserved)
+    has_machines = name in case.inhabited
+    decisions = case.decider.decide(signature, name, unserved, has_machines=has_machines)
     first = decisions[0]
     is_stopped = isinstance(first.code, NoMachineReason)
     tags = ", ".join(first.figures.tags)

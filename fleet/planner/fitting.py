@@ -182,11 +182,12 @@ class FitDecider:
         return find_unproven(self._fleet, self._world)
 
     def decide(
-        self, signature: Signature, pool: str, unserved: Unserved | None = None
+        self, signature: Signature, pool: str, unserved: Unserved | None, *, has_machines: bool
     ) -> tuple[Decision, ...]:
         """Return the reasons why a pool serves or does not serve requests of a signature.
 
-        `unserved` is the plan's entry for these requests; None if they do not wait.
+        `unserved` is the plan's entry for these requests; None if they do not wait. `has_machines`
+        is False if the pool has no machine now, and the next apply creates none.
         """
         recorded = unserved.decisions if unserved else ()
         stopped = [
@@ -198,7 +199,7 @@ class FitDecider:
         if unfit := self.find_unfit(asked, pool):
             return unfit
         code = Served.FITS
-        if unserved is not None:
+        if unserved is not None and has_machines:
             is_static = isinstance(self._fleet.pools[pool], StaticPool)
             code = Served.WORKERS_BUSY if is_static else Served.SERVES_OTHERS
         waived = asked.ask.required & (asked.dropped - self.offers[pool].provides)

@@ -10,6 +10,7 @@ from fleet.explain.request import FIRST_READ
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
+from fleet.model.decisions import Served
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Plan
 from fleet.planner.step import move_time
@@ -80,6 +81,22 @@ def test_throttled_request_starts_after_the_run_of_its_machine() -> None:
 
     assert found.expected is not None
     assert f"{found.expected:%H:%M:%S}" == "08:11:30"
+
+
+@pytest.mark.parametrize("has_machine", [False, True])
+def test_only_pool_with_machines_serves_other_requests(*, has_machine: bool) -> None:
+    """The machine of the request is planned in one pool; the other pool fits it too."""
+    other = a_pool(provider="desk", machine="ccx43")
+    pools = {"builders": a_pool(provider="desk"), "others": other}
+    fleet = a_sim_fleet(pools=pools, guards={"throttle": {"create": {"count": 1}}})
+    workers = [a_worker(name="debian-ci-others-0001", pool="others", busy=True)]
+    requests = (a_request(id="1"), a_request(id="2"))
+    world = a_sim_world(*workers[: int(has_machine)], requests=requests)
+
+    found = of_request(fleet, world, "2")
+
+    codes = {each.code for r in found.reasons for each in r.decisions if "others" in each.subject}
+    assert codes == {Served.SERVES_OTHERS if has_machine else Served.FITS}
 
 
 def test_request_gets_suggestion_when_next_run_would_not_serve_it() -> None:

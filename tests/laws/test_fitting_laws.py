@@ -31,7 +31,7 @@ def test_fit_of_a_pair_equals_decision_of_plan(fleet: Fleet, world: World) -> No
 
 def _check(decider: FitDecider, signature: Signature, pool: str, waits: Unserved | None) -> None:
     """Check that a pool that the plan blocks is decided by the key and the figures of the plan."""
-    decisions = decider.decide(signature, pool, waits)
+    decisions = decider.decide(signature, pool, waits, has_machines=True)
     blocked = [each for each in waits.blocked if each.pool == pool] if waits else []
 
     assert {each.subject for each in decisions} == {(pool,)}
