@@ -1,11 +1,11 @@
 """Withhold the actions that operators froze (`fleet freeze`), until the freeze ends.
 
-If existing machines exceed a budget, a freeze of deletions does not apply to unneeded machines,
-because a freeze never prevents the enforcement of a budget.
+A freeze never prevents the enforcement of a budget: workers that a used-up budget cannot pay for
+are drained, and if existing machines exceed it, unneeded machines are drained and deleted.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fleet.guard.refusals import GuardDecision
 from fleet.model.orders import Freeze, Frozen, Hold, Order
@@ -64,7 +64,7 @@ def find_stopped(
         for order in stopping:
             if isinstance(order, Hold):
                 stops = order.machine == action.worker and isinstance(action, Delete)
-            elif _is_scale_down(action) and action.pool in over:
+            elif _enforces_budget(action, over):
                 stops = False
             else:
                 stops = order.pool in (None, action.pool) and _frozen_kind(action) in order.stops
@@ -86,8 +86,12 @@ def _frozen_kind(action: Action | Release) -> Frozen | None:
     return "creates" if isinstance(action, Create) else "deletes"
 
 
-def _is_scale_down(action: Action | Release) -> bool:
-    return not isinstance(action, Create | Release) and action.cause is Cause.DEMAND
+def _enforces_budget(action: Action | Release, over: Collection[str]) -> bool:
+    """Return whether an action saves money of a budget that is used up, or exceeded in a pool."""
+    if isinstance(action, Create | Release):
+        return False
+    is_unneeded = action.cause is Cause.DEMAND and action.pool in over
+    return is_unneeded or action.reason is Reason.BUDGET_USED_UP
 
 
 def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:

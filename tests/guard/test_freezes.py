@@ -4,7 +4,7 @@ import pytest
 
 from fleet.guard import guard
 from fleet.model.orders import Freeze
-from fleet.model.plan import BudgetVerdict, Cause
+from fleet.model.plan import BudgetVerdict, Cause, Drain, Reason
 from tests.builders import NOW, a_plan, a_pool_verdict, a_sim_fleet, ago
 from tests.builders.guarding import creates, drains, said
 
@@ -70,3 +70,16 @@ def test_freeze_permits_deletion_when_budget_is_exceeded(
     )
 
     assert bool(guard(fleet, plan).actions) is goes
+
+
+def test_freeze_permits_drains_of_workers_of_a_used_up_budget() -> None:
+    """Without them, the queue would give the workers work until the budget is exceeded."""
+    first, second = drains(2, Cause.DEMAND)
+    assert isinstance(first, Drain)
+    plan = a_plan(
+        orders=(a_freeze(None),),
+        pools=(a_pool_verdict(pool="builders", idle=9),),
+        actions=(first.altered(reason=Reason.BUDGET_USED_UP), second),
+    )
+
+    assert [each.worker for each in guard(a_sim_fleet(), plan).actions] == [first.worker]
