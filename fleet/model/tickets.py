@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fleet.model.facts import Request
 from fleet.model.values import digest
 from fleet.schema.rules import BUILD_TASK, SOURCE_CHROOT, SOURCE_TASK
-from fleet.schema.units import write_duration
+from fleet.schema.units import TAG_PATTERN, follows, write_duration
 
 SANDBOX = "sandbox:"
 """Prefix of the tag that reserves a machine for the tickets of one sandbox."""
@@ -258,8 +258,9 @@ def find_fault(tags: Collection[str], names: Collection[str]) -> str:
         return "a ticket needs at least one tag"
     if len(tags) > MOST_TAGS:
         return f"a ticket may have {MOST_TAGS} tags, not {len(tags):,}"
-    faults = (find_fault_of(word) for word in (*tags, *names))
-    return next(filter(None, faults), "" if all(tags) else "a tag cannot be empty")
+    faults = [find_fault_of(word) for word in (*tags, *names)]
+    faults += [f"tag {tag[:20]!r} has a blank" for tag in tags if not follows(TAG_PATTERN, tag)]
+    return next(filter(None, faults), "") if all(tags) else "a tag cannot be empty"
 
 
 def find_fault_of(word: str) -> str:

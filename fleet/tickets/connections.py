@@ -357,6 +357,8 @@ class ConnectionServer(ThreadedServer):
 
 
 def body_length(text: str) -> int | None:
-    """Parse the length in a Content-Length header; None if the header is invalid."""
-    is_length = text.isascii() and text.isdigit() and len(text) <= _MAX_LENGTH_DIGITS
-    return int(text) if is_length else None
+    """Parse the length in a Content-Length header; None if the header is invalid.
+
+    Only the first digits of a long number count. They are more than any body may have.
+    """
+    return int(text[:_MAX_LENGTH_DIGITS]) if text.isascii() and text.isdigit() else None

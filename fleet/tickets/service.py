@@ -84,8 +84,11 @@ class TicketCalls:
 
     def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
         """Handle a client's call and return the result; raises Fault if the call is refused."""
+        unknown = Fault(_NO_SUCH_CALL_CODE, f"no such call, or other arguments; known: {_CALLS}")
         try:
             match name, *arguments:
+                case _, bool():  # for Python, it is an integer
+                    raise unknown
                 case "takeTicket", list() as tags:
                     return self._take(client, tags, "")
                 case "takeTicket", list() as tags, (str() | None) as sandbox:
@@ -97,9 +100,7 @@ class TicketCalls:
                 case "closeTicket", int() | str() as number:
                     return self._close(client, number)
                 case _:
-                    raise Fault(
-                        _NO_SUCH_CALL_CODE, f"no such call, or other arguments; known are {_CALLS}"
-                    )
+                    raise unknown
         except FleetError as error:
             raise Fault(_REFUSED_CODE, str(error)) from error
 
@@ -259,7 +260,7 @@ class TicketCalls:
 
 def read_number(given: int | str) -> int | None:
     """Parse a ticket id given as number or text (`resalloc` sends text); None if invalid."""
-    number = str(given) if not isinstance(given, bool) else ""
+    number = str(given)
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None  # noqa: PLR2004 - no id has more digits
 
 

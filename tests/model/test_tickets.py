@@ -154,6 +154,7 @@ def test_ticket_without_sandbox_has_none() -> None:
         (("",), "empty"),
         ((" a",), "' a'"),
         (("a\nb",), r"'a\\nb'"),
+        (("a", "a b"), "tag 'a b'"),
         (("x" * (MOST_LETTERS + 1),), f"'{'x' * 20}'.* 201 .* 200"),
         (tuple(map(str, range(MOST_TAGS + 1))), "50 .* 51"),
         (("arch_x86_64",), "^$"),

@@ -48,7 +48,7 @@ def test_ticket_id_may_be_a_string(service: TicketService) -> None:
     assert service.client.close(str(number)) is True
 
 
-@pytest.mark.parametrize("number", [9999, "9999", 0, -1, "x", "", "1" * 5000, "²", True])
+@pytest.mark.parametrize("number", [9999, "9999", 0, -1, "x", "", "1" * 5000, "²"])
 def test_unknown_ticket_is_answered_immediately(number: int | str, shared: TicketService) -> None:
     client = shared.client
 
@@ -99,6 +99,23 @@ def test_invalid_sandbox_is_replaced_by_its_digest(name: str, shared: TicketServ
     assert other is not None
     assert first.sandbox == again.sandbox != other.sandbox
     assert find_fault(["big"], [first.sandbox]) == ""
+
+
+@pytest.mark.parametrize("call", ["collectTicket", "waitTicket", "closeTicket"])
+def test_boolean_ticket_id_is_refused(call: str, shared: TicketService) -> None:
+    with pytest.raises(Fault) as refused:
+        shared.client.call(call, True)
+
+    assert refused.value.faultCode == -32601
+
+
+def test_tag_with_a_blank_is_refused(service: TicketService) -> None:
+    with pytest.raises(Fault) as refused:
+        service.client.call("takeTicket", ["extra_powerful", "a b"])
+
+    assert refused.value.faultCode == 1
+    assert "'a b'" in refused.value.faultString
+    assert service.book.tickets() == ()
 
 
 def test_invalid_owner_is_accepted_as_an_owner(shared: TicketService) -> None:
