@@ -194,17 +194,22 @@ def create_tables(connection: sa.Connection) -> None:
     write_about(connection, ABOUT_COLUMNS)
 
 
-def _has_all_columns(connection: sa.Connection) -> bool:
-    """Return whether the store has all tables and columns of this version."""
+_LATER_TABLES = frozenset({SAMPLES, MOMENTS, LOG, MONTHS, PAYERS, ORDERS})
+"""Tables that later versions added: an older store lacks them. Others are never missing."""
+
+
+def _find_missing(connection: sa.Connection) -> dict[str, bool]:
+    """Map each table that lacks columns of this version to whether it is missing."""
     inspector = sa.inspect(connection)
     there = {
         name: {column["name"] for column in inspector.get_columns(name)}
         for name in inspector.get_table_names()
     }
-    return all(
-        {column.name for column in table.columns} <= there.get(table.name, set())
+    return {
+        table.name: table.name not in there
         for table in METADATA.sorted_tables
-    )
+        if not {column.name for column in table.columns} <= there.get(table.name, set())
+    }
 
 
 def replace_rows(
@@ -409,7 +414,12 @@ class Database:
         with reading_rows(ABOUT):
             self._is_counted = int(about.get(_COLUMNS_KEY, "0")) >= _COLUMNS
         # A complete store is not written to: it may be read-only.
-        if not self._is_counted and not _has_all_columns(connection):
+        missing = {} if self._is_counted else _find_missing(connection)
+        later = _LATER_TABLES - ({ORDERS} if about["format"] == FORMAT else set())
+        lost = {n for n, is_gone in missing.items() if is_gone} - {table.name for table in later}
+        if lost:
+            raise StoreFailed(self._damaged_message(f"no table {', '.join(sorted(lost))}"))
+        if missing:
             try:
                 create_tables(connection)
             except sa.exc.SQLAlchemyError as error:

@@ -70,11 +70,8 @@ def store(opener: Opener) -> Store:
     return store
 
 
-LATER_TABLES = (
-    *("spent", "attempts", "ledger", "payers", "months", "samples", "moments"),
-    *("images", "manifests", "log", "orders"),
-)
-"""Tables that stores of the first fleets did not have."""
+LATER_TABLES = ("payers", "months", "samples", "moments", "log", "orders")
+"""Tables that stores of the first release did not have."""
 
 
 def make_older(url: sa.URL) -> None:
@@ -84,4 +81,6 @@ def make_older(url: sa.URL) -> None:
             connection.execute(sa.text(f"drop table fleet_{name}"))
         connection.execute(sa.text("alter table fleet_tickets drop column client"))
         connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
-        connection.execute(sa.text("delete from fleet_about where key = 'columns'"))
+        connection.execute(sa.text("delete from fleet_about where key in ('columns', 'needs')"))
+        older = "update fleet_about set value = 'fleet-store-1' where key = 'format'"
+        connection.execute(sa.text(older))

@@ -186,6 +186,30 @@ def test_lost_table_is_an_error(store: Store) -> None:
         store.orders(NOW)
 
 
+@pytest.mark.parametrize("name", ["ledger", "tickets"])
+def test_table_that_an_older_store_lost_is_not_created(older: Store, name: str) -> None:
+    """A new empty table would hide that the spending of the past is lost."""
+    before = columns_of(older)
+    with sa.create_engine(older.url, poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text(f"drop table fleet_{name}"))
+
+    with pytest.raises(StoreFailed) as failed:
+        older.ledger(SINCE, "EUR")
+
+    assert tells(str(failed.value), "damaged", f"fleet_{name}", "restore a backup")
+    assert columns_of(older).keys() == before.keys() - {f"fleet_{name}"}
+
+
+def test_orders_that_an_older_store_lost_are_not_created(older: Store) -> None:
+    older.place_order(a_hold(), AN_ENTRY)
+    with sa.create_engine(older.url, poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text("drop table fleet_orders"))
+        connection.execute(sa.text("delete from fleet_about where key = 'columns'"))
+
+    with pytest.raises(StoreFailed, match="fleet_orders"):
+        Store(older.url.render_as_string(hide_password=False), "debian").orders(NOW)
+
+
 def test_export_of_an_older_fleet_omits_the_count_of_columns() -> None:
     rows: Rows = {"about": [{"key": "columns", "value": "9"}, {"key": "absent", "value": "[]"}]}
 
