@@ -22,12 +22,14 @@ from fleet.explain.options import (
     way_of,
     way_to,
 )
-from fleet.model.facts import PlaceFacts, Request, World
+from fleet.model.facts import Demand, Ledger, Listing, PlaceFacts, Request, World
 from fleet.model.money import Bill
 from fleet.model.plan import Create, Plan, Unserved
 from fleet.model.values import ForPeople, Value, later
 from fleet.planner.budgets import spending_limits
 from fleet.planner.costs import Way
+from fleet.planner.ledger import periods
+from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet
@@ -74,6 +76,7 @@ class BuildCosts:
         self._finder = OptionFinder(fleet, world)
         self._planned = ways_of_requests(plan)
         self.plan = plan
+        self.above_budget = find_above_budget(fleet, world)
 
     def options_for(self, queue: str, request: Request) -> Options:
         """Return the machine options of a build. Options that the plan creates are marked."""
@@ -231,23 +234,29 @@ def compare_builds(
     timed = (each for each in builds if _is_timed(each))
     return BuildComparison(
         MovedBuilds(count=count, before=before, after=after),
-        tuple(_find_stopped(base.plan, head.plan, moved, edited, lost)),
+        tuple(_find_stopped(base, head, moved, edited, lost)),
         tuple(islice(timed, MOST_COMPARED)),
     )
 
 
 def _find_stopped(
-    base: Plan, head: Plan, moved: Collection[str], edited: Collection[Path], lost: Collection[str]
+    base: BuildCosts,
+    head: BuildCosts,
+    moved: Collection[str],
+    edited: Collection[Path],
+    lost: Collection[str],
 ) -> Iterator[StoppedBuilds]:
     """Yield the builds that a change stops: moved builds, or builds whose cause it edits.
 
     A cause that is the same without the change counts only if it lasts until fleet.yaml changes.
     """
-    before = {key: each.cause for each in base.unserved for key in each.requests}
-    zero = frozenset(pool.pool for pool in head.pools if not pool.max)
+    unserved = (*base.plan.unserved, *base.above_budget)
+    before = {key: each.cause for each in unserved for key in each.requests}
+    zero = frozenset(pool.pool for pool in head.plan.pools if not pool.max)
+    seen: set[str] = set()
     counts = Counter[tuple[str, Path, bool]]()
     causes: dict[tuple[int, int], tuple[bool, tuple[str, Path, bool]]] = {}
-    for each in head.unserved:
+    for each in (*head.above_budget, *head.plan.unserved):
         alike = id(each.blocked), id(each.decisions)  # many requests share these tuples
         if alike not in causes:
             is_lasting = each.is_lasting(zero)
@@ -256,23 +265,54 @@ def _find_stopped(
             is_edited = any(map(each.is_decided_by, edited))
             causes[alike] = is_edited, (first.because, first.path, is_lasting)
         is_edited, cause = causes[alike]
-        now = each.cause
-        for key in each.requests:
+        now, keys = each.cause, set(each.requests) - seen
+        seen |= keys
+        for key in keys:
             if before.get(key) == now and not cause[-1]:
                 continue
             is_moved = (key.rpartition("#")[0] or key) in moved
-            if is_moved or key in lost or (is_edited and key in before):
+            if is_moved or key in lost or is_edited:
                 counts[cause] += 1
     for (because, path, is_lasting), count in counts.most_common():
         yield StoppedBuilds(count=count, because=because, path=path, is_lasting=is_lasting)
 
 
+def find_above_budget(fleet: Fleet, world: World) -> tuple[Unserved, ...]:
+    """Return the waiting requests of which each needs more than a whole budget.
+
+    They are planned at the start of a month, without machines and spending: a build that fits what
+    is left of a period may be above a whole one.
+    """
+    if not spending_limits(fleet):
+        return ()
+    start = periods(fleet, world.time)[-1].end
+    queues, by = {}, start - world.time
+    for name, reading in move_time(world, start).queues.items():
+        demand, workers = reading.demand, reading.workers
+        if isinstance(demand, Demand):
+            since = ((r, r.pending_since and r.pending_since + by) for r in demand.requests)
+            demand = demand.altered(requests=tuple(r.altered(pending_since=at) for r, at in since))
+        if isinstance(workers, tuple):
+            workers = tuple(each for each in workers if each.static)
+        queues[name] = reading.altered(demand=demand, workers=workers)
+    fresh = World(
+        fleet=world.fleet,
+        time=start,
+        queues=queues,
+        providers={name: Listing(read_at=start, machines=()) for name in fleet.providers},
+        ledger=Ledger(charged_until=start),
+        images=world.images,
+        members=world.members,
+        prices=world.prices,
+    )
+    unserved = reconcile(fleet, fresh).unserved
+    return tuple(each for each in unserved if any(by.is_above_budget for by in each.blocked))
+
+
 def find_budget_needs(fleet: Fleet, world: World) -> dict[Path, BudgetNeed]:
     """Return the limits of budgets that are below one waiting build, and their builds."""
-    if not spending_limits(fleet):
-        return {}
     found: defaultdict[int, list[Unserved]] = defaultdict(list)
-    for each in reconcile(fleet, world).unserved:
+    for each in find_above_budget(fleet, world):
         found[id(each.blocked)].append(each)  # many requests share this tuple
     needs: dict[Path, BudgetNeed] = {}
     for alike in found.values():
