@@ -118,7 +118,7 @@ def _tag(case: Case, name: str) -> Iterator[Explanation]:
             reasons=tuple(
                 ExplainedReason(
                     because=answers.describe_enforcement(
-                        name, claim.claim, WORDS[claim.by], claim.queue, claim.because
+                        name, [claim.claim], WORDS[claim.by], claim.queue, claim.because
                     ),
                     path=claim.path,
                 )

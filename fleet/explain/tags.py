@@ -99,7 +99,7 @@ def enforcement_facts(
         if each.tag in wanted and each.tag in declared and each.queue in queues and not plain:
             alike[each.tag, each.by, each.queue, each.because].append(each.claim)
     for (tag, by, queue, because), found in alike.items():
-        yield answers.describe_enforcement(tag, " and ".join(found), WORDS[by], queue, because)
+        yield answers.describe_enforcement(tag, found, WORDS[by], queue, because)
 
 
 def enforcer_of_limit(

@@ -92,9 +92,11 @@ def explain_other_task(pattern: str, name: str, ruled: str | None, task: str) ->
     )
 
 
-def describe_enforcement(tag: str, claim: str, by: str, queue: str, reason: str) -> str:
+def describe_enforcement(tag: str, claims: Sequence[str], by: str, queue: str, reason: str) -> str:
     """Name the system that enforces a tag, its exclusivity or its limit at a queue, and why."""
-    what = "" if claim == "tag" else f" {claim},"
+    first, are = ", ".join(claims[:-1]), "are" if claims[1:] or claims[0] == "limits" else "is"
+    named = " and ".join(filter(None, (first, claims[-1])))
+    what = "" if [*claims] == ["tag"] else f" {named} {are}"
     return f"{tag}:{what} {by} at {queue}: {reason}"
 
 

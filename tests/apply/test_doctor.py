@@ -381,7 +381,7 @@ def test_lock_notice_has_holder_and_unlock_command() -> None:
     finding = of(found, "state, lock")
     assert finding.result == "notice"
     assert "me@here:7 since noon" in finding.said
-    assert finding.fix.startswith("fleet state unlock")
+    assert finding.fix == "fleet state unlock"
 
 
 def test_doctor_reports_unknown_and_interrupted_stacks() -> None:
