@@ -4,7 +4,7 @@ A failed pool does not block other pools. The engine must preview exactly the pl
 workers; otherwise fleet refuses the change. fleet never deletes a busy worker.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -57,11 +57,14 @@ from fleet.model.log import run_id
 from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
+from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
+from fleet.planner.machine_inputs import options_of
 from fleet.planner.payers import payers_of
 from fleet.ports import Console, EngineTask, SourceReader, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet
+from fleet.state.store import Store
 from fleet.words.notes import describe_rivals
 
 
@@ -273,7 +276,8 @@ class _ApplyRun:
         with self.log.renaming(heirs_of(self.fleet)):
             outcome = apply_plan(self.fleet, world, plan, sources, tell)
         stacks = (*troubles, *outcome.stacks)
-        return outcome.altered(stacks=stacks, promoted=promoted)
+        named = tuple(name_retries(self.fleet, world, inventories, store, stacks))
+        return outcome.altered(stacks=named, promoted=promoted)
 
     def keep(self, seen: World, whole: Plan, plan: Plan, outcome: Outcome) -> None:
         """Store this run's world for the configured period, and samples of it indefinitely."""
@@ -304,6 +308,29 @@ class _ApplyRun:
         leaving = {each.worker for each in plan.actions if not isinstance(each, Create)}
         leaving = leaving.union(*self.sources.executor.under_way.values())
         return SeenRun(self.fleet, world, self.sources.of_tickets, self.started, leaving)
+
+
+def name_retries(
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    store: Store,
+    stacks: Collection[StackOutcome],
+) -> Iterator[StackOutcome]:
+    """Yield the outcomes; those of failed creations with the reason and end of their back-off."""
+    is_failed = any(each.result == "failed" for each in stacks)
+    attempts = store.attempts(REMEMBERED) if is_failed else ()
+    tried = {f"{a.pool}/{a.type}/{a.market}" for a in {*attempts} - {*world.attempts}}
+    memory = recall(fleet, world.altered(attempts=attempts), inventories)
+    for each in stacks:
+        choice = choose_image(fleet, world, memory, each.pool)
+        options = options_of(fleet, memory, each.pool, choice) if each.result == "failed" else ()
+        closed = [o.closed for o in options if o.closed and o.closed.until and o.key in tried]
+        if not closed:
+            yield each
+            continue
+        error = "; ".join((*dict.fromkeys(by.reason for by in closed), each.error))
+        yield each.altered(error=error, retry_at=min(by.until for by in closed if by.until))
 
 
 def note_failures(

@@ -309,7 +309,7 @@ class EmbeddedEngine:
             others = f"{len(done)} other step{' is' if len(done) == 1 else 's are'} done"
             parts = [*failed.values(), *([f"{others} and recorded"] if done else [])]
             raise StackFailed(
-                f"stack {ref.name}: {'; '.join(parts)}; the next apply tries again",
+                f"stack {ref.name}: {'; '.join(parts)}",
                 done=tuple(step.worker for step in done),
                 failed=failed,
             )

@@ -155,9 +155,7 @@ class PulumiEngine(_Stacks):
                 try:
                     gate.let_through(self._program(ref, given))
                 except StackFailed as failure:
-                    return self._check_unknown_results(
-                        ref, given, _add_retry_notice(failure), events
-                    )
+                    return self._check_unknown_results(ref, given, failure, events)
                 return events.done
 
             stack.keep()
@@ -340,10 +338,7 @@ class PulumiEngine(_Stacks):
         stack = self._stack(ref)
         self._configure(ref, given.workers)
         stack.keep([each.name for each in given.workers])
-        try:
-            stack.up(self._program(ref, given), events)
-        except StackFailed as error:
-            raise _add_retry_notice(error) from error
+        stack.up(self._program(ref, given), events)
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Write the workers into the settings, so that a manual `pulumi up` declares them."""
@@ -386,13 +381,6 @@ class _Leftovers(NamedTuple):
     orphans: tuple[WorkerInputs, ...] = ()
     orphan_ids: Mapping[str, str] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
-
-
-def _add_retry_notice(error: StackFailed) -> StackFailed:
-    recorded = "what succeeded is recorded, " if error.done else ""
-    return StackFailed(
-        f"{error}; {recorded}the next apply tries again", done=error.done, failed=error.failed
-    )
 
 
 def _ids(recorded: Deployment | None) -> Mapping[str, str]:

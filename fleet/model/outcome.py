@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.values import Value, later
+from fleet.model.values import Moment, Value, later
 
 
 class StackOutcome(Value):
@@ -28,6 +28,9 @@ class StackOutcome(Value):
         (), description="Existing machines that were added to its stack."
     )
     error: str = ""
+    retry_at: Moment | None = later(
+        None, "When creations that failed are tried again, after a back-off."
+    )
 
     @property
     def is_touched(self) -> bool:

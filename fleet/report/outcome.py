@@ -125,9 +125,16 @@ def _draw_differences(outcome: Outcome) -> Iterator[Line]:
 
 def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
     results = {stack.result for stack in outcome.stacks}
-    if "failed" in results:
-        recorded = any(stack.is_touched for stack in outcome.stacks)
-        done = "completed steps are recorded; " if recorded else ""
+    recorded = any(stack.is_touched for stack in outcome.stacks)
+    done = "completed steps are recorded; " if recorded else ""
+    retries = [each.retry_at for each in outcome.stacks if each.retry_at]
+    if retries:
+        again = f"{min(retries):%Y-%m-%d %H:%M:%S} UTC"
+        yield (
+            f"{done}the first `{command}` after {again} tries again; until then, each `{command}` "
+            "uses other machine types and pools"
+        )
+    if any(stack.result == "failed" and not stack.retry_at for stack in outcome.stacks):
         yield f"{done}fix the cause above, then run `{command}` again"
     if "refused" in results:
         yield f"see {words.REFUSED_PAGE} on what was refused in a pool"

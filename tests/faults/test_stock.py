@@ -1,5 +1,6 @@
 """A provider that has no machines: what it could not give is said, and nobody else is held up."""
 
+from fleet.planner.failures import MIN_BACKOFF
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
@@ -25,7 +26,32 @@ def test_apply_fails_when_no_machine_could_be_created(trial: Trial, run_fleet: R
         "faults.create is out-of-stock",
     )
     assert "  unchanged: big\n" in failed.stdout
-    assert tells(failed.stdout.splitlines()[-1], "`fleet apply`")
+    assert tells(failed.stdout.partition("Next:")[2], "the first `fleet apply` after", " UTC")
+
+
+def test_failure_names_the_next_try_of_the_plan(trial: Trial) -> None:
+    """The next apply changes nothing: a back-off follows, and nothing has to be fixed."""
+    trial.write(fleet_yaml(desk=SOLD_OUT, pools={"builders": BUILDERS}))
+    trial.wait_for("1")
+
+    _, said = trial.do("apply")
+
+    (attempt,) = trial.store().attempts(9)
+    time = f"{attempt.at + MIN_BACKOFF:%Y-%m-%d %H:%M:%S} UTC"
+    assert said.count(time) == 2
+    assert "fix the cause" not in said
+    assert f"retried from {time}" in " ".join(trial.told("log").split())
+    assert f"retried from {time}" in " ".join(trial.told("plan").split())
+
+
+def test_failure_without_back_off_has_to_be_fixed(trial: Trial) -> None:
+    trial.write(fleet_yaml(desk="boot: 1s, faults: {create: error}", pools={"builders": BUILDERS}))
+    trial.wait_for("1")
+
+    _, said = trial.do("apply")
+
+    assert "retry_at" not in trial.outcome()["builders"]
+    assert "fix the cause above, then run `fleet apply` again" in said
 
 
 def test_pool_without_stock_does_not_delay_others(trial: Trial, run_fleet: RunFleet) -> None:
