@@ -14,7 +14,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,7 +27,7 @@ from fleet.clock import utc_now
 from fleet.errors import FleetError, WorkerBusy, WrongUsage
 from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
 from fleet.images.folder import CONSOLE, QCOW2
-from fleet.images.programs import need, run_on
+from fleet.images.programs import last_line, need, run_on
 from fleet.model.images import Manifest, Test
 from fleet.model.user_data import write_user_data
 from fleet.ports import Console, Enrolment, Registry, Tell
@@ -182,20 +182,12 @@ class Trial:
     limit: float
 
 
-@dataclass(frozen=True)
-class BootTestResult:
-    """The result of a boot test: seconds until each reached stage, worker tags, and problems."""
-
-    reached: Mapping[Stage, float]
-    provides: tuple[str, ...]
-    problems: tuple[str, ...]
-
-
-def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
+def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Test:
     """Boot a machine until its worker reaches the required stage, then stop the machine.
 
     `tell` gets a line per reached stage, `watch` a status line every second.
     """
+    at, began = utc_now(), time.monotonic()
     with trial.server as server:
         url = f"http://{HOST}:{server.port}"
         user_data = write_user_data(url, server.token)
@@ -205,12 +197,15 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> BootTestResult:
         finally:
             # Redact the token after an interruption too: the token may still be valid.
             leaks = _redact_token(trial)
-        reached, provides = server.reached(), server.provides
-        refused = server.refusals
-    problems = [*ended, *leaks]
-    if ended and refused:
-        problems.append(f"the server refused {refused[-1]}: see the log of the server")
-    return BootTestResult(reached, provides, tuple(problems))
+    refused = server.refusals[-1:] if ended else ()
+    said = (f"the server refused {each}: see the log of the server" for each in refused)
+    return Test(
+        kind="boot",
+        at=at,
+        seconds=round(time.monotonic() - began, 1),
+        problems=(*ended, *leaks, *said),
+        provides=server.provides,
+    )
 
 
 def _wait_for_goal(
@@ -235,10 +230,9 @@ def _wait_for_goal(
 
 
 def _describe_exit(trial: Trial, process: "subprocess.Popen[bytes]") -> str:
-    said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
     if process.returncode:
-        last = said.splitlines()[-1] if said else "no error message"
-        return f"{trial.disk}: QEMU ended with {process.returncode}: {last}"
+        said = last_line(process.stderr.read() if process.stderr else b"")
+        return f"{trial.disk}: QEMU ended with {process.returncode}: {said}"
     return (
         f"{trial.console}: the machine switched itself off, or panicked, before its worker was "
         "ready: see there why"
@@ -274,7 +268,6 @@ def boot_version(
             f"{folder}: cannot boot an image for {manifest.architecture} here, only {_BOOTED}; "
             "test it without --boot"
         )
-    at, began = utc_now(), time.monotonic()
     console.progress("checking for kvm")
     accelerator = choose_accelerator() if args.accelerator == "auto" else args.accelerator
     with _server(fleet, args, limit) as (server, goal):
@@ -286,14 +279,7 @@ def boot_version(
             accelerator=accelerator,
             limit=limit,
         )
-        result = boot_image(trial, console.note, console.progress)
-    return Test(
-        kind="boot",
-        at=at,
-        seconds=round(time.monotonic() - began, 1),
-        problems=result.problems,
-        provides=result.provides,
-    )
+        return boot_image(trial, console.note, console.progress)
 
 
 @contextmanager

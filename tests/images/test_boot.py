@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.images.boot import BootTestResult, Trial, boot_image, choose_accelerator
+from fleet.images.boot import Trial, boot_image, choose_accelerator
 from fleet.images.fake_debusine import Proxy, Stage, WorkerServer
+from fleet.model.images import Test as Result
 from tests.builders.sentences import tells
 from tests.fakes.qemu import install_qemu, pid_of
 from tests.rigs.image_disks import needs_firmware, needs_programs
@@ -45,7 +46,7 @@ class Bench:
         limit: float = 30,
         server: WorkerServer | None = None,
         watch: Callable[[str], None] | None = None,
-    ) -> BootTestResult:
+    ) -> Result:
         """Boot a machine, for a server that waits for TOKEN if it is not another."""
         trial = Trial(
             disk=self.folder / "disk.qcow2",
@@ -78,11 +79,12 @@ def is_running(pid: int) -> bool:
 def test_boot_test_passes_when_worker_requests_work(bench: Bench) -> None:
     bench.has_qemu("register")
 
-    booted = bench.boot()
+    server = WorkerServer(TOKEN)
+    booted = bench.boot(server=server)
 
     assert booted.problems == ()
     assert booted.provides == tuple(sorted(TAGS))
-    assert list(booted.reached) == [
+    assert list(server.reached()) == [
         Stage.REGISTERED,
         Stage.CONNECTED,
         Stage.REPORTED,
