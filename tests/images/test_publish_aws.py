@@ -129,6 +129,22 @@ def test_throttled_api_call_is_repeated(there: Registrar, folder: Path, status: 
     assert len(refused) == len(set(refused)) + 1
 
 
+def test_failed_ami_is_an_error_without_waiting(there: Registrar, folder: Path) -> None:
+    account, paused = StrictAccount(REGION, there, NOW), list[float]()
+
+    def fail(parsed: Any, **_: object) -> None:  # noqa: ANN401 - same
+        for image in parsed["Images"]:
+            image["State"] = "failed"
+
+    account.session.events.register("after-call.ec2.DescribeImages", fail)
+    publisher = Pipeline(AwsPublisher("debian-ci", REGION, account=account, pause=paused.append))
+
+    with pytest.raises(SourceUnreachable, match=r"ami-.* failed"):
+        publisher.publish(a_build(folder), str(folder), Watcher())
+
+    assert paused == []
+
+
 class Empty:
     """The body of an answer that says nothing."""
 
