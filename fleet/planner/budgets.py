@@ -388,7 +388,9 @@ class Lifetimes:
                 is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
                 seen = bill.ready + work + bill.machine.idle[length.is_held]
                 seen += self._fleet.cadence if is_assigned_later else 0
-                added = bill.until(deletion_age(pool, bill.tariff, seen))
+                # At the end of the window, a later deletion adds nothing.
+                age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
+                added = bill.until(age)
                 added += (bill.rest if wait >= bill.gap else _NONE) - bill.before
                 found.append(max(added, _NONE))
             return tuple(found)
@@ -555,9 +557,9 @@ class _Bill:
         self.gap = -((ready - window.start) // _SECOND)
         """Seconds from the time of this age to the start of the window."""
         self._life = life = Life(MACHINE_HOURS if hours else self.tariff, created_at, window.month)
-        self._start, self._end = life.age(window.start), life.age(window.end)
+        self._start, self.end = life.age(window.start), life.age(window.end)
         self._paid = life.billed_at(self._start)
-        self._whole = life.billed_at(self._end) - self._paid
+        self._whole = life.billed_at(self.end) - self._paid
         self.age = life.age(machine.end)
         """Age of the machine in seconds when it is deleted without the request."""
         self.before = self.until(self.age)
@@ -567,7 +569,7 @@ class _Bill:
 
     def until(self, age: int) -> Decimal:
         """Return the bill of the machine if it is deleted at this age, in seconds."""
-        if age >= self._end:
+        if age >= self.end:
             return self._whole
         return self._life.billed_at(age) - self._paid if age > self._start else _NONE
 
