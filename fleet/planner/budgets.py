@@ -36,7 +36,7 @@ from fleet.model.prices import (
     tariff_of,
 )
 from fleet.planner.costs import deletion_time, removal_seconds
-from fleet.planner.demand import LimitRow, Path, Place, RequestGroup
+from fleet.planner.demand import Constraints, LimitRow, Path, Place, RequestGroup
 from fleet.planner.durations import Durations, kind_of
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import (
@@ -673,6 +673,7 @@ def judge_budgets(
     `made` and `kept` map a place to the machines created for requests, and for min or spare.
     `served` maps (group, place) to the number of served requests.
     """
+    used = Constraints([account.row for account in accounts]).used(made, served)
     return tuple(
         BudgetVerdict(
             budget=account.budget,
@@ -682,22 +683,13 @@ def judge_budgets(
             limit=account.limit,
             spent=account.spent,
             reserved=account.reserved,
-            planned=_amount_used(account.row, made, kept, served),
+            planned=amount
+            + sum((n * kept[p] for p, n in account.row.kept.items() if p in kept), _NONE),
             exceeded=account.exceeded,
             coming=account.coming,
         ).with_rest()
-        for account in accounts
+        for account, amount in zip(accounts, used, strict=True)
     )
-
-
-def _amount_used(
-    row: LimitRow,
-    made: Mapping[str, int],
-    kept: Mapping[str, int],
-    served: Mapping[tuple[str, str], int],
-) -> Decimal:
-    staying = (factor * kept[place] for place, factor in row.kept.items() if place in kept)
-    return row.taken(made, served) + sum(staying, Decimal(0))
 
 
 class _Books:

@@ -5,7 +5,7 @@ then age, then id. Each limit has the path of its key in fleet.yaml for messages
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -620,13 +620,6 @@ class LimitRow:
         """Return whether the whole budget is below the need of one request."""
         return self.limit is not None and need > self.limit
 
-    def taken(self, made: Mapping[str, int], served: Mapping[tuple[str, str], int]) -> Decimal:
-        """Return the used amount, given machines per place and requests per (group, place)."""
-        own = (factor * made[place] for place, factor in self.machines.items() if place in made)
-        amounts = zip(map(self.requests.get, served), served.values(), strict=True)
-        asked = (each * count for each, count in amounts if each) if self.requests else ()
-        return sum(own, Decimal(0)) + sum(asked, Decimal(0))
-
     @cached_property
     def least(self) -> Mapping[str, Decimal]:
         """Map each place to the smallest coefficient of any request there."""
@@ -634,3 +627,59 @@ class LimitRow:
         for (_, place), amount in self.requests.items():
             found[place] = min(amount, found.get(place, amount))
         return found
+
+
+Usage = tuple[tuple[int, Decimal], ...]
+"""(Number of a limit, amount that one request uses of the limit)."""
+
+
+class Constraints:
+    """Limits, indexed by the places whose machines or requests they count."""
+
+    def __init__(self, rows: Sequence[LimitRow]) -> None:
+        self.rows = rows
+        self.making: defaultdict[str, list[int]] = defaultdict(list)
+        """Place to the numbers of the limits that count its machines."""
+        self._counting: defaultdict[str, list[int]] = defaultdict(list)
+        """Place to the numbers of the limits that count some request at the place."""
+        for number, row in enumerate(rows):
+            for place in row.machines:
+                self.making[place].append(number)
+            for place in {place for _, place in row.requests}:
+                self._counting[place].append(number)
+
+    def usage(self, group: str, place: str) -> Usage:
+        """Return the usage of limits by one request of a group at a place."""
+        at, rows = (group, place), self.rows
+        numbers = self._counting.get(place, ())
+        return tuple([(n, rows[n].requests[at]) for n in numbers if at in rows[n].requests])
+
+    def needs(self, place: str, usage: Usage, machines: int) -> dict[int, Decimal]:
+        """Map limit to the amount that `usage` and new machines of a place use."""
+        found = dict(usage)
+        for n in self.making.get(place, ()) if machines else ():
+            found[n] = found.get(n, Decimal(0)) + machines * self.rows[n].machines[place]
+        return found
+
+    def used(
+        self, machines: Mapping[str, int], counts: Mapping[tuple[str, str], int]
+    ) -> list[Decimal]:
+        """Return the used amount per limit.
+
+        `machines` maps place to machines, and `counts` maps (group, place) to served requests.
+        """
+        found = [Decimal(0) for _ in self.rows]
+        for place, count in machines.items():
+            for n, amount in self.needs(place, (), count).items():
+                found[n] += amount
+        for at, count in counts.items():
+            for n, amount in self.usage(*at):
+                found[n] += amount * count
+        return found
+
+    def left(
+        self, machines: Mapping[str, int], counts: Mapping[tuple[str, str], int]
+    ) -> list[Decimal]:
+        """Return the unused amount per limit. The arguments are those of `used`."""
+        used = self.used(machines, counts)
+        return [row.room - amount for row, amount in zip(self.rows, used, strict=True)]

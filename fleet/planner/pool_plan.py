@@ -17,7 +17,7 @@ from fleet.model.orders import FLEET
 from fleet.model.plan import Action, BootHold, Cause, Create, Delete, Drain, Reason, Resume
 from fleet.model.pool_limits import PoolSize, size_of
 from fleet.model.prices import tariff_of_machine
-from fleet.planner.demand import LimitRow, Path
+from fleet.planner.demand import Constraints, LimitRow, Path
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Closure, Option
@@ -45,7 +45,7 @@ class Headroom:
         machines: Mapping[str, int],
         served: Mapping[tuple[str, str], int],
     ) -> None:
-        self._left = [row.room - row.taken(machines, served) for row in rows]
+        self._left = Constraints(rows).left(machines, served)
         self._of: defaultdict[str, list[tuple[int, LimitRow]]] = defaultdict(list)
         for number, row in enumerate(rows):
             for place in row.kept or row.machines:

@@ -24,7 +24,7 @@ from fleet.model.plan import Create, Delete, Reason
 from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
-from fleet.planner.demand import LimitRow, Place, Rank, RequestGroup, Signed
+from fleet.planner.demand import Constraints, LimitRow, Place, Rank, RequestGroup, Signed
 from fleet.planner.layout import Layout, class_of
 from fleet.planner.lifecycle.held import find_freeze
 from fleet.planner.pool_plan import PoolPlan
@@ -139,8 +139,9 @@ class Chosen:
     @cached_property
     def left(self) -> Mapping[LimitRow, Decimal]:
         """Return the slack of each limit after the allocation."""
-        made, served = self.allocation.machines, self.allocation.counts
-        return {row: row.room - row.taken(made, served) for row in self.layout.rows}
+        rows = self.layout.rows
+        left = Constraints(rows).left(self.allocation.machines, self.allocation.counts)
+        return dict(zip(rows, left, strict=True))
 
     def needed(self, key: str, place: str, row: LimitRow) -> Decimal:
         """Return the amount of a limit that a request needs on a new machine at a place."""
