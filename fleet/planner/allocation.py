@@ -25,7 +25,7 @@ from functools import cached_property, partial
 from math import floor, inf
 from typing import NamedTuple
 
-from fleet.planner.assignment import Assignment, Stop
+from fleet.planner.assignment import Assignment, Stop, StopFinder
 from fleet.planner.demand import LimitRow, Ordered, Place, Rank, RequestGroup
 from fleet.planner.formulation import (
     EPSILON,
@@ -34,6 +34,7 @@ from fleet.planner.formulation import (
     Component,
     Model,
     components,
+    open_pairs,
 )
 from fleet.planner.solver import (
     COUNT_GAP,
@@ -189,23 +190,37 @@ def allocate(
     """
     solve = can_solve() if solve is None else solve
     allocation = Allocation()
+    by_rank = sorted(groups, key=lambda group: (group.rank, group.id))
+    waiting = dict[str, list[str]]()
     open_groups = []
-    for group in sorted(groups, key=lambda group: (group.rank, group.id)):
-        if any(place in places for place in group.fits):
+    for group in open_pairs(by_rank, places, rows):
+        if group.fits:
             open_groups.append(group)
         else:
-            allocation.unserved |= dict.fromkeys([r.key for r in group.requests], ())
+            waiting[group.id] = [request.key for request in group.requests]
     for component in components(open_groups, places, rows):
-        _allocate_component(component, allocation, exact, solve=solve)
+        _allocate_component(component, allocation, waiting, exact, solve=solve)
+    by_id = {group.id: group for group in by_rank}
+    finder = StopFinder(by_id, places, rows, allocation.machines, allocation.counts)
+    equal: dict[tuple[int, ...], tuple[Stop, ...]] = {}
+    for group_id, keys in waiting.items():
+        stops = tuple(finder.find(group_id))
+        stops = equal.setdefault(tuple(map(id, stops)), stops)
+        allocation.unserved |= dict.fromkeys(keys, stops)
     for requests in allocation.served.values():
         requests.sort()
     return allocation
 
 
 def _allocate_component(
-    component: Component, allocation: Allocation, exact: int, *, solve: bool
+    component: Component,
+    allocation: Allocation,
+    waiting: dict[str, list[str]],
+    exact: int,
+    *,
+    solve: bool,
 ) -> None:
-    """Solve one component and add its solution to the allocation."""
+    """Solve one component; add its solution to the allocation, and its groups to `waiting`."""
     model = Model(component, by_rank=not solve, exact=exact)
     if not solve:
         assignment = Assignment.rounded(model, {})
@@ -220,7 +235,7 @@ def _allocate_component(
     else:
         model, assignment, prove = _allocate_large(component, model)
     allocation.proofs.append(partial(_prove, component, assignment, prove))
-    _record(model, assignment, allocation)
+    _record(assignment, allocation, waiting)
 
 
 def _allocate_large(
@@ -538,21 +553,15 @@ def _add_machines(program: Program, pairs: Array, *, by_rank: bool) -> Array:
     return np.unique(np.array([*pairs, *machines[machines >= 0], *totals], dtype=int))
 
 
-def _record(model: Model, assignment: Assignment, allocation: Allocation) -> None:
-    """Add the served requests, new machines and reasons for waiting to the allocation."""
-    known: dict[object, Stop] = {}
-    equal: dict[tuple[int, ...], tuple[Stop, ...]] = {}
-    for block, at, unserved in zip(
-        model.blocks, assignment.served, assignment.unserved, strict=True
-    ):
+def _record(assignment: Assignment, allocation: Allocation, waiting: dict[str, list[str]]) -> None:
+    """Add the served requests and new machines to the allocation, and the others to `waiting`."""
+    for at, unserved in zip(assignment.served, assignment.unserved, strict=True):
         for place, requests in at.items():
             allocation.served[place] += [(rank, request) for rank, request, _ in requests]
             for group, count in Counter([group for _, _, group in requests]).items():
                 allocation.counts[group, place] += count
-        if unserved:
-            stops = tuple(assignment.stops(block, known))
-            stops = equal.setdefault(tuple(map(id, stops)), stops)
-            allocation.unserved |= dict.fromkeys([r.key for _, r, _ in unserved], stops)
+        for _, request, group in unserved:
+            waiting.setdefault(group, []).append(request.key)
     allocation.machines |= {place: n for place, n in assignment.machines.items() if n}
 
 

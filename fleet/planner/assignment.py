@@ -12,8 +12,8 @@ from decimal import Decimal
 from heapq import heapify, heappop, heappush
 from math import ceil
 
-from fleet.planner.demand import LimitRow
-from fleet.planner.formulation import EPSILON, Block, Model, Usage, Waiting
+from fleet.planner.demand import Constraints, LimitRow, Place, RequestGroup, Usage
+from fleet.planner.formulation import EPSILON, Block, Model, Waiting
 from fleet.planner.solver import Array, np
 
 _ZERO = Decimal(0)
@@ -30,6 +30,42 @@ class Stop:
     """Per limit: the request alone needs more than the whole limit."""
 
 
+class StopFinder:
+    """Finds why requests wait, given all served requests and new machines of a plan."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, RequestGroup],
+        places: Mapping[str, Place],
+        rows: Sequence[LimitRow],
+        machines: Mapping[str, int],
+        counts: Mapping[tuple[str, str], int],
+    ) -> None:
+        self._groups, self._places, self._limits = groups, places, Constraints(rows)
+        self._left = self._limits.left(machines, counts)
+        self._free = {key: machines.get(key, place.room) for key, place in places.items()}
+        for (group, place), count in counts.items():
+            self._free[place] -= groups[group].fits[place].share * count
+        self._known: dict[object, Stop] = {}
+
+    def find(self, group: str) -> Iterator[Stop]:
+        """Yield a Stop per open place that fits a group; equal Stops are one object."""
+        fits, limits = self._groups[group].fits, self._limits
+        for place in sorted(self._places.keys() & fits.keys()):
+            is_new = fits[place].share > self._free[place] + EPSILON and self._places[place].makes
+            key = place, limits.usage(group, place), is_new
+            if key not in self._known:
+                needs = limits.needs(*key)
+                rows = {
+                    limits.rows[n]: need
+                    for n, need in sorted(needs.items())
+                    if need > self._left[n]
+                }
+                above = tuple(row.is_below(need) for row, need in rows.items())
+                self._known[key] = Stop(place, tuple(rows), above)
+            yield self._known[key]
+
+
 class Assignment:
     """Assignment of one component's requests to places (workers or new machines)."""
 
@@ -41,7 +77,7 @@ class Assignment:
         """Per block: its unserved requests."""
         self.machines: dict[str, int] = {}
         """Place to number of new machines."""
-        self.used = [_ZERO for _ in model.rows]
+        self.used = [_ZERO for _ in model.limits.rows]
         """Per limit: the used amount."""
         self._shares: defaultdict[str, float] = defaultdict(float)
         self._closed = {key for key, place in model.places.items() if not place.makes}
@@ -53,34 +89,22 @@ class Assignment:
     ) -> "Assignment":
         """Return an assignment of `counts` (block to place to number), filled up in rank order.
 
-        No waiting request would fit, even if all requests of later ranks were unserved.
+        No waiting request would fit, even if all requests of later ranks were unserved. `prices`
+        has the reduced cost of each column. None: choose the cheapest place.
         """
-        found = cls(model)
+        found, places = cls(model), model.places
         for blocks in model.blocks_by_rank:
-            found.add(blocks, counts, prices)
+            for nth in blocks:
+                at = counts.get(nth, {})
+                # Existing workers come first, so that they serve the oldest requests.
+                for place in sorted(at, key=lambda key: (places[key].makes, key)):
+                    found._serve(nth, place, at[place])
+            found._fill(blocks, prices)
         if model.is_exact:
             while found._prefer_older():
                 found._fill(range(len(model.blocks)))
             found._give_workers_to_older()
         return found
-
-    def add(
-        self,
-        blocks: Sequence[int],
-        counts: Mapping[int, Mapping[str, int]],
-        prices: Array = None,
-    ) -> None:
-        """Serve `counts` (block to place to number) of some blocks, then all requests that fit.
-
-        `prices` has the reduced cost of each column. None: choose the cheapest place.
-        """
-        places = self._model.places
-        for nth in blocks:
-            at = counts.get(nth, {})
-            # Existing workers come first, so that they serve the oldest requests.
-            for place in sorted(at, key=lambda key: (places[key].makes, key)):
-                self._serve(nth, place, at[place])
-        self._fill(blocks, prices)
 
     def unserved_by_rank(self) -> list[int]:
         """Return the number of unserved requests of each rank, the earliest rank first."""
@@ -123,22 +147,10 @@ class Assignment:
         )
         return setup + work + sum(self._steps(k) * float(model.places[k].step) for k in steps)
 
-    def stops(self, block: Block, known: dict[object, Stop]) -> Iterator[Stop]:
-        """Yield a Stop per place that fits a block of requests. `known` caches equal Stops."""
-        for place in block.places:
-            usage, more = self._model.usage(block, place), self._more_machines(block, place, 1)
-            if (place, usage, more) not in known:
-                excess = self._excess(place, usage, more)
-                rows = tuple(self._model.rows[n] for n in excess)
-                needs = (excess[n] - self.used[n] + self._model.rows[n].room for n in excess)
-                above = tuple(row.is_below(need) for row, need in zip(rows, needs, strict=True))
-                known[place, usage, more] = Stop(place, rows, above)
-            yield known[place, usage, more]
-
     def shortfalls(self, block: Block, place: str) -> dict[int, Decimal]:
         """Return the excess per limit that another request at a place would exceed."""
         more = self._more_machines(block, place, 1)
-        return self._excess(place, self._model.usage(block, place), more)
+        return self._excess(place, self._model.limits.usage(block.group, place), more)
 
     def _serve(self, nth: int, place: str, count: int) -> int:
         """Serve up to `count` requests of the nth block at a place; return the number that fit."""
@@ -199,28 +211,29 @@ class Assignment:
         more = self._more_machines(block, place, count)
         if block.fits[place].share * count > self._free(place) + more + EPSILON:
             return False
-        usage = tuple((n, amount * count) for n, amount in self._model.usage(block, place))
+        usage = tuple(
+            (n, amount * count) for n, amount in self._model.limits.usage(block.group, place)
+        )
         return not self._excess(place, usage, more)
 
     def _excess(self, place: str, usage: Usage, more: int) -> dict[int, Decimal]:
         """Return the excess per limit that `usage` and `more` new machines would exceed."""
-        rows, used, needed = self._model.rows, self.used, dict(usage)
-        for n in self._model.rows_of[place] if more else ():
-            needed[n] = needed.get(n, _ZERO) + more * rows[n].machines[place]
-        exceeded = sorted([n for n, amount in needed.items() if used[n] + amount > rows[n].room])
-        return {n: used[n] + needed[n] - rows[n].room for n in exceeded}
+        rows, used = self._model.limits.rows, self.used
+        needs = self._model.limits.needs(place, usage, more)
+        exceeded = sorted([n for n, amount in needs.items() if used[n] + amount > rows[n].room])
+        return {n: used[n] + needs[n] - rows[n].room for n in exceeded}
 
     def _count(self, block: Block, place: str, count: int) -> None:
         """Add the usage of `count` requests of a block. A negative count subtracts usage."""
         self._shares[place] += block.fits[place].share * count
-        for n, amount in self._model.usage(block, place):
+        limits, places = self._model.limits, self._model.places
+        for n, amount in limits.usage(block.group, place):
             self.used[n] += amount * count
-        if self._model.places[place].makes:
+        if places[place].makes:
             before = self.machines.get(place, 0)
             self.machines[place] = ceil(self._shares[place] - EPSILON)
-            for n in self._model.rows_of[place]:
-                each = self._model.rows[n].machines[place]
-                self.used[n] += each * (self.machines[place] - before)
+            for n, amount in limits.needs(place, (), self.machines[place] - before).items():
+                self.used[n] += amount
 
     def _pairs(self) -> Iterator[tuple[Block, str, Sequence[Waiting]]]:
         for block, at in zip(self._model.blocks, self.served, strict=True):
@@ -325,5 +338,6 @@ class Assignment:
         return (
             place in like.places
             and like.fits[place][:2] == block.fits[place][:2]
-            and self._model.usage(like, place) == self._model.usage(block, place)
+            and self._model.limits.usage(like.group, place)
+            == self._model.limits.usage(block.group, place)
         )

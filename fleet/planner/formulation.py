@@ -6,14 +6,14 @@ decisions in another component. `docs/explanation/allocation.md` writes the prog
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from itertools import groupby
 from math import ceil, floor, inf
 from operator import attrgetter, itemgetter
 
-from fleet.planner.demand import Fit, LimitRow, Ordered, Place, Rank, RequestGroup
+from fleet.planner.demand import Constraints, Fit, LimitRow, Ordered, Place, Rank, RequestGroup
 from fleet.planner.solver import ROW_MARGIN, Array, Program, np
 
 EPSILON = 1e-6
@@ -30,8 +30,6 @@ _ZERO = Decimal(0)
 
 Waiting = tuple[Rank, Ordered, str]
 """(Rank, request, group)."""
-Usage = tuple[tuple[int, Decimal], ...]
-"""(Number of a limit, amount that one request uses of the limit)."""
 _Node = tuple[str, str]
 
 
@@ -47,7 +45,10 @@ class Component:
 def components(
     groups: Sequence[RequestGroup], places: Mapping[str, Place], rows: Sequence[LimitRow]
 ) -> Iterator[Component]:
-    """Yield the connected components in a fixed order, without limits that cannot bind."""
+    """Yield the connected components in a fixed order, without limits that cannot bind.
+
+    Limits count only the pairs in `groups`, which `open_pairs` may have reduced.
+    """
     sets = _Sets()
     fitting: defaultdict[tuple[str, ...], list[RequestGroup]] = defaultdict(list)
     for group in groups:
@@ -58,15 +59,15 @@ def components(
         sets.join(*[("group", group.id) for group in members], *[("place", p) for p in known])
         for place in known:
             demand[place] += sum(len(group.requests) for group in members)
-    sizes = {group.id: len(group.requests) for group in groups}
+    by_id = {group.id: group for group in groups}
     parts: defaultdict[_Node, tuple[list[RequestGroup], list[Place], list[LimitRow]]]
     parts = defaultdict(lambda: ([], [], []))
     counted = []
     for row in rows:
-        if _can_bind(row, sizes, demand):
+        counts = [*_counts(row, by_id, demand)]
+        if _can_bind(row, counts, demand):
             nodes = [("place", place) for place in row.machines if place in demand]
-            at = {group for group, place in row.requests if place in demand}
-            nodes += [("group", group) for group in sorted(at)]
+            nodes += [("group", group.id) for group, _ in counts]
             sets.join(*nodes)
             counted += [(row, nodes[0])] if nodes else []
     for group in groups:
@@ -79,16 +80,48 @@ def components(
         yield Component(tuple(part[0]), tuple(part[1]), tuple(part[2]))
 
 
-def _can_bind(row: LimitRow, sizes: Mapping[str, int], demand: Mapping[str, int]) -> bool:
+def _counts(
+    row: LimitRow, by_id: Mapping[str, RequestGroup], demand: Mapping[str, int]
+) -> Iterator[tuple[RequestGroup, Decimal]]:
+    """Yield each group that a limit counts, and the most that one of its requests uses."""
+    most: dict[str, Decimal] = {}
+    for (group, place), amount in row.requests.items():
+        if place in demand and group in by_id and place in by_id[group].fits:
+            most[group] = max(most.get(group, amount), amount)
+    for group in sorted(most):
+        yield by_id[group], most[group]
+
+
+def _can_bind(
+    row: LimitRow, counts: Iterable[tuple[RequestGroup, Decimal]], demand: Mapping[str, int]
+) -> bool:
     """Return True if a limit would be exceeded if all requests used as much as possible."""
     used = sum((n * demand[place] for place, n in row.machines.items() if place in demand), _ZERO)
-    if used > row.room:
-        return True
-    most: dict[str, Decimal] = {}
-    for (group, _), factor in row.requests.items():
-        most[group] = max(most.get(group, _ZERO), factor)
-    used += sum((sizes.get(group, 0) * factor for group, factor in most.items()), _ZERO)
+    used += sum((len(group.requests) * amount for group, amount in counts), _ZERO)
     return used > row.room
+
+
+def open_pairs(
+    groups: Iterable[RequestGroup], places: Mapping[str, Place], rows: Iterable[LimitRow]
+) -> Iterator[RequestGroup]:
+    """Yield the groups with only those open places where no limit excludes even one request.
+
+    Otherwise, an exhausted budget would connect components that share no other limit and no place.
+    """
+    full: set[str] = set()
+    closed: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        full |= {place for place, each in row.machines.items() if each > row.room}
+        for (group_id, place), amount in row.requests.items():
+            if amount + row.machines.get(place, _ZERO) > row.room:
+                closed[group_id].add(place)
+    for group in groups:
+        shut = full.union(closed.get(group.id, ()))
+        if shut.isdisjoint(group.fits) and places.keys() >= group.fits.keys():
+            yield group
+        else:
+            own = {p: fit for p, fit in group.fits.items() if p in places and p not in shut}
+            yield replace(group, fits=own)
 
 
 class _Sets:
@@ -136,21 +169,12 @@ class Model:
     """A component with its equal request groups merged to blocks, and the limits of each place."""
 
     def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT_PAIRS) -> None:
-        self.rows = component.rows
-        self.rows_of: defaultdict[str, list[int]] = defaultdict(list)
-        """Place to the numbers of the limits that count its machines."""
-        self._counting: defaultdict[str, list[int]] = defaultdict(list)
-        """Place to the numbers of the limits that count some request at the place."""
+        self.limits = Constraints(component.rows)
         self.places = {place.key: place for place in component.places}
-        for number, row in enumerate(self.rows):
-            for place in row.machines:
-                self.rows_of[place].append(number)
-            for place in {place for _, place in row.requests}:
-                self._counting[place].append(number)
         self.pairs = sum(len(group.fits) for group in component.groups)
         self.is_exact = self.pairs <= exact
         # Limits may leave requests unserved: then no block contains requests of two ranks.
-        self.by_rank = by_rank or (bool(self.rows) and not self.is_exact)
+        self.by_rank = by_rank or (bool(component.rows) and not self.is_exact)
         self.blocks = self._merge(component)
         self.every_rank = sorted({rank for block in self.blocks for rank, _, _ in block.requests})
         """The ranks of all requests, the earliest first."""
@@ -183,12 +207,6 @@ class Model:
         """Return the penalty, as money, of a request of a block at a place of lower priority."""
         return block.gaps[place] * self.penalties[block.gaps_first] if block.gaps else 0.0
 
-    def usage(self, block: Block, place: str) -> Usage:
-        """Return (limit number, amount) pairs: the usage of limits by one request at a place."""
-        at, rows = (block.group, place), self.rows
-        numbers = self._counting.get(place, ())
-        return tuple([(n, rows[n].requests[at]) for n in numbers if at in rows[n].requests])
-
     def counts(self, values: Array) -> dict[int, dict[str, int]]:
         """Map block to place to the number of served requests, rounded down from `values`."""
         program, keys = self.program, [*self.places]
@@ -217,7 +235,9 @@ class Model:
 
     def _merge(self, component: Component) -> list[Block]:
         """Merge groups with equal usage of the same places, except groups that a limit counts."""
-        counted = {group for row in self.rows for group, _ in row.requests}
+        fits = {group.id: group.fits for group in component.groups}
+        pairs = (pair for row in component.rows for pair in row.requests)
+        counted = {group for group, place in pairs if place in fits.get(group, ())}
         positions: dict[tuple[str, ...], dict[str, int]] = {}
         merged: defaultdict[object, list[RequestGroup]] = defaultdict(list)
         gaps = _priority_gaps(component)
@@ -409,7 +429,7 @@ class _Formulation:
     def _add_limits(self, machines: Mapping[str, int]) -> None:
         """Add a constraint per limit, with coefficients of machines and of requests."""
         block_of = {block.group: block for block in self._model.blocks}
-        for row in self._model.rows:
+        for row in self._model.limits.rows:
             factors = {machines[p]: float(n) for p, n in row.machines.items() if p in machines}
             for (group, place), amount in row.requests.items():
                 if (block := block_of.get(group)) is not None and place in block.places:
@@ -446,7 +466,7 @@ class _Formulation:
         )
         found = []
         for key in self._made:
-            rows = [model.rows[number] for number in model.rows_of[key]]
+            rows = [model.limits.rows[n] for n in model.limits.making.get(key, ())]
             limits = [int(row.room // n) for row in rows if (n := row.machines[key]) > 0]
             found.append(max(0, min([ceil(shares[self._number[key]] - EPSILON), *limits])))
         return found

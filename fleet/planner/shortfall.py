@@ -153,7 +153,7 @@ class _Filling:
 
     def _fill(self, raised: Mapping[Path, Decimal]) -> Assignment:
         """Return the assignment of requests under the raised limits."""
-        self._model.rows = tuple(
+        self._model.limits.rows = tuple(
             replace(row, room=row.room + raised[row.path]) if row.path in raised else row
             for row in self._rows
         )

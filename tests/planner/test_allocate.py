@@ -7,7 +7,7 @@ import pytest
 
 from fleet.planner.allocation import Proof
 from fleet.planner.demand import Fit, LimitRow
-from fleet.planner.formulation import components
+from fleet.planner.formulation import components, open_pairs
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
@@ -170,6 +170,48 @@ def test_unreachable_limit_joins_no_components() -> None:
 
     assert len([*components(groups, places, [a_limit(4, CHEAP, DEAR)])]) == 2
     assert len([*components(groups, places, [a_limit(3, CHEAP, DEAR)])]) == 1
+
+
+def a_budget(room: str, uses: dict[tuple[str, str], int], **machines: int) -> LimitRow:
+    made = {CHEAP: Decimal(machines["cheap"])} if machines else {}
+    amounts = {pair: Decimal(amount) for pair, amount in uses.items()}
+    return LimitRow(("budgets", "x"), "at x", Decimal(room), made, requests=amounts)
+
+
+def test_exhausted_limit_joins_no_components() -> None:
+    places = {key: a_place(key) for key in (CHEAP, DEAR, "third/m/on-demand")}
+    groups = [a_group("a", 2, CHEAP, "third/m/on-demand"), a_group("b", 2, DEAR)]
+    row = a_budget("0.5", {("a", CHEAP): 1, ("b", DEAR): 1})
+
+    opened = [*open_pairs(groups, places, [row])]
+
+    assert [[*group.fits] for group in opened] == [["third/m/on-demand"], []]
+    assert len([*components([opened[0]], places, [row])]) == 1
+
+
+def test_pair_closes_if_request_and_its_machine_exceed_a_limit_together() -> None:
+    row = a_budget("4", {("a", CHEAP): 2, ("b", CHEAP): 1, ("a", FREE): 4}, cheap=3)
+    groups = [a_group("a", 1, CHEAP, FREE), a_group("b", 1, CHEAP, "closed")]
+    places = {CHEAP: a_place(CHEAP), FREE: free_workers(FREE, 1)}
+
+    opened = [*open_pairs(groups, places, [row])]
+
+    assert [[*group.fits] for group in opened] == [[FREE], [CHEAP]]
+
+
+def test_each_limit_of_a_closed_place_stops_a_request() -> None:
+    exhausted = a_budget("0", {("a", CHEAP): 1, ("a", DEAR): 1})
+    full = a_limit(1, CHEAP)
+
+    allocation = solved(
+        [a_place(CHEAP), a_place(DEAR), free_workers(FREE, 0)],
+        [a_group("a", 1, CHEAP, DEAR, FREE), a_group("b", 1, CHEAP)],
+        exhausted,
+        full,
+    )
+
+    stops = {stop.place: stop.rows for stop in allocation.unserved["a1"]}
+    assert stops == {CHEAP: (exhausted, full), DEAR: (exhausted,), FREE: ()}
 
 
 def test_older_request_of_rank_is_served_when_all_else_is_equal() -> None:
