@@ -7,9 +7,9 @@ Evaluation calls no provider: a local monitor answers each registration with its
 
 import asyncio
 import importlib.util
-import threading
 import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -208,9 +208,6 @@ def _load(path: Path) -> ModuleType:
 
 SECRET = "[secret]"  # noqa: S105 - the text in place of a secret
 
-_EVALUATION_LOCK = threading.Lock()
-"""Lock for evaluations, because the SDK shuts down threads that all programs share."""
-
 
 class Resource(Value):
     """A resource as its program declares it, with secrets replaced by a fixed text."""
@@ -228,57 +225,25 @@ def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[
     Raises EngineAbsent if Pulumi's SDK is missing.
     """
     with needing(extra_of(project), f"stacks/{project}", EngineAbsent):
-        import pulumi  # noqa: F401 - the thread below needs it
+        from pulumi.runtime import Settings, configure, run_in_stack
+        from pulumi.runtime.mocks import MockEngine
     monitor = _InputMonitor(project, stack)
-    problem: list[Exception] = []
 
-    def run() -> None:
-        # A separate thread has a separate context, so that the SDK's settings, root resource and
-        # event loop of one evaluation are not used by another evaluation.
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(_run(program, monitor))
-        except Exception as error:  # noqa: BLE001 - carried over to the caller's thread
-            problem.append(error)
-        finally:
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
+    async def run() -> None:
+        # The mock monitor of the SDK leaks one event loop per evaluation.
+        configure(Settings(project, stack, monitor, MockEngine(None)))
+        await run_in_stack(program)
 
-    thread = threading.Thread(target=run, name=f"evaluate {stack}")
-    with _EVALUATION_LOCK:
-        thread.start()
-        thread.join()
-    if problem:
-        raise PlanRefused(f"stacks/{project}: {problem[0]}") from problem[0]
+    try:
+        # A separate context has its own settings and root resource of the SDK.
+        Context().run(asyncio.run, run())
+    except Exception as error:
+        raise PlanRefused(f"stacks/{project}: {error}") from error
     names = [each.name for each in monitor.found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise PlanRefused(f"stacks/{project}: declared twice: {', '.join(twice)}")
     return tuple(sorted(monitor.found, key=lambda each: (each.type, each.name)))
-
-
-async def _run(program: Callable[[], None], monitor: "_InputMonitor") -> None:
-    from pulumi.runtime import mocks
-    from pulumi.runtime.stack import run_pulumi_func
-
-    class NoMocks(mocks.Mocks):
-        """Placeholder that is never used, because the monitor answers all calls."""
-
-        def call(self, args: mocks.MockCallArgs) -> Any:  # noqa: ANN401 - the SDK's signature
-            raise NotImplementedError(args.token)
-
-        def new_resource(self, args: mocks.MockResourceArgs) -> Any:  # noqa: ANN401 - same
-            raise NotImplementedError(args.name)
-
-    mocks.set_mocks(
-        NoMocks(),
-        project=monitor.project,
-        stack=monitor.stack,
-        # The mock monitor of the SDK leaks one event loop per thread.
-        monitor=monitor,  # type: ignore[arg-type] # duck-typed, as a gRPC stub is
-    )
-    await run_pulumi_func(program)
 
 
 class _InputMonitor:
