@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -24,7 +23,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fleet.errors import EngineAbsent, StoreFailed, needing, touching
 from fleet.state.confined import announce_connection
-from fleet.state.files import replace_file
 from fleet.state.s3 import S3Prefix
 from fleet.state.storage import cache_folder
 
@@ -37,7 +35,6 @@ VERSION = "3.255.0"
 
 _VERSION_TIMEOUT_SECONDS = 20
 GET_CLI = "install it from pulumi.com, or name it in FLEET_PULUMI"
-_DAY_SECONDS = 24 * 60 * 60
 _VERSION_VARIABLES = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
 """Environment variables that `pulumi version` gets. Others may be secret."""
 _CLI_VARIABLES = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
@@ -47,7 +44,7 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
     """Return a CLI of a supported release; raises EngineAbsent with advice otherwise."""
     problems = []
     for path in _candidates(environment):
-        problem = why_unfit(path, environment)
+        problem = why_unfit(path)
         if problem is None:
             return path
         problems.append(problem)
@@ -71,50 +68,23 @@ def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
     return find_cli(dict(environment))
 
 
-def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the reason why a program is no usable CLI; None if it is usable."""
+def why_unfit(path: Path) -> str | None:
+    """Run `version` of a program; return the reason why it is no usable CLI, or None."""
     try:
-        return _check_once_a_day(path, cache_folder(environment) / "pulumi-fits.json")
+        answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
+            [path, "version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_VERSION_TIMEOUT_SECONDS,
+            check=False,
+            env={
+                **{name: os.environ[name] for name in _VERSION_VARIABLES if name in os.environ},
+                "PULUMI_SKIP_UPDATE_CHECK": "true",
+            },
+        ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run: {error}"
-
-
-def _check_once_a_day(path: Path, notes: Path) -> str | None:
-    """Return the reason why a program is no usable CLI, or None. Cache None for one day.
-
-    Starting the program is slow. It may be a launcher whose target is replaced, so it is checked
-    daily. An unsupported program is checked each time, since the user may have replaced it.
-    """
-    program, today = path.stat(), int(time.time()) // _DAY_SECONDS
-    key = f"{path.absolute()} {program.st_ino} {program.st_size} {program.st_mtime_ns}"
-    day, fit = _read_cache(notes)
-    fit = fit if day == today else []
-    if key in fit:
-        return None
-    problem = _check_version(path)
-    if problem is None:
-        with suppress(OSError):
-            notes.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(
-                notes, json.dumps({"day": today, "fit": [*fit, key]}).encode(), mode=0o600
-            )
-    return problem
-
-
-def _check_version(path: Path) -> str | None:
-    """Run `version` of a program; return the reason why it is unusable, or None."""
-    answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
-        [path, "version"],
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=_VERSION_TIMEOUT_SECONDS,
-        check=False,
-        env={
-            **{name: os.environ[name] for name in _VERSION_VARIABLES if name in os.environ},
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-        },
-    ).stdout.strip()
     match = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)\S*", answer)
     if match is None:
         return f"{path} names no version"
@@ -123,16 +93,6 @@ def _check_version(path: Path) -> str | None:
     if version[0] != needed[0] or version < needed:
         return f"{path} is {answer}"
     return None
-
-
-def _read_cache(notes: Path) -> tuple[object, list[str]]:
-    """Return the cached day and the usable programs of that day; empty if unreadable."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        noted = json.loads(notes.read_text(encoding="utf-8"))
-        return noted["day"], [str(key) for key in noted["fit"]]
-    with suppress(OSError):
-        notes.unlink()
-    return None, []
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:

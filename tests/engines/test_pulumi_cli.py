@@ -81,25 +81,6 @@ def test_missing_cli_error_names_setup_tool_and_embedded_engine(
         find_cli(environment)
 
 
-def test_version_of_cli_is_read_once_a_day(tmp_path: Path, environment: dict[str, str]) -> None:
-    cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
-    cli.write_text(f"#!/bin/sh\necho once >> {tmp_path}/asked; echo v3.255.0\n")
-
-    assert [find_cli(environment), find_cli(environment)] == [cli, cli]
-    assert (tmp_path / "asked").read_text() == "once\n"
-
-
-def test_version_of_replaced_cli_is_read_again(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
-    find_cli(environment)
-    a_cli(tmp_path / "bin" / "pulumi", "v4.0.0")
-
-    with pytest.raises(EngineAbsent, match=r"is v4\.0\.0"):
-        find_cli(environment)
-
-
 def test_unsuitable_cli_is_found_after_replacement(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -112,22 +93,6 @@ def test_unsuitable_cli_is_found_after_replacement(
     (tmp_path / "release").write_text("v3.255.0\n")
 
     assert find_cli(environment) == cli
-
-
-@pytest.mark.parametrize(
-    "note",
-    [b"[not a note", b"[1]", b'{"day": 1}', b'{"day": 1, "fit": null}', b"\xff\xfe"],
-)
-def test_unreadable_version_record_is_replaced(
-    tmp_path: Path, environment: dict[str, str], note: bytes
-) -> None:
-    cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
-    notes = tmp_path / "home/.cache/fleet/pulumi-fits.json"
-    notes.parent.mkdir(parents=True)
-    notes.write_bytes(note)
-
-    assert find_cli(environment) == cli
-    assert str(cli) in notes.read_text()
 
 
 def test_cached_plugins_are_last_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
