@@ -535,7 +535,8 @@ class CliStack(NamedTuple):
         self.keep()
         path = self.home.folder / f"{self.ref.name}.rewritten.json"
         try:
-            path.write_text(json.dumps(exported), encoding="utf-8")
+            # Only its owner may read it, like the checkpoint itself.
+            replace_file(path, json.dumps(exported).encode(), mode=0o600)
             self._call_stack("import", "--file", str(path))
         finally:
             path.unlink(missing_ok=True)

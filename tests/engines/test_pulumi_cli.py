@@ -1,12 +1,17 @@
 """A CLI that fits is found where a person or the tool has put it; an unfit one is named."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from fleet.clock import SystemClock
+from fleet.clouds.sim.machines import SimCloud
+from fleet.engines.projects import ProviderAccount
 from fleet.engines.pulumi_backends import find_cli
-from fleet.engines.pulumi_cli import Home
+from fleet.engines.pulumi_cli import CliStack, Home
 from fleet.errors import EngineAbsent
+from fleet.ports import StackRef
 
 
 def a_cli(path: Path, answer: str) -> Path:
@@ -105,3 +110,26 @@ def test_cached_plugins_are_last_in_path(tmp_path: Path, monkeypatch: pytest.Mon
     places = Home(tmp_path).environment("file:///state", "made up")["PATH"].split(":")
 
     assert places == ["/named", str(tmp_path / "plugins"), "/usr/bin", str(kept)]
+
+
+class RewrittenStack(CliStack):
+    """A stack without a CLI, which notes the mode of an imported file in a file beside it."""
+
+    def _call_stack(self, *words: str) -> str:
+        if words[0] == "import":
+            mode = Path(words[2]).stat().st_mode & 0o777
+            (self.home.folder / "mode").write_text(f"{mode:o}")
+        return json.dumps({"deployment": {"pending_operations": [{}]}})
+
+
+def test_rewritten_state_is_private_when_it_is_imported(tmp_path: Path) -> None:
+    ref = StackRef(project="sim", name="debian-builders", provider="desk", pool="builders")
+    account = ProviderAccount(SimCloud(tmp_path / "sim.json", SystemClock()))
+    stack = RewrittenStack(
+        "s3://bucket", Home(tmp_path), lambda: "made up", ref, lambda _: account
+    )
+
+    stack.forget_pending()
+
+    assert (tmp_path / "mode").read_text() == "600"
+    assert not (tmp_path / "debian-builders.rewritten.json").exists()
