@@ -8,7 +8,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from traceback import format_exception
 
 from fleet.apply.config import Config, PlanResult, check_file, to_config
@@ -130,7 +130,10 @@ def keep_applying(
         # A clock that was set back must not cause a long pause.
         late = (clock.now() - started).total_seconds()
         pause = min(max(schedule.every - late, 0), schedule.every) + tally.back_off(schedule.every)
-        if schedule.most is not None and _age(tally, clock) + pause >= schedule.most:
+        if (
+            schedule.most is not None
+            and (clock.now() - tally.began).total_seconds() + pause >= schedule.most
+        ):
             return _end_of_schedule(schedule, tally, last, tell)
         if not waiter.wait(pause):
             tell(f"stopped {tally}")
@@ -203,10 +206,6 @@ def _run_once(run: Callable[[], ApplyResult], tally: _Tally, tell: Tell) -> Appl
     return done
 
 
-def _age(tally: _Tally, clock: Clock) -> float:
-    return (clock.now() - tally.began) / timedelta(seconds=1)
-
-
 def _end_of_schedule(
     schedule: Schedule, tally: _Tally, last: ApplyResult | None, tell: Tell
 ) -> int:
@@ -269,7 +268,8 @@ class Runs:
         config = to_config(checked)
         if config is None:
             return self._keep_last(to_text(checked.findings, checked.document))
-        if not _has_same_state(config.fleet, self._config.fleet):
+        was = self._config.fleet
+        if (config.fleet.fleet, config.fleet.state) != (was.fleet, was.state):
             return self._keep_last(
                 f"{self._args.file}: `fleet` or `state` changed; restart the loop to apply that"
             )
@@ -312,11 +312,6 @@ class Runs:
         if not plan.actions and not run.changed:
             self._console.out(text_for(self._console, plan_blocks(plan)))
         self._console.out(text_for(self._console, outcome_blocks(outcome, plan)))
-
-
-def _has_same_state(new: Fleet, old: Fleet) -> bool:
-    """Return True if two configurations have the same fleet name and state."""
-    return (new.fleet, new.state) == (old.fleet, old.state)
 
 
 def find_on_the_way(plan: Plan) -> Iterator[str]:

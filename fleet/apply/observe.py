@@ -22,7 +22,6 @@ from fleet.model.facts import (
     Absence,
     Base,
     HeldRules,
-    Ledger,
     Listing,
     Machine,
     MachineState,
@@ -161,12 +160,18 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         for name, queue in sources.queues.items()
         if name not in desks
     }
-    read = {name: _reading(each) for name, each in asking("queue", others).items()}
+    read = {
+        name: QueueReading(demand=each, workers=each) if isinstance(each, Unknown) else each
+        for name, each in asking("queue", others).items()
+    }
     stacks = _stacks(fleet, sources, listings, asking)
     before = partial(read_or_default, (), sources.store.absences)
     attempts = _read_records(lambda: sources.store.attempts(REMEMBERED))
     departures = _read_records(lambda: tuple(sources.store.departures.read().values()))
     records = {"attempts": attempts, "departures": departures}
+    hour, day, month = (period.start for period in periods(fleet, now))
+    since = Since(hour=hour, day=day, month=month)
+    members = sources.members.read() if sources.members is not None else {}
     world = World(
         fleet=fleet.fleet,
         time=now,
@@ -176,12 +181,12 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         absences=find_absences(before, sources.cleaners, (stacks, listings), asking, now),
         bases=read_bases(fleet, sources.bases, asking),
         images=_read_store(lambda: tuple(each.fact for each in sources.store.image_versions())),
-        ledger=_read_store(lambda: _ledger(fleet, sources.store, now)),
+        ledger=_read_store(partial(sources.store.ledger, since, fleet.money.currency)),
         attempts=() if isinstance(attempts, Unknown) else attempts,
         orders=_read_records(partial(sources.store.orders, now)),
         departures=() if isinstance(departures, Unknown) else departures,
         unread={name: each.unknown for name, each in records.items() if isinstance(each, Unknown)},
-        members=_members(sources),
+        members=members if isinstance(members, Unknown) else dict(members),
         runs=_read_store(lambda: ended_runs(sources.store, now)),
         delete_seconds=_delete_seconds(sources.store),
         prices=read_prices(sources.prices, sources.store, now, asking),
@@ -189,22 +194,29 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     queues = with_rules(fleet, read, sources.rules, sources.store, asking)
     # Read tickets last, so that this run serves tickets opened while it read a slow source.
     queues |= {name: desk.read(now) for name, desk in desks.items()}
-    since: dict[str, datetime | None] = {}
+    known_since: dict[str, datetime | None] = {}
     for name, desk in sources.desks.items():
         began = _read_store(desk.known_since)
         if isinstance(began, Unknown):
             # A machine may be older than the store, and only a lost store may have had its ticket.
             queues[name] = queues[name].altered(workers=began)
         else:
-            since[name] = began
+            known_since[name] = began
     every_attempt = partial(read_or_default, (), partial(sources.store.attempts, _MAX_ATTEMPTS))
     recorded = {name for stack in world.known_stacks.values() for name in stack.names}
     known = MachineRecords(every_attempt, recorded, now)
-    queues |= dict(connected().hand_out().with_forgotten(fleet, queues, listings, since, known))
+    queues |= dict(
+        connected().hand_out().with_forgotten(fleet, queues, listings, known_since, known)
+    )
     queues |= dict(_share_packages(fleet, queues))
     world = world.altered(queues=dict(sorted(queues.items())))
+    readings = [queue.workers for queue in world.queues.values()]
+    readings += [
+        listing if isinstance(listing, Unknown) else listing.workers
+        for listing in world.providers.values()
+    ]
     # If the uses of approvals are unreadable, no approval is valid.
-    approved = _read_store(lambda: _count_approvals(sources.store, world))
+    approved = _read_store(lambda: used_so_far(sources.store.spent(), world.stacks, readings))
     return world.altered(approved=approved)
 
 
@@ -234,10 +246,6 @@ def read_or_default(otherwise: S, ask: Callable[[], T]) -> T | S:
     """Return the result of `ask` on the store; `otherwise` if it is missing or fails."""
     told = _read_store(ask)
     return otherwise if isinstance(told, Unknown) else told
-
-
-def _reading(told: QueueReading | Unknown) -> QueueReading:
-    return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
 
 
 def _without_future_times(reading: Listing | Unknown, now: datetime) -> Listing | Unknown:
@@ -416,16 +424,6 @@ def base_ref(fleet: Fleet, provider: str) -> StackRef:
     )
 
 
-def _ledger(fleet: Fleet, store: "Store", now: datetime) -> Ledger:
-    hour, day, month = (period.start for period in periods(fleet, now))
-    return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
-
-
-def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
-    read = sources.members.read() if sources.members is not None else {}
-    return read if isinstance(read, Unknown) else dict(read)
-
-
 def ended_runs(store: "Store", now: datetime) -> tuple[datetime, ...]:
     """Return the start times of the latest completed runs, the oldest first.
 
@@ -473,13 +471,12 @@ def read_prices(
     for name, new in told.items():
         if isinstance(new, PriceList):
             _store_list(name, new, store)
-    return {name: _choose_list(told.get(name), old) for name, old in kept.items()}
-
-
-def _choose_list(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
-    if isinstance(told, Unknown) and kept is not None:
-        return kept.altered(stale=told.unknown)
-    return told or kept or Unknown(unknown="no price list")
+    return {
+        name: old.altered(stale=latest.unknown)
+        if isinstance(latest := told.get(name), Unknown) and old is not None
+        else latest or old or Unknown(unknown="no price list")
+        for name, old in kept.items()
+    }
 
 
 def _store_list(name: str, told: PriceList, store: "Store") -> None:
@@ -568,16 +565,6 @@ def _building(worker: Worker, package: str | None) -> Worker:
     if worker.work is None or worker.work.package or package is None:
         return worker
     return worker.altered(work=worker.work.altered(package=package))
-
-
-def _count_approvals(store: "Store", world: World) -> dict[str, int]:
-    """Map the digest of each approval to the number of its uses."""
-    readings = [queue.workers for queue in world.queues.values()]
-    readings += [
-        listing if isinstance(listing, Unknown) else listing.workers
-        for listing in world.providers.values()
-    ]
-    return used_so_far(store.spent(), world.stacks, readings)
 
 
 _MIN_PAUSE_SECONDS = 0.2
@@ -741,7 +728,7 @@ def _check_unlisted(
         names[key[0], key[2]] = key
         by_provider[key[0]].append(_as_machine(inputs, key[2], now))
     asked = {
-        name: partial(cleaner.check_unlisted, _sort_by_name(by_provider[name]))
+        name: partial(cleaner.check_unlisted, sorted(by_provider[name], key=lambda m: m.name))
         for name, cleaner in cleaners.items()
     }
     told = asking("the livechecks of provider", asked)
@@ -751,10 +738,6 @@ def _check_unlisted(
         if not isinstance(answers, Unknown)
         for machine_id, works in answers.items()
     }
-
-
-def _sort_by_name(machines: Sequence[Machine]) -> Sequence[Machine]:
-    return sorted(machines, key=lambda each: each.name)
 
 
 def _as_machine(inputs: WorkerInputs, machine_id: str, now: datetime) -> Machine:

@@ -261,7 +261,7 @@ def compare_with(base: Config | Unknown, decision: PlanResult, console: Console)
     edits = Edits(renamed, head)
     planned = plan_for(replace(base, fleet=renamed), world)
     found = compare(
-        _set_config_digest(planned, base.fleet),
+        planned.altered(digests=planned.digests.altered(config=config_digest(base.fleet))),
         plan,
         unseen=find_unseen(renamed, head, world),
         config=find_config_changes(edits),
@@ -297,8 +297,3 @@ def _place(document: Document, path: Path) -> str:
     if path[0] == "providers" and document.span(path[:2]) == document.span(path[:1]):
         span = document.span(("pools", path[1], "hooks", *path[2:]))
     return str(span)
-
-
-def _set_config_digest(plan: Plan, fleet: Fleet) -> Plan:
-    """Return a plan with the digest of this configuration."""
-    return plan.altered(digests=plan.digests.altered(config=config_digest(fleet)))

@@ -220,15 +220,12 @@ def apply_with_gone(run: PoolRun) -> StackOutcome:
     except FleetError as failure:
         error = str(failure)
     outcome = apply_pool(replace(run, world=_without_machines(run, done)))
+    result = "applied" if outcome.result == "unchanged" else outcome.result
     return outcome.altered(
-        result="failed" if error else _raise_to_applied(outcome.result),
+        result="failed" if error else result,
         forgotten=(*outcome.forgotten, *done),
         error="; ".join(filter(None, (error, outcome.error))),
     )
-
-
-def _raise_to_applied(result: str) -> str:
-    return "applied" if result == "unchanged" else result
 
 
 def _without_machines(run: PoolRun, gone: Collection[str]) -> World:
@@ -459,8 +456,10 @@ class Enrolling:
         for action in creates:
             if action.registry is None:
                 enrolled.creates.append(action)
-                if swap := self._swap_at_cloud(action):
-                    enrolled.user_data[action.worker] = write_swap(swap)
+                pool = self.fleet.pools.get(action.pool)
+                # User commands get the swap as a variable.
+                if isinstance(pool, Pool) and pool.swap and is_at_cloud(self.fleet, pool):
+                    enrolled.user_data[action.worker] = write_swap(pool.swap)
                 continue
             if action.worker in listed:
                 # A killed run has already created this machine with a token.
@@ -506,12 +505,6 @@ class Enrolling:
     def _swap(self, action: Create) -> int:
         pool = self.fleet.pools.get(action.pool)
         return pool.swap if isinstance(pool, Pool) else 0
-
-    def _swap_at_cloud(self, action: Create) -> int:
-        """Return the swap of a cloud server; 0 for user commands: they get it as a variable."""
-        pool = self.fleet.pools.get(action.pool)
-        at_cloud = isinstance(pool, Pool) and is_at_cloud(self.fleet, pool)
-        return self._swap(action) if at_cloud else 0
 
     def _enrolment(self, action: Create, delay: int) -> Enrolment:
         pool = self.fleet.pools[action.pool]
@@ -610,21 +603,21 @@ def _make_change(run: PoolRun, change: StackChange, enrolled: Enrolled) -> tuple
 def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:
     """Record and return attempts to create machines. Some may be recorded already."""
     begun = {each.worker: each for each in world.attempts if each.result == "starting"}
-    attempts = [begun.get(create.worker) or _attempt(world, create) for create in creates]
+    attempts = [
+        begun.get(create.worker)
+        or Attempt(
+            pool=create.pool,
+            worker=create.worker,
+            type=create.inputs.type,
+            market=market_of(create.inputs),
+            image=create.inputs.image,
+            at=world.time,
+            result="starting",
+        )
+        for create in creates
+    ]
     store.record_attempts([each for each in attempts if each.worker not in begun])
     return tuple(attempts)
-
-
-def _attempt(world: World, create: Create) -> Attempt:
-    return Attempt(
-        pool=create.pool,
-        worker=create.worker,
-        type=create.inputs.type,
-        market=market_of(create.inputs),
-        image=create.inputs.image,
-        at=world.time,
-        result="starting",
-    )
 
 
 def end_attempts(attempts: Sequence[Attempt], failure: StackFailed, store: Store) -> None:

@@ -150,8 +150,10 @@ def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
     configuration, and the serials of the stacks that either plan changes. It ignores the waiting
     requests and their assignment to machines.
     """
+    is_edited = saved.digests.config != now.digests.config
+    config = ("fleet.yaml, or a file that it includes, has changed",) if is_edited else ()
     return (
-        *_config(saved, now),
+        *config,
         *_bases(saved, now),
         *_promotions(saved, now),
         *_stacks(saved, now),
@@ -179,11 +181,6 @@ def _not_a_plan(content: bytes, error: ValidationError) -> str:
     )
 
 
-def _config(saved: Plan, now: Plan) -> Iterator[str]:
-    if saved.digests.config != now.digests.config:
-        yield "fleet.yaml, or a file that it includes, has changed"
-
-
 def _bases(saved: Plan, now: Plan) -> Iterator[str]:
     before, after = ({each.provider: each.steps for each in plan.bases} for plan in (saved, now))
     for provider in sorted(before.keys() | after.keys()):
@@ -203,17 +200,13 @@ def _promotions(saved: Plan, now: Plan) -> Iterator[str]:
 
 def _stacks(saved: Plan, now: Plan) -> Iterator[str]:
     touched = {action.pool for plan in (saved, now) for action in plan.actions}
-    before, after = _pools(saved), _pools(now)
+    before, after = ({each.pool: each for each in plan.pools} for plan in (saved, now))
     for pool in sorted(touched):
         old, new = before.get(pool), after.get(pool)
         was, is_ = _serial(old), _serial(new)
         if was != is_:
             name = next((each.stack for each in (new, old) if each and each.stack), pool)
             yield f"stack {name} has changed: {was} then, {is_} now"
-
-
-def _pools(plan: Plan) -> dict[str, PoolVerdict]:
-    return {verdict.pool: verdict for verdict in plan.pools}
 
 
 def _serial(verdict: PoolVerdict | None) -> str:

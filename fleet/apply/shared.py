@@ -4,7 +4,7 @@ A resource in use is neither deleted nor replaced. Selections and the modes of p
 pool of a provider may change, its shared resources do not change.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from fleet.apply.observe import Sources, base_ref
@@ -15,7 +15,7 @@ from fleet.model.outcome import StackOutcome
 from fleet.model.plan import Plan
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
-from fleet.ports import SharedStackEngine, StackRef, StackStep, Tell
+from fleet.ports import StackStep, Tell
 from fleet.schema.model import Fleet
 
 _ADDITIONAL_RESOURCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -45,8 +45,13 @@ def apply_shared_stacks(
             tell(f"base of {name}: change postponed: {held}")
             continue
         engine, ref = sources.bases[name], base_ref(fleet, name)
+
+        def progress(step: StackStep, name: str = name) -> None:
+            tell(f"base of {name}: {step.operation} {step.worker}")
+
         try:
-            _apply_base(world, engine, ref, parts, tell)
+            _check(world, name, engine.preview(ref, parts), parts)
+            engine.up(ref, parts, progress)
         except FleetError as trouble:
             result = "refused" if isinstance(trouble, PlanRefused) else "failed"
             what = f"(base of {name})"
@@ -96,23 +101,13 @@ def _find_wanted(
         return None  # no machine that needs this base stack is planned
     used = in_use(world, name)
     why = f"its users are unknown ({used.unknown})" if isinstance(used, Unknown) else "in use"
-    for kept in _undeclared_parts(fleet, name, parts):
-        tell(f"{kept} is no longer in fleet.yaml, but kept: {why}")
+    declared = {part.key for part in parts_of(fleet, name)}
+    for part in parts:
+        if part.key not in declared:
+            tell(f"{part.key} is no longer in fleet.yaml, but kept: {why}")
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
         return None
     return parts
-
-
-def _apply_base(
-    world: World,
-    engine: SharedStackEngine,
-    ref: StackRef,
-    parts: tuple[SharedResource, ...],
-    tell: Tell,
-) -> None:
-    name = ref.provider
-    _check(world, name, engine.preview(ref, parts), parts)
-    engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
 
 
 def _replace_base(world: World, name: str, base: Base | Unknown | None) -> World:
@@ -120,11 +115,6 @@ def _replace_base(world: World, name: str, base: Base | Unknown | None) -> World
     if base is not None:
         bases[name] = base
     return world.altered(bases=bases)
-
-
-def _undeclared_parts(fleet: Fleet, name: str, parts: Sequence[SharedResource]) -> Iterator[str]:
-    declared = {part.key for part in parts_of(fleet, name)}
-    return (part.key for part in parts if part.key not in declared)
 
 
 def _check(

@@ -79,6 +79,11 @@ def wire(
         for name, queue in fleet.queues.items()
         if isinstance(queue, TicketQueue)
     }
+
+    def prepare() -> None:
+        for cloud in clouds.values():
+            cloud.prepare()
+
     providers = {name: cloud.machines for name, cloud in clouds.items()}
     registering = {name: each for name, each in providers.items() if isinstance(each, Registry)}
     return Sources(
@@ -103,7 +108,7 @@ def wire(
         rules=dict(_rules(fleet, base, secrets)),
         prices=dict(_prices(clouds)),
         messengers=dict(_messengers(fleet, base, secrets)),
-        prepare=partial(_prepare, clouds),
+        prepare=prepare,
         look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
         asking=Concurrently,
         members=_members(fleet, base),
@@ -230,16 +235,8 @@ _MAX_KNOWN_MACHINES = 10_000
 """Maximum recorded machines per pool, type and market whose names are known."""
 
 
-def lock_owner() -> str:
-    """Return the name by which this process owns the lock."""
-    return name_process()
-
-
-def _prepare(clouds: Mapping[str, AnyCloud]) -> None:
-    for cloud in clouds.values():
-        cloud.prepare()
-
-
+lock_owner = name_process
+"""Returns the name by which this process owns the lock."""
 T = TypeVar("T")
 
 

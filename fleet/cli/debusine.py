@@ -43,7 +43,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--check uses the role of fleet.yaml; remove --role")
     standings = dict(_check(args, load_config(args, console).fleet))
     if args.json:
-        values = {queue: _encode_grant(standing) for queue, standing in standings.items()}
+        values = {
+            queue: {"role": each.role, "missing": [*each.missing], "excess": [*each.excess]}
+            for queue, each in standings.items()
+        }
         console.out(json.dumps(values, indent=2))
     else:
         for queue, standing in standings.items():
@@ -94,14 +97,6 @@ def _reference(queue: DebusineQueue, *, admin: bool) -> SecretRef | None:
     if not admin:
         return queue.read
     return queue.admin.dsn if isinstance(queue.admin, AdminDsn) else None
-
-
-def _encode_grant(standing: GrantDifference) -> dict[str, object]:
-    return {
-        "role": standing.role,
-        "missing": list(standing.missing),
-        "excess": list(standing.excess),
-    }
 
 
 def _describe_grant(queue: str, standing: GrantDifference, *, admin: bool) -> str:

@@ -5,15 +5,19 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.doctor import CheckupInputs, advises_build, examine
+from fleet.apply.observe import Sources
 from fleet.apply.plan import look, plan_for, priced
+from fleet.apply.rebuild import find_listed
+from fleet.apply.timer import find_clock_faults
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_json
 from fleet.cli.output import show
@@ -21,20 +25,343 @@ from fleet.clock import SystemClock
 from fleet.clouds.kinds import clouds_of
 from fleet.engines.projects import evaluate, load_project
 from fleet.engines.pulumi_backends import GET_CLI, find_cli
-from fleet.errors import EngineAbsent, SecretMissing, add_extra
+from fleet.errors import (
+    EngineAbsent,
+    FleetError,
+    SecretMissing,
+    StoreFailed,
+    StoreMissing,
+    add_extra,
+)
 from fleet.explain.case import Case
-from fleet.explain.doctor import ABOUT_EXTRAS
+from fleet.explain.doctor import ABOUT_EXTRAS, find_steps, find_waits, judge_demand
 from fleet.explain.gitlab import TOKEN, judge_gitlab, unchecked_gitlab
-from fleet.model.doctor import CheckResult, wrong
-from fleet.ports import Console
+from fleet.explain.troubles import find_troubles
+from fleet.model.decisions import SizeReason
+from fleet.model.doctor import CheckResult, Diagnosis, Summary, judge_clock, wrong
+from fleet.model.facts import Listing, QueueReading, Stack, Unknown
+from fleet.planner.assembly import IMAGE_PAGE
+from fleet.planner.budgets import spending_limits
+from fleet.planner.images import find_image_troubles
+from fleet.ports import Console, Secrets, Server
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
 from fleet.report.answers import diagnosis_blocks
-from fleet.schema.model import DebusineQueue, Fleet
+from fleet.schema.model import (
+    CoprQueue,
+    DebusineQueue,
+    Fleet,
+    HooksProvider,
+    Secret,
+    TicketQueue,
+    secrets_in,
+)
 from fleet.schema.sources import PROVIDERS, AdminDsn
-from fleet.schema.units import SecretRef
+from fleet.schema.units import CommandSecret, EnvSecret, FileSecret, SecretRef, write_time
 from fleet.state.secrets import HostSecrets
 from fleet.state.store import store_of
+from fleet.tagrules.export import describe_rules, has_own_rules, places_of
+from fleet.words.answers import describe_persons_order
+from fleet.words.images import describe_waiting
+from fleet.words.runs import describe_killed, explain_lost_store
+from fleet.words.waiting import NO_CONTACT
+
+_STORE = "state, store"
+_NO_RUN = "no run yet"
+_SET_CLOCK = "timedatectl set-ntp true; fleet apply --trust-clock, if this clock is right"
+
+
+@dataclass(frozen=True)
+class CheckupInputs:
+    """The adapters that a check-up needs in addition to the adapters of a plan."""
+
+    sources: Sources
+    secrets: Secrets
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    """Queue to server, for queues whose server reports its status."""
+    further: Mapping[str, Callable[[], Sequence[CheckResult]]] = field(default_factory=dict)
+    """Name of an additional check to its function, which returns findings or raises FleetError."""
+    lock: Callable[[], tuple[str, str] | None] = lambda: None
+    """Returns the owner of the fleet's lock and the start of the lock; None if it is free."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Provider to the command that installs the missing Python extra of its engine."""
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    """Subject that fleet cannot check to instructions for a manual check."""
+
+
+def examine(case: Case, asked: CheckupInputs) -> Diagnosis:
+    """Return the results of all checks, each subject before the subjects that depend on it."""
+    summaries: dict[str, Summary] = {}
+    findings = (
+        *_secrets(case, asked),
+        *_servers(case, asked, summaries),
+        *judge_demand(case, summaries),
+        *_rules(case),
+        *_registries(case),
+        *_providers(case),
+        *_engines(case, asked),
+        *_state(case, asked),
+        *_images(case),
+        *_troubles(case),
+        *_further(case.fleet, asked),
+        *(
+            CheckResult(about=about, result="unchecked", said=said)
+            for about, said in asked.unchecked.items()
+        ),
+    )
+    # Other subjects repeat an error of the store.
+    errors = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
+    found = tuple(
+        each
+        for each in findings
+        if each.about == _STORE or not any(error in each.said for error in errors)
+    )
+    # A fleet that only observes queues needs no apply.
+    has_run = not case.fleet.pools or not any(each.said == _NO_RUN for each in found)
+    return Diagnosis(
+        fleet=case.fleet.fleet,
+        time=case.world.time,
+        findings=found,
+        waits=tuple(find_waits(case, summaries)),
+        next_steps=tuple(find_steps(found, has_run=has_run)),
+    )
+
+
+def _secrets(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
+    for path, reference in secrets_in(case.fleet):
+        about = f"secret {path}"
+        try:
+            asked.secrets.read(reference)
+        except SecretMissing as error:
+            yield wrong(about, error, _fix_for(reference))
+            continue
+        exposure = asked.secrets.exposure(reference)
+        if exposure is not None:
+            said, fix = exposure
+            yield CheckResult(about=about, result="notice", said=said, fix=fix)
+        else:
+            yield CheckResult(about=about, result="ok", said="found")
+
+
+def _fix_for(reference: Secret) -> str:
+    match reference:
+        case EnvSecret():
+            return f"export {reference.env}=…"
+        case FileSecret():
+            return f"install -m 600 /dev/stdin {reference.file}"
+        case CommandSecret():
+            return " ".join(reference.command)
+
+
+def _servers(
+    case: Case, asked: CheckupInputs, summaries: dict[str, Summary]
+) -> Iterator[CheckResult]:
+    for queue, server in sorted(asked.servers.items()):
+        try:
+            summary = summaries[queue] = server.summary()
+        except FleetError as error:
+            yield wrong(f"queue {queue}, server", error, f"see queues.{queue}.url in fleet.yaml")
+            continue
+        yield CheckResult(about=f"queue {queue}, server", result="ok", said="it answers")
+        about = f"queue {queue}, clock"
+        yield judge_clock(about, theirs=summary.server_time, ours=summary.asked_at)
+        yield _check_token(case, queue, server)
+        yield _check_counts(queue, server)
+
+
+def _check_token(case: Case, queue: str, server: Server) -> CheckResult:
+    about = f"queue {queue}, token"
+    declared = case.fleet.queues[queue]
+    if isinstance(declared, DebusineQueue) and declared.token is None:
+        said = f"no token; set queues.{queue}.token to use REST"
+        return CheckResult(about=about, result="unchecked", said=said)
+    try:
+        user = server.user()
+    except FleetError as error:
+        return wrong(about, error, f"see queues.{queue} in fleet.yaml")
+    if not user:
+        return wrong(
+            about, "the server does not recognise this token", "debusine-admin create_token USER"
+        )
+    return CheckResult(about=about, result="ok", said=f"token of user {user}")
+
+
+def _check_counts(queue: str, server: Server) -> CheckResult:
+    about = f"queue {queue}, second witness"
+    try:
+        counted = server.counts()
+    except FleetError as error:
+        fix = f"allow this computer to read open-metrics of queues.{queue}.url"
+        return wrong(about, error, fix)
+    told = ", ".join(f"{scope} {count:,}" for scope, count in sorted(counted.items()))
+    return CheckResult(about=about, result="ok", said=f"pending by scope: {told}")
+
+
+def _rules(case: Case) -> Iterator[CheckResult]:
+    """Yield, per queue, a result that says if its server has the tag rules of fleet.yaml."""
+    for verdict in case.plan.rules:
+        about = f"queue {verdict.queue}, rules of {verdict.place}"
+        said = describe_rules(verdict)
+        match verdict.state:
+            case "in-force":
+                yield CheckResult(about=about, result="ok", said=said)
+            case "unseen":
+                yield wrong(about, said, f"see queues.{verdict.queue}.rules in fleet.yaml")
+            case _:
+                yield wrong(about, said, verdict.fix)
+    for queue in sorted(case.fleet.queues):
+        if has_own_rules(case.fleet, queue) and not places_of(case.fleet, queue):
+            said = (
+                "cannot check whether the queue has the rules of fleet.yaml: set "
+                f"queues.{queue}.rules"
+            )
+            yield CheckResult(about=f"queue {queue}, rules", result="unchecked", said=said)
+
+
+def _registries(case: Case) -> Iterator[CheckResult]:
+    for queue, reading in sorted(case.world.queues.items()):
+        declared = case.fleet.queues.get(queue)
+        if isinstance(declared, CoprQueue | TicketQueue):
+            continue  # ticket machines have no registry; Copr's are given out by tickets
+        is_server = isinstance(declared, DebusineQueue)
+        key = f"queues.{queue}.{'read' if is_server else 'path'}"
+        yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
+
+
+def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> CheckResult:
+    match reading.workers:
+        case None if not is_server:
+            said = "the recording has no workers; using the provider's list"
+            return CheckResult(about=about, result="unchecked", said=said)
+        case None:
+            said = f"unknown which workers are idle or busy: REST does not say; set {key}"
+            return CheckResult(
+                about=about, result="unchecked", said=said, fix="fleet debusine grants"
+            )
+        case Unknown() as unread:
+            return wrong(about, unread, f"see {key} in fleet.yaml")
+        case workers:
+            return CheckResult(about=about, result="ok", said=f"{len(workers):,} registered")
+
+
+def _providers(case: Case) -> Iterator[CheckResult]:
+    for name, listing in sorted(case.world.providers.items()):
+        about = f"provider {name}, machines"
+        if isinstance(listing, Listing):
+            said = f"{len(listing.machines):,} of this fleet"
+            yield CheckResult(about=about, result="ok", said=said)
+        else:
+            provider = case.fleet.providers.get(name)
+            own = isinstance(provider, HooksProvider)  # from `providers`, or of a pool
+            where = f"the commands of {name}" if own else f"providers.{name}"
+            yield wrong(about, listing, f"see {where} in fleet.yaml")
+
+
+def _engines(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
+    for name in sorted(case.fleet.providers):
+        about = f"provider {name}, engine"
+        engine = asked.sources.engine_of(name)
+        if name in asked.lacking:  # the embedded engine also runs programs of Pulumi's SDK
+            yield wrong(about, "what it needs is not installed", asked.lacking[name])
+        elif engine.name == "pulumi" and case.fleet.state.passphrase is None:
+            said = "no passphrase to encrypt the secrets in stack state"
+            yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
+        else:
+            yield CheckResult(about=about, result="ok", said=f"{engine.name}")
+
+
+def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
+    try:
+        runs = asked.sources.store.last_runs(1)
+        holder, killed = asked.lock(), asked.sources.store.killed_holder()
+        faults = find_clock_faults(case.fleet, asked.sources.store, case.world)
+    except (StoreMissing, StoreFailed) as error:
+        fix = _fix_for_store(case, error)
+        found = wrong(_STORE, error, fix)
+        # A fleet that only observes queues needs no store.
+        yield found if case.fleet.pools else found.altered(result="notice")
+        return
+    ran = _NO_RUN
+    if runs:
+        began = datetime.fromisoformat(runs[0]["started"])
+        ran = f"last run started at {write_time(began)}"
+    yield CheckResult(about=_STORE, result="ok", said=ran)
+    for fault in faults if case.fleet.pools else ():  # without pools there is nothing to apply
+        said = f"`fleet apply` refuses this clock: {fault}"
+        yield CheckResult(about="state, clock", result="wrong", said=said, fix=_SET_CLOCK)
+    if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
+        yield wrong("state, spending", case.world.ledger, "see money in fleet.yaml")
+    if holder is not None:
+        said = describe_killed(*killed) if killed else f"held by {holder[0]} since {holder[1]}"
+        fix = "fleet apply" if killed else "fleet state unlock, if that run is dead"
+        yield CheckResult(about="state, lock", result="notice", said=said, fix=fix)
+    else:
+        yield CheckResult(about="state, lock", result="ok", said="free")
+    stacks = case.world.stacks
+    for pool, stack in sorted(stacks.items()) if not isinstance(stacks, Unknown) else ():
+        if not isinstance(stack, Stack):
+            yield wrong(f"pool {pool}, stack", stack, "fleet state show")
+        elif stack.interrupted:
+            about, said = f"pool {pool}, stack", "the apply that holds the lock is changing it"
+            if holder == killed:
+                said = "an apply was interrupted while changing it"
+                yield CheckResult(about=about, result="notice", said=said, fix="fleet apply")
+            else:
+                yield CheckResult(about=about, result="notice", said=said)
+
+
+def _fix_for_store(case: Case, error: FleetError) -> str:
+    if not isinstance(error, StoreMissing):
+        return "see state.store in fleet.yaml"
+    listed = find_listed(case.world.providers)
+    return explain_lost_store(listed) if listed else "fleet state init"
+
+
+def _images(case: Case) -> Iterator[CheckResult]:
+    for each in case.plan.waiting_versions:
+        about = f"image {each.image}, promotion"
+        yield CheckResult(
+            about=about, result="notice", said=describe_waiting(each), fix=each.command
+        )
+    for name, found in find_image_troubles(case.fleet, case.world, case.inventory).items():
+        fix = found.fix or f"fleet help {IMAGE_PAGE.removeprefix('docs/')}"
+        about = f"pool {name}, image"
+        yield CheckResult(about=about, result="wrong", said=found.problem, fix=fix)
+    for pool in case.plan.pools:
+        if any(each.code is SizeReason.UNPUBLISHED for each in pool.decisions):
+            about = f"pool {pool.pool}, image"
+            fix = "build, test and publish the image (docs/how-to/bake-an-image.md)"
+            yield CheckResult(about=about, result="notice", said=pool.because, fix=fix)
+
+
+def advises_build(case: Case) -> bool:
+    """Return whether a finding advises to build an image."""
+    found = find_image_troubles(case.fleet, case.world, case.inventory).values()
+    commands = [choice.fix for choice in found]
+    commands += [each.command for each in case.plan.waiting_versions]
+    return any(each.startswith("fleet image build ") for each in commands)
+
+
+def _troubles(case: Case) -> Iterator[CheckResult]:
+    """Yield a notice per stop, failure, freeze or hold that no other result reports."""
+    for each in find_troubles(case.plan):
+        if each.reported:
+            continue
+        said, fix = (each.said, each.fix)
+        if each.by:  # a person's decision is no fault, so its end is no remedy
+            said, fix = describe_persons_order(said, each.by), ""
+        yield CheckResult(about=each.about, result="notice", said=said, fix=fix)
+
+
+def _further(fleet: Fleet, asked: CheckupInputs) -> Iterator[CheckResult]:
+    if fleet.pools and not fleet.contact:
+        fix = "add `contact: admins@example.org` to fleet.yaml"
+        yield CheckResult(about="contact", result="notice", said=NO_CONTACT, fix=fix)
+    for about, check in asked.further.items():
+        try:
+            yield from check()
+        except FleetError as error:
+            yield wrong(about, error, "fleet validate")
 
 
 def arguments(parser: Parser) -> None:
@@ -61,12 +388,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
     fleet = config.fleet
     secrets = HostSecrets.beside(file)
-    store = store_of(fleet, file)
+    tokens: dict[str, str] = {}
+    for name, queue in fleet.queues.items():
+        with suppress(SecretMissing):  # another finding reports that
+            if isinstance(queue, DebusineQueue) and queue.token:
+                tokens[name] = secrets.read(queue.token)
     return CheckupInputs(
         sources=wire(fleet, file),
         secrets=secrets,
         servers={
-            name: DebusineServer(queue, _read_or_none(secrets, queue.token))
+            name: DebusineServer(queue, tokens.get(name))
             for name, queue in fleet.queues.items()
             if isinstance(queue, DebusineQueue)
         },
@@ -74,18 +405,10 @@ def _build_checkup_inputs(config: Config, file: str) -> CheckupInputs:
         | dict(_databases(fleet, secrets))
         | dict(_tools(fleet))
         | {"GitLab, variables": partial(_gitlab, fleet, Path(file).resolve().parent)},
-        lock=store.lock_holder,
+        lock=store_of(fleet, file).lock_holder,
         lacking=dict(_lacking(fleet)),
         unchecked=dict(_list_unchecked(fleet, file)),
     )
-
-
-def _read_or_none(secrets: HostSecrets, reference: SecretRef | None) -> str | None:
-    """Return a secret; None if it is missing, because another finding reports that."""
-    try:
-        return secrets.read(reference) if reference else None
-    except SecretMissing:
-        return None
 
 
 EXTRAS: Mapping[str, Sequence[str]] = {
@@ -155,21 +478,18 @@ _Look = tuple[str, Callable[[], Sequence[CheckResult]]]
 
 
 def _databases(fleet: Fleet, secrets: HostSecrets) -> Iterator[_Look]:
+    def check(about: str, dsn: SecretRef, *, admin: bool) -> Callable[[], Sequence[CheckResult]]:
+        return lambda: check_database(about, secrets.read(dsn), admin=admin)
+
     for name, queue in fleet.queues.items():
         if not isinstance(queue, DebusineQueue):
             continue
         if queue.read is not None:
             about = f"queue {name}, database"
-            yield about, partial(_database, secrets, queue.read, about=about, admin=False)
+            yield about, check(about, queue.read, admin=False)
         if isinstance(queue.admin, AdminDsn):
             about = f"queue {name}, database to change workers"
-            yield about, partial(_database, secrets, queue.admin.dsn, about=about, admin=True)
-
-
-def _database(
-    secrets: HostSecrets, reference: SecretRef, *, about: str, admin: bool
-) -> Sequence[CheckResult]:
-    return check_database(about, secrets.read(reference), admin=admin)
+            yield about, check(about, queue.admin.dsn, admin=True)
 
 
 def _tools(fleet: Fleet) -> Iterator[_Look]:

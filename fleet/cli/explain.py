@@ -90,7 +90,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
     if args.all:
-        return _explain_all(args, decision, console)
+        everything = explain_every(decision.config.fleet, decision.world, decision.plan)
+        found_all = with_places(decision.config, everything)
+        show(args, console, each_request(found_all), everything_blocks(found_all))
+        return 0
     case = Case(decision.config.fleet, decision.world, decision.plan)
     if not is_kind:
         return _explain_any(args, case, decision, console)
@@ -151,13 +154,6 @@ def _explain_powerful(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _explain_all(args: argparse.Namespace, decision: PlanResult, console: Console) -> int:
-    everything = explain_every(decision.config.fleet, decision.world, decision.plan)
-    placed = with_places(decision.config, everything)
-    show(args, console, each_request(placed), everything_blocks(placed))
-    return 0
-
-
 def _describe_unknown(case: Case, kind: str, name: str) -> str:
     """Return the error for an unknown name of one kind, with the known names."""
     if unsure := _find_unknown(case, kind):
@@ -171,7 +167,7 @@ def _describe_unknown(case: Case, kind: str, name: str) -> str:
     hint = f"did you mean '{near}'? " if near else ""
     if not names:
         return f"no {noun} {name}{also}; no {noun} exists"
-    return f"no {noun} {name}{also}; {hint}known: {_list_names(names)}"
+    return f"no {noun} {name}{also}; {hint}known: {shown(some_of(names, shown=_SHOWN))}"
 
 
 def _find_unknown(case: Case, kind: str) -> str:
@@ -198,7 +194,3 @@ def _describe_unknown_name(case: Case, name: str) -> str:
         f"{kind}s {some_of(found, shown=_MAX_NAMES)}" for kind, found in names.items() if found
     )
     return shown(f"nothing waits, runs or is declared as {name}; {hint}known: {known}")
-
-
-def _list_names(names: list[str]) -> str:
-    return shown(some_of(names, shown=_SHOWN))

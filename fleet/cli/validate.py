@@ -41,7 +41,12 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     from fleet.report.findings import to_gitlab, to_json, to_summary, to_text
     from fleet.report.terminal import WIDTH
 
-    world = _world(args.world, console) if args.world else None
+    world = None
+    if args.world:
+        from fleet.queues.recorded import read_world
+        from fleet.state.history import RecordedFiles
+
+        world = read_world(args.world, RecordedFiles(console.note))
     recorded = _read_recorded_names(args.world, world, console) if world else None
     today = utc_now().date()
     checked = check_file(args.file, today, recorded=recorded, world=world)
@@ -114,13 +119,6 @@ def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - see above
 
 
-def _world(path: str, console: "Console") -> "World":
-    from fleet.queues.recorded import read_world
-    from fleet.state.history import RecordedFiles
-
-    return read_world(path, RecordedFiles(console.note))
-
-
 def _read_recorded_names(path: str, world: "World", console: "Console") -> "RecordedNames":
     """Return the names of the requests in a recorded world; print a note if it has no names."""
     from fleet.tagrules.names import recorded_names
@@ -148,10 +146,11 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, "|" if "\n" in text else None
+    ),
+)
 for _pattern in NUMBERS:
     _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _pattern, list("-+.0123456789"))

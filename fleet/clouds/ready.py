@@ -145,7 +145,7 @@ class Livechecks:
                 worked=worked,
             )
         if known != before:
-            self._write(known)
+            self._memory.write(_Looks(machines=known).model_dump_json(indent=1) + "\n")
         return known
 
     def _read(self) -> dict[str, Look]:
@@ -159,9 +159,6 @@ class Livechecks:
                 f"{self._memory}: not a record of livechecks (format fleet-livechecks-1): "
                 f"{error.errors()[0]['msg']}; remove it to start counting again"
             ) from error
-
-    def _write(self, looks: dict[str, Look]) -> None:
-        self._memory.write(_Looks(machines=looks).model_dump_json(indent=1) + "\n")
 
 
 _TIMEOUT_SECONDS = 3

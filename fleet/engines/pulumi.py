@@ -178,7 +178,10 @@ class PulumiEngine(_Stacks):
         # Even if the stack is missing: a run that was killed while creating it had locked it.
         self._repair(ref)
         if recorded or "" in user_data.values():
-            left = self._leftovers(ref, recorded or _empty_deployment(ref), workers)
+            # The machines of a missing stack possibly still exist.
+            empty = Stack(engine="pulumi", provider=ref.provider, serial=0)
+            known = recorded or Deployment(empty, pending=(), deleting=())
+            left = self._leftovers(ref, known, workers)
         if recorded and recorded.stack.interrupted:
             self._stack(ref).forget_pending()
         if recorded and recorded.unready:
@@ -387,12 +390,6 @@ def _ids(recorded: Deployment | None) -> Mapping[str, str]:
     return recorded.stack.ids if recorded else {}
 
 
-def _empty_deployment(ref: StackRef) -> Deployment:
-    """Return an empty record for a missing stack; its machines possibly still exist."""
-    stack = Stack(engine="pulumi", provider=ref.provider, serial=0)
-    return Deployment(stack, pending=(), deleting=())
-
-
 ListMarked = Callable[[str], Mapping[str, str] | Unknown]
 _PARTS = TypeAdapter(tuple[SharedResource, ...])
 
@@ -495,7 +492,9 @@ class PulumiBase(_Stacks):
             adopted |= {
                 key: each
                 for key, each in marked.items()
-                if _part_of_key(key) in wanted and _resource_name(key) not in recorded
+                # A subnet is a part of its network.
+                if key.removesuffix("/subnet") in wanted
+                and key.partition("/")[2].replace("/", "-") not in recorded
             }
         return adopted
 
@@ -526,16 +525,6 @@ def _existing_names(deployment: Mapping[str, Any]) -> frozenset[str]:
         for each in deployment.get("resources") or ()
         if each.get("id") and not each.get("delete")
     )
-
-
-def _part_of_key(key: str) -> str:
-    """Return the key of a resource's parent: the network for a subnet, else the same key."""
-    return key.removesuffix("/subnet")
-
-
-def _resource_name(key: str) -> str:
-    """Return the name, in the stack, of the resource with this key."""
-    return key.partition("/")[2].replace("/", "-")
 
 
 def _inputs(

@@ -343,17 +343,6 @@ class UpdateGate(AbstractContextManager["UpdateGate"]):
 _MAX_LOGS = 20
 
 
-def _without_attribute_files(backend: str) -> str:
-    """Add a parameter to a file backend's URL, so that the CLI writes no attribute files.
-
-    The CLI does not write these files atomically; see `remove_empty_attribute_files`. The
-    parameter is defined by gocloud.dev/blob/fileblob.
-    """
-    if file_root(backend) is None:
-        return backend
-    return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
-
-
 class Home:
     """The folder of the engine, with `work/<project>`, `plugins`, and the home of the CLI."""
 
@@ -384,8 +373,12 @@ class Home:
 
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
         """Return the CLI's environment. Secrets are passed in it, never as arguments."""
+        if file_root(backend):
+            # The CLI does not write attribute files atomically; see
+            # `remove_empty_attribute_files`. gocloud.dev/blob/fileblob defines the parameter.
+            backend += f"{'&' if '?' in backend else '?'}metadata=skip"
         return {
-            "PULUMI_BACKEND_URL": _without_attribute_files(backend),
+            "PULUMI_BACKEND_URL": backend,
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
             "PULUMI_HOME": str(self.folder / "cli"),
             "PULUMI_AUTOMATION_API": "true",

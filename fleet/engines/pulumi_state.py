@@ -124,7 +124,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
     resources, outputs = resources_of(deployment)
     operations = deployment.get("pending_operations") or ()
     begun = {
-        kind: _workers(_operated_resources(operations, kind), project)
+        kind: _workers([o["resource"] for o in operations if o.get("type") == kind], project)
         for kind in ("creating", "deleting")
     }
     made = _workers(resources, project)
@@ -187,12 +187,6 @@ def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bo
     # An import keeps the time of the last write, which identifies a state.
     deployment["manifest"]["time"] = utc_now().isoformat()
     return bool(gone)
-
-
-def _operated_resources(
-    operations: Sequence[Mapping[str, Any]], kind: str
-) -> list[Mapping[str, Any]]:
-    return [each["resource"] for each in operations if each.get("type") == kind]
 
 
 def _workers(resources: Sequence[Mapping[str, Any]], project: Project) -> dict[str, WorkerInputs]:

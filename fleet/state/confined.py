@@ -49,7 +49,9 @@ class _FileLimits:
         self._named = {os.path.realpath(name) for name in named}
         below = _path_prefixes(self._named)
         ours = _path_prefixes(map(os.path.realpath, readable))
-        self._readable = (*ours, *_path_prefixes(map(os.path.realpath, _python_folders())), *below)
+        # The folders of Python, its packages and its time zones.
+        python = (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH, *filter(None, sys.path))
+        self._readable = (*ours, *_path_prefixes(map(os.path.realpath, python)), *below)
         self._writable = (*_path_prefixes(map(os.path.dirname, self._named)), *below)
         # Packages may be installed as links, but an edit of fleet.yaml must not add such a link.
         homes = (sys.prefix, sys.base_prefix)
@@ -77,12 +79,6 @@ class _FileLimits:
 def _path_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
     """Add a trailing slash to each folder, so that it is a prefix of the allowed paths."""
     return tuple(folder.rstrip("/") + "/" for folder in folders)
-
-
-def _python_folders() -> Iterator[str]:
-    """Yield the folders of Python, its packages and its time zones."""
-    yield from (sys.prefix, sys.base_prefix, *zoneinfo.TZPATH)
-    yield from filter(None, sys.path)
 
 
 def _refuse_programs_and_connections(event: str, arguments: tuple[object, ...]) -> None:

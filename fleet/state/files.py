@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from fleet.errors import FileUnreadable
 from fleet.schema.source import check_size
@@ -48,8 +47,10 @@ class LocalFiles:
             # Open a pipe without waiting for its other end.
             with open(name, "rb", opener=_open_nonblocking) as stream:
                 os.set_blocking(stream.fileno(), True)
-                if self._within is not None:
-                    self._check(name, stream)
+                self._check_location(name)
+                is_free = self._within is None or self._is_stream
+                if not (is_free or stat.S_ISREG(os.fstat(stream.fileno()).st_mode)):
+                    raise FileUnreadable(f"{name}: this is no regular file")
                 content = stream.read(limit + 1)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error, "cannot be read") from error
@@ -62,11 +63,6 @@ class LocalFiles:
         for name in names:
             self._check_location(name)
         return tuple(names)
-
-    def _check(self, name: str, stream: IO[bytes]) -> None:
-        self._check_location(name)
-        if not (self._is_stream or stat.S_ISREG(os.fstat(stream.fileno()).st_mode)):
-            raise FileUnreadable(f"{name}: this is no regular file")
 
     def _check_location(self, name: str) -> None:
         if self._within is None or self._is_stream:

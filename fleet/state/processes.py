@@ -225,7 +225,10 @@ def _descendants(process: Process) -> dict[int, int]:
 
     A child may have its own session; the child of an ended process has another parent.
     """
-    stats = _read_all_stats() if process.boot == _read_boot_id() else {}
+    is_same_boot = process.boot == _read_boot_id()
+    names = [each.name for each in Path("/proc").iterdir()] if is_same_boot else []
+    pids = [int(name) for name in names if name.isdecimal()]
+    stats = {pid: stat for pid in pids if (stat := _read_stat(pid))}
     leader = stats.get(process.pid)
     if leader is not None and leader.began != process.began:
         return {}  # another process reuses the id, so the kernel knows that the session is empty
@@ -263,11 +266,6 @@ def _signal(processes: Mapping[int, int], number: signal.Signals, seconds: float
             for handle, _ in poll.poll(left * 1000):
                 poll.unregister(handle)
                 waiting.discard(handle)
-
-
-def _read_all_stats() -> dict[int, _Stat]:
-    pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()]
-    return {pid: stat for pid in pids if (stat := _read_stat(pid))}
 
 
 def _read_stat(pid: int) -> _Stat | None:
@@ -371,10 +369,12 @@ def run(call: Invocation) -> str:
         raise
     with process:
         pass
-    if process.returncode != 0:
+    status = process.returncode
+    if status != 0:
+        ending = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise CommandFailed(
-            f"{call.what} {_describe_status(process.returncode)}{said.last()}",
-            prints=None if process.returncode < 0 else said.prints(),
+            f"{call.what} {ending}{said.last()}",
+            prints=None if status < 0 else said.prints(),
             first_line=bytes(said.out).partition(b"\n")[0].decode(errors="replace").strip(),
         )
     try:
@@ -534,7 +534,3 @@ def _drain(selector: selectors.BaseSelector, key: selectors.SelectorKey, said: _
     for _ in range(_PIPE_BYTES // _CHUNK_BYTES):
         if not _read_pipe(selector, key, said):
             return
-
-
-def _describe_status(status: int) -> str:
-    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

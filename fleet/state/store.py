@@ -270,7 +270,9 @@ class Store(Database):
                     f"set `engine: {known.engine}` on provider {known.provider} again"
                 )
             if known is not None and known.pool != record.pool:
-                _rename_in_column(connection, known.pool, record.pool)
+                for table in (ATTEMPTS, PAYERS):
+                    renamed = sa.update(table).where(table.c.pool == known.pool)
+                    connection.execute(renamed.values(pool=record.pool))
                 _rename_in_ledger(connection, known.pool, record.pool)
                 _rename_in_samples(connection, known.pool, record.pool)
             replace_rows(connection, STACKS, [record.model_dump()])
@@ -467,7 +469,14 @@ class Store(Database):
             rows = connection.execute(query).all()
             payers = [json.loads(row[0]) for row in rows]
             _refuse_other_currencies({payer.pop("currency") for payer in payers}, currency)
-            charges = [_charge(p, row[1:]) for p, row in zip(payers, rows, strict=True)]
+            charges = [
+                Charge(
+                    **payer,
+                    seconds=tuple(map(int, row[1:4])),
+                    money=tuple(Decimal(int(n)).scaleb(-_MONEY_DECIMALS) for n in row[4:]),
+                )
+                for payer, row in zip(payers, rows, strict=True)
+            ]
             return Ledger(
                 charged_until=_charged_until(connection),
                 charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
@@ -692,7 +701,11 @@ class Store(Database):
                 yield
                 return
         # The connection is free again: a pool of connections may have no other one.
-        raise Locked(f"{self._held_message()}; wait for it to end")
+        holder = self.lock_holder()
+        whose = f"{holder[0]}, since {holder[1]}" if holder else "a run that has just started"
+        raise Locked(
+            f"another apply holds the lock of fleet {self._fleet}: {whose}; wait for it to end"
+        )
 
     def _record_owner(self, owner: str, now: datetime) -> tuple[str | None, int]:
         """Record the lock's owner; return the owner that died with it, and the fencing token."""
@@ -706,20 +719,9 @@ class Store(Database):
                 write_about(connection, ABOUT_COLUMNS)
             return died, next_fence(connection)
 
-    def _held_message(self) -> str:
-        holder = self.lock_holder()
-        whose = f"{holder[0]}, since {holder[1]}" if holder else "a run that has just started"
-        return f"another apply holds the lock of fleet {self._fleet}: {whose}"
-
     def _remove_owner(self, owner: str) -> None:
         with self._transaction() as connection:
             connection.execute(sa.delete(LOCK).where(LOCK.c.owner == owner))
-
-
-def _rename_in_column(connection: sa.Connection, old: str, new: str) -> None:
-    """Rename a pool in the recorded attempts and payers of its machines."""
-    for table in (ATTEMPTS, PAYERS):
-        connection.execute(sa.update(table).where(table.c.pool == old).values(pool=new))
 
 
 def _rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
@@ -802,14 +804,6 @@ def _refuse_other_currencies(recorded: Collection[str], currency: str) -> None:
         raise StoreFailed(f"{said}amounts of two currencies are not added up")
     raise StoreFailed(
         f"{said}write {others[0]} there until the month is over, and whenever you report it"
-    )
-
-
-def _charge(payer: dict[str, Any], sums: Sequence[Any]) -> Charge:
-    return Charge(
-        **payer,
-        seconds=tuple(map(int, sums[:3])),
-        money=tuple(Decimal(int(nanos)).scaleb(-_MONEY_DECIMALS) for nanos in sums[3:]),
     )
 
 

@@ -32,6 +32,7 @@ DELETION_INTERRUPTED = "an apply started to delete it, and still runs or was int
 DELETION_FAILED = "its deletion failed and is tried again"
 DELETED_UNLISTED = "an earlier apply started to delete it, and its provider no longer lists it"
 DELETION_STARTED = "an earlier run started to delete it"
+REQUESTED = "requested by `fleet machine delete`"
 NO_SWEEP_CREATION = "a sweep creates no machine"
 HOLD_OVER = "its hold is over, and no rule deletes it"
 STATIC = "static machine: fleet does not change it"
@@ -363,6 +364,11 @@ def explain_reserved(request: str) -> str:
 def explain_partly_read(queue: str) -> str:
     """Explain that idle workers are kept, because their queue was only partly read."""
     return f"queue {queue} only partly read: scale-down paused"
+
+
+def explain_requested_creation(when: str) -> str:
+    """Return that a deletion was requested of the machines that were created at some time."""
+    return f"created {when}, {REQUESTED}"
 
 
 def explain_expired(age: timedelta) -> str:

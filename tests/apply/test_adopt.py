@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pytest
 
-from fleet.apply.adopt import Adoption, adopt_machines, judge_adoption
 from fleet.apply.observe import Sources, observe
+from fleet.cli.adopt import Adoption, adopt_machines, judge_adoption
 from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import PlanRefused, SecretMissing, StackFailed
 from fleet.model.facts import WorkerInputs

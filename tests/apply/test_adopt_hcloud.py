@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.adopt import adopt_machines, judge_adoption
 from fleet.apply.observe import Sources, observe
+from fleet.cli.adopt import adopt_machines, judge_adoption
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_fleet, a_pool
 from tests.builders.stores import new_store

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.apply.adopt import Adoption, judge_adoption
+from fleet.cli.adopt import Adoption, judge_adoption
 from fleet.errors import PlanRefused
 from fleet.model.facts import FoundMachine, Listing, MachineState, Unknown, WorkerState, World
 from fleet.reconcile import reconcile

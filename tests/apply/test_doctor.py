@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.observe import Sources
+from fleet.cli.doctor import CheckupInputs, examine
 from fleet.errors import SourceUnreachable, StoreMissing
 from fleet.explain.case import Case
 from fleet.model.doctor import (

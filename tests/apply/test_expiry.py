@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet.apply.sweep import sweep
+from fleet.cli.machine import sweep
 from fleet.guard import guard
 from fleet.model.facts import Listing, Machine, Unknown, Worker, World
 from fleet.model.plan import Plan

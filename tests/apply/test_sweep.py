@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.sweep import sweep, sweep_machines
+from fleet.cli.machine import sweep, sweep_machines
 from fleet.guard import guard
 from fleet.model.facts import Listing, Unknown, Worker, World
 from fleet.model.outcome import Outcome

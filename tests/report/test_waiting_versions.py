@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.apply.doctor import CheckupInputs, examine
 from fleet.apply.observe import Sources
+from fleet.cli.doctor import CheckupInputs, examine
 from fleet.explain.case import Case
 from fleet.model.images import ImageVersion
 from fleet.reconcile import reconcile

@@ -1,6 +1,6 @@
 """Documents as text, as tests read them."""
 
-from fleet.apply.sweep import sweep_blocks
+from fleet.cli.machine import sweep_blocks
 from fleet.explain.changes import Comparison
 from fleet.model.outcome import Outcome
 from fleet.model.plan import Plan

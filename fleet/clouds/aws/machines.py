@@ -207,7 +207,10 @@ class AwsMachines(AwsAccount):
         try:
             found = self._instances({"Name": f"tag:{MARK}", "Values": [fleet]})
             ours = [each for each in found if each.marks.get(MARK) == fleet]
-            machines = [_machine(each) for each in sorted(ours, key=_age)]
+            machines = [
+                _machine(each)
+                for each in sorted(ours, key=lambda m: (m.launch_time, m.instance_id))
+            ]
         except SourceUnreachable as error:
             return Unknown.of(error)
         return Listing(
@@ -287,10 +290,6 @@ class AwsMachines(AwsAccount):
 
     def _ec2(self, action: str) -> AbstractContextManager[Any]:
         return self.asked("ec2", action)
-
-
-def _age(instance: _Instance) -> tuple[datetime, str]:
-    return (instance.launch_time, instance.instance_id)
 
 
 def _machine(instance: _Instance) -> Machine:

@@ -487,16 +487,13 @@ class HcloudShared:
     def _ids(self, fleet: str) -> Iterator[tuple[str, str]]:
         with self._api.reading() as reading:
             for kind in _KINDS:
-                for part in _parts(reading, kind, f"fleet=={fleet}"):
+                asked = {"label_selector": f"fleet=={fleet}"}
+                pages = reading.pages(f"/{kind}s", asked, _Parts)
+                for part in (each for page in pages for each in getattr(page, f"{kind}s")):
                     if part.labels.get("fleet") == fleet:
                         yield f"{kind}/{part.name}", str(part.id)
                         for subnet in part.subnets:
                             yield f"{kind}/{part.name}/subnet", f"{part.id}-{subnet.ip_range}"
-
-
-def _parts(reading: Reading, kind: str, selector: str) -> Iterator[_SharedReply]:
-    for page in reading.pages(f"/{kind}s", {"label_selector": selector}, _Parts):
-        yield from getattr(page, f"{kind}s")
 
 
 class _PricingReply(BaseModel):

@@ -340,7 +340,15 @@ class ResallocInterface:
             self._build_recorded_machine(name, memos[name]) for name in names if name in memos
         ]
         strange = [name for name in names if name not in memos and self._pool_of(name)]
-        return known + [self._build_unrecorded_machine(name) for name in strange]
+        # These machines of this fleet have no record, but may still be in its stack.
+        return known + [
+            ListedMachine(
+                name=name,
+                type="own",
+                labels={"fleet": self._fleet, "pool": self._pool_of(name)},
+            )
+            for name in strange
+        ]
 
     def particulars(self, name: str) -> Mapping[str, str]:
         """Return the output of `new` for a machine, for the client of its ticket."""
@@ -360,11 +368,6 @@ class ResallocInterface:
     def _pool_of(self, name: str) -> str:
         ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))
         return next(ours, "")
-
-    def _build_unrecorded_machine(self, name: str) -> ListedMachine:
-        """Return a machine of this fleet without a record, which may still be in its stack."""
-        labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
-        return ListedMachine(name=name, type="own", labels=labels)
 
     def _build_recorded_machine(self, name: str, memo: Memo) -> ListedMachine:
         # A machine whose `new` has failed cannot be used.

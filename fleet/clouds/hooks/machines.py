@@ -27,7 +27,6 @@ from fleet.clouds.hooks.interface import (
     MOST_LISTED,
     NAME,
     HookLog,
-    ListedMachine,
     OwnInterface,
     ResallocInterface,
     is_held,
@@ -214,7 +213,12 @@ class HookMachines:
             machines = self._list_machines(fleet)
             if self._hooks.livecheck is not None:
                 failures = self._livechecks.failures(machines, now)
-                machines = tuple(self._apply_livechecks(each, failures) for each in machines)
+                machines = tuple(
+                    each.altered(state=MachineState.FAILED)
+                    if failures.get(each.id, 0) >= self._hooks.livecheck_failures
+                    else each
+                    for each in machines
+                )
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
             undeleted, deleting = self._memory.undeleted(), self._memory.deleting()
             machines = tuple(
@@ -271,15 +275,15 @@ class HookMachines:
             if twice:
                 raise ValueError(f"list printed the {what} {twice[0]} more than once")
         self._known = {machine.id: machine for machine in ours}
-        self._strangers = tuple(sorted({each.name for each in listed if self._is_strange(each)}))
-        return tuple(sorted(ours, key=lambda machine: machine.name))
-
-    def _is_strange(self, listed: ListedMachine) -> bool:
-        """Return whether a machine belongs to another fleet although its name has our form."""
-        fleet = self._context.fleet
-        return listed.labels.get("fleet") != fleet and any(
-            is_named_by_fleet(fleet, pool, listed.name) for pool in self._context.pools
+        own = self._context.fleet
+        # Machines of other fleets may have names of our form.
+        strangers = {each.name for each in listed if each.labels.get("fleet") != own}
+        self._strangers = tuple(
+            name
+            for name in sorted(strangers)
+            if any(is_named_by_fleet(own, pool, name) for pool in self._context.pools)
         )
+        return tuple(sorted(ours, key=lambda machine: machine.name))
 
     def _run_list(self, fleet: str, more: Mapping[str, str]) -> str:
         try:
@@ -340,11 +344,6 @@ class HookMachines:
                 raise
             return False
         return True
-
-    def _apply_livechecks(self, machine: Machine, failures: Mapping[str, int]) -> Machine:
-        if failures.get(machine.id, 0) < self._hooks.livecheck_failures:
-            return machine
-        return machine.altered(state=MachineState.FAILED)
 
     def _creation_error(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
         """Return the error of a failed creation: CreationRefused if surely no machine exists."""
@@ -424,7 +423,9 @@ class HookMachines:
         except CommandFailed as failure:
             log.end(f"failed: {failure}", failed=True)
             if log.is_written and failure.started:
-                failure.args = (f"{failure}; log: {self._displayed_path(path)}",)
+                base = self._context.folder
+                shown = path.relative_to(base) if path.is_relative_to(base) else path
+                failure.args = (f"{failure}; log: {shown}",)
             raise
         except BaseException:
             log.end("was stopped with fleet", failed=True)
@@ -432,11 +433,6 @@ class HookMachines:
         log.end("succeeded", failed=False)
         if hook in ("new", "delete"):
             tidy(folder)
-
-    def _displayed_path(self, path: Path) -> Path:
-        """Return a path for a message, relative to the folder of fleet.yaml if inside it."""
-        folder = self._context.folder
-        return path.relative_to(folder) if path.is_relative_to(folder) else path
 
     def _advice(self, hook: str, command: str) -> str:
         """Return advice about a command that exceeds its time limit."""

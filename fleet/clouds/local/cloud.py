@@ -185,7 +185,10 @@ class LocalMachines:
             made = self.path / f"{_PARTIAL}{record.id}"
             _create_folder(made, record, data)
             made.rename(folder)
-            start(self._launch(folder, record, data.delay), lock)
+            command = self._command(record.inputs) if record.boots else ("sleep", "infinity")
+            home = folder / HOME
+            environment = {**self._environment, "HOME": str(home)}
+            start(Launch(folder, home, command, environment, data.delay), lock)
         # From this line on the machine may exist, so a failure is no CreationRefused.
         with reaching(record.inputs.name), self._hold_lock(fcntl.LOCK_EX):
             if find(folder) is not None:
@@ -193,11 +196,6 @@ class LocalMachines:
             said = (folder / LOG).read_text(encoding="utf-8", errors="replace").strip()
             self._sweep()
         raise ValueError(f"its process did not start: {said}")
-
-    def _launch(self, folder: Path, record: Record, delay: int) -> Launch:
-        command = self._command(record.inputs) if record.boots else ("sleep", "infinity")
-        home = folder / HOME
-        return Launch(folder, home, command, {**self._environment, "HOME": str(home)}, delay)
 
     def _remove(self, folder: Path, machine_id: str) -> None:
         process = find(folder)
