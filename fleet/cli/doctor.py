@@ -292,8 +292,9 @@ def _state(case: Case, asked: CheckupInputs) -> Iterator[CheckResult]:
     if isinstance(case.world.ledger, Unknown) and spending_limits(case.fleet):
         yield wrong("state, spending", case.world.ledger, "see money in fleet.yaml")
     if holder is not None:
-        said = describe_killed(*killed) if killed else f"held by {holder[0]} since {holder[1]}"
-        fix = "fleet apply" if killed else "fleet state unlock, if that run is dead"
+        held = f"held by {holder[0]} since {holder[1]}; if that run is dead, unlock it"
+        said = describe_killed(*killed) if killed else held
+        fix = "fleet apply" if killed else "fleet state unlock"
         yield CheckResult(about="state, lock", result="notice", said=said, fix=fix)
     else:
         yield CheckResult(about="state, lock", result="ok", said="free")

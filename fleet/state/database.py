@@ -462,6 +462,14 @@ class Database:
             f"this is fleet {ours}, which would ignore parts of it: install {needs}"
         )
 
+    def _damaged_message(self, reason: str) -> str:
+        return (
+            f"the store at {self.address} is damaged: {reason}; restore a backup, or move the "
+            "file away and create a new store with `fleet state init`; a new store lacks the "
+            "pools that fleet.yaml no longer has but that still have machines, and the lost "
+            "stacks (docs/how-to/restore-lost-state.md)"
+        )
+
     def _connect(self) -> sa.Connection:
         if self._file:
             return connect_file(self.url)
@@ -489,12 +497,7 @@ class Database:
             reason = _reason_of(error)
             state = getattr(getattr(error, "orig", None), "sqlstate", None)
             if any(sign in reason for sign in _DAMAGE) or state in _DAMAGE_STATES:
-                raise StoreFailed(
-                    f"the store at {self.address} is damaged: {reason}; restore a backup, or move "
-                    "the file away and create a new store with `fleet state init`; a new store "
-                    "lacks the pools that fleet.yaml no longer has but that still have machines, "
-                    "and the lost stacks (docs/how-to/restore-lost-state.md)"
-                ) from error
+                raise StoreFailed(self._damaged_message(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.address} does not answer: {reason}") from error
 
