@@ -1,5 +1,6 @@
 """What the tests of the verbs share: a trial fleet."""
 
+import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import time_machine
 
+from fleet.state.processes import Invocation, run
 from tests.rigs.clocked import Clocked, moved_clock
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -58,3 +60,13 @@ def story(
     monkeypatch.chdir(tmp_path)
     with moved_clock() as clock:
         yield getattr(request.module, "Story", Clocked)(clock, capsys)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a command that hangs after a quarter of the second that its fleet.yaml gives it."""
+
+    def run_shortly(call: Invocation) -> str:
+        return run(dataclasses.replace(call, timeout=0.25) if call.timeout == 1 else call)
+
+    monkeypatch.setattr("fleet.clouds.hooks.machines.run", run_shortly)

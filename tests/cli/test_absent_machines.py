@@ -21,6 +21,7 @@ from tests.rigs.trial import Trial
 HANGS = "cat > /dev/null; echo register >&2; exec sleep 300"
 QUICK = ", timeouts: {new: 1s}"
 FIRST = "rack-first-0001"
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def action(trial: Trial) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def test_plan_reports_timeout_when_command_new_hung(hung: Trial) -> None:
     found = action(hung)
 
     assert (found["action"], found["worker"], found["reason"]) == ("create", FIRST, "interrupted")
-    assert tells(found["because"], "timed out", "1s")
+    assert tells(found["because"], "timed out", "0.25s")
     assert "earlier apply" not in found["because"]
 
 

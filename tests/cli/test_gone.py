@@ -74,27 +74,24 @@ def state_of(trial: Trial, number: str) -> str:
     return line.split()[1].rstrip(":")
 
 
-def actions_of(trial: Trial) -> list[tuple[str, str]]:
-    return [(each["action"], each["worker"]) for each in trial.plan()["actions"]]
-
-
 def absences(trial: Trial) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = trial.world().get("absences", [])
     return found
 
 
 @pytest.fixture
-def serving(project: Path, clock: time_machine.Traveller) -> tuple[Trial, str]:
+def serving(project: Path) -> tuple[Trial, str]:
     """Return a simulated fleet whose one machine has a ticket, and that ticket."""
-    trial = Trial(project)
+    return Trial(project).begun(begin_serving), "1"
+
+
+def begin_serving(trial: Trial) -> None:
     trial.write(ticket_fleet())
-    trial.init()
     number = opened(trial)
     trial.apply()
-    clock.shift(1.1)
+    trial.age(seconds=2)
     trial.apply()
-    assert state_of(trial, number) == "ready"
-    return trial, number
+    assert (number, state_of(trial, number)) == ("1", "ready")
 
 
 @pytest.fixture

@@ -7,17 +7,12 @@ import pytest
 
 from tests.builders.sentences import tells
 from tests.rigs.racks import a_rack, made
-from tests.rigs.trial import Trial
 
+pytestmark = pytest.mark.usefixtures("impatient")
 HANGS = "cat > /dev/null; echo register >&2; exec sleep 300"
 QUICK = ", timeouts: {new: 1s}"
 FIRST, SECOND = "rack-first-0001", "rack-first-0002"
 FAILS = "cat > /dev/null; echo no route >&2; exit 1"
-
-
-def actions(trial: Trial) -> list[tuple[str, str]]:
-    """Return what a plan would do now."""
-    return [(each["action"], each["worker"]) for each in trial.plan()["actions"]]
 
 
 @pytest.mark.slow

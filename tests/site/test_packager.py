@@ -1,6 +1,7 @@
 """The page of a waiting build answers: why, until when, what helps, and whom to ask."""
 
 import re
+from functools import cache
 from html import unescape
 
 import pytest
@@ -206,6 +207,7 @@ def test_place_in_line_counts_requests_of_higher_priority() -> None:
     assert tells(files["-/status/requests/index.html"], "4th in line for pool builders")
 
 
+@cache
 def a_throttled_site() -> dict[str, str]:
     """Return pages of 6 requests for a pool of 4 machines, of which each run creates 1."""
     pools = {"builders": a_pool(provider="desk", max=4)}
