@@ -1,5 +1,6 @@
 """When each waiting request is expected to start, in the queue's own order."""
 
+from collections import Counter
 from datetime import timedelta
 
 from fleet.guard import guard
@@ -83,6 +84,31 @@ def test_postponed_machine_serves_after_the_later_run_that_creates_it() -> None:
     found = starts(fleet, a_sim_world(requests=(*three(), a_request(id="4"))))
 
     assert found == {"debian/1": 1.5, "debian/2": 11.5, "debian/3": 11.5, "debian/4": 21.5}
+
+
+def test_throttle_of_fleet_postpones_machines_of_two_pools() -> None:
+    pools = {name: a_pool(provider="desk", provides=[name], max=5) for name in ("small", "large")}
+    fleet = one_worker(pools=pools, guards={"throttle": {"create": {"count": 2}}})
+    wanted = [*("small" for _ in range(5)), *("large" for _ in range(3))]
+    requests = (a_request(id=str(n), required=(tag,)) for n, tag in enumerate(wanted))
+
+    machines = expected(fleet, a_sim_world(requests=tuple(requests))).standing.values()
+
+    assert sorted(each.free_in or 0 for each in machines) == [
+        *(90, 90, 690, 690, 1290, 1290, 1890, 1890)
+    ]
+
+
+def test_later_run_passes_more_creations_when_the_fleet_has_grown() -> None:
+    create = {"share": "100%", "free_below": 2, "count": 50}
+    pools = {"builders": a_pool(provider="desk", max=12)}
+    fleet = one_worker(pools=pools, guards={"throttle": {"create": create}})
+    requests = tuple(a_request(id=str(number)) for number in range(12))
+
+    machines = expected(fleet, a_sim_world(requests=requests)).standing.values()
+
+    runs = Counter(((each.free_in or 0) - 90) // 600 for each in machines)
+    assert runs == {0: 2, 1: 2, 2: 4, 3: 4}
 
 
 def test_forecast_uses_worker_that_plan_assigns() -> None:

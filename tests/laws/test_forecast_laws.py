@@ -1,5 +1,7 @@
 """Laws of when a request starts: plan, forecast and explain tell one story."""
 
+from collections import Counter
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -9,12 +11,19 @@ from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan, Signature
 from fleet.planner.demand import Drops
-from fleet.planner.forecast import Forecast, list_postponed
+from fleet.planner.forecast import (
+    Forecast,
+    forecast,
+    list_postponed,
+    next_pause,
+    pauses_until_created,
+)
+from fleet.planner.step import step
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Limits
 from fleet.schema.rules import TagRule
 from fleet.tagrules.offers import Ask, ask_of_tags, satisfies
-from tests.builders import a_sim_fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world
 from tests.builders.explaining import explain_request
 from tests.laws.strategies import worlds
 from tests.laws.test_unblock_laws import EXAMPLES, asking_worlds, tight_fleets, working_worlds
@@ -168,3 +177,65 @@ def test_limit_of_tag_splits_only_groups_that_require_it(
     )
 
     assert _grouped(limited, world) == _grouped(unlimited, world)
+
+
+def _limit(fleet: Fleet, held: int) -> int:
+    """Return the number of machines that a pool or fleet with `held` machines may create."""
+    create = fleet.guards.throttle.create
+    share = max(held, create.free_below, 1) * create.share // 100
+    return min(create.count, max(share, min(create.share, 1)))
+
+
+@st.composite
+def crowded_plans(draw: st.DrawFn) -> tuple[Fleet, World, Plan]:
+    """Return a fleet that throttles, a world whose requests need several machines, and a plan."""
+    share = draw(st.sampled_from(["0%", "10%", "50%", "100%", "200%"]))
+    few = st.integers(0, 6)
+    create = {"count": draw(few), "free_below": draw(few), "share": share}
+    sizes = draw(st.dictionaries(st.sampled_from("abc"), st.integers(1, 8), min_size=1))
+    pools = {
+        name: a_pool(provider="desk", provides=[name], max=most, min=draw(st.integers(0, 1)))
+        for name, most in sizes.items()
+    }
+    tags = draw(st.lists(st.sampled_from([*sizes]), min_size=4, max_size=16))
+    requests = [a_request(id=str(n), required=(tag,)) for n, tag in enumerate(tags)]
+    throttle = {"throttle": {"create": create}}
+    fleet = a_sim_fleet(pools=pools, guards=throttle, durations={"any": "12h"})
+    world = a_sim_world(requests=tuple(requests))
+    return fleet, world, guard(fleet, reconcile(fleet, world))
+
+
+@given(crowded_plans())
+def test_later_run_of_forecast_creates_at_most_the_throttled_number(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, _, plan = case
+    pauses = pauses_until_created(fleet, plan)
+    pools = {each.worker: each.pool for each in list_postponed(plan)}
+    held = Counter({p.pool: p.machines + p.create - p.delete for p in plan.pools})
+    static = {each.pool for each in plan.pools if each.mode == "static"}
+
+    for number in range(1, max(pauses.values(), default=0) + 1):
+        made = Counter(pools[name] for name, run in pauses.items() if run == number)
+        total = sum(count for name, count in held.items() if name not in static)
+        assert 0 < made.total() <= _limit(fleet, total)
+        assert all(count <= _limit(fleet, held[pool]) for pool, count in made.items())
+        held += made
+
+
+@settings(max_examples=EXAMPLES)
+@given(crowded_plans())
+def test_forecast_and_later_plans_create_the_same_machines(
+    case: tuple[Fleet, World, Plan],
+) -> None:
+    fleet, world, plan = case
+    pauses = pauses_until_created(fleet, plan)
+    pools = {each.worker: each.pool for each in list_postponed(plan)}
+
+    for number in range(1, max(pauses.values(), default=0) + 1):
+        after = step(
+            fleet, world, plan, world.time + next_pause(fleet), forecast(fleet, world, plan)
+        )
+        world, plan = after, guard(fleet, reconcile(fleet, after))
+        made = Counter(pools[name] for name, run in pauses.items() if run == number)
+        assert made == Counter(each.pool for each in plan.actions if each.action == "create")
