@@ -26,12 +26,14 @@ from fleet.model.plan import Create, Plan
 from fleet.model.pool_limits import boot_of
 from fleet.planner import transitions
 from fleet.planner.demand import Drops
-from fleet.planner.forecast import Forecast, list_postponed
+from fleet.planner.forecast import Forecast, list_postponed, next_pause, pauses_until_created
 from fleet.planner.inventory import departures_after
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
 from fleet.tagrules.names import names_of
 
 _Change = Callable[[str, tuple[Worker, ...]], tuple[Worker, ...]]
+_Made = tuple[Create, datetime]
+"""The creation of a machine, and its time."""
 
 
 def move_time(world: World, at: datetime) -> World:
@@ -63,15 +65,22 @@ def move_time(world: World, at: datetime) -> World:
 def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Forecast) -> World:
     """Return the world at `moment`, after the plan and all forecast events until then.
 
-    The plan's machines have booted. Requests that started before `moment` have left the queue:
-    their workers run them or are idle afterwards. Work of unknown duration continues.
+    The plan's machines have booted, and postponed machines that later runs create until then.
+    Requests that started before `moment` have left the queue: their workers run them or are idle
+    afterwards. Work of unknown duration continues.
     """
-    after = apply_plan(fleet, world, plan, moment)
     seconds = (moment - world.time).total_seconds()
-    # A later plan has to create the postponed machines first.
-    postponed = {create.worker for create in list_postponed(plan)}
-    begun = (key for key, start in found.starts.items() if start < seconds)
-    started = {key for key in begun if found.workers[key] not in postponed}
+    ready = {
+        n for n, w in found.standing.items() if w.free_in is not None and w.free_in <= seconds
+    }
+    pauses, pause = pauses_until_created(fleet, plan), next_pause(fleet)
+    postponed = [
+        (each, world.time + pauses[each.worker] * pause)
+        for each in list_postponed(plan)
+        if each.worker in pauses and each.worker in ready
+    ]
+    after = apply_plan(fleet, world, plan, moment, postponed)
+    started = {key for key, start in found.starts.items() if start < seconds}
     turns: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for key in started:
         turns[found.workers[key]].append((found.starts[key], key))
@@ -131,11 +140,16 @@ def _drop_started(demand: Demand, queue: str, started: Collection[str]) -> Deman
     return demand.altered(requests=tuple(kept))
 
 
-def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
-    """Return the world at `at`, after a plan was applied and its machines have booted."""
+def apply_plan(
+    fleet: Fleet, world: World, plan: Plan, at: datetime, postponed: Sequence[_Made] = ()
+) -> World:
+    """Return the world at `at`, after a plan was applied and its machines have booted.
+
+    `postponed` are creations by later runs, with their times.
+    """
     now = world.time
     gone = {a.worker for a in plan.actions if a.action == "delete"}
-    made = [a for a in plan.actions if isinstance(a, Create)]
+    made = [*((a, now) for a in plan.actions if isinstance(a, Create)), *postponed]
     draining = {a.worker: True for a in plan.actions if a.action == "drain"}
     draining |= {each.worker: False for each in plan.resumes}
 
@@ -153,7 +167,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, at: datetime) -> World:
     return move_time(_boot_machines(fleet, after, made, at), at)
 
 
-def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datetime) -> World:
+def _boot_machines(fleet: Fleet, world: World, made: Sequence[_Made], at: datetime) -> World:
     """Return the world after machines that boot until `at` have idle workers."""
     registered = _registered_machines(world)
     booting = {
@@ -164,7 +178,7 @@ def _boot_machines(fleet: Fleet, world: World, made: Sequence[Create], at: datet
         and isinstance(pool := fleet.pools.get(machine.pool), Pool)
         and world.time <= boot_of(pool).fails_at(machine.created_at or world.time)
     }
-    registries = {create.worker: create.registry for create in made}
+    registries = {create.worker: create.registry for create, _ in made}
     registries |= {w.machine or w.name: registry for registry, w in world.registered()}
     new: defaultdict[str, list[Worker]] = defaultdict(list)
     for name, machine in booting.items():
@@ -240,14 +254,14 @@ def _replace_workers(world: World, change: _Change) -> World:
 
 
 def _replace_machines(
-    world: World, fleet: Fleet, made: Sequence[Create], gone: Collection[str]
+    world: World, fleet: Fleet, made: Sequence[_Made], gone: Collection[str]
 ) -> World:
     """Return the world after creations and deletions, with listings and stacks updated."""
     listed = {machine.name for _, machine in world.machines()}
     machines: defaultdict[str, list[Machine]] = defaultdict(list)
     created: defaultdict[str, list[tuple[WorkerInputs, str]]] = defaultdict(list)
     stacks = {} if isinstance(world.stacks, Unknown) else dict(world.stacks)
-    for each in made:
+    for each, at in made:
         pool, inputs, name = fleet.pools.get(each.pool), each.inputs, f"expected-{each.worker}"
         if isinstance(pool, Pool) and isinstance(world.providers.get(pool.provider), Listing):
             stacks.setdefault(
@@ -255,7 +269,7 @@ def _replace_machines(
             )
             created[each.pool].append((inputs, name))
             if each.worker not in listed:
-                machine = transitions.create_machine(inputs, each.pool, name, world.time)
+                machine = transitions.create_machine(inputs, each.pool, name, at)
                 machines[pool.provider].append(machine)
     providers = {
         name: listing.altered(

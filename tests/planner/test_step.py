@@ -132,3 +132,17 @@ def test_worker_of_ended_ticket_drains_when_pool_has_no_reuse(
     _, after = worker(stepped(fleet, world, minutes=11))
 
     assert (after.state, after.draining) == (WorkerState.IDLE, reuse is None)
+
+
+def test_step_creates_the_machines_that_later_runs_create_until_then() -> None:
+    throttle = {"throttle": {"create": {"count": 1}}}
+    pools = {"builders": a_pool(provider="desk", max=4)}
+    fleet = a_sim_fleet(pools=pools, guards=throttle, durations={"any": "1h"})
+    world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(4)))
+
+    after = stepped(fleet, world, minutes=22)
+
+    created = [machine.created_at for _, machine in after.machines()]
+    assert created == [NOW, NOW + timedelta(minutes=10), NOW + timedelta(minutes=20)]
+    assert [each.running for _, each in after.registered()] == ["0", "1", "2"]
+    assert len(planned(fleet, after).actions) == 1
