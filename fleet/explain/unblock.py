@@ -114,14 +114,14 @@ def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, 
     is_few = replans.left <= FEW_PLANS and not is_throttled(run.plan, key)
     if is_few:
         # The forecast has the expected start without another plan.
-        found = _fewest(run, key, replans)
+        found = find_fewest(run, key, replans)
     waits = [
         Remedy(Suggestion(sentence=describe_wait(run.fleet, wait), wait=wait))
         for wait in find_waits(run, key, replans)
     ]
     timed = [each for each in waits if each.suggestion.wait and each.suggestion.wait.until]
     if not is_few and len(timed) < replans.most_shown:
-        found = _fewest(run, key, replans)
+        found = find_fewest(run, key, replans)
     return (*waits, *found)
 
 
@@ -131,15 +131,22 @@ def find_single_edits(run: PlannedRun, key: str, replans: Replans) -> Iterator[R
         is_limit = len(edits) == 1 and edits[0].rank < RULE
         after = plan_edits(run, key, edits, replans) if is_limit else None
         if after is not None:
-            harms = _find_harmed(run.plan, after.plan)
-            yield Remedy(_suggest(run.fleet, edits, harms, None, ()), edits)
+            yield remedy_of(run, edits, after)
+
+
+def remedy_of(run: PlannedRun, edits: tuple[Edit, ...], after: PlannedRun) -> Remedy:
+    """Return edits as a suggestion, with their side effects in the run after them."""
+    harms = _find_harmed(run.plan, after.plan)
+    return Remedy(_suggest(run.fleet, edits, harms, None, ()), edits)
 
 
 _PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
 """Keys of fleet.yaml that limit users, teams and cost on purpose."""
 
 
-def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True) -> list[Remedy]:
+def find_fewest(
+    run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
+) -> list[Remedy]:
     """Return the suggestions with the fewest edits, smallest figures first."""
     patient = patient and not is_throttled(run.plan, key)
     search = _EditSearch(run, key, replans, patient=patient)
@@ -155,7 +162,7 @@ def _fewest(run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
             remedies.append(Remedy(_suggest(run.fleet, edits, harms, wait, freed), edits))
     if not remedies and search.patient and replans.left:
         # The throttle would last too many runs: raise the throttle too.
-        return _fewest(run, key, replans, patient=False)
+        return find_fewest(run, key, replans, patient=False)
     return remedies[: replans.most_shown]
 
 
@@ -445,7 +452,8 @@ def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) ->
     for figure in figures_at(fleet, path):
         if figure[-1] == "of_last":
             continue  # a larger `of_last` counts more boots but permits no boot
-        raised = raise_figure(fleet, figure, _shortfall(fleet, plan, key, figure))
+        short = _shortfall(fleet, plan, key, figure)
+        raised = raise_figure(fleet, figure, short) if short else None
         if raised is not None:
             yield raised
     if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
@@ -458,13 +466,14 @@ def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) ->
 
 
 def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
-    """Return the amount by which a guard's figure must rise, at least 1."""
+    """Return the amount by which a guard's figure must rise; 0 if another figure of it stops."""
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
-    needed = [old + 1]
+    is_throttle = bool(guards) and figure[:-1] == CREATE_LIMIT
+    needed = [old + (not is_throttle)]
     for guard in guards:
         count = guard.count
-        if figure[:-1] == CREATE_LIMIT:
+        if is_throttle:
             # A later run creates the machine, in service order.
             later = [
                 each

@@ -1,11 +1,12 @@
 """The waiting requests by outcome and age, with explanations of the longest waits."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.case import Case
+from fleet.explain.helps import Helps, add_gains, extend_helps, find_helps, find_slow
 from fleet.explain.request import (
     ENDED,
     FEWEST_PLANS,
@@ -17,14 +18,14 @@ from fleet.explain.request import (
     is_never,
     places_of,
 )
-from fleet.explain.unblock import Remedy, find_remedies, find_single_edits, plan_edits
-from fleet.explain.values import Explanation, Suggestion
-from fleet.explain.what_if import REQUEST, PlannedRun, Replans
+from fleet.explain.unblock import find_remedies
+from fleet.explain.values import Explanation
+from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
 from fleet.planner.forecast import registered_workers
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
-from fleet.words.waiting import NO_GAIN, describe_gain, describe_place
+from fleet.words.waiting import describe_place
 
 MOST_EXPLAINED = 100
 """Maximum number of groups with and without a worker whose first request has the reason of each
@@ -33,10 +34,9 @@ _MOST_PLACES = 500
 """Maximum number of requests with the cost on each machine type, which takes some milliseconds."""
 LONG_SECONDS = 3600
 """Seconds after which a wait is long if no suitable pool has a `target_wait`."""
-_MIN_GAIN = timedelta(minutes=1)
-"""Minimum time by which an edit must move the start of a request."""
 _MAX_WORK = 5_000
-"""Maximum requests and workers in all plans of the searches. This takes one or two seconds."""
+"""Maximum requests and workers in all plans of the searches for the first requests of groups, and
+in those of the searches for the other requests. Both take one or two seconds."""
 
 
 class WaitingRequest(NamedTuple):
@@ -123,8 +123,11 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     unserved = [group for group in groups if not group.is_served]
     served = [group for group in groups if group.is_served]
     explained: dict[str, Explanation] = {}
-    helps: dict[str, _Helps] = {}
-    for key, answer, found in _explain_firsts(case, unserved[:most]):
+    helps: dict[str, Helps] = {}
+    size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
+    plans = min(MOST_REPLANS, _MAX_WORK // (size + 1))
+    replans = Replans(plans)
+    for key, answer, found in _explain_firsts(case, unserved[:most], replans):
         explained[key], helps[key] = answer, found
     for group in served[:most]:
         key = group.requests[0].key
@@ -137,54 +140,16 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
                 places = places_of(case, group.signature, request.key) if is_costed else ()
                 answer = explain_alike(case, group.signature, request.key, first, places)
                 explained[request.key] = answer.altered(places=places, next_steps=first.next_steps)
-            own = helps.get(group.requests[0].key)
-            if own is not None:
-                explained[request.key] = _add_gains(case, explained[request.key], own)
+    alike = {g.requests[0].key: [explained[r.key] for r in g.requests] for g in unserved[:most]}
+    slow = {key: len(find_slow(alike[key], helps[key].runs)) for key in alike}
+    replans.left += plans
+    for key in sorted(alike, key=lambda key: slow[key]):
+        with replans.share(replans.left * slow[key] // max(1, sum(slow.values()))) as given:
+            own = extend_helps(case, alike[key], helps[key], given)
+        slow[key] = 0
+        explained |= {each.name: add_gains(case, each, own) for each in alike[key]}
     shown = (each for group in groups for each in _set_starts(case, group, explained))
     return WaitingExplanations(tuple(shown), explained, tuple(_running(case)))
-
-
-class _Helps(NamedTuple):
-    """Edits of fleet.yaml that may help a group of requests, each with the run after it."""
-
-    runs: tuple[tuple[Remedy, PlannedRun], ...]
-    is_complete: bool
-    """True if no search stopped because no trial plan was left."""
-
-
-def _find_helps(case: Case, key: str, remedies: Sequence[Remedy], replans: Replans) -> _Helps:
-    """Return the edits that serve the first request of a group, and further single edits."""
-    known = {edit.path for each in remedies for edit in each.edits}
-    singles = find_single_edits(case, key, replans)
-    every = [*remedies, *(each for each in singles if each.edits[0].path not in known)]
-    runs = ((each, plan_edits(case, key, each.edits, replans)) for each in every if each.edits)
-    found = tuple((each, after) for each, after in runs if after is not None)
-    return _Helps(found, is_complete=not replans.is_spent)
-
-
-def _add_gains(case: Case, answer: Explanation, helps: _Helps) -> Explanation:
-    """Return an explanation with the edits after which the request starts earlier."""
-    key, now = answer.name, answer.expected or answer.assumed
-    gained: list[Suggestion] = []
-    starts = set()
-    for remedy, after in helps.runs:
-        own, wait = remedy.suggestion in answer.suggestions, remedy.suggestion.wait
-        start = after.expected_start(key) or after.assumed_start(key)
-        if own and wait:
-            start = wait.start or wait.until
-        elif not own and any(edit.path == REQUEST for edit in remedy.edits):
-            continue
-        if (start is None and not own) or (now and (start is None or now - start < _MIN_GAIN)):
-            continue
-        # The page folds all but the first of several edits with the same gain.
-        is_new = start is None or start not in starts
-        starts.add(start)
-        brief = describe_gain(remedy.describe(case.fleet), start, now) if is_new else ""
-        gained.append(remedy.suggestion.altered(brief=brief))
-    waits = (each for each in answer.suggestions if not each.changes and not each.asks)
-    is_vain = now is not None and not gained and helps.is_complete
-    steps = (*answer.next_steps, *([NO_GAIN] if is_vain else []))
-    return answer.altered(suggestions=(*waits, *gained), next_steps=steps)
 
 
 def _explain_briefly(case: Case, group: WaitingGroup) -> Explanation:
@@ -266,11 +231,9 @@ def _long_seconds(fleet: Fleet, signature: Signature) -> int:
 
 
 def _explain_firsts(
-    case: Case, groups: list[WaitingGroup]
-) -> Iterator[tuple[str, Explanation, _Helps]]:
+    case: Case, groups: list[WaitingGroup], replans: Replans
+) -> Iterator[tuple[str, Explanation, Helps]]:
     """Yield (request, explanation, helpful edits) for the first request of each group."""
-    size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
-    replans = Replans(min(MOST_REPLANS, _MAX_WORK // (size + 1)))
     for number, group in enumerate(groups):
         fair = max(FEWEST_PLANS, replans.left // (len(groups) - number))
         with replans.share(fair) as given:
@@ -278,4 +241,4 @@ def _explain_firsts(
             remedies = find_remedies(case, key, given)
             answer = explain_one(case, group.signature, key, given, remedies)
             steps = tuple(step for step in answer.next_steps if step != ENDED)
-            yield key, answer.altered(next_steps=steps), _find_helps(case, key, remedies, given)
+            yield key, answer.altered(next_steps=steps), find_helps(case, key, remedies, given)

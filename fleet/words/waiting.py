@@ -202,7 +202,13 @@ def describe_wait_for(payer: str, who: str, count: int) -> str:
 WAITS_FOR_UNKNOWN = "Waits for work whose user is unknown."
 
 
-NO_GAIN = "No single higher limit of fleet.yaml starts it sooner."
+def describe_no_gain(edits: Sequence[str], *, is_complete: bool) -> str:
+    """State the edits that do not help; not `is_complete`: a search stopped before its end."""
+    said = f"None of these starts it sooner: {'; '.join(edits)}." if edits else NO_GAIN
+    return said if is_complete else f"{said} Not all edits were checked."
+
+
+NO_GAIN = "No edit of fleet.yaml was found that starts it sooner."
 
 
 def describe_gain(edits: str, start: datetime | None, now: datetime | None) -> str:

@@ -234,15 +234,30 @@ def test_suggestion_has_the_gain_of_each_build() -> None:
     assert tells(read(page_of(files, 4)), by_throttle, "2: starts about 08:11, 20 min earlier")
 
 
-def test_page_says_when_no_single_limit_helps() -> None:
+def a_quick_page(takes: str) -> str:
+    """Return the page of the second of 2 short builds; a pool and a throttle permit 1 machine."""
     throttle = {"guards": {"throttle": {"create": {"count": 1}}}}
     pools = {"builders": a_pool(provider="desk", max=1)}
-    fleet = a_sim_fleet(pools=pools, durations={"any": "1m"}, **throttle)
-    requests = tuple(a_request(id=str(n)) for n in (1, 2))
+    fleet = a_sim_fleet(pools=pools, durations={"any": takes}, **throttle)
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in (1, 2)))
+    return read(page_of(a_site(fleet, world), 2))
 
-    page = read(page_of(a_site(fleet, a_sim_world(requests=requests)), 2))
 
-    assert tells(page, "No single higher limit of fleet.yaml starts it sooner.")
+BY_POOL = "raise pools.builders.workers.max from 1 to 2"
+BY_THROTTLE = "raise guards.throttle.create.count from 1 to 2"
+
+
+def test_page_has_two_edits_that_only_help_together() -> None:
+    page = a_quick_page(takes="1m")
+
+    assert tells(page, f"{BY_POOL}, and {BY_THROTTLE}: starts about 08:01, 1 min earlier")
+
+
+def test_page_names_the_checked_edits_when_none_helps() -> None:
+    page = a_quick_page(takes="30s")
+
+    assert tells(page, "None", "sooner", f"{BY_POOL}; {BY_POOL}, and {BY_THROTTLE}.")
+    assert "earlier" not in page
 
 
 def test_side_effects_of_a_suggestion_are_folded(second: str) -> None:
