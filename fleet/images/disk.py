@@ -168,7 +168,8 @@ def contents(archive: Path, *, times: bool) -> Listing:
                 or (hashlib.sha256(file.read()).hexdigest() if file else ""),
             }
             for each in tar
-            for file in (tar.extractfile(each),)
+            # Following a link would fail if its target is not in the archive.
+            for file in (tar.extractfile(each) if each.isreg() else None,)
         }
 
 

@@ -31,6 +31,16 @@ def test_equal_roots_have_no_difference_at_different_times(tmp_path: Path) -> No
     assert compare(listing(one), listing(two)) == ()
 
 
+def test_links_are_compared_by_target_without_following(tmp_path: Path) -> None:
+    one, two = a_root(tmp_path / "one", {"etc/a": ""}), a_root(tmp_path / "two", {"etc/a": ""})
+    (one / "etc/awk").symlink_to("/usr/bin/mawk")
+    (two / "etc/awk").symlink_to("/usr/bin/gawk")
+
+    (found,) = compare(listing(one), listing(two))
+
+    assert (found.path, found.what) == ("/etc/awk", "content")
+
+
 def test_different_file_is_explained(tmp_path: Path) -> None:
     one = a_root(tmp_path / "one", {"var/log/new.log": "1", "var/lib/dpkg/status": "x"})
     two = a_root(tmp_path / "two", {"var/log/new.log": "2", "var/lib/dpkg/status": "x"})
