@@ -30,7 +30,7 @@ from fleet.model.facts import (
     Worker,
     WorkerInputs,
 )
-from fleet.model.history import Counted, Tally
+from fleet.model.history import Counted, StackOutcome, Tally
 from fleet.model.images import (
     BuildOrder,
     BuildStep,
@@ -40,7 +40,6 @@ from fleet.model.images import (
     Upload,
 )
 from fleet.model.log import LogEntry
-from fleet.model.outcome import StackOutcome
 from fleet.model.tickets import Given, Leased, Ticket
 from fleet.model.values import Moment, Tags, Value
 

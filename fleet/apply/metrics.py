@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from fleet.apply.config import PlanResult
 from fleet.apply.observe import read_or_default
-from fleet.model.history import LastRun
-from fleet.model.outcome import Outcome
+from fleet.model.history import LastRun, Outcome
 from fleet.report.metrics import MetricsInputs, metrics_to_text
 from fleet.schema.model import Fleet
 from fleet.state.store import Store

@@ -33,7 +33,7 @@ from fleet.model.facts import (
     WorkerInputs,
     World,
 )
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.values import first_mistake
 from fleet.observation import OBSERVATION_SECONDS
 from fleet.planner import assembly

@@ -20,7 +20,7 @@ from fleet.apply.satellites import SeenRun
 from fleet.clouds.ready import Slots
 from fleet.engines.parallel import turn_released, yielding_cleaner, yielding_engine
 from fleet.engines.pulumi_cli import interrupt_all
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.model.plan import Action
 from fleet.ports import Engine, EngineTask, SupportsConcurrency
 from fleet.schema.model import Fleet

@@ -24,8 +24,8 @@ from fleet.model.facts import (
     World,
     market_of,
 )
+from fleet.model.history import StackOutcome
 from fleet.model.orders import FLEET, Hold
-from fleet.model.outcome import StackOutcome
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,

@@ -30,7 +30,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.model.plan import Plan, Reason
 from fleet.model.values import Moment, Value, later
 from fleet.planner.failures import recall

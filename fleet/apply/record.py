@@ -10,10 +10,9 @@ from datetime import datetime
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
-from fleet.model.history import Counted
+from fleet.model.history import Counted, Outcome, StackOutcome
 from fleet.model.log import LogEntry, Origin, run_id
 from fleet.model.orders import Hold, Order
-from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Create, Delete, Plan
 from fleet.ports import RunRecords
 from fleet.report.outcome import format_steps

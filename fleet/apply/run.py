@@ -52,9 +52,8 @@ from fleet.errors import FleetError, PlanRefused
 from fleet.explain.history import sample_after, sample_of
 from fleet.explain.tallies import tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
-from fleet.model.history import Counted, RunObservation
+from fleet.model.history import Counted, Outcome, RunObservation, StackOutcome
 from fleet.model.log import run_id
-from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.images import choose_image

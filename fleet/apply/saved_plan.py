@@ -15,8 +15,8 @@ from pydantic_core import from_json
 
 from fleet.errors import FileUnreadable, PlanOutdated, WrongUsage
 from fleet.model.digests import seal
-from fleet.model.money import UnknownFigure
 from fleet.model.plan import Action, Create, Plan, PoolVerdict, WorkerVerdict
+from fleet.model.values import UnknownFigure
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
 from fleet.state.store import Store

@@ -11,7 +11,7 @@ from fleet.apply.observe import Sources, base_ref
 from fleet.apply.saved_plan import Selection, find_changes, selected_part
 from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Base, SharedResource, Unknown, World
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.model.plan import Plan
 from fleet.planner.lifecycle.held import is_all_frozen
 from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleet.apply.timer import MAX_SKEW
 from fleet.model.facts import Stack, Unknown, Worker, WorkerState, World
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.model.plan import Action, ApprovalVerdict, Create, Drain, Release
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge_all, gap_of, periods

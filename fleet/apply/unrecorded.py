@@ -10,7 +10,7 @@ from fleet.apply.pool import is_orphan, note_departures, retire_worker
 from fleet.engines.parallel import run_steps
 from fleet.errors import DeletionPending, FleetError, PlanRefused, WorkerBusy
 from fleet.model.facts import Machine, World
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.model.plan import Action, Delete, Drain, Plan
 from fleet.ports import MachineApi, Registry, Tell
 

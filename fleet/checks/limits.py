@@ -8,8 +8,7 @@ from typing import NamedTuple
 from fleet.checks.findings import unwise
 from fleet.model.prices import bill, convert, find_types, markets_of, tariff_of
 from fleet.schema.findings import Finding, Path, nearest
-from fleet.schema.limits import Budget
-from fleet.schema.model import DebusineQueue, Fleet, Money
+from fleet.schema.model import Budget, DebusineQueue, Fleet, Money
 from fleet.schema.pools import PoolBudget
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary, mentions, tag_name

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 
 from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
-from fleet.schema.limits import TEAM_MEMBERS
 from fleet.schema.model import (
+    TEAM_MEMBERS,
     CoprQueue,
     DebusineQueue,
     Fleet,

@@ -22,8 +22,14 @@ from fleet.schema.model import (
 )
 from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration
-from fleet.tagrules.context import ENVIRONMENTS
-from fleet.tagrules.derive import find_cycle, is_placeholder, number_of, parts_of, placeholders
+from fleet.tagrules.derive import (
+    ENVIRONMENTS,
+    find_cycle,
+    is_placeholder,
+    number_of,
+    parts_of,
+    placeholders,
+)
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.sources import (
     SYSTEM_ONLY,

@@ -33,7 +33,7 @@ from fleet.model.facts import (
     World,
     market_of,
 )
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.model.pool_limits import size_of
 from fleet.model.prices import type_names

@@ -55,8 +55,8 @@ from fleet.guard import guard
 from fleet.model.decisions import SizeReason
 from fleet.model.digests import seal
 from fleet.model.facts import Listing, Unknown, WorkerState, World
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.images import LEFT_AFTER
-from fleet.model.outcome import Outcome, StackOutcome
 from fleet.model.plan import Action, Delete, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, markets_of, price_per_hour

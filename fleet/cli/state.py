@@ -32,7 +32,7 @@ from fleet.cli.machine import forget
 from fleet.clock import utc_now
 from fleet.errors import StoreMissing
 from fleet.model.facts import World
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.tickets import highest_id_of_lost
 from fleet.planner.inventory import desks_of
 from fleet.ports import Console

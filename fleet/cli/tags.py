@@ -22,7 +22,7 @@ from fleet.model.facts import Request, World
 from fleet.planner.demand import judge_of
 from fleet.ports import Console
 from fleet.report.answers import tag_list_to_lines, tags_blocks
-from fleet.tagrules.context import NOTHING, context_of
+from fleet.tagrules.derive import NOTHING, context_of
 from fleet.words import figures as words
 
 

@@ -22,7 +22,6 @@ from fleet.explain.reach import RuleReach
 from fleet.explain.sensitive import SensitiveEdit
 from fleet.model.facts import Unknown, World
 from fleet.model.images import recipe_digest
-from fleet.model.money import Rate, rate
 from fleet.model.plan import (
     Action,
     Create,
@@ -35,7 +34,7 @@ from fleet.model.plan import (
 )
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import billing_of
-from fleet.model.values import Value, later
+from fleet.model.values import Rate, Value, later, rate
 from fleet.planner.forecast import ExpectedWaits, find_waits
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of

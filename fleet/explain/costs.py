@@ -23,9 +23,8 @@ from fleet.explain.options import (
     way_to,
 )
 from fleet.model.facts import Demand, Ledger, Listing, PlaceFacts, Request, World
-from fleet.model.money import Bill
 from fleet.model.plan import Create, Plan, Unserved
-from fleet.model.values import ForPeople, Value, later
+from fleet.model.values import Bill, ForPeople, Value, later
 from fleet.planner.budgets import spending_limits
 from fleet.planner.costs import Way
 from fleet.planner.ledger import periods

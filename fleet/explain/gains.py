@@ -17,9 +17,8 @@ from fleet.explain.options import OptionFinder, cheapest, request_of
 from fleet.explain.reach import MONTH, common_name, package_key
 from fleet.explain.recorded_demand import KnownHistory, PastRequest, listed_workers
 from fleet.model.facts import PlaceFacts, Request, Unknown, World
-from fleet.model.money import Rate
 from fleet.model.price_lists import with_price_lists
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Rate, Value
 from fleet.schema.model import Fleet
 from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name

@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from fleet.model.history import NANO, MomentFigures, RunSample
-from fleet.model.outcome import Outcome
+from fleet.model.history import NANO, MomentFigures, Outcome, RunSample
 from fleet.model.plan import Action, Create, Delete, NotKnown, Plan, PoolVerdict
 from fleet.schema.model import Fleet
 

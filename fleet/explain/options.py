@@ -26,7 +26,7 @@ from fleet.planner.fitting import FitDecider, FitRequirements
 from fleet.planner.inventory import take_inventory
 from fleet.planner.machine_inputs import Closure
 from fleet.schema.model import DebusineQueue, Fleet, PowerfulRule
-from fleet.tagrules.context import NOTHING, QueueContext, context_of
+from fleet.tagrules.derive import NOTHING, QueueContext, context_of
 from fleet.tagrules.export import provided_by_rules
 from fleet.tagrules.names import PARTS, names_of
 from fleet.tagrules.offers import Ask

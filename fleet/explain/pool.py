@@ -9,9 +9,9 @@ from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
 from fleet.model.facts import World
-from fleet.model.money import rate, rates
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of
+from fleet.model.values import rate, rates
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet, Pool, serves_queue
 from fleet.schema.units import write_count

@@ -18,8 +18,7 @@ from fleet.explain.config_changes import Edits
 from fleet.explain.costs import BuildCosts, Placement
 from fleet.explain.options import request_of
 from fleet.model.facts import Demand, Request, World
-from fleet.model.money import Bill, Rate
-from fleet.model.values import Value, later
+from fleet.model.values import Bill, Rate, Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import PowerfulRule
 from fleet.tagrules.allow import AllowList, read_pattern, takes_all_of

@@ -41,7 +41,7 @@ from fleet.schema.model import (
     TicketQueue,
 )
 from fleet.schema.units import write_duration, write_time
-from fleet.tagrules.context import NOTHING
+from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.export import describe_rules
 from fleet.tagrules.names import missing_in_name, package_of
 from fleet.tagrules.sources import Claim, Enforcer, weakest

@@ -12,10 +12,9 @@ from pydantic import Field
 from fleet.explain.config_changes import ChangedEntries, Edited, Edits, differing
 from fleet.explain.reach import RuleReach
 from fleet.explain.what_if import value_at, write_value
-from fleet.model.money import Rate
 from fleet.model.plan import Plan
 from fleet.model.prices import find_types, markets_of, price_per_hour
-from fleet.model.values import later
+from fleet.model.values import Rate, later
 from fleet.planner.budgets import spending_limits
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets

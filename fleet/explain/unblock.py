@@ -62,8 +62,13 @@ from fleet.schema.model import (
 )
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
-from fleet.tagrules.context import context_of
-from fleet.tagrules.derive import find_unknown_tags, is_about_environments, is_tag, value_for
+from fleet.tagrules.derive import (
+    context_of,
+    find_unknown_tags,
+    is_about_environments,
+    is_tag,
+    value_for,
+)
 from fleet.tagrules.names import names_of
 from fleet.tagrules.sources import nearest_tag, provided_tags
 from fleet.tagrules.vocabulary import Vocabulary

@@ -6,11 +6,11 @@ from decimal import Decimal
 
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import WorkerFacts, World, market_of
-from fleet.model.money import amount_of, rate
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import MachineType, find_types
+from fleet.model.values import amount_of, rate
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.forecast import left_of, registered_workers
 from fleet.planner.inventory import take_inventory

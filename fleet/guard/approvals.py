@@ -11,8 +11,7 @@ from fleet.model.facts import Unknown, World
 from fleet.model.orders import GivenApproval
 from fleet.model.plan import Action, ApprovalVerdict, GuardName, Plan, Release, Warning_
 from fleet.model.values import digest
-from fleet.schema.limits import Approval
-from fleet.schema.model import Fleet
+from fleet.schema.model import Approval, Fleet
 from fleet.words import guards as words
 
 APPROVED_DAYS = 14

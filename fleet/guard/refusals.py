@@ -22,7 +22,6 @@ from fleet.guard.approvals import (
     left_for,
     line_to_paste,
 )
-from fleet.model.money import amount_of, rate
 from fleet.model.plan import (
     CREATE_LIMIT,
     REPLACEMENT_REASONS,
@@ -40,8 +39,8 @@ from fleet.model.plan import (
 )
 from fleet.model.pool_limits import pace_of, size_of
 from fleet.model.prices import convert
-from fleet.schema.limits import ThrottleCreate
-from fleet.schema.model import Fleet, Pool
+from fleet.model.values import amount_of, rate
+from fleet.schema.model import Fleet, Pool, ThrottleCreate
 from fleet.words import guards as words
 from fleet.words.lives import NO_MACHINE, join
 

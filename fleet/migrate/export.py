@@ -20,7 +20,7 @@ from fleet.errors import ConfigInvalid, FileUnreadable, PlanRefused, SourceUnrea
 from fleet.migrate.from_copr import find_list, read_list
 from fleet.model.digests import config_digest
 from fleet.model.facts import HeldRules
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.values import canonical_json
 from fleet.ports import Console
 from fleet.queues.debusine.task_rules import Counts, TaskRules

@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.money import Rate
-from fleet.model.values import ForPeople, Moment, Value, Word, later
+from fleet.model.values import ForPeople, Moment, Rate, Value, Word, later
 
 Path = tuple[str | int, ...]
 

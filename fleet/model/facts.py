@@ -14,12 +14,13 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.errors import FleetError
 from fleet.model.images import ImageVersion
-from fleet.model.money import Bill, Rate
 from fleet.model.orders import Order
 from fleet.model.values import (
     MOST,
+    Bill,
     Count,
     Moment,
+    Rate,
     Tags,
     Value,
     Word,

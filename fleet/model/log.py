@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from fleet.model.money import Rate
-from fleet.model.values import Moment, Value
+from fleet.model.values import Moment, Rate, Value
 
 KEPT = timedelta(days=100)
 """Retention of an entry. It covers the current month and at least the two before."""

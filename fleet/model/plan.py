@@ -15,10 +15,19 @@ from pydantic import Field
 from fleet.model.decisions import LASTING, Code, Decision, Path
 from fleet.model.facts import BaseChange, WorkerInputs
 from fleet.model.images import State, WaitingVersion
-from fleet.model.money import Bill, Figure, Rate
 from fleet.model.orders import Order
 from fleet.model.price_lists import PriceSource
-from fleet.model.values import FOR_PEOPLE, ForPeople, Moment, Value, Word, later
+from fleet.model.values import (
+    FOR_PEOPLE,
+    Bill,
+    Figure,
+    ForPeople,
+    Moment,
+    Rate,
+    Value,
+    Word,
+    later,
+)
 from fleet.schema.units import CURRENCY_PATTERN
 
 NoticeKind = Literal["allow-list", "approval", "prices", "image"]

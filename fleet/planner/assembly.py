@@ -16,7 +16,6 @@ from typing import Any
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.decisions import Decision, SizeReason
 from fleet.model.facts import Unknown, World
-from fleet.model.money import UnknownFigure
 from fleet.model.plan import (
     Action,
     ApprovalVerdict,
@@ -42,7 +41,7 @@ from fleet.model.plan import (
 from fleet.model.pool_limits import size_of
 from fleet.model.prices import type_names
 from fleet.model.tickets import UNKNOWN_USER
-from fleet.model.values import Value
+from fleet.model.values import UnknownFigure, Value
 from fleet.planner.allocation import Proof
 from fleet.planner.competing import (
     find_contradictions,

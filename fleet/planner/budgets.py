@@ -24,7 +24,6 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import NoMachineReason
 from fleet.model.facts import Charge, Unknown, World
-from fleet.model.money import Figure, UnknownFigure
 from fleet.model.plan import BudgetVerdict, PeriodName, say_when
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import (
@@ -35,6 +34,7 @@ from fleet.model.prices import (
     convert,
     tariff_of,
 )
+from fleet.model.values import Figure, UnknownFigure
 from fleet.planner.costs import deletion_time, removal_seconds
 from fleet.planner.demand import Constraints, LimitRow, Path, Place, RequestGroup
 from fleet.planner.durations import Durations, kind_of
@@ -56,8 +56,7 @@ from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.units import NEVER, Unit, UnitState, is_busy
-from fleet.schema.limits import Budget
-from fleet.schema.model import Fleet, Money, Pool, TicketQueue
+from fleet.schema.model import Budget, Fleet, Money, Pool, TicketQueue
 from fleet.tagrules.offers import Offer
 from fleet.words import limits as words
 

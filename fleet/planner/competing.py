@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.money import UnknownFigure
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
+from fleet.model.values import UnknownFigure
 from fleet.planner.demand import Signed
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue, serves_queue
 from fleet.schema.rules import Otherwise
-from fleet.tagrules.context import find_differing_records, queue_context
+from fleet.tagrules.derive import find_differing_records, queue_context
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import lives, notes

@@ -25,7 +25,7 @@ from fleet.planner.inventory import demand_trouble
 from fleet.planner.teams import Teams, teams_of
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.schema.pools import Market
-from fleet.tagrules.context import QueueContext, context_of
+from fleet.tagrules.derive import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Judge, Memberships, TagOrigin, TagRefusal, TagRequirements
 from fleet.tagrules.vocabulary import Vocabulary, write_minimums

@@ -25,11 +25,11 @@ from fleet.model.images import (
     describe_old_worker,
     may_prove,
 )
-from fleet.model.money import rates
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import ApprovalVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import bill, find_types, tariff_at
+from fleet.model.values import rates
 from fleet.planner.failures import (
     BOOT_MEMORY,
     BootAttempts,

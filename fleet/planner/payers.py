@@ -10,7 +10,7 @@ from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.teams import teams_of
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import QueueContext, context_of
+from fleet.tagrules.derive import QueueContext, context_of
 from fleet.tagrules.offers import offer_of_pool
 from fleet.tagrules.vocabulary import tag_name
 

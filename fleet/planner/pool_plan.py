@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from fleet.model.facts import WorkerInputs, World, market_of
-from fleet.model.money import as_rate
 from fleet.model.orders import FLEET
 from fleet.model.plan import Action, BootHold, Cause, Create, Delete, Drain, Reason, Resume
 from fleet.model.pool_limits import PoolSize, size_of
 from fleet.model.prices import tariff_of_machine
+from fleet.model.values import as_rate
 from fleet.planner.demand import Constraints, LimitRow, Path
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory

@@ -26,8 +26,8 @@ from fleet.model.decisions import (
 )
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.money import amount_of
 from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
+from fleet.model.values import amount_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets

@@ -7,8 +7,7 @@ level, the first name in the alphabet is used.
 from collections.abc import Iterable, Mapping
 
 from fleet.model.facts import Request, Unknown, Work, World
-from fleet.schema.limits import TEAM_MEMBERS
-from fleet.schema.model import Fleet
+from fleet.schema.model import TEAM_MEMBERS, Fleet
 
 
 class Teams:

@@ -171,7 +171,7 @@ class Reply:
             unreadable = _unreadable_rows(error, place)
         if not unreadable:
             return self.parse(model), []
-        content = json.loads(self.body, parse_int=_parse_int)
+        content = json.loads(self.body, parse_int=lambda text: int(text[:_MAX_DIGITS]))
         rows = content
         for key in place:
             rows = rows[key]
@@ -216,11 +216,7 @@ def _unreadable_rows(error: ValidationError, place: tuple[str, ...]) -> dict[int
 
 
 _MAX_DIGITS = 40
-
-
-def _parse_int(text: str) -> int:
-    """Parse an integer of JSON. Cut it first, because Python refuses thousands of digits."""
-    return int(text[:_MAX_DIGITS])
+"""Digits of an integer to read. Python refuses thousands of digits."""
 
 
 class _Request(NamedTuple):

@@ -14,7 +14,6 @@ from fleet.explain.changes import (
     ImageChange,
     OutdatedChange,
     PoolChange,
-    PoolValueChange,
     RequestsChange,
     Verdict,
 )
@@ -337,12 +336,11 @@ def _effect_rows(change: Changes, included: Mapping[str, str]) -> list[_EffectRo
 def _pool(change: PoolChange) -> _EffectRow:
     if change.change != "changed":
         return _EffectRow("pool", change.pool, "*", f"is {change.change}", "")
-    what = "; ".join(map(_difference, change.differences))
+    what = "; ".join(
+        f"{_NAMES.get(each.key, each.key)} {_values(each, each.before, each.after)}"
+        for each in change.differences
+    )
     return _EffectRow("pool", change.pool, "*", what, "")
-
-
-def _difference(each: PoolValueChange) -> str:
-    return f"{_NAMES.get(each.key, each.key)} {_values(each, each.before, each.after)}"
 
 
 def _values(change: ChangedEntries, before: str, after: str) -> str:

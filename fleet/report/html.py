@@ -82,7 +82,8 @@ def html_environment(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_visible,
+        # A plain text gets escapes for its invisible characters; markup stays as it is.
+        finalize=lambda value: shown(value) if type(value) is str else value,
     )
     found.globals.update(
         as_spans=as_spans,
@@ -99,8 +100,3 @@ def document_to_html(blocks: Iterable[Block]) -> str:
     title = next(each.line for each in blocks if isinstance(each, Title))
     page = html_environment().get_template("document.html")
     return page.render(title=text_of(title), blocks=blocks)
-
-
-def _visible(value: object) -> object:
-    """Escape invisible characters in a plain text. Return the markup of templates unchanged."""
-    return shown(value) if type(value) is str else value

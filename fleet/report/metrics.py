@@ -17,9 +17,9 @@ from fleet.explain.history import STATES, sample_of
 from fleet.model.facts import AttemptResult, World
 from fleet.model.history import LastRun
 from fleet.model.images import Version
-from fleet.model.money import amount_of
 from fleet.model.orders import Freeze, Hold
 from fleet.model.plan import NOTICE_KINDS, BudgetVerdict, Plan, PoolVerdict
+from fleet.model.values import amount_of
 from fleet.planner.inventory import attempts_of, expired_at, takers_of
 from fleet.report.status import pool_status
 from fleet.report.terminal import clean

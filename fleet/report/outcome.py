@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.plan import Plan
 from fleet.report.document import Line, Style, StyledText, line
 from fleet.schema.findings import some_of

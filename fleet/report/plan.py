@@ -11,7 +11,6 @@ from fleet.explain.troubles import find_troubles
 from fleet.model.facts import Unknown
 from fleet.model.plan import (
     Action,
-    ApprovalVerdict,
     Create,
     Delete,
     Drain,
@@ -25,7 +24,6 @@ from fleet.model.plan import (
     Signature,
     TagDifference,
     Unserved,
-    Warning_,
 )
 from fleet.report.comparison import comparison_blocks, comparison_figures, comparison_headline
 from fleet.report.document import (
@@ -593,7 +591,8 @@ def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
 def _approvals(plan: Plan) -> Section:
     rows = [
         row(
-            f"{each.guard}, pool {each.pool}: {words.used(each)}, {_end_of(each)}",
+            f"{each.guard}, pool {each.pool}: {words.used(each)}, "
+            f"{each.by or f'until {each.expires}'}",
             each.inert,
             each.reason,
         )
@@ -607,10 +606,6 @@ def _approvals(plan: Plan) -> Section:
     return Section("Approvals", [Table(columns, rows, is_list=True)])
 
 
-def _end_of(approval: ApprovalVerdict) -> str:
-    return approval.by or f"until {approval.expires}"
-
-
 def _warnings(plan: Plan) -> Iterator[Section]:
     """Yield the warnings. If fleet.yaml has many warnings, these get a separate section."""
     warnings = words.warnings(plan)
@@ -620,13 +615,16 @@ def _warnings(plan: Plan) -> Iterator[Section]:
         ("Warnings", own if folds else warnings),
         ("Warnings of fleet.yaml", [each for each in warnings if each.place] if folds else ()),
     ):
-        texts = [*map(_format_warning, part)]
+        texts = [
+            line(
+                f"{each.place}: " if each.place else "",
+                StyledText(f"warning[{each.rule}]", Style.YELLOW),
+                " ",
+                each.message,
+            )
+            for each in part
+        ]
         yield Section(heading, [Items(texts, most=_MOST_WARNINGS, noun="warning")])
-
-
-def _format_warning(warning: Warning_) -> Line:
-    where = f"{warning.place}: " if warning.place else ""
-    return line(where, StyledText(f"warning[{warning.rule}]", Style.YELLOW), " ", warning.message)
 
 
 def _sources(plan: Plan, *, digests: bool) -> Iterator[Line]:

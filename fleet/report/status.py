@@ -16,7 +16,6 @@ from fleet.explain.troubles import Trouble, find_troubles
 from fleet.explain.values import GivenRule
 from fleet.model.facts import BaseChange, WorkerFacts
 from fleet.model.images import WaitingVersion
-from fleet.model.money import Rate, amount_of
 from fleet.model.orders import Order
 from fleet.model.plan import (
     ApprovalVerdict,
@@ -32,7 +31,7 @@ from fleet.model.plan import (
     Promotion,
     WorkerVerdict,
 )
-from fleet.model.values import Moment, Value, later
+from fleet.model.values import Moment, Rate, Value, amount_of, later
 from fleet.planner import assembly
 from fleet.report.document import (
     Block,

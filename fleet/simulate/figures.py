@@ -13,9 +13,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet.model.money import Bill
 from fleet.model.plan import GuardResult
-from fleet.model.values import Moment, Value, later
+from fleet.model.values import Bill, Moment, Value, later
 from fleet.schema.units import write_count, write_duration
 
 _MOST_OWNERS = 10

@@ -24,7 +24,7 @@ from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
 from fleet.schema.pools import Market
-from fleet.tagrules.context import context_of, queue_context
+from fleet.tagrules.derive import context_of, queue_context
 from fleet.tagrules.offers import (
     Ask,
     Offer,

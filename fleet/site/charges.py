@@ -98,7 +98,7 @@ def money_of(
 
     def by(name_of: Callable[[Charge], str]) -> tuple[Cost, ...]:
         names = sorted({name_of(each) for each in (*charges, *(last or ()))})
-        parts = _group_charges(charges, name_of), _group_charges(last or (), name_of)
+        parts = group_charges(charges, name_of), group_charges(last or (), name_of)
         costs = [
             _cost(name, parts[0][name], None if last is None else parts[1][name], project)
             for name in names
@@ -139,9 +139,10 @@ def _projection(basis: timedelta, left: timedelta, *, is_month: bool) -> _Projec
     return project
 
 
-def _group_charges(
+def group_charges(
     charges: Iterable[Charge], name_of: Callable[[Charge], str]
 ) -> defaultdict[str, list[Charge]]:
+    """Map the name of each payer to its charges."""
     found: defaultdict[str, list[Charge]] = defaultdict(list)
     for each in charges:
         found[name_of(each)].append(each)

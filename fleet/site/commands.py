@@ -8,25 +8,104 @@ import argparse
 import hashlib
 import os
 import re
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import TypeVar
 
 from pydantic import ValidationError
 
+from fleet.apply.config import load_config
 from fleet.apply.satellites import connected
 from fleet.apply.saved_plan import with_unknown_amounts
 from fleet.cli.arguments import Parser, add_file, add_json, flag, option
+from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, PlanRefused, SecretMissing, WrongUsage
 from fleet.explain.changes import ComparedPlan
+from fleet.explain.history import HOLDS, SlotGrid, fold
 from fleet.model.values import Value, first_mistake
-from fleet.ports import Console
+from fleet.planner.ledger import Period
+from fleet.ports import Console, Since
 from fleet.queues.gitlab import MOST_CHARACTERS, Gitlab
+from fleet.report.html import document_to_html
 from fleet.report.markdown import cut, document_to_markdown
 from fleet.report.plan import plan_to_markdown
-from fleet.site import month_command
+from fleet.schema.model import Fleet
+from fleet.site.month import MonthRecords, days_of, month_at, month_report, name_month
+from fleet.site.month_report import month_blocks, month_to_csv
 from fleet.state.confined import is_untrusted
 from fleet.state.files import LocalFiles
+from fleet.state.store import Store, store_of
 from fleet.words import figures as words
+
+FORMATS = ("text", "markdown", "html", "csv")
+_HOUR = timedelta(hours=1)
+_SLOT = timedelta(hours=4)
+_LAST = 12
+
+
+def month(text: str) -> date:
+    """Return the first day of a month such as 2026-11; raises ArgumentTypeError if invalid."""
+    found = re.fullmatch(r"(2[01][0-9]{2})-([0-9]{2})", text)
+    if not found or not 1 <= int(found[2]) <= _LAST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no month; write it as 2026-11")
+    return date(int(found[1]), int(found[2]), 1)
+
+
+def report_month(args: argparse.Namespace, console: Console) -> int:
+    """Print the report of a month; return 0."""
+    fleet = load_config(args, console).fleet
+    store = store_of(fleet, args.file)
+    period = month_at(fleet, args.month)
+    if period.start > utc_now():
+        raise WrongUsage(
+            f"--month {args.month:%Y-%m} is in the future; give the current or an earlier month"
+        )
+    report = month_report(fleet, period, _read_records(fleet, period, store))
+    if args.format == "csv" and not args.json:
+        console.out(month_to_csv(report))
+    elif args.format == "html" and not args.json:
+        count = -((report.start - report.end) // _SLOT)
+        hold = HOLDS * timedelta(seconds=fleet.cadence)
+        samples = store.samples(report.start - hold, report.end)
+        points = [(each.at, each.fleet) for each in samples]
+        # The time after the last sample is unknown.
+        machines = fold(points, SlotGrid(report.start, _SLOT, count, hold))
+        console.out(document_to_html(month_blocks(report, machines, _SLOT)))
+    elif args.format == "markdown" and not args.json:
+        console.out(document_to_markdown(month_blocks(report), level=1))
+    else:
+        show(args, console, report, month_blocks(report), piped=None)
+    return 0
+
+
+def _read_records(fleet: Fleet, period: Period, store: Store) -> MonthRecords:
+    currency = fleet.money.currency
+
+    def ledger_of(part: Period) -> Since:
+        return Since(hour=part.end - _HOUR, day=part.start, month=part.start)
+
+    ledger, since = store.ledger(ledger_of(period), currency), store.charged_since()
+    until = ledger.charged_until
+
+    def cost_of(day: Period) -> Decimal | None:
+        if since is None or until is None or since >= day.end or until <= day.start:
+            return None
+        charges = store.ledger(ledger_of(day), currency).charges
+        return sum((each.money[-1] for each in charges), Decimal(0))
+
+    log = store.read_log(period.start)
+    return MonthRecords.model_validate(
+        {
+            "charges": ledger.charges,
+            "days": tuple(map(cost_of, days_of(fleet, period))),
+            "charged_since": since,
+            "charged_until": until if since is not None and since < period.end else None,
+            "tallies": store.tallies(name_month(fleet, period)),
+            "log": tuple(each for each in log if each.at < period.end),
+        }
+    )
+
 
 _TOKEN = "FLEET_GITLAB_TOKEN"  # noqa: S105 - the name of a variable
 _Saved = TypeVar("_Saved", bound=Value)
@@ -65,7 +144,7 @@ def arguments(parser: Parser) -> None:
         "--month",
         "YYYY-MM",
         "report the costs, payers and reached limits of this month from the store, without FILE",
-        kind=month_command.month,
+        kind=month,
     )
     option(
         parser,
@@ -77,7 +156,7 @@ def arguments(parser: Parser) -> None:
     add_file(parser)
     parser.add_argument(
         "--format",
-        choices=month_command.FORMATS,
+        choices=FORMATS,
         default="text",
         help="format of --month; html is one page with plots (default: text)",
     )
@@ -109,7 +188,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the report, or write it as a comment of a merge request; return 0."""
     if args.month is not None:
-        return month_command.run(args, console)
+        return report_month(args, console)
     if args.json or args.format != "text":
         raise WrongUsage("--json and --format are of --month YYYY-MM")
     if args.open_merge_requests:

@@ -30,7 +30,7 @@ from fleet.ports import Since, WebPage
 from fleet.schema.findings import Path
 from fleet.site.charges import WEEK, RecentCharges, money_of
 from fleet.site.files import Shown, site
-from fleet.site.links import queue_page
+from fleet.site.pages import queue_page
 from fleet.site.versions import image_stories
 from fleet.state.files import LocalFiles
 from fleet.state.store import Store

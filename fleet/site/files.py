@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from fleet.report.json import value_to_json
-from fleet.site import links
 from fleet.site.machines import gone, images, pools, workers
 from fleet.site.money import money
 from fleet.site.overview import overview
-from fleet.site.pages import MOST_LISTED, Page, Shown
+from fleet.site.pages import (
+    IMAGES,
+    MONEY,
+    MOST_LISTED,
+    OVERVIEW,
+    QUEUE,
+    REQUESTS,
+    WORKERS,
+    Page,
+    PageLinks,
+    Shown,
+)
 from fleet.site.queue import queue, requests
 from fleet.site.rendering import environment
 
@@ -29,12 +39,12 @@ class SitePart(NamedTuple):
 
 
 PARTS = (
-    SitePart(overview, "Overview", links.OVERVIEW),
-    SitePart(workers, "Workers", f"{links.WORKERS}/index.html"),
-    SitePart(queue, "Waiting", f"{links.QUEUE}/index.html"),
-    SitePart(requests, "Find a build", f"{links.REQUESTS}/index.html"),
-    SitePart(money, "Money", links.MONEY),
-    SitePart(images, "Images", links.IMAGES),
+    SitePart(overview, "Overview", OVERVIEW),
+    SitePart(workers, "Workers", f"{WORKERS}/index.html"),
+    SitePart(queue, "Waiting", f"{QUEUE}/index.html"),
+    SitePart(requests, "Find a build", f"{REQUESTS}/index.html"),
+    SitePart(money, "Money", MONEY),
+    SitePart(images, "Images", IMAGES),
     SitePart(pools),
     SitePart(gone),
 )
@@ -59,7 +69,7 @@ def site(shown: Shown) -> dict[str, str]:
         "style.css": templates.get_template("style.css").render(),
     }
     for page in (page for part in PARTS for page in part.pages(shown)):
-        here = links.PageLinks(page.path, shown.addresses)
+        here = PageLinks(page.path, shown.addresses)
         template = templates.get_template(page.template)
         files[page.path] = template.render(here=here, **shared, **page.values)
     return dict(sorted(files.items()))

@@ -23,11 +23,19 @@ class HistoryPlots(NamedTuple):
 
 def past_of(trend: Trend, currency: str, limit: int | None = None) -> HistoryPlots:
     """Return the plots of a trend; `limit` is the maximum number of machines, if any."""
+    waiting = stepped("Waiting requests", trend.span, [s.waiting for s in trend.fine])
+    money = stepped(f"{currency} per hour", trend.span, [s.rate for s in trend.fine])
+    nanos = trend.now.nanos
+    rate = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
     return HistoryPlots(
         since=words.time(trend.span.start),
         step=words.duration(trend.span.length),
         table_step=words.duration(trend.step),
-        panels=(_machines(trend, limit), _waiting(trend), _money(trend, currency)),
+        panels=(
+            _machines(trend, limit),
+            _panel("waiting", waiting, [Key("", f"now {words.figure(trend.now.waiting)}")], trend),
+            _panel("money", money, [Key("", f"now {rate}")], trend),
+        ),
         table=_table(trend.coarse, currency),
     )
 
@@ -45,18 +53,6 @@ def _machines(trend: Trend, limit: int | None) -> Panel:
     if limit is not None:
         keys.append(Key("max" if plot.mark is not None else "", f"max {limit:,}"))
     return _panel("machines", plot, keys, trend)
-
-
-def _waiting(trend: Trend) -> Panel:
-    plot = stepped("Waiting requests", trend.span, [s.waiting for s in trend.fine])
-    return _panel("waiting", plot, [Key("", f"now {words.figure(trend.now.waiting)}")], trend)
-
-
-def _money(trend: Trend, currency: str) -> Panel:
-    plot = stepped(f"{currency} per hour", trend.span, [s.rate for s in trend.fine])
-    nanos = trend.now.nanos
-    now = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
-    return _panel("money", plot, [Key("", f"now {now}")], trend)
 
 
 def _panel(id_: str, plot: Plot, keys: Sequence[Key], trend: Trend) -> Panel:

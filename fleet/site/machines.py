@@ -10,9 +10,8 @@ from fleet.model.log import LogEntry
 from fleet.report.document import Column, ColumnKind, Row, Table, row
 from fleet.schema.findings import yaml_key
 from fleet.site.history import past_of
-from fleet.site.links import GONE, IMAGES, INACTIVE, WORKERS
 from fleet.site.money import budget_row
-from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
+from fleet.site.pages import GONE, IMAGES, INACTIVE, MOST_LISTED, WORKERS, Page, Shown, in_sheets
 from fleet.site.rendering import BROKEN
 from fleet.words import figures as words
 from fleet.words.runs import add_code

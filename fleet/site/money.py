@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from fleet.model.facts import Unknown
-from fleet.model.money import amount_of, in_cents
 from fleet.model.plan import BudgetVerdict
+from fleet.model.values import amount_of, in_cents
 from fleet.site.charges import Cost, MonthCost
 from fleet.site.history import past_of
-from fleet.site.links import MONEY
-from fleet.site.pages import Page, Shown
+from fleet.site.pages import MONEY, Page, Shown
 from fleet.words import figures as words
 
 _MAX_ROWS = 100

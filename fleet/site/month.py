@@ -16,11 +16,10 @@ from fleet.explain.tallies import ORDINARY, POWERFUL, limit_paths, most_of
 from fleet.model.facts import Charge
 from fleet.model.history import Tally, TallyKind
 from fleet.model.log import LogEntry
-from fleet.model.money import Bill
-from fleet.model.values import Moment, Value
+from fleet.model.values import Bill, Moment, Value
 from fleet.planner.ledger import Period, periods
 from fleet.schema.model import Fleet
-from fleet.site.charges import PAID_BY_POOLS, name_payer
+from fleet.site.charges import PAID_BY_POOLS, group_charges, name_payer
 
 _MONTH = 2
 _TOP = 10
@@ -188,10 +187,10 @@ def month_report(fleet: Fleet, month: Period, recorded: MonthRecords) -> MonthRe
         currency=fleet.money.currency,
         money=total.money,
         seconds=total.seconds,
-        pools=_group_charges(charges, lambda each: each.pool, known=fleet.pools),
-        scopes=_group_charges(charges, lambda each: name_payer(each, each.scope, "scope")),
-        teams=_group_charges(charges, lambda each: name_payer(each, each.team, "team")),
-        owners=_group_charges(charges, lambda each: name_payer(each, each.owner, "owner")),
+        pools=_cost_rows(charges, lambda each: each.pool, known=fleet.pools),
+        scopes=_cost_rows(charges, lambda each: name_payer(each, each.scope, "scope")),
+        teams=_cost_rows(charges, lambda each: name_payer(each, each.team, "team")),
+        owners=_cost_rows(charges, lambda each: name_payer(each, each.owner, "owner")),
         days=recorded.days,
         idle_seconds=unpaid.seconds + idle.seconds,
         idle_money=unpaid.money + idle.nanos * _NANO,
@@ -221,17 +220,14 @@ def _row(name: str, charges: Iterable[Charge], *, gone: bool = False) -> CostRow
     )
 
 
-def _group_charges(
+def _cost_rows(
     charges: Sequence[Charge],
     name_of: Callable[[Charge], str],
     known: Mapping[str, object] | None = None,
 ) -> tuple[CostRow, ...]:
-    groups: defaultdict[str, list[Charge]] = defaultdict(list)
-    for each in charges:
-        groups[name_of(each)].append(each)
     rows = [
         _row(name, found, gone=known is not None and name not in known)
-        for name, found in groups.items()
+        for name, found in group_charges(charges, name_of).items()
     ]
     return tuple(sorted(rows, key=lambda each: (-each.money, -each.seconds, each.name)))
 

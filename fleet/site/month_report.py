@@ -11,7 +11,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from functools import partial
 
 from fleet.explain.history import STATES, Slot, SlotGrid
-from fleet.model.money import CENT, in_cents
+from fleet.model.values import CENT, in_cents
 from fleet.report.document import Block, Plots, Section, Table, Title, bold, figures, line
 from fleet.report.plots import Key, Panel, stacked, stepped
 from fleet.report.terminal import clean

@@ -10,8 +10,7 @@ from fleet.model.plan import Plan
 from fleet.report.document import Column, ColumnKind, Section, Table, row
 from fleet.report.status import Status, budgets_section
 from fleet.site.history import past_of
-from fleet.site.links import OVERVIEW
-from fleet.site.pages import Page, Shown
+from fleet.site.pages import OVERVIEW, Page, Shown
 from fleet.site.queue import late_requests
 from fleet.site.rendering import BROKEN
 from fleet.words import figures as words

@@ -11,8 +11,7 @@ from fleet.explain.values import Explanation
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.report.answers import place_of, where_to_write
 from fleet.schema.findings import yaml_key
-from fleet.site.links import QUEUE, REQUESTS
-from fleet.site.pages import MOST_LISTED, Page, Shown, in_sheets
+from fleet.site.pages import MOST_LISTED, QUEUE, REQUESTS, Page, Shown, in_sheets
 from fleet.words import figures as words
 from fleet.words.waiting import NEVER, NO_PACKAGE, NO_USER, describe_end, describe_running
 

@@ -7,12 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from fleet.explain.tags import WORDS
-from fleet.model.money import amount_of
+from fleet.model.values import amount_of
 from fleet.report.document import MAX_ROWS
 from fleet.report.html import html_environment
 from fleet.schema.findings import MAX_LISTED, yaml_key
 from fleet.schema.units import write_duration
-from fleet.site.links import IMAGES, contact_link
+from fleet.site.pages import IMAGES, contact_link
 from fleet.words import figures as words
 from fleet.words import waiting
 from fleet.words.images import describe_waiting

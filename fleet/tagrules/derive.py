@@ -2,27 +2,86 @@
 
 A rule may depend on a tag that another rule derived, so rules are applied until they add no tag.
 The order of rules does not matter; a cycle is a finding. Rules with `history` are applied last:
-they add a minimum only if the request has no minimum of that number.
+they add a minimum only if the request has no minimum of that number. Environments and history are
+facts from one reading of a queue (`QueueContext`).
 """
 
 import json
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.schema.model import DeriveRule, Fleet
+from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, WorldQueue
 from fleet.schema.units import TAG_PATTERN
-from fleet.tagrules.context import ENVIRONMENTS, NOTHING, QueueContext
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.vocabulary import read_minimums, tag_name
 
 if TYPE_CHECKING:
-    from fleet.model.facts import Request
+    # Checks of fleet.yaml import this package without facts.
+    from fleet.model.facts import Demand, Request, TaskHistory
+
+
+ENVIRONMENTS = "environments"
+"""Name of the table of `lookups` that a queue itself may provide."""
+
+
+@dataclass(frozen=True, eq=False)
+class QueueContext:
+    """Facts from one reading of a queue that its requests do not contain."""
+
+    stored: bool = False
+    """Whether the queue stored tags when requests became pending. Stored tags take precedence."""
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    history: "Mapping[tuple[str, str], tuple[TaskHistory, ...]]" = field(default_factory=dict)
+    """Map of (task, package) to the resources that earlier runs used."""
+    any_environment: bool = False
+    """Whether requests with an environment in no look-up table may run on any architecture."""
+
+
+NOTHING = QueueContext()
+
+
+def queue_context(demand: "Demand", *, any_environment: bool = False) -> QueueContext:
+    """Return the facts of a reading that apply to all of its requests."""
+    history: defaultdict[tuple[str, str], list[TaskHistory]] = defaultdict(list)
+    for each in demand.history:
+        history[each.task, each.package].append(each)
+    known = {key: tuple(found) for key, found in history.items()}
+    return QueueContext(demand.stored, demand.environments, known, any_environment)
+
+
+def context_of(fleet: Fleet, queue: str, demand: "Demand") -> QueueContext:
+    """Return the facts of a reading, cached for the same reading and fleet."""
+    rests_on = (demand.stored, demand.environments, demand.history)
+    declared = fleet.queues.get(queue)
+    is_any = isinstance(declared, DebusineQueue | WorldQueue) and declared.any_environment
+    return fleet.cached(
+        ("context", queue),
+        rests_on,
+        lambda: queue_context(demand, any_environment=is_any),
+    )
+
+
+def find_differing_records(fleet: Fleet, context: QueueContext) -> Iterator[str]:
+    """Yield a sentence per difference between environments in fleet.yaml and in the queue."""
+    if not any(rule.lookup == ENVIRONMENTS for rule in fleet.derive):
+        return
+    own = fleet.lookups.get(ENVIRONMENTS, {})
+    for value in sorted(own.keys() & context.environments.keys()):
+        theirs = context.environments[value]
+        for key in sorted(own[value].keys() & theirs.keys()):
+            if own[value][key] != theirs[key]:
+                yield (
+                    f"{key} of environment {value} is {theirs[key]} in the queue but "
+                    f"{own[value][key]} in lookups.{ENVIRONMENTS}; requests ask for both: "
+                    "correct one of them"
+                )
 
 
 _MINIMUM = re.compile(r"(?P<name>[^\s<>={}]+)>=\{value\}")

@@ -15,8 +15,7 @@ from fleet.schema.findings import Path
 from fleet.schema.model import Askers, Fleet
 from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.allow import AllowList, RuleMatch
-from fleet.tagrules.context import QueueContext
-from fleet.tagrules.derive import derive, find_unknown_tags, is_about_environments
+from fleet.tagrules.derive import QueueContext, derive, find_unknown_tags, is_about_environments
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.offers import Ask
 from fleet.tagrules.vocabulary import Vocabulary, read_minimums, tag_name

@@ -16,10 +16,10 @@ from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import MISMATCHES, Decision
 from fleet.model.facts import Machine, World
-from fleet.model.money import amount_of
 from fleet.model.plan import BudgetVerdict, Create, Plan, Unserved
 from fleet.model.price_lists import with_price_lists
 from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, find_fault, to_request
+from fleet.model.values import amount_of
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import spending_limits
 from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
@@ -36,7 +36,7 @@ from fleet.planner.units import UnitState, is_up
 from fleet.reconcile import find_given_up
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
-from fleet.tagrules.context import NOTHING
+from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.offers import Offer, ask_of_tags, offer_of_pool
 from fleet.tagrules.requests import Judge, Memberships
 from fleet.tagrules.vocabulary import Vocabulary, tag_name

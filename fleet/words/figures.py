@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from fleet.model import money
 from fleet.model.facts import PlaceFacts, WorkerFacts, WorkerInputs, market_of
-from fleet.model.money import Figure, amount_of
 from fleet.model.plan import (
     CLOCK_RULE,
     Action,
@@ -24,6 +22,8 @@ from fleet.model.plan import (
     WorkerVerdict,
 )
 from fleet.model.price_lists import PriceSource
+from fleet.model.values import Figure, amount_of
+from fleet.model.values import rates as write_rates
 from fleet.schema.findings import some_of, yaml_key
 from fleet.schema.units import write_count, write_duration, write_time
 
@@ -45,7 +45,7 @@ REMARKS_HEADING = "Remarks on readings"
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
     """Format amounts of money with equally many decimals: those of the finest, at least two."""
-    known = iter(money.rates([each for each in amounts if each is not None], sign=sign))
+    known = iter(write_rates([each for each in amounts if each is not None], sign=sign))
     return [UNKNOWN if amount is None else next(known) for amount in amounts]
 
 

@@ -5,8 +5,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.model.money import amount_of, rate
 from fleet.model.plan import BudgetVerdict
+from fleet.model.values import amount_of, rate
 from fleet.schema.units import write_count, write_duration, write_time
 
 UNSOLVED = (

@@ -13,7 +13,7 @@ from fleet.cli.adopt import Adoption, adopt_machines, judge_adoption
 from fleet.clouds.sim.machines import SimCloud
 from fleet.errors import PlanRefused, SecretMissing, StackFailed
 from fleet.model.facts import WorkerInputs
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.ports import StackChange, StackRef
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool

@@ -11,7 +11,7 @@ from fleet.apply.observe import Sequential, Sources
 from fleet.apply.run import apply_plan
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Stack, Unknown, World
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.plan import ApprovalVerdict
 from fleet.ports import EngineTask, StackRef, StackStep
 from fleet.schema.model import Fleet

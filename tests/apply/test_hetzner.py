@@ -12,7 +12,7 @@ from fleet.apply.shared import apply_shared_stacks
 from fleet.engines.pulumi import PulumiBase
 from fleet.guard import guard
 from fleet.model.facts import World
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.user_data import read_user_data
 from fleet.reconcile import reconcile
 from fleet.state.store import Store

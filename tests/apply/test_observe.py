@@ -11,7 +11,7 @@ import pytest
 from fleet.apply.observe import Concurrently, Sources, observe
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.tickets import Given, Ticket
 from fleet.ports import Provider, StackRecord, StackRef
 from fleet.state.store import Store

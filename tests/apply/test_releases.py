@@ -6,7 +6,7 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.guard import guard
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.plan import Release
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_create, a_sim_fleet, some_inputs

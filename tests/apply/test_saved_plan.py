@@ -9,9 +9,8 @@ from fleet.apply.saved_plan import find_drift, read_plan, with_unknown_amounts
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.guard import guard
 from fleet.model.digests import seal
-from fleet.model.money import UnknownFigure
 from fleet.model.plan import Digests, Plan
-from fleet.model.values import FOR_PEOPLE, Value
+from fleet.model.values import FOR_PEOPLE, UnknownFigure, Value
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from tests.builders import (

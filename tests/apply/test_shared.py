@@ -12,8 +12,8 @@ from fleet.apply.saved_plan import Selection
 from fleet.apply.shared import apply_shared_stacks, apply_shared_stacks_of_saved
 from fleet.errors import FleetError
 from fleet.model.facts import Base, Listing, Unknown, World
+from fleet.model.history import StackOutcome
 from fleet.model.orders import Freeze
-from fleet.model.outcome import StackOutcome
 from fleet.planner.shared_stacks import parts_of
 from fleet.ports import Engine, StackStep
 from fleet.schema.model import Fleet

@@ -6,7 +6,7 @@ from fleet.apply.observe import Sources
 from fleet.cli.machine import sweep, sweep_machines
 from fleet.guard import guard
 from fleet.model.facts import Listing, Unknown, Worker, World
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
 from tests.builders.deciding import FIRST, SECOND, with_machines
 from tests.builders.sentences import tells

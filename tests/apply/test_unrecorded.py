@@ -6,7 +6,7 @@ import pytest
 
 from fleet.apply.observe import Sources
 from fleet.apply.unrecorded import with_orphans
-from fleet.model.outcome import StackOutcome
+from fleet.model.history import StackOutcome
 from fleet.model.plan import Reason
 from tests.builders import (
     a_delete,

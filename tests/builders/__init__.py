@@ -18,7 +18,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.model.plan import (
     Cause,
     Create,

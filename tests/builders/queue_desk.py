@@ -7,7 +7,7 @@ from typing import Self
 from fleet.apply.observe import Sources
 from fleet.apply.run import apply_plan
 from fleet.model.facts import World
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.plan import Plan
 from fleet.model.user_data import read_user_data
 from fleet.schema.model import Fleet

@@ -5,7 +5,6 @@ from decimal import Decimal
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import BaseChange
 from fleet.model.images import WaitingVersion
-from fleet.model.money import UnknownFigure
 from fleet.model.plan import (
     CLOCK_RULE,
     Estimate,
@@ -23,6 +22,7 @@ from fleet.model.plan import (
     TagDifference,
     WorkerVerdict,
 )
+from fleet.model.values import UnknownFigure
 from tests.builders import (
     a_create,
     a_delete,

@@ -12,7 +12,7 @@ import pytest
 from contrib.copr import copr_backend_process_build as hook
 from fleet.model.tickets import Ticket, TicketState, to_request
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import NOTHING
+from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.requests import Judge
 from fleet.tickets.handout import judge
 from tests.builders import NOW

@@ -7,7 +7,7 @@ import pytest
 
 import fleet.errors
 from fleet.errors import FleetError
-from fleet.model.outcome import Outcome, StackOutcome
+from fleet.model.history import Outcome, StackOutcome
 from fleet.planner.assembly import ATTENTION_PAGE
 from fleet.words.figures import OUTDATED_PAGE, REFUSED_PAGE, page_of_guard
 from tests.builders import a_plan

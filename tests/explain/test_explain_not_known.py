@@ -6,8 +6,8 @@ from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ
 from fleet.explain.worker import explain_worker
 from fleet.model.facts import Unknown
-from fleet.model.money import UnknownFigure
 from fleet.model.plan import NotKnown
+from fleet.model.values import UnknownFigure
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_fleet,

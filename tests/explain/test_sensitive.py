@@ -19,8 +19,7 @@ from fleet.explain.sensitive import (
 from fleet.guard import guard
 from fleet.model.facts import Unknown, World
 from fleet.reconcile import reconcile
-from fleet.schema.limits import Budget, Guards
-from fleet.schema.model import Fleet
+from fleet.schema.model import Budget, Fleet, Guards
 from fleet.schema.rules import Limits
 from fleet.schema.sources import Provider, Queue
 from fleet.schema.units import ConfigSection, Url

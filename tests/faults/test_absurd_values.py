@@ -14,7 +14,7 @@ from fleet.model.facts import Demand, Listing, Unknown
 from fleet.queues.copr import LIST as JOBS
 from fleet.queues.copr import CoprFrontend
 from fleet.schema.model import CoprQueue, HcloudProvider
-from fleet.tagrules.context import QueueContext
+from fleet.tagrules.derive import QueueContext
 from fleet.tagrules.requests import Judge
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders import NOW, a_fleet

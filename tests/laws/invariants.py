@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from fleet.guard import guard
 from fleet.model.facts import Listing, Request, Stack, Unknown, WorkerState
-from fleet.model.money import amount_of
 from fleet.model.plan import Action, Create, Plan, Reason, Signature
+from fleet.model.values import amount_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Pool
 from tests.laws.machine import QUEUE, Farm, Made, Run

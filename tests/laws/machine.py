@@ -25,7 +25,7 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.plan import Create, Plan
 from fleet.planner.inventory import take_inventory
 from fleet.ports import StackRef, Tell

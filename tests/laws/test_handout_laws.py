@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.model.facts import World
-from fleet.model.money import amount_of
 from fleet.model.tickets import close
+from fleet.model.values import amount_of
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import open_accounts
 from fleet.planner.inventory import take_inventory

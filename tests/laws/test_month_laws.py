@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.model.facts import Charge
-from fleet.model.money import in_cents
+from fleet.model.values import in_cents
 from fleet.report.document import Table
 from fleet.site.month import MonthRecords, days_of, month_at, month_report
 from fleet.site.month_report import month_to_csv, sections

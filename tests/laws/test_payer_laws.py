@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.model.facts import Demand, Ledger, LedgerEntry, Machine, QueueReading, World
-from fleet.model.money import amount_of
 from fleet.model.plan import BudgetVerdict, Delete, Plan
 from fleet.model.prices import Life, Tariff
+from fleet.model.values import amount_of
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import charge
 from fleet.schema.model import Fleet, Pool

@@ -14,8 +14,7 @@ from fleet.model.facts import Demand, Listing, Unknown, WorkerState, World
 from fleet.model.plan import Plan, Reason
 from fleet.planner.units import RETURN_GRACE
 from fleet.reconcile import reconcile
-from fleet.schema.limits import Approval
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Approval, Fleet, Pool
 from tests.builders import a_create, a_plan, a_pool_verdict, a_sim_fleet, rekeyed
 from tests.laws.strategies import POOLS, budgeted, fleets, shuffled, worlds
 

@@ -16,9 +16,9 @@ from fleet.explain.options import way_of, way_to
 from fleet.explain.recorded_demand import PastRequest
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
-from fleet.model.money import amount_of
 from fleet.model.plan import Create, Plan
 from fleet.model.prices import billing_of
+from fleet.model.values import amount_of
 from fleet.planner.costs import removal_seconds
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charges_until_now, periods

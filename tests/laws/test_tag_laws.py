@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from fleet.model.facts import Request, TaskHistory
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import NOTHING, QueueContext
-from fleet.tagrules.derive import derive, find_cycle
+from fleet.tagrules.derive import NOTHING, QueueContext, derive, find_cycle
 from fleet.tagrules.offers import Ask, Offer, satisfies
 from fleet.tagrules.requests import Judge
 from fleet.tagrules.vocabulary import Numbers, read_minimums

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from fleet.model.facts import Ledger, Unknown
-from fleet.model.money import amount_of
+from fleet.model.values import amount_of
 from fleet.planner.budgets import HOURS
 from tests.builders import a_pool, a_worker, ago
 from tests.builders.budgeting import (

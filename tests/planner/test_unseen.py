@@ -2,8 +2,8 @@
 
 from fleet.guard import guard
 from fleet.model.facts import Unknown, Worker, World
-from fleet.model.money import amount_of
 from fleet.model.plan import Create, Plan, Reason
+from fleet.model.values import amount_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

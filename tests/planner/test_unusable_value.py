@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.model.facts import Request
-from fleet.tagrules.context import NOTHING, QueueContext
+from fleet.tagrules.derive import NOTHING, QueueContext
 from fleet.tagrules.requests import Judge, TagRequirements
 from tests.builders import NOW, a_fleet
 from tests.builders.sentences import tells

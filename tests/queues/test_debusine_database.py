@@ -7,7 +7,7 @@ import pytest
 
 from fleet.model.facts import Attempt, Demand, TaskHistory, Unknown
 from fleet.queues.debusine import changes
-from fleet.tagrules.context import context_of
+from fleet.tagrules.derive import context_of
 from fleet.tagrules.requests import Judge
 from tests.builders import a_fleet, a_pool
 from tests.builders.sentences import tells

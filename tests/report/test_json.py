@@ -8,7 +8,7 @@ import pytest
 
 from fleet.explain.values import Explanation
 from fleet.model.decisions import Decision, NoMachineReason
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.plan import Blocked, Plan
 from fleet.report.json import plan_to_json, plan_to_lines, status_to_json, value_to_json
 from fleet.report.status import Status

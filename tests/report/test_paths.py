@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.site.links import link, path_part, path_parts
+from fleet.site.pages import link, path_part, path_parts
 
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sampled_from(
     [".", "..", "", "index.html", "INDEX.HTML", "~", "%2E", "a/b", "../../etc/passwd"]

@@ -2,7 +2,7 @@
 
 from fleet.cli.machine import sweep_blocks
 from fleet.explain.changes import Comparison
-from fleet.model.outcome import Outcome
+from fleet.model.history import Outcome
 from fleet.model.plan import Plan
 from fleet.report.outcome import outcome_blocks
 from fleet.report.plan import plan_blocks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.site.links import queue_page
+from fleet.site.pages import queue_page
 from tests.builders import a_fleet, a_request
 
 FLEET = a_fleet(

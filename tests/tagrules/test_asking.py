@@ -9,7 +9,7 @@ import pytest
 
 from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import QueueContext, queue_context
+from fleet.tagrules.derive import QueueContext, queue_context
 from fleet.tagrules.requests import Judge, Memberships, TagRequirements
 from tests.builders import NOW, a_fleet, a_request
 from tests.builders.sentences import tells

@@ -4,8 +4,14 @@ import pytest
 
 from fleet.model.facts import Request
 from fleet.schema.model import DeriveRule
-from fleet.tagrules.context import QueueContext, find_differing_records
-from fleet.tagrules.derive import derive, find_cycle, is_placeholder, placeholders
+from fleet.tagrules.derive import (
+    QueueContext,
+    derive,
+    find_cycle,
+    find_differing_records,
+    is_placeholder,
+    placeholders,
+)
 from tests.builders import a_fleet, a_request
 
 LOOKUP = "debian/match:codename=trixie:architecture=arm64"

@@ -4,8 +4,7 @@ import pytest
 
 from fleet.model.facts import Demand, Request, TaskHistory
 from fleet.schema.model import Fleet
-from fleet.tagrules.context import QueueContext, queue_context
-from fleet.tagrules.derive import derive
+from fleet.tagrules.derive import QueueContext, derive, queue_context
 from tests.builders import NOW, a_fleet, a_request
 
 NUMBERS = {"memory_gib": {"kind": "number"}, "disk_gib": {"kind": "number"}}

@@ -25,8 +25,7 @@ from fleet.queues.debusine import changes
 from fleet.queues.debusine.rows import GROUP_TAG, PACKAGE_TAG, package_of
 from fleet.schema.model import Fleet
 from fleet.tagrules.allow import AllowList
-from fleet.tagrules.context import ENVIRONMENTS, QueueContext
-from fleet.tagrules.derive import needed_by_history
+from fleet.tagrules.derive import ENVIRONMENTS, QueueContext, needed_by_history
 from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, names_of
 
 if TYPE_CHECKING:
