@@ -367,7 +367,7 @@ def explain_partly_read(queue: str) -> str:
 
 
 def explain_requested_creation(when: str) -> str:
-    """Return that a deletion was requested of the machines that were created at some time."""
+    """State when machines were created whose deletion was requested."""
     return f"created {when}, {REQUESTED}"
 
 
