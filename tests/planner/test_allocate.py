@@ -189,7 +189,7 @@ def test_exhausted_limit_joins_no_components() -> None:
     assert len([*components([opened[0]], places, [row])]) == 1
 
 
-def test_pair_closes_if_request_and_its_machine_exceed_a_limit_together() -> None:
+def test_pair_closes_if_request_and_machine_exceed_a_limit() -> None:
     row = a_budget("4", {("a", CHEAP): 2, ("b", CHEAP): 1, ("a", FREE): 4}, cheap=3)
     groups = [a_group("a", 1, CHEAP, FREE), a_group("b", 1, CHEAP, "closed")]
     places = {CHEAP: a_place(CHEAP), FREE: free_workers(FREE, 1)}
