@@ -137,9 +137,9 @@ def test_money_page_equals_budgets_month_report_and_its_rows(
         assert {each.name: each.month for each in rows} == {r.name: r.money for r in others}
         assert_columns_add_up(rows, money.total)
     (page,) = money_page(Shown(plan, money=money))
-    for grouping in page.values["groupings"]:  # type: ignore[attr-defined]
+    for _, rows in page.values["groupings"]:  # type: ignore[attr-defined]
         for name in ("month", "today", "projected"):
-            cells = [getattr(row, name) for row in grouping.rows]
+            cells = [getattr(row, name) for row in rows]
             whole = words.cents(getattr(money.total, name))
             if cells and whole != words.UNKNOWN:
                 parts = total(Decimal(cell.replace(",", "")) for cell in cells)
