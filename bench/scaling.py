@@ -7,12 +7,12 @@ from typing import NamedTuple
 from fleet.model.facts import World
 from fleet.model.plan import Cause, Plan, Reason
 from fleet.model.price_lists import with_price_lists
-from fleet.planner.assembly import Decided, assemble
+from fleet.planner.assembly import assemble
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import PoolInventory
+from fleet.planner.lifecycle.replace import make_one
 from fleet.planner.lifecycle.surplus import IdleTimeout
-from fleet.planner.lifecycle.warm import make_one
 from fleet.planner.pool_plan import PoolPlan, Why
 from fleet.planner.staffing import Service, find_supplies
 from fleet.planner.units import UnitState
@@ -63,7 +63,7 @@ def scaled(wants: Wants, idle_after: int | None = None) -> Decide:
     """Return the policy that has what is wanted, up to `workers.max` and `max_starting`.
 
     What is idle for `idle_after` seconds (None: as long as the pool says) goes, beyond what is
-    kept, in the order of `lifecycle/deletion_order.py`.
+    kept, in the order of `scale_down_order`.
     """
 
     def decide(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> Plan:
@@ -77,7 +77,7 @@ def scaled(wants: Wants, idle_after: int | None = None) -> Decide:
             for _ in range(min(want.create, room)):
                 make_one(pool_plan, _WHY)
             _release(pool_plan, want.keep, idle_after)
-        return assemble(told, world, pool_plans, Decided((), Service()), explained=False)
+        return assemble(told, world, pool_plans, Service(), explained=False)
 
     return decide
 

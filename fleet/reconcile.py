@@ -13,11 +13,11 @@ from fleet.model.digests import config_digest, seal, world_digest
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.model.price_lists import with_price_lists
-from fleet.planner.allocation import Allocation, Proof, allocate
-from fleet.planner.assembly import Decided, assemble
+from fleet.planner.allocation import Allocation, allocate
+from fleet.planner.assembly import assemble
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import judge_budgets
-from fleet.planner.demand import Signed, sign_demand
+from fleet.planner.demand import sign_demand
 from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.planner.layout import Layout, lay_out
 from fleet.planner.lifecycle.table import apply_rules
@@ -57,7 +57,7 @@ def reconcile_unsealed(
     bound. The fleet must already have the price lists of the world.
     """
     pool_plans = begin_pool_plans(fleet, world, inventories or take_inventory(fleet, world))
-    demand, layout, allocation, service, _ = _assign_requests(
+    layout, allocation, service, _ = _assign_requests(
         fleet, world, pool_plans, again=not explained
     )
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
@@ -65,12 +65,13 @@ def reconcile_unsealed(
     for pool_plan in pool_plans.values():
         pool_plan.headroom, pool_plan.turn, pool_plan.is_staffed = headroom, last, True
     apply_rules(pool_plans.values(), "after")
-    budgets = judge_budgets(layout.accounts, allocation.machines, headroom.kept, allocation.counts)
-    service.budgets = budgets
-    limits = tuple(judge_limits(layout.uses, allocation.counts))
-    proof = allocation.proof if explained else Proof()
-    decided = Decided(demand, service, budgets, limits, proof)
-    return assemble(fleet, world, pool_plans, decided, explained=explained)
+    service.budgets = judge_budgets(
+        layout.accounts, allocation.machines, headroom.kept, allocation.counts
+    )
+    service.limits = tuple(judge_limits(layout.uses, allocation.counts))
+    if explained:
+        service.proof = allocation.proof
+    return assemble(fleet, world, pool_plans, service, explained=explained)
 
 
 def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
@@ -82,7 +83,6 @@ def find_given_up(fleet: Fleet, world: World) -> frozenset[str]:
 class _Assigned(NamedTuple):
     """The requests of a world, and the existing and new workers that serve them."""
 
-    demand: tuple[Signed, ...]
     layout: Layout
     allocation: Allocation
     service: Service
@@ -102,10 +102,10 @@ def _assign_requests(
         by_turn = [replace(signed, turns=overtaken) for signed in demand]
         layout = lay_out(fleet, world, pool_plans, supplies, by_turn)
         allocation = allocate(layout.groups, layout.places, layout.rows)
-    service = staff(pool_plans, supplies, layout.places, allocation)
+    service = staff(pool_plans, supplies, layout.places, demand, allocation)
     chosen = Chosen(layout, allocation)
-    given_up = give_up_for_others(world, pool_plans, chosen, demand, service)
+    given_up = give_up_for_others(world, pool_plans, chosen, service)
     if overtaken:
         before = Overtaking(overtaken, by_age, allocation)
         given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)
-    return _Assigned(demand, layout, allocation, service, given_up)
+    return _Assigned(layout, allocation, service, given_up)

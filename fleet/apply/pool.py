@@ -15,7 +15,7 @@ from fleet.apply.observe import Sources
 from fleet.apply.record import log_of_order
 from fleet.apply.spending import refund, spend, undone
 from fleet.errors import FleetError, PlanRefused, StackFailed, StoreMissing, WorkerBusy, refusal
-from fleet.guard.freezes import find_stopped
+from fleet.guard import find_stopped
 from fleet.model.facts import (
     Attempt,
     Stack,
@@ -43,7 +43,7 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.user_data import write_swap, write_user_data
 from fleet.planner.failures import classify, settle
 from fleet.planner.inventory import PoolInventory, find_departures
-from fleet.planner.lifecycle.held import HOLD_SECONDS
+from fleet.planner.lifecycle.failed import HOLD_SECONDS
 from fleet.ports import (
     ConsoleReader,
     Engine,

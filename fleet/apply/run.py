@@ -58,8 +58,8 @@ from fleet.model.plan import Create, Plan, PoolVerdict
 from fleet.planner.failures import describe_failures, recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, extended, find_due, heirs_of, take_inventory
+from fleet.planner.ledger import payers_of
 from fleet.planner.machine_inputs import options_of
-from fleet.planner.payers import payers_of
 from fleet.ports import Console, EngineTask, SourceReader, Tell
 from fleet.report.outcome import Progress, format_begun
 from fleet.schema.model import Fleet

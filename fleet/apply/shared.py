@@ -13,7 +13,7 @@ from fleet.errors import FleetError, PlanRefused, StackFailed
 from fleet.model.facts import Base, SharedResource, Unknown, World
 from fleet.model.history import StackOutcome
 from fleet.model.plan import Plan
-from fleet.planner.lifecycle.held import is_all_frozen
+from fleet.planner.inventory import is_all_frozen
 from fleet.planner.shared_stacks import in_use, is_laid, parts_of, wanted_parts, why_held
 from fleet.ports import StackStep, Tell
 from fleet.schema.model import Fleet

@@ -61,7 +61,7 @@ from fleet.model.plan import Action, Delete, Plan, Reason
 from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import Moment, Value
-from fleet.planner.assembly import Decided, assemble
+from fleet.planner.assembly import assemble
 from fleet.planner.inventory import PoolInventory, expired_at, take_inventory
 from fleet.planner.machine_inputs import Closure, Option
 from fleet.planner.pool_plan import PoolPlan, is_going
@@ -156,7 +156,7 @@ def _plan_deletions(
                 _drain_or_delete(world, pool_plan, unit, reason, because)
         _finish_deletions(pool_plan)
         pool_plans[name] = pool_plan
-    plan = assemble(fleet, world, pool_plans, Decided((), Service()))
+    plan = assemble(fleet, world, pool_plans, Service())
     sizes = [(pool, size_decision(_SIZES[reason], pool.pool)) for pool in plan.pools]
     pools = tuple(p.altered(because=each.message, decisions=(each,)) for p, each in sizes)
     unknown = (*plan.unknown, *(f"{gone} (using its provider's list)" for gone in lost))

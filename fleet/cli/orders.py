@@ -19,7 +19,7 @@ from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_order, count, option
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
-from fleet.guard.freezes import command_to_end
+from fleet.guard import command_to_end
 from fleet.model.facts import Unknown
 from fleet.model.orders import FLEET, FROZEN, Freeze, GivenApproval, Hold, Order
 from fleet.model.plan import GuardName

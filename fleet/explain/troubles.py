@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from fleet.guard.freezes import command_to_end
+from fleet.guard import command_to_end
 from fleet.model.decisions import Path, SizeReason
 from fleet.model.orders import FLEET, FROZEN, Freeze, Frozen, Hold
 from fleet.model.plan import Blocked, Plan, Unserved

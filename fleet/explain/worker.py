@@ -117,7 +117,7 @@ def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[s
 
 def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
     """Return the facts that decide how long the machine of a worker is kept."""
-    pool, inventory = fleet.pools.get(verdict.pool), take_inventory(fleet, world)
+    pool, inventory = fleet.dynamic_pool(verdict.pool), take_inventory(fleet, world)
     for unit in inventory[verdict.pool].units if verdict.pool in inventory else ():
         if unit.name == verdict.worker:
             return life_of(fleet, pool, unit)

@@ -5,15 +5,14 @@ refuse actions that a change of config or image, or lost data, causes, if they e
 have no approval. Every limit applies per pool and to the whole fleet, by share and by count. A
 refusal withholds only the actions of its pool. All guards decide before the first change.
 
-Start reading with `guard` below. `refusals.py` has the limits, `freezes.py` the freezes of
-operators, `approvals.py` the exceptions.
+Start reading with `guard` below, which also has the freezes of operators. `refusals.py` has the
+limits, `approvals.py` the exceptions.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from fleet.guard.freezes import withhold_frozen
 from fleet.guard.refusals import (
     GuardDecision,
     pools_with,
@@ -25,16 +24,19 @@ from fleet.guard.refusals import (
 )
 from fleet.model.decisions import Decision, NoMachineReason, SizeReason
 from fleet.model.digests import seal
+from fleet.model.orders import Freeze, Frozen, Hold, Order
 from fleet.model.plan import (
     Action,
-    ApprovalVerdict,
     Blocked,
+    Cause,
     Create,
+    Delete,
+    Drain,
     GuardResult,
     Plan,
     PoolVerdict,
+    Reason,
     Release,
-    Signature,
     Unserved,
 )
 from fleet.schema.model import DebusineQueue, Fleet, has_no_usable_queue
@@ -57,7 +59,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     withheld: dict[str, GuardDecision] = {}
     approved: defaultdict[str, set[str]] = defaultdict(set)
     guards: tuple[_Guard, ...] = (
-        *(_withhold_observed, withhold_frozen, _refuse_unregistrable, refuse_rivalled),
+        *(_withhold_observed, _withhold_frozen, _refuse_unregistrable, refuse_rivalled),
         *(withhold_untested, refuse_delete, refuse_cost, throttle),
     )
     for hold in guards:
@@ -85,8 +87,10 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
         _recount(each, by_pool[each.pool], unserved[each.pool]) if each.pool in reduced else each
         for each in plan.pools
     )
+    passed = [(each.worker, approved[each.worker]) for each in (*kept, *releases)]
     approvals = tuple(
-        _add_passes(approval, approved, (*kept, *releases)) for approval in plan.approvals
+        each.altered(passes=tuple(worker for worker, digests in passed if each.digest in digests))
+        for each in plan.approvals
     )
     guarded = plan.altered(
         actions=kept,
@@ -96,28 +100,17 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
         guards=tuple(results),
         approvals=approvals,
         pools=pools,
-        signatures=tuple(_remove_withheld(signature, withheld) for signature in plan.signatures),
+        signatures=tuple(
+            each.altered(
+                by_create={k: name for k, name in each.by_create.items() if name not in withheld}
+            )
+            for each in plan.signatures
+        ),
         unserved=(*plan.unserved, *_find_unserved(plan, withheld)),
         optimum=plan.optimum_of(kept),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
     )
     return seal(guarded) if plan.digests.plan else guarded
-
-
-def _add_passes(
-    approval: ApprovalVerdict,
-    approved: Mapping[str, Collection[str]],
-    kept: Sequence[Action | Release],
-) -> ApprovalVerdict:
-    """Return an approval that lists the actions it passes, except withheld actions."""
-    passes = [each.worker for each in kept if approval.digest in approved.get(each.worker, ())]
-    return approval.altered(passes=tuple(passes))
-
-
-def _remove_withheld(signature: Signature, withheld: Mapping[str, GuardDecision]) -> Signature:
-    """Return a signature without assignments of its requests to withheld creations."""
-    coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
-    return signature.altered(by_create=coming)
 
 
 def _find_unserved(plan: Plan, withheld: Mapping[str, GuardDecision]) -> Iterator[Unserved]:
@@ -193,6 +186,89 @@ def _withhold_observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
         yield _withhold_all(result, verdict, own)
 
 
+def _withhold_frozen(
+    fleet: Fleet, plan: Plan, actions: Sequence[Action]
+) -> Iterator[GuardDecision]:
+    """Withhold the actions that a freeze forbids; yield a decision per freeze and pool.
+
+    A freeze never prevents the enforcement of a budget: workers that a used-up budget cannot pay
+    for are drained, and if existing machines exceed it, unneeded machines are drained and deleted.
+    """
+    found: defaultdict[tuple[str, str], list[Action | Release]] = defaultdict(list)
+    orders = [each for each in plan.orders if isinstance(each, Freeze)]
+    # Report the freeze that ends last, because it withholds the actions longest.
+    orders.sort(key=lambda order: (order.is_precaution, order.until), reverse=True)
+    freezes = {each.key: each for each in orders}
+    for order, action in find_stopped(fleet, plan, freezes.values(), (*actions, *plan.releases)):
+        found[order.key, action.pool].append(action)
+    sizes = {verdict.pool: verdict.machines for verdict in plan.pools}
+    for (key, pool), own in sorted(found.items()):
+        order = freezes[key]
+        yield GuardDecision(
+            GuardResult(
+                guard="freeze",
+                pool=pool,
+                result="throttled",
+                because=words.explain_freeze(order.sentence, len(own)),
+                way_out=command_to_end(order),
+                count=len(own),
+                of=sizes.get(pool, 0),
+                withheld=len(own),
+            ),
+            own,
+            until=order.ends,
+        )
+
+
+def find_stopped(
+    fleet: Fleet, plan: Plan, orders: Iterable[Order], actions: Iterable[Action | Release]
+) -> Iterator[tuple[Freeze | Hold, Action | Release]]:
+    """Yield (order, action) for each action that a freeze or hold forbids, by the first order."""
+    over = _over_budget(fleet, plan)
+    stopping = [each for each in orders if isinstance(each, Freeze | Hold)]
+    for action in actions:
+        for order in stopping:
+            if isinstance(order, Hold):
+                stops = order.machine == action.worker and isinstance(action, Delete)
+            elif _enforces_budget(action, over):
+                stops = False
+            else:
+                stops = order.pool in (None, action.pool) and _frozen_kind(action) in order.stops
+            if stops:
+                yield order, action
+                break
+
+
+def command_to_end(order: Freeze) -> str:
+    """Return the command that ends a freeze, or that shows why fleet cannot read the orders."""
+    if order.is_precaution:
+        return "fleet doctor"
+    return f"fleet freeze --pool {order.pool} --end" if order.pool else "fleet freeze --end"
+
+
+def _frozen_kind(action: Action | Release) -> Frozen | None:
+    if isinstance(action, Drain) and action.reason is Reason.HELD:
+        return None
+    return "creates" if isinstance(action, Create) else "deletes"
+
+
+def _enforces_budget(action: Action | Release, over: Collection[str]) -> bool:
+    """Return whether an action saves money of a budget that is used up, or exceeded in a pool."""
+    if isinstance(action, Create | Release):
+        return False
+    is_unneeded = action.cause is Cause.DEMAND and action.pool in over
+    return is_unneeded or action.reason is Reason.BUDGET_USED_UP
+
+
+def _over_budget(fleet: Fleet, plan: Plan) -> frozenset[str]:
+    """Return the pools whose existing machines, without new machines, exceed a budget."""
+    paths = {budget.path[:2] for budget in plan.budgets if budget.exceeded}
+    of_all = [fleet.budgets[str(name)] for section, name in paths if section == "budgets"]
+    if any(not (budget.scope or budget.team or budget.owner or budget.tags) for budget in of_all):
+        return frozenset(verdict.pool for verdict in plan.pools)
+    return frozenset(str(name) for section, name in paths if section == "pools")
+
+
 def _refuse_unregistrable(
     fleet: Fleet, plan: Plan, actions: Sequence[Action]
 ) -> Iterator[GuardDecision]:
@@ -212,17 +288,12 @@ def _refuse_unregistrable(
                 _build_refusal("unappliable", because, path, way_out), verdict, without
             )
         for queue in sorted(filter(None, registries)):
-            if not _has_admin(fleet, queue):
+            declared = fleet.queues.get(queue)
+            if not isinstance(declared, DebusineQueue) or declared.admin is None:
                 lacking = [action for action in own if action.registry == queue]
                 because = words.explain_no_admin(queue, verdict.pool, len(lacking))
                 refused = _build_refusal("unappliable", because, ("queues", queue), _ADMIN_HINT)
                 yield _withhold_all(refused, verdict, lacking)
-
-
-def _has_admin(fleet: Fleet, queue: str) -> bool:
-    """Return True if fleet has admin access to a queue and can register workers there."""
-    declared = fleet.queues.get(queue)
-    return isinstance(declared, DebusineQueue) and declared.admin is not None
 
 
 def _build_refusal(

@@ -25,14 +25,15 @@ def judge_approvals(
 
     Equal approvals count once. `pools` are the names of all known pools.
     """
-    verdicts: dict[str, ApprovalVerdict] = {}
     orders = () if isinstance(world.orders, Unknown) else world.orders
-    for given in orders:
-        if isinstance(given, GivenApproval) and given.until > world.time:
-            verdict = _judge_given(given, world, pools)
-            verdicts.setdefault(verdict.digest, verdict)
-    for number, approval in enumerate(fleet.approvals):
-        verdict = _judge(approval, number, world, pools)
+    given = [o for o in orders if isinstance(o, GivenApproval) and o.until > world.time]
+    found = [_judge(each, (), world, pools) for each in given]
+    found += (
+        _judge(each, ("approvals", number), world, pools)
+        for number, each in enumerate(fleet.approvals)
+    )
+    verdicts: dict[str, ApprovalVerdict] = {}
+    for verdict in found:
         verdicts.setdefault(verdict.digest, verdict)
     return tuple(verdicts.values())
 
@@ -40,22 +41,6 @@ def judge_approvals(
 def approval_digest(approval: Approval) -> str:
     """Return the digest of an approval's content, which identifies the approval."""
     return digest(approval.model_dump(mode="json"))
-
-
-def _judge_given(given: GivenApproval, world: World, pools: Collection[str]) -> ApprovalVerdict:
-    known = digest(given.model_dump(mode="json"))
-    return ApprovalVerdict(
-        digest=known,
-        path=(),
-        guard=given.guard,
-        pool=given.pool,
-        count=given.count,
-        used=_count_used(known, world),
-        reason=given.reason,
-        expires=given.until.date(),
-        by=given.given,
-        inert=_explain_inert(known, given, world, pools),
-    )
 
 
 def _count_used(known: str, world: World) -> int:
@@ -76,21 +61,27 @@ def _explain_inert(
 
 
 def _judge(
-    approval: Approval, number: int, world: World, pools: Collection[str]
+    approval: Approval | GivenApproval,
+    path: tuple[str | int, ...],
+    world: World,
+    pools: Collection[str],
 ) -> ApprovalVerdict:
-    known = approval_digest(approval)
-    inert = _explain_inert(known, approval, world, pools)
-    if approval.expires < world.time.date():
-        inert = words.explain_expired(approval.expires)
+    known = digest(approval.model_dump(mode="json"))
+    inert, by = _explain_inert(known, approval, world, pools), ""
+    if isinstance(approval, GivenApproval):
+        expires, by = approval.until.date(), approval.given
+    elif (expires := approval.expires) < world.time.date():
+        inert = words.explain_expired(expires)
     return ApprovalVerdict(
         digest=known,
-        path=("approvals", number),
+        path=path,
         guard=approval.guard,
         pool=approval.pool,
         count=approval.count,
         used=_count_used(known, world),
         reason=approval.reason,
-        expires=approval.expires,
+        expires=expires,
+        by=by,
         inert=inert,
     )
 

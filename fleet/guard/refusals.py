@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import TypeVar
 
 from fleet.guard.approvals import (
     approve_first,
@@ -57,14 +58,17 @@ class GuardDecision:
     """Time when the guard stops withholding by itself; None: unknown."""
 
 
+_A = TypeVar("_A", Action, Release)
+
+
 def count_fleet_machines(plan: Plan) -> int:
     """Return the number of machines in all pools, except static pools."""
     return sum(verdict.machines for verdict in plan.pools if verdict.mode != "static")
 
 
-def by_pool(actions: Sequence[Action]) -> Mapping[str, list[Action]]:
+def by_pool(actions: Sequence[_A]) -> Mapping[str, list[_A]]:
     """Map pool name to its actions; the map returns an empty list for other pools."""
-    found: defaultdict[str, list[Action]] = defaultdict(list)
+    found: defaultdict[str, list[_A]] = defaultdict(list)
     for action in actions:
         found[action.pool].append(action)
     return found
@@ -86,7 +90,7 @@ _THROTTLED_DELETE = ("guards", "throttle", "delete")
 def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Pass the first actions in service order, and withhold the others until a later run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
-    described = _describe_limit(create)
+    described = f"{create.share}% of at least {create.free_below}, and at most {create.count}"
     limits = (
         ("create", lambda held: _max_creations(create, held), CREATE_LIMIT, described),
         ("drain", lambda _: delete.count, _THROTTLED_DELETE, f"at most {delete.count}"),
@@ -109,10 +113,6 @@ def _max_creations(limit: ThrottleCreate, held: int) -> int:
     # If the share is less than one machine, allow one machine, so that a small pool can grow.
     grown = max(held, limit.free_below, 1) * limit.share // 100
     return min(limit.count, max(grown, min(limit.share, 1)))
-
-
-def _describe_limit(limit: ThrottleCreate) -> str:
-    return f"{limit.share}% of at least {limit.free_below}, and at most {limit.count}"
 
 
 def _throttle_kind(
@@ -226,14 +226,8 @@ class _PoolCase:
 
 def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[GuardDecision]:
     """Refuse creations for requests for which the queue may create machines itself."""
-    if not plan.rivals:
-        return
-    creates = [a for a in actions if isinstance(a, Create)]
-    found = by_pool([a for a in creates if _rivals_of(plan, a)])
-    for verdict in plan.pools:
-        own = found[verdict.pool]
-        if not own:
-            continue
+    rivalled = [a for a in actions if plan.rivals and _rivals_of(plan, a)]
+    for verdict, own in pools_with(plan, rivalled):
         passing = approve_first(plan, "rival", verdict.pool, own)
         left = [action for action in own if action.worker not in passing]
         queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
@@ -334,22 +328,27 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
     """Yield a case per pool that loses machines for a reason other than lower demand."""
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     leaving = [a for a in actions if not isinstance(a, Create)]
-    drained |= {a.worker for a in leaving if _is_orphan(a) and isinstance(a, Delete)}
+    drained |= {a.worker for a in leaving if a.reason is Reason.ORPHAN and isinstance(a, Delete)}
     reasons = Counter(v.reason for v in plan.workers)
     few = {
         each for each in _COUNT_ONLY_REASONS if reasons[each] <= fleet.guards.refuse.delete.count
     }
-    judged = [a for a in leaving if _is_removal(a) and a.reason not in few]
+    # New removals with a cause other than demand.
+    judged = [
+        a
+        for a in leaving
+        if not is_begun(a) and a.cause is not Cause.DEMAND and a.reason not in few
+    ]
     ours = by_pool([a for a in judged if a.worker not in drained])
-    unseen = _releases_by_pool(plan)
+    unseen = by_pool([each for each in plan.releases if each.may_work])
     made = by_pool([a for a in actions if isinstance(a, Create)] if judged or unseen else ())
+    # Removed pools without machines but with workers have no entry in the plan.
     gone = [
-        _machineless_verdict(name)
+        PoolVerdict(pool=name, mode="removed", because=NO_MACHINE)
         for name in unseen.keys() - {verdict.pool for verdict in plan.pools}
     ]
-    for verdict in sorted((*plan.pools, *gone), key=lambda verdict: verdict.pool):
-        if verdict.mode in ("static", "observe"):
-            continue
+    able = [each for each in (*plan.pools, *gone) if each.mode not in ("static", "observe")]
+    for verdict in sorted(able, key=lambda verdict: verdict.pool):
         going = _without_paced_replacements(
             fleet.pools.get(verdict.pool), verdict, ours[verdict.pool]
         )
@@ -365,20 +364,6 @@ def _find_removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
             yield _PoolCase(verdict, count, left, [*going, *lost], causes, again, unseen=len(lost))
 
 
-def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
-    """Map pool name to the releases of its workers that may still run work."""
-    found: dict[str, list[Release]] = {}
-    for release in plan.releases:
-        if release.may_work:
-            found.setdefault(release.pool, []).append(release)
-    return found
-
-
-def _machineless_verdict(pool: str) -> PoolVerdict:
-    """Return the plan's entry for a removed pool without machines but with workers."""
-    return PoolVerdict(pool=pool, mode="removed", because=NO_MACHINE)
-
-
 def _count_with_unseen(plan: Plan) -> int:
     """Return the number of machines in the fleet, including unobserved machines."""
     return count_fleet_machines(plan) + sum(release.may_work for release in plan.releases)
@@ -391,16 +376,6 @@ def _has_lost_data(going: Sequence[Action | Release]) -> bool:
 
 def _cause_of(going: Action | Release) -> Cause:
     return Cause.KNOWLEDGE if isinstance(going, Release) else going.cause
-
-
-def _is_removal(action: Action) -> bool:
-    """Return True if an action is a new removal with a cause other than demand."""
-    kept = isinstance(action, Create) or is_begun(action)
-    return not kept and action.cause is not Cause.DEMAND
-
-
-def _is_orphan(action: Action) -> bool:
-    return action.reason is Reason.ORPHAN
 
 
 def _without_paced_replacements(
@@ -445,7 +420,15 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
         if isinstance(pool, Pool) and verdict.mode != "observe":
-            warm, lacking = _min_creations(pool, verdict, ours[verdict.pool])
+            creates = [each for each in ours[verdict.pool] if isinstance(each, Create)]
+            # This run's creations for workers.min, and the number still to follow.
+            warm = [
+                action
+                for action in creates
+                if action.cause is Cause.CONFIG and action.reason is not Reason.REPLACEMENT
+            ]
+            least = min(size_of(pool).min, size_of(pool).max) if warm else 0
+            lacking = max(0, least - verdict.machines - len(creates))
             made, drained, rises = _cost_rises(plan, verdict, ours[verdict.pool])
             if warm or rises:
                 costs = tuple(action.cost for action in warm)
@@ -457,21 +440,6 @@ def _find_increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iter
                     along=drained,
                     rises=(*costs, *rises, *costs[-1:] * lacking),
                 )
-
-
-def _min_creations(
-    pool: Pool, verdict: PoolVerdict, actions: Sequence[Action]
-) -> tuple[list[Create], int]:
-    """Return this run's creations for workers.min, and the number still to follow."""
-    creates = [action for action in actions if isinstance(action, Create)]
-    warm = [
-        action
-        for action in creates
-        if action.cause is Cause.CONFIG and action.reason is not Reason.REPLACEMENT
-    ]
-    size = size_of(pool)
-    least = min(size.min, size.max)
-    return warm, max(0, least - verdict.machines - len(creates)) if warm else 0
 
 
 def _cost_rises(

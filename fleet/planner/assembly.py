@@ -5,29 +5,26 @@ The heartbeat counts only finished runs, because a run that hangs or crashes mai
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, partial
 from itertools import groupby, pairwise
 from statistics import median
-from typing import Any
 
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.model.decisions import Decision, SizeReason
 from fleet.model.facts import Unknown, World
+from fleet.model.images import WaitingVersion
 from fleet.model.plan import (
     Action,
-    ApprovalVerdict,
     BudgetVerdict,
     Create,
     Digests,
-    Estimate,
-    LimitVerdict,
     NotKnown,
     Optimum,
     Plan,
     PoolVerdict,
+    Promotion,
     Reason,
     RefusedTag,
     RuledTag,
@@ -53,15 +50,21 @@ from fleet.planner.competing import (
     warn_of_queues,
 )
 from fleet.planner.demand import Signed, required_of
+from fleet.planner.failures import describe_failures
 from fleet.planner.fitting import held_tags
-from fleet.planner.inventory import demand_trouble, desks_of, estimate_of, stack_name
-from fleet.planner.lifecycle.held import is_all_frozen, orders_of
+from fleet.planner.inventory import (
+    demand_trouble,
+    desks_of,
+    estimate_of,
+    is_all_frozen,
+    orders_of,
+    stack_name,
+)
 from fleet.planner.lifecycle.rule import life_of
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.limits import is_booting
-from fleet.planner.notices import find_notices
+from fleet.planner.notices import find_notices, find_price_sources
 from fleet.planner.pool_plan import PoolPlan, is_going
-from fleet.planner.price_sources import find_price_sources
 from fleet.planner.promotions import find_promotions
 from fleet.planner.shared_stacks import find_base_changes
 from fleet.planner.solver import GAP, MAX_NODES
@@ -74,7 +77,7 @@ from fleet.planner.units import (
     seconds_away,
     why_late,
 )
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.tagrules.export import describe_rule_at, judge_rules
 from fleet.words import limits, lives, notes
 from fleet.words.pools import describe_size, size_decision
@@ -98,13 +101,8 @@ IMAGE_PAGE = f"{ATTENTION_PAGE}#{_IMAGE}"
 _TICKET_LOST = "ticket-lost"
 
 
-def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[str]:
-    """Yield a sentence per problem that needs an operator, with a link to the runbook."""
-    for problem, section in _find_problems(world, pool_plans):
-        yield notes.describe_attention(problem, f"{ATTENTION_PAGE}#{section}")
-
-
-def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
+def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[str, str]]:
+    """Yield (problem that needs an operator, section of `ATTENTION_PAGE`)."""
     for pool_plan in pool_plans.values():
         choice = pool_plan.choice
         is_tried = choice.is_tried and pool_plan.inventory.having(UnitState.STARTING)
@@ -112,8 +110,9 @@ def _find_problems(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
             yield notes.describe_image(pool_plan.name, choice.problem), _IMAGE
         leaving = pool_plan.leaving
         for unit in pool_plan.inventory.having(*ATTENTION):
-            is_held = unit.held or pool_plan.kept.get(unit.name, ("",))[0] is Reason.HELD
-            if unit.name in leaving or is_held or pool_plan.expires_later(unit):
+            kept = pool_plan.kept.get(unit.name, (None, ""))[0]
+            # fleet deletes a kept orphan later without manual action.
+            if unit.name in leaving or unit.held or kept in (Reason.HELD, Reason.ORPHAN):
                 continue
             trouble, section = ATTENTION[unit.state]
             yield notes.describe_machine(unit.name, trouble), section
@@ -262,7 +261,7 @@ def _explain_idle(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason
         return Reason.NOT_KNOWN, pool_plan.inventory.frozen[0]
     if pool_plan.inventory.sampled:
         return Reason.NOT_KNOWN, lives.explain_partly_read(pool_plan.inventory.sampled[0])
-    if pool_plan.pool is not None and pool_plan.pool.mode == "pause":
+    if pool_plan.mode == "pause":
         return Reason.POOL_PAUSED, lives.POOL_PAUSED
     if pool_plan.pool is None or pool_plan.on_demand:
         return Reason.IDLE_RECENTLY, lives.IDLE
@@ -282,22 +281,11 @@ def _explain_warm(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
 
 
-@dataclass(frozen=True)
-class Decided:
-    """The decisions that concern all pools: service of requests, budgets, limits and cost."""
-
-    demand: Sequence[Signed]
-    service: Service
-    budgets: tuple[BudgetVerdict, ...] = ()
-    limits: tuple[LimitVerdict, ...] = ()
-    proof: Proof = field(default_factory=Proof)
-
-
 def assemble(
     fleet: Fleet,
     world: World,
     pool_plans: Mapping[str, PoolPlan],
-    decided: Decided,
+    service: Service,
     *,
     explained: bool = True,
 ) -> Plan:
@@ -308,18 +296,34 @@ def assemble(
     unserved: tuple[Unserved, ...] = ()
     sizes: dict[str, tuple[Decision, ...]] = {}
     if explained:
-        unserved = tuple(find_unserved(fleet, world, pool_plans, decided.demand, decided.service))
-        waiting, used = _count_waiting(unserved), used_of(decided.budgets)
+        unserved = tuple(find_unserved(fleet, world, pool_plans, service))
+        waiting, used = Counter[str](), used_of(service.budgets)
+        for each in unserved:
+            waiting.update(dict.fromkeys({blocked.pool for blocked in each.blocked}, each.count))
         sizes = {n: tuple(_decide_size(p, waiting[n], used)) for n, p in pool_plans.items()}
     pools = (
-        *(_judge_pool(each, sizes.get(name, ())) for name, each in pool_plans.items()),
+        *(_judge_pool(own, sizes.get(name, ())) for name, own in pool_plans.items()),
         *static_pools(fleet, world),
     )
-    actions = _sort_actions(_actions_with_requests(pool_plans, decided.service))
+    # Creations within a pool stay in the order of service.
+    actions = tuple(
+        sorted(
+            _actions_with_requests(pool_plans, service),
+            key=lambda action: (action.pool, _ORDER[action.action]),
+        )
+    )
+    inventories = [pool_plan.inventory for pool_plan in pool_plans.values()]
+    present = {unit.name for each in inventories for unit in (*each.known, *each.unseen)}
+    workers = (
+        *(verdict for each in pool_plans.values() for verdict in _judge_workers(each)),
+        *unseen_workers(inventories),
+        *static_workers(fleet, world),
+        *gone_workers(fleet, world, present),
+    )
     releases = tuple(find_releases(fleet, world, actions))
     known = {pool.pool for pool in pools} | {release.pool for release in releases}
     approvals = judge_approvals(fleet, world, known)
-    moving = find_promotions(fleet, world, pool_plans)
+    moving = tuple(find_promotions(fleet, world, pool_plans))
     rules = tuple(judge_rules(fleet, world))
     # With ticket queues, fleet assigns requests itself; signatures then list each assignment.
     has_signatures = explained or desks_of(fleet, world.queues)
@@ -332,61 +336,53 @@ def assemble(
         resumes=tuple(each for pool_plan in pool_plans.values() for each in pool_plan.resumes),
         holds=tuple(each for pool_plan in pool_plans.values() for each in pool_plan.holds),
         bases=() if is_still else tuple(find_base_changes(fleet, world)),
-        promotions=() if is_still else moving.now,
-        waiting_versions=moving.waiting,
+        promotions=tuple(each for each in moving if isinstance(each, Promotion) and not is_still),
+        waiting_versions=tuple(each for each in moving if isinstance(each, WaitingVersion)),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
         approvals=approvals,
         orders=orders_of(fleet, world),
-        budgets=decided.budgets,
+        budgets=service.budgets,
         unknown=tuple(find_unknown(fleet, world, pool_plans)),
         rivals={q: r.rivals for q, r in sorted(world.queues.items()) if r.rivals},
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config="", world="", over="decisions"),
-        **(_explanatory_fields(fleet, world, pool_plans, decided, approvals) if explained else {}),
-        rules=rules if explained else (),
+        optimum=_optimum(service) if explained else None,
     )
     # Skip the validation of thousands of values that were built here.
-    return plan.altered(
+    plan = plan.altered(
         actions=actions,
-        workers=tuple(_all_workers(fleet, world, pool_plans)),
-        signatures=_signatures(fleet, decided, actions, rules) if has_signatures else (),
+        workers=workers,
+        signatures=_signatures(fleet, service, actions, rules) if has_signatures else (),
         unserved=unserved,
         optimum=plan.optimum_of(actions),
     )
-
-
-def _explanatory_fields(
-    fleet: Fleet,
-    world: World,
-    pool_plans: Mapping[str, PoolPlan],
-    decided: Decided,
-    approvals: Sequence[ApprovalVerdict],
-) -> dict[str, Any]:
-    """Return the plan fields, by name, that guards do not read."""
+    if not explained:
+        return plan
     images = {name: pool_plan.choice.images for name, pool_plan in pool_plans.items()}
-    return {
-        "notices": tuple(find_notices(fleet, world, approvals)),
-        "remarks": tuple(sorted(world.remarks)),
-        "limits": decided.limits,
-        "optimum": _optimum(decided),
-        "prices": tuple(find_price_sources(fleet, world)),
-        "warnings": (
-            *_warn_of_rank_gaps(decided.proof),
+    unread = tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q))
+    estimates = (estimate_of(fleet, world, q) for q in sorted(world.queues) if q not in unread)
+    return plan.altered(
+        rules=rules,
+        notices=tuple(find_notices(fleet, world, approvals)),
+        remarks=tuple(sorted(world.remarks)),
+        limits=service.limits,
+        prices=tuple(find_price_sources(fleet, world)),
+        warnings=(
+            *_warn_of_rank_gaps(service.proof),
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals, world.time.date()),
-            *_warn(fleet, world, decided),
+            *warn_of_cadence(fleet, world),
+            *warn_of_durations(fleet, service.demand, service.budgets),
+            *warn_of_queues(fleet, world, service.demand),
         ),
-        "unread": tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
-        "estimates": tuple(_estimates(fleet, world)),
-        "attention": tuple(find_attention(world, pool_plans)),
-    }
-
-
-def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
-    yield from warn_of_cadence(fleet, world)
-    yield from warn_of_durations(fleet, decided.demand, decided.budgets)
-    yield from warn_of_queues(fleet, world, decided.demand)
+        unread=unread,
+        estimates=tuple(each for each in estimates if each is not None),
+        attention=tuple(
+            notes.describe_attention(problem, f"{ATTENTION_PAGE}#{section}")
+            for problem, section in find_attention(world, pool_plans)
+        ),
+    )
 
 
 def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
@@ -397,27 +393,6 @@ def _warn_of_rank_gaps(proof: Proof) -> Iterator[Warning_]:
     for (classed, priority), count in sorted(longer.items()):
         who = notes.describe_rank_gap(count, priority, low=bool(classed))
         yield Warning_(rule="longer-than-necessary", message=who)
-
-
-def _all_workers(
-    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
-) -> Iterator[WorkerVerdict]:
-    inventories = [pool_plan.inventory for pool_plan in pool_plans.values()]
-    for pool_plan in pool_plans.values():
-        yield from _judge_workers(pool_plan)
-    yield from unseen_workers(inventories)
-    yield from static_workers(fleet, world)
-    seen = {
-        unit.name for inventory in inventories for unit in (*inventory.known, *inventory.unseen)
-    }
-    yield from gone_workers(fleet, world, seen)
-
-
-def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
-    for queue in sorted(world.queues):
-        estimate = estimate_of(fleet, world, queue)
-        if estimate is not None and not demand_trouble(fleet, world, queue):
-            yield estimate
 
 
 def _actions_with_requests(
@@ -433,11 +408,6 @@ def _actions_with_requests(
         for action in pool_plan.actions:
             is_unmade = isinstance(action, Create) and action.worker in unmade
             yield action.altered(serves=tuple(requests[action.worker])) if is_unmade else action
-
-
-def _sort_actions(actions: Iterator[Action]) -> tuple[Action, ...]:
-    """Sort actions by pool and kind. Creations within a pool stay in the order of service."""
-    return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
 
 
 def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
@@ -462,11 +432,14 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             type=unit.machine.type if unit.machine else None,
             cost=UnknownFigure(unknown=lives.UNKNOWN_PRICE) if cost is None else cost,
             cost_known=cost is not None,
-            outdated=pool_plan.needs_update(unit),
+            outdated=pool_plan.due.get(unit.name, (None, ""))[0] is Reason.OUTDATED
+            or pool_plan.is_outdated(unit),
             inactive=unit.state is UnitState.DISABLED,
         )
     made = (action for action in actions.values() if isinstance(action, Create))
-    for (reason, kind, image), alike in groupby(made, _creation_kind):
+    for (reason, kind, image), alike in groupby(
+        made, lambda each: (each.reason, each.inputs.type, each.inputs.image)
+    ):
         planned = WorkerVerdict(
             worker="",
             pool=pool,
@@ -481,10 +454,6 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
         for action in alike:
             worker, because, cost = action.worker, action.because, action.cost
             yield planned.altered(worker=worker, because=because, cost=cost)
-
-
-def _creation_kind(made: Create) -> tuple[Reason, str, str]:
-    return made.reason, made.inputs.type, made.inputs.image
 
 
 def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
@@ -504,7 +473,7 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
     }
     return PoolVerdict(
         pool=pool_plan.name,
-        mode=pool_plan.pool.mode if pool_plan.pool else "removed",
+        mode=pool_plan.mode,
         because=describe_size(size),
         decisions=size,
         **counted,
@@ -518,7 +487,7 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
         cost_before=before,
         cost_after=before + added - saved,
         provider=inventory.provider or None,
-        type=_types_of(pool_plan.pool) if pool_plan.pool else None,
+        type=(", ".join(type_names(pool_plan.pool)) or "own") if pool_plan.pool else None,
         image=pool_plan.pool.image if pool_plan.pool else None,
         provides=tuple(sorted(pool_plan.offer.provides)),
         stack=stack_name(pool_plan.fleet, pool_plan.name, inventory.stack),
@@ -526,14 +495,9 @@ def _judge_pool(pool_plan: PoolPlan, size: tuple[Decision, ...]) -> PoolVerdict:
         unwanted=_count_unwanted(pool_plan),
         draining=sum(is_going(unit) for unit in inventory.units),
         not_known=tuple(_not_known(pool_plan, price, costs.values())),
-        failures=pool_plan.failures,
+        failures=describe_failures(pool_plan.fleet, pool_plan.memory, pool_plan.name),
         on_trial=tuple(pool_plan.choice.on_trial),
     )
-
-
-def _types_of(pool: Pool) -> str:
-    """Return the names of a pool's machine types, joined by commas; `own` if it has no types."""
-    return ", ".join(type_names(pool)) or "own"
 
 
 def _count_unwanted(pool_plan: PoolPlan) -> int:
@@ -541,7 +505,7 @@ def _count_unwanted(pool_plan: PoolPlan) -> int:
     units = [unit for unit in pool_plan.inventory.units if not unit.held]
     if not pool_plan.may_remove:
         return 0
-    if pool_plan.pool is None or pool_plan.pool.mode == "drain":
+    if pool_plan.unwanted:
         return len(units)
     # If only the stack or only the provider reports a machine, the report may be wrong: do not
     # scale down because of it.
@@ -558,7 +522,9 @@ def _not_known(
     made = any(isinstance(action, Create) for action in pool_plan.actions)
     if not inventory.listed:
         yield "machines"
-    if not inventory.listed or any(map(_is_work_unknown, inventory.units)):
+    # No queue or provider reports the work of these machines.
+    assumed = (unit for unit in inventory.units if unit.state is UnitState.ASSUMED)
+    if not inventory.listed or not all(map(is_booting, assumed)):
         yield "workers"
     if not inventory.listed or None in costs or (made and price is None):
         yield "cost"
@@ -566,24 +532,10 @@ def _not_known(
         yield "price"
 
 
-def _is_work_unknown(unit: Unit) -> bool:
-    """Return True if no queue or provider reports the work of a machine."""
-    return unit.state is UnitState.ASSUMED and not is_booting(unit)
-
-
-def _count_waiting(unserved: Iterable[Unserved]) -> Counter[str]:
-    """Map each pool to the number of unserved requests that fit the pool."""
-    waiting: Counter[str] = Counter()
-    for each in unserved:
-        for pool in {blocked.pool for blocked in each.blocked}:
-            waiting[pool] += each.count
-    return waiting
-
-
-def _optimum(decided: Decided) -> Optimum | None:
+def _optimum(service: Service) -> Optimum | None:
     """Return cost, lower bound and gap for the created machines; None without creations."""
-    proof = decided.proof
-    if not decided.service.turns:
+    proof = service.proof
+    if not service.turns:
         return None
     gap = (proof.cost - proof.bound) / proof.cost if proof.cost else 0.0
     because = ""
@@ -601,7 +553,7 @@ def _optimum(decided: Decided) -> Optimum | None:
         )
     return Optimum(
         cost=Decimal(0),
-        machines=decided.service.turns,
+        machines=service.turns,
         model=Decimal(repr(proof.cost)),
         bound=Decimal(repr(proof.bound)),
         relaxed=Decimal(repr(proof.relaxed)),
@@ -667,7 +619,7 @@ def _decide_warm(pool_plan: PoolPlan, used: Used) -> Iterator[Decision]:
 
 def _signatures(
     fleet: Fleet,
-    decided: Decided,
+    service: Service,
     actions: Iterable[Action],
     rules: Sequence[RulesVerdict],
 ) -> tuple[Signature, ...]:
@@ -678,7 +630,7 @@ def _signatures(
         if isinstance(action, Create)
         for request in action.serves
     }
-    by_worker = {k: w for k, w in decided.service.by_worker.items() if k not in created}
+    by_worker = {k: w for k, w in service.by_worker.items() if k not in created}
     blank = Signature(id="", queue="", required=(), priority=0, count=0, requests=())
     return tuple(
         blank.altered(
@@ -710,8 +662,8 @@ def _signatures(
                 )
                 for difference in signed.differences
             ),
-            ruled=tuple(RuledTag(tag=rule.tag, path=rule.path) for rule in signed.ruled),
+            ruled=tuple(RuledTag(tag=tag, path=path) for tag, path in signed.ruled),
         )
-        for signed in decided.demand
+        for signed in service.demand
         for keys in [tuple([request.key for request in signed.requests])]
     )

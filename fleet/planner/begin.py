@@ -8,25 +8,24 @@ from collections.abc import Mapping
 from fleet.model.facts import Unknown, World
 from fleet.model.plan import Reason
 from fleet.planner.budgets import find_unpaid
-from fleet.planner.failures import describe_creations, describe_failures, find_lost, recall
+from fleet.planner.failures import find_lost, recall
 from fleet.planner.images import choose_image
-from fleet.planner.inventory import PoolInventory
-from fleet.planner.lifecycle.held import find_freeze
+from fleet.planner.inventory import PoolInventory, find_freeze
 from fleet.planner.lifecycle.table import apply_rules
 from fleet.planner.machine_inputs import (
     NOTHING_SHARED,
     Closure,
     digests_of,
+    find_closures,
     known_names,
     options_of,
     why_closed,
     with_begun,
-    wont_make,
     worker_names,
 )
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.shared_stacks import shared_settings
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.tagrules.offers import offer_of_pool
 
 
@@ -34,25 +33,11 @@ def begin_pool_plans(
     fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
 ) -> dict[str, PoolPlan]:
     """Map each pool to its plan, with the removals that do not depend on demand."""
-    pool_plans = _begin(fleet, world, inventories)
-    apply_rules(pool_plans.values(), "before")
-    for holding, because, path in find_unpaid(fleet, world, pool_plans):
-        pool_plan = pool_plans[holding.pool]
-        if holding.unit is not None and pool_plan.can_scale_down:
-            pool_plan.drain(holding.unit, Reason.BUDGET_USED_UP, because)
-            pool_plan.unpaid[holding.name] = path
-    return pool_plans
-
-
-def _begin(
-    fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]
-) -> dict[str, PoolPlan]:
     remembered = known_names(fleet, world)
-    pool_plans = {}
+    pool_plans: dict[str, PoolPlan] = {}
     memory = recall(fleet, world, inventories)
     for name, inventory in inventories.items():
         choice = choose_image(fleet, world, memory, name)
-        pool = fleet.pools.get(name)
         shared = shared_settings(fleet, world, inventory.provider)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         options = options_of(fleet, memory, name, choice, known)
@@ -61,15 +46,14 @@ def _begin(
             fleet=fleet,
             world=world,
             inventory=with_begun(fleet, inventory, options, choice, memory.by_pool.get(name, ())),
-            pool=pool if isinstance(pool, Pool) else None,
+            pool=fleet.dynamic_pool(name),
             names=worker_names(fleet, name, remembered),
             closed=Closure(freeze.sentence, ("pools", name), freeze.ends)
             if freeze
-            else wont_make(fleet, inventory, choice, shared),
+            else next(find_closures(fleet, inventory, choice, shared), None),
             options=options,
-            failures=describe_failures(fleet, memory, name),
+            memory=memory,
             lost=find_lost(memory, inventory),
-            creations=describe_creations(memory, name),
             choice=choice,
         )
         if pool_plan.pool is not None:
@@ -78,4 +62,10 @@ def _begin(
             pool_plan.digests = digests_of(fleet, pool_plan.options, choice)
             pool_plan.closed = why_closed(pool_plan.options)
         pool_plans[name] = pool_plan
+    apply_rules(pool_plans.values(), "before")
+    for holding, because, path in find_unpaid(fleet, world, pool_plans):
+        pool_plan = pool_plans[holding.pool]
+        if holding.unit is not None and pool_plan.can_scale_down:
+            pool_plan.drain(holding.unit, Reason.BUDGET_USED_UP, because)
+            pool_plan.unpaid[holding.name] = path
     return pool_plans

@@ -15,7 +15,7 @@ fits only matching requests, its bill counts; else each request counts as if it 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from functools import cache, cached_property
@@ -51,12 +51,12 @@ from fleet.planner.ledger import (
     work_of,
 )
 from fleet.planner.ledger import PayerAccount as LedgerAccount
-from fleet.planner.lifecycle.deletion_order import deletion_age
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
+from fleet.planner.lifecycle.surplus import deletion_age
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.pool_plan import PoolPlan, is_going
-from fleet.planner.units import NEVER, Unit, UnitState, is_busy
-from fleet.schema.model import Budget, Fleet, Money, Pool, TicketQueue
+from fleet.planner.units import NEVER, UnitState, is_busy
+from fleet.schema.model import Budget, Fleet, Money, Pool, PoolBudget, TicketQueue
 from fleet.tagrules.offers import Offer
 from fleet.words import limits as words
 
@@ -115,35 +115,26 @@ def _matches_filter(only: Budget, who: object, tags: frozenset[str]) -> bool:
 
 def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
     """Return the limits of pools by pool name, then those of `budgets` by budget name."""
-    return (*_pool_limits(fleet), *_named_limits(fleet))
+    return tuple(_spending_limits(fleet))
 
 
-def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
-    for name, pool in sorted(fleet.dynamic_pools.items()):
-        if pool.budget is not None:
-            for period in PERIODS:
-                amount: Money | None = getattr(pool.budget, f"per_{period}")
-                if amount is not None:
-                    path = ("pools", name, "budget", f"per_{period}")
-                    converted = convert(fleet, amount.amount, amount.currency)
-                    yield SpendingLimit(
-                        name, path, period, converted, fleet.money.currency, pool=name
-                    )
-
-
-def _named_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
-    for name, budget in sorted(fleet.budgets.items()):
-        only = budget if budget.is_filtered else None
+def _spending_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
+    pools, money = sorted(fleet.dynamic_pools.items()), fleet.money.currency
+    stated: list[tuple[Path, str, PoolBudget | Budget]] = [
+        *((("pools", n, "budget"), n, pool.budget) for n, pool in pools if pool.budget),
+        *((("budgets", name), name, each) for name, each in sorted(fleet.budgets.items())),
+    ]
+    for path, name, budget in stated:
+        pool = None if isinstance(budget, Budget) else name
+        only = budget if isinstance(budget, Budget) and budget.is_filtered else None
         for period in PERIODS:
-            amount: Money | None = getattr(budget, f"per_{period}")
+            amount: Money | None = getattr(budget, key := f"per_{period}")
             if amount is not None:
-                path = ("budgets", name, f"per_{period}")
                 converted = convert(fleet, amount.amount, amount.currency)
-                yield SpendingLimit(name, path, period, converted, fleet.money.currency, only=only)
-            hours: int | None = getattr(budget, f"machine_hours_per_{period}")
+                yield SpendingLimit(name, (*path, key), period, converted, money, pool, only)
+            hours: int | None = getattr(budget, key := f"machine_hours_per_{period}", None)
             if hours is not None:
-                path = ("budgets", name, f"machine_hours_per_{period}")
-                yield SpendingLimit(name, path, period, Decimal(hours), HOURS, only=only)
+                yield SpendingLimit(name, (*path, key), period, Decimal(hours), HOURS, only=only)
 
 
 def find_counting_budgets(
@@ -236,6 +227,10 @@ class Lifetimes:
         self._run = timedelta(seconds=fleet.cadence)
         self._world = world
         self._holdings = holdings
+        self.numbers_of: defaultdict[str, list[int]] = defaultdict(list)
+        """Pool name to the numbers of its machines."""
+        for number, holding in enumerate(holdings):
+            self.numbers_of[holding.pool].append(number)
         self._staying = Counter(h.pool for h in holdings if not (h.unit and is_going(h.unit)))
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
@@ -249,14 +244,15 @@ class Lifetimes:
         )
         self._earliest = tuple(map(self._earliest_end_of, holdings, self._ends))
         self._machines = tuple(map(self._machine, holdings, self._ends))
-        self._serving: dict[str, list[int]] = {}
-        for number, holding in enumerate(holdings):
-            if holding.unit is None or _serves(holding.unit):
-                self._serving.setdefault(holding.pool, []).append(number)
+        units = [each.unit for each in holdings]
+        serving = [u is None or u.is_capacity or u.state is UnitState.BUSY for u in units]
+        self._serving = {
+            pool: [number for number in numbers if serving[number]]
+            for pool, numbers in self.numbers_of.items()
+        }
         self._lengths = lengths
-        self.new = cache(self._new_machine)
-        self.made = cache(self._cost_of_created)
-        self.kept = cache(self._cost_of_kept)
+        self._new = cache(self._new_machine)
+        self.new = cache(self._cost_of_new)
         self.more = cache(self._extra_costs)
         self.alone = cache(self._costs_alone)
 
@@ -316,10 +312,6 @@ class Lifetimes:
             until = released_at(self._fleet, self._world, holding, self._free_at(holding))
         return self._ends[number] if until == NEVER else until
 
-    def _owned_until_if_idle(self, number: int) -> datetime:
-        """Return when a machine's payer stops paying if the machine gets no more work."""
-        return min(self._owned_until(number), self._earliest[number])
-
     def _new_machine(self, place: Place) -> _FreeMachine:
         """Return a machine that would be created now.
 
@@ -334,19 +326,18 @@ class Lifetimes:
         end = self._deletion_time(made, idle_since, self._removal_delay, is_held=False)
         return self._machine(made, end)._replace(ready=ready)
 
-    def _cost_of_created(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill, in a window, of a machine created for requests."""
-        return _Bill(self.new(place), window, hours=hours).before
-
-    def _cost_of_kept(self, place: Place, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill, in a window, of a machine created for `min` or `spare`."""
-        machine = self.new(place)._replace(end=NEVER)
+    def _cost_of_new(
+        self, place: Place, window: BudgetWindow, *, hours: bool, kept: bool = False
+    ) -> Decimal:
+        """Return the bill, in a window, of a new machine; `kept`: for `min` or `spare`."""
+        machine = self._new(place)
+        machine = machine._replace(end=NEVER) if kept else machine
         return _Bill(machine, window, hours=hours).before
 
     def _extra_costs(self, place: Place, window: BudgetWindow, *, hours: bool) -> "_Costs":
         """Return a function from request length to the bill that a request adds in a window."""
         if place.makes:
-            machines = [self.new(place)]
+            machines = [self._new(place)]
         else:
             ends = ((n, self._earliest[n]) for n in self._serving.get(place.pool, ()))
             machines = [self._machines[n]._replace(end=end) for n, end in ends if end != NEVER]
@@ -361,7 +352,9 @@ class Lifetimes:
         `own` is empty, the payer also takes over the unused rest of the billed increment.
         """
         if own:
-            machines = [self._machines[n]._replace(end=self._owned_until_if_idle(n)) for n in own]
+            # The payer stops paying earlier if the machine gets no more work.
+            ends = {n: min(self._owned_until(n), self._earliest[n]) for n in own}
+            machines = [self._machines[n]._replace(end=end) for n, end in ends.items()]
             return self._added_costs(
                 place, [_Bill(each, window, hours=hours) for each in machines]
             )
@@ -410,19 +403,15 @@ class Lifetimes:
     def _find_permanent(self) -> Iterator[int]:
         """Yield the numbers of the machines that runs keep for `min` and `spare`: the last."""
         ends = self._raw_ends
-        by_pool: dict[str, list[int]] = {}
-        for number, holding in enumerate(self._holdings):
-            by_pool.setdefault(holding.pool, []).append(number)
-        for name, numbers in by_pool.items():
+        for name, numbers in self.numbers_of.items():
             stay = self._count_to_stay(name)
             yield from sorted(numbers, key=lambda n: ends[n], reverse=True)[:stay]
 
     def _count_to_stay(self, name: str) -> int:
         """Return the number of machines that a pool keeps permanently for `min` and `spare`."""
-        pool = self._fleet.pools.get(name)
-        if not isinstance(pool, Pool) or pool.mode == "drain" or self._is_on_demand(name):
-            return 0
-        return size_of(pool).permanent
+        pool = self._fleet.dynamic_pool(name)
+        is_kept = pool is not None and pool.mode != "drain" and not self.offers[name].on_demand
+        return size_of(pool).permanent if is_kept else 0
 
     def is_short(self, name: str) -> bool:
         """Return True if a pool has fewer machines than `min` and `spare` require."""
@@ -499,7 +488,7 @@ class Lifetimes:
             holding.pool, holding.tariff, is_held=is_held, is_drained=is_drained
         )
         seen = max(self._now, idle_since + idle) + looks
-        pool = self._fleet.pools.get(holding.pool)
+        pool = self._fleet.dynamic_pool(holding.pool)
         return deletion_time(pool, holding.tariff, holding.created_at, seen)
 
     def _ready_of(self, holding: BilledMachine) -> datetime:
@@ -515,11 +504,11 @@ class Lifetimes:
         self, name: str, tariff: Tariff | None, *, is_held: bool, is_drained: bool
     ) -> timedelta:
         """Return the maximum time that a machine of a pool may be idle."""
-        pool = self._fleet.pools.get(name)
+        pool = self._fleet.dynamic_pool(name)
         life = MachineLife(
             self._fleet,
             pool,
-            on_demand=isinstance(pool, Pool) and self._is_on_demand(name),
+            on_demand=pool is not None and bool(self.offers[name].on_demand),
             in_sandbox=is_held,
             is_drained=is_drained,
             tariff=tariff,
@@ -531,17 +520,6 @@ class Lifetimes:
         if not isinstance(pool, Pool):
             raise TypeError(name)
         return pool
-
-    def _is_on_demand(self, name: str) -> bool:
-        return bool(self.offers[name].on_demand)
-
-
-def _serves(unit: Unit) -> bool:
-    return unit.is_capacity or unit.state is UnitState.BUSY
-
-
-def _after(moment: datetime, seconds: int | None) -> datetime:
-    return NEVER if seconds is None else moment + timedelta(seconds=seconds)
 
 
 class _Bill:
@@ -577,7 +555,6 @@ _Costs = Callable[[Length], tuple[Decimal, ...]]
 """A function from the length of a request to the amount that it adds to each machine's bill."""
 
 
-_K = TypeVar("_K")
 _T = TypeVar("_T", Place, Charge)
 
 
@@ -624,12 +601,8 @@ def find_unpaid(
     return _Books(fleet, world, pool_plans, (), ()).unpaid
 
 
-class Unpaid(NamedTuple):
-    """A worker on which a budget cannot pay for new work, with the reason and the budget's key."""
-
-    holding: BilledMachine
-    because: str
-    path: Path
+Unpaid = tuple[BilledMachine, str, Path]
+"""A worker on which a budget cannot pay for new work, with the reason and the budget's key."""
 
 
 @dataclass
@@ -716,12 +689,15 @@ class _Books:
         }
         self._places_of = _group_by_pool(self._places.values())
         self._world = world
-        self._unobserved_pools = tuple(_unobserved_pools(world, inventory))
+        self._unobserved_pools = tuple(
+            name
+            for name, pool in inventory.items()
+            if not pool.listed and isinstance(world.read_stack(name), Unknown)
+        )
+        """The pools whose provider and stack are both unreadable."""
         self._holdings = holdings(fleet, world, inventory)
-        self._numbers_of: dict[str, list[int]] = {}
-        for number, holding in enumerate(self._holdings):
-            self._numbers_of.setdefault(holding.pool, []).append(number)
-        pools = {limit.pool for limit in spending_limits(fleet)}
+        self._limits = spending_limits(fleet)
+        pools = {limit.pool for limit in self._limits}
         watched = [key for key, place in self._places.items() if pools & {place.pool, None}]
         self._lengths = {"": _group_by_length(fleet, groups, watched)}
         """Budget to the groups that it counts, by length; limits without a filter have key ""."""
@@ -733,7 +709,16 @@ class _Books:
             {name: each.offer for name, each in pool_plans.items()},
         )
         self._short = {name for name in self._places_of if self._lives.is_short(name)}
-        self._paid_by: dict[str, frozenset[int]] = {}
+        self._paid: dict[Path, frozenset[int]] = {
+            limit.path: frozenset(
+                number
+                for number, owner in enumerate(self._lives.owners)
+                if limit.counts(owner.payer)
+            )
+            for limit in self._limits
+            if limit.only is not None
+        }
+        """Limit with a filter to the numbers of machines whose payer matches the filter."""
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_until_now(fleet, world, inventory)
         self._charges_of = _group_by_pool(self._charges)
@@ -747,15 +732,15 @@ class _Books:
         silent = self._explain_unknown(limit)
         reserved = self._sum_reserved(limit, window)
         claimed = _NONE
-        if not coming and any(each.path == limit.path for each in self.unpaid):
+        if not coming and any(path == limit.path for *_, path in self.unpaid):
             # New machines must not use what the kept workers need while others are drained.
             rest = self._rests[limit.path]
             extra = max(_NONE, rest.committed - reserved)
             claimed = (extra / max(1, rest.kept)).quantize(_EXACT, ROUND_UP)
             reserved += extra
         free = amount - spent - reserved, claimed
-        coefficients = self._coefficients(limit, window, free)
-        reserved += coefficients.shared
+        row, shared = self._row(limit, window, free)
+        reserved += shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
             # Machine hours are counted in seconds. Round to seconds, because a third of an hour
@@ -780,19 +765,12 @@ class _Books:
             spent=UnknownFigure(unknown=silent) if silent else spent,
             reserved=reserved,
             exceeded=left < 0,
-            row=LimitRow(
-                path=limit.path,
+            row=replace(
+                row,
                 because=because,
                 room=room,
-                machines=coefficients.machines,
-                requests=coefficients.requests,
-                kept=coefficients.kept,
                 when=when,
-                until=window.end,
-                unit=limit.unit,
-                limit=limit.amount,
                 over=None if silent else max(Decimal(0), -left),
-                code=NoMachineReason.BUDGET,
             ),
         )
 
@@ -822,7 +800,7 @@ class _Books:
         return sum((each.money[nth] for each in counted), _NONE)
 
     @cached_property
-    def unpaid(self) -> tuple["Unpaid", ...]:
+    def unpaid(self) -> tuple[Unpaid, ...]:
         """Decide once, for all limits, on which workers new work cannot be paid.
 
         Machines for `min` and `spare` come first, then those with the cheapest new work. Only
@@ -841,7 +819,7 @@ class _Books:
         for number in sorted(limiting, key=rank):
             short = [each for each in limiting[number] if each[1] > each[0].left]
             for rest, need, _ in short[:1]:
-                found.append(Unpaid(self._holdings[number], rest.explain(need), rest.limit.path))
+                found.append((self._holdings[number], rest.explain(need), rest.limit.path))
             for rest, need, whole in () if short else limiting[number]:
                 rest.left -= min(rest.left, max(need, whole))
                 rest.kept += 1
@@ -850,17 +828,17 @@ class _Books:
     @cached_property
     def _rests(self) -> dict[Path, "_LimitRest"]:
         """Map each limit with known spending to its rest in the current period."""
-        limits = spending_limits(self._fleet)
-        return {each.path: self._rest(each) for each in limits if not self._explain_unknown(each)}
+        known = (limit for limit in self._limits if not self._explain_unknown(limit))
+        return {limit.path: self._rest(limit) for limit in known}
 
     def _rest(self, limit: SpendingLimit) -> "_LimitRest":
-        period, hours, paid = self._periods[limit.period], limit.unit == HOURS, self._paid(limit)
+        period, hours = self._periods[limit.period], limit.unit == HOURS
         window, spent = self._window(period, coming=False), self._spent(limit, period)
         amount = limit.amount or _NONE
         rest = _LimitRest(limit, amount - spent, spent)
         for number in self._list_numbers(limit):
             holding = self._holdings[number]
-            is_counted = limit.only is None or number in paid
+            is_counted = limit.only is None or number in self._paid[limit.path]
             is_stopped = (
                 (holding.pool, holding.name) not in self._gone
                 and self._lives.is_assigned_by_queue(holding)
@@ -876,35 +854,28 @@ class _Books:
     def _list_numbers(self, limit: SpendingLimit) -> Collection[int]:
         """Return the numbers of the machines in the pool of a limit, else of all machines."""
         if limit.pool is not None:
-            return self._numbers_of.get(limit.pool, ())
+            return self._lives.numbers_of.get(limit.pool, ())
         return range(len(self._holdings))
 
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
         """Return the expected cost of existing machines in a window, in the limit's unit."""
         hours = limit.unit == HOURS
-        total, paid = Decimal(0), self._paid(limit)
+        total = Decimal(0)
         for number in self._list_numbers(limit):
             holding = self._holdings[number]
             if limit.only is None or holding.unit is None:
                 total += self._lives.existing(number, window, hours=hours)
-            elif number in paid:
+            elif number in self._paid[limit.path]:
                 total += self._lives.owned(number, window, hours=hours)
         return total
 
-    def _paid(self, limit: SpendingLimit) -> frozenset[int]:
-        """Return the numbers of machines whose payer matches the filter; empty if unfiltered."""
-        if limit.only is None:
-            return frozenset()
-        if limit.budget not in self._paid_by:
-            owners = enumerate(self._lives.owners)
-            counted = (number for number, owner in owners if limit.counts(owner.payer))
-            self._paid_by[limit.budget] = frozenset(counted)
-        return self._paid_by[limit.budget]
-
-    def _coefficients(
+    def _row(
         self, limit: SpendingLimit, window: BudgetWindow, rest: tuple[Decimal, Decimal]
-    ) -> "_Coefficients":
-        """Return the coefficients of a limit, whose `rest` is as for `_requests`."""
+    ) -> tuple[LimitRow, Decimal]:
+        """Return the coefficients of a limit, and the amount that sharing requests reserve.
+
+        `rest` is as for `_requests`.
+        """
         lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
@@ -913,14 +884,25 @@ class _Books:
         kept = makes if limit.only is None else ()
         whole = {place.key for place in makes if self._is_alone_at(limit, place)}
         requests, shared = self._requests(limit, places, whole, window, rest)
-        machines = ((p.key, self._machine(limit, p, window)) for p in makes if p.key in whole)
-        keeps = ((p.key, lives.kept(p, window, hours=hours)) for p in kept)
-        return _Coefficients(_drop_zeros(machines), requests, _drop_zeros(keeps), shared)
-
-    def _machine(self, limit: SpendingLimit, place: Place, window: BudgetWindow) -> Decimal:
-        """Return the cost of a machine created for requests, as a coefficient of the limit."""
-        cost = self._lives.kept if self._is_kept(limit, place) else self._lives.made
-        return cost(place, window, hours=limit.unit == HOURS)
+        machines = {
+            each.key: lives.new(each, window, hours=hours, kept=self._is_kept(limit, each))
+            for each in makes
+            if each.key in whole
+        }
+        keeps = {each.key: lives.new(each, window, hours=hours, kept=True) for each in kept}
+        row = LimitRow(
+            path=limit.path,
+            because="",
+            room=_NONE,
+            machines=_drop_zeros(machines),
+            requests=requests,
+            kept=_drop_zeros(keeps),
+            until=window.end,
+            unit=limit.unit,
+            limit=limit.amount,
+            code=NoMachineReason.BUDGET,
+        )
+        return row, shared
 
     def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
         """Return True if the pool will keep a new machine of this place for `min` or `spare`."""
@@ -951,14 +933,15 @@ class _Books:
         """
         lives, hours = self._lives, limit.unit == HOURS
         lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
-        paid, reserved, (left, claimed) = self._paid(limit), _NONE, rest
+        paid = self._paid.get(limit.path, frozenset())
+        reserved, (left, claimed) = _NONE, rest
         for place in places:
             if self._is_kept(limit, place) or not lengths[place.key]:
                 continue
             is_whole, alone = limit.only is None or place.key in whole, _NONE
             if place.makes or is_whole:
                 costs = lives.more(place, window, hours=hours)
-                alone = _NONE if is_whole else lives.made(place, window, hours=hours)
+                alone = _NONE if is_whole else lives.new(place, window, hours=hours)
             else:
                 costs = lives.alone(place, window, lives.own(place, paid), hours=hours)
             own = lengths[place.key]
@@ -1013,18 +996,8 @@ def _group_by_length(
     }
 
 
-class _Coefficients(NamedTuple):
-    """The coefficients of a limit's constraint, as in `LimitRow`."""
-
-    machines: Mapping[str, Decimal]
-    requests: Mapping[tuple[str, str], Decimal]
-    kept: Mapping[str, Decimal]
-    shared: Decimal
-    """Amount that is reserved for requests that share existing machines."""
-
-
-def _drop_zeros(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
-    return {key: amount for key, amount in amounts if amount}
+def _drop_zeros(amounts: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    return {key: amount for key, amount in amounts.items() if amount}
 
 
 def _group_by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
@@ -1032,10 +1005,3 @@ def _group_by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
     for thing in things:
         found.setdefault(thing.pool, []).append(thing)
     return found
-
-
-def _unobserved_pools(world: World, inventory: Mapping[str, PoolInventory]) -> Iterator[str]:
-    """Yield the names of pools whose provider and stack are both unreadable."""
-    for name, pool in inventory.items():
-        if not pool.listed and isinstance(world.read_stack(name), Unknown):
-            yield name

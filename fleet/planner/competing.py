@@ -13,8 +13,15 @@ from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warni
 from fleet.model.values import UnknownFigure
 from fleet.planner.demand import Signed
 from fleet.planner.inventory import PoolInventory
-from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue, serves_queue
-from fleet.schema.rules import Otherwise
+from fleet.schema.model import (
+    DebusineQueue,
+    Fleet,
+    Otherwise,
+    Pool,
+    StaticPool,
+    TicketQueue,
+    serves_queue,
+)
 from fleet.tagrules.derive import find_differing_records, queue_context
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.vocabulary import Vocabulary
@@ -29,6 +36,11 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
             seen = [v for v in static_workers(fleet, world) if v.pool == name]
             states = [verdict.state for verdict in seen]
             unseen = set(pool.static) - {verdict.worker for verdict in seen}
+            # A registry that may list workers of the pool is unreadable or missing.
+            is_silent = any(
+                serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
+                for queue, reading in world.queues.items()
+            )
             yield PoolVerdict(
                 pool=name,
                 mode="static",
@@ -37,16 +49,8 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
                 idle=states.count("idle"),
                 other=len(states) - states.count("busy") - states.count("idle"),
                 max=len(pool.static),
-                not_known=("machines", "workers") if unseen and _is_silent(world, pool) else (),
+                not_known=("machines", "workers") if unseen and is_silent else (),
             )
-
-
-def _is_silent(world: World, pool: StaticPool) -> bool:
-    """Return True if a registry that may list workers of the pool is unreadable or missing."""
-    return any(
-        serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
-        for queue, reading in world.queues.items()
-    )
 
 
 def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
@@ -55,10 +59,9 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
         if not isinstance(pool, StaticPool):
             continue
         for queue, reading in sorted(world.queues.items()):
-            if not isinstance(reading.workers, tuple) or not serves_queue(pool, queue):
-                continue
-            for worker in sorted(reading.workers, key=lambda worker: worker.name):
-                if worker.name in pool.static:
+            known = reading.workers if isinstance(reading.workers, tuple) else ()
+            for worker in sorted(known, key=lambda worker: worker.name):
+                if worker.name in pool.static and serves_queue(pool, queue):
                     yield WorkerVerdict(
                         worker=worker.name,
                         pool=name,
@@ -151,9 +154,8 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
     """
     releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
     for queue, reading in sorted(world.queues.items()):
-        if not isinstance(reading.workers, tuple):
-            continue
-        for worker in sorted(reading.workers, key=lambda worker: worker.name):
+        known = reading.workers if isinstance(reading.workers, tuple) else ()
+        for worker in sorted(known, key=lambda worker: worker.name):
             ours = isinstance(fleet.pools.get(worker.pool or ""), Pool) and not worker.static
             if ours and (worker.machine or worker.name) not in present:
                 yield WorkerVerdict(

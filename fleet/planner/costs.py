@@ -16,11 +16,10 @@ from fleet.model.pool_limits import boot_of
 from fleet.model.prices import FREE, Tariff, bill, tariff_of
 from fleet.planner.demand import Place
 from fleet.planner.durations import Expected, kind_at
-from fleet.planner.lifecycle.deletion_order import deleting_seconds, deletion_age
 from fleet.planner.lifecycle.rule import MachineLife
+from fleet.planner.lifecycle.surplus import deleting_seconds, deletion_age
 from fleet.planner.lifecycle.table import idle_limit
-from fleet.schema.model import Fleet, Pool
-from fleet.schema.pools import Market
+from fleet.schema.model import Fleet, Market, Pool
 
 
 def removal_seconds(fleet: Fleet, world: World) -> int:
@@ -35,7 +34,7 @@ def idle_seconds(world: World, life: MachineLife) -> int:
 
 
 def deletion_time(
-    pool: object, tariff: Tariff | None, created_at: datetime, moment: datetime
+    pool: Pool | None, tariff: Tariff | None, created_at: datetime, moment: datetime
 ) -> datetime:
     """Return the deletion time of a surplus machine that runs may delete from `moment` on."""
     age = -((created_at - moment) // timedelta(seconds=1))
@@ -67,23 +66,19 @@ class BuildEstimate(NamedTuple):
 def build_at(place: Place, expected: Expected) -> BuildEstimate:
     """Return the time and cost of a build at a place, from its expected duration."""
     reference, timing = expected
-    if timing is None:
-        return BuildEstimate(reference, _cost(place, reference), "", is_late=False)
-    seconds = timing.slowest(place.kinds, reference)
-    source = "" if seconds is None else timing.source_on(place.kinds[0])
-    is_late = timing.is_late(place.kinds, reference)
-    return BuildEstimate(seconds, _cost(place, seconds), source, is_late)
-
-
-def _cost(place: Place, seconds: int | None) -> Decimal | None:
-    return None if seconds is None else place.billed(seconds)
+    seconds = timing.slowest(place.kinds, reference) if timing else reference
+    if seconds is None:
+        return BuildEstimate(None, None, "", is_late=False)
+    source = timing.source_on(place.kinds[0]) if timing else ""
+    is_late = timing is not None and timing.is_late(place.kinds, reference)
+    return BuildEstimate(seconds, place.billed(seconds), source, is_late)
 
 
 def new_place(fleet: Fleet, world: World, way: Way, *, on_demand: bool) -> Place:
     """Return the Place for new machines of a way. Raises TypeError for a static pool."""
     name, kind, market = way
-    pool = fleet.pools.get(name)
-    if not isinstance(pool, Pool):
+    pool = fleet.dynamic_pool(name)
+    if pool is None:
         raise TypeError(name)
     key = f"{name}/{kind}/{market}"
 

@@ -6,7 +6,7 @@ then age, then id. Each limit has the path of its key in fleet.yaml for messages
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property
@@ -17,14 +17,12 @@ from sys import intern
 from typing import NamedTuple
 
 from fleet.model.decisions import NoMachineReason
-from fleet.model.facts import Demand, Request, Unknown, World
+from fleet.model.facts import Demand, Request, Unknown, Work, World
 from fleet.model.prices import Tariff, bill
 from fleet.model.values import digest
 from fleet.planner.durations import Durations, Expected, MachineKind, Timing
 from fleet.planner.inventory import demand_trouble
-from fleet.planner.teams import Teams, teams_of
-from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
-from fleet.schema.pools import Market
+from fleet.schema.model import TEAM_MEMBERS, Fleet, Limits, Market, Otherwise, TicketQueue
 from fleet.tagrules.derive import QueueContext, context_of
 from fleet.tagrules.offers import Ask, Matcher, Offer
 from fleet.tagrules.requests import Judge, Memberships, TagOrigin, TagRefusal, TagRequirements
@@ -95,69 +93,49 @@ class Payer(NamedTuple):
         return frozenset(tag for key, tag in self.without if key == supply)
 
 
-class Ruled(NamedTuple):
-    """A tag that a rule adds to a request, and the path of the rule in fleet.yaml."""
-
-    tag: str
-    path: tuple[str | int, ...]
-
-
-class RequestShape(NamedTuple):
-    """The properties that requests of one signature share, except queue and priority."""
-
-    ask: Ask
-    refused: tuple[TagRefusal, ...]
-    differences: tuple[TagOrigin, ...]
-    held: bool
+Ruled = tuple[str, tuple[str | int, ...]]
+"""A tag that a rule adds to a request, and the path of the rule in fleet.yaml."""
 
 
 @dataclass(frozen=True)
-class Signed:
-    """Equal requests (one signature) in service order; the workers and pools that fit them."""
+class _SignatureKey:
+    """The properties that are equal for all requests of one signature."""
 
-    id: str
     queue: str
     ask: Ask
-    priority: int
-    payer: Payer
-    requests: tuple[Ordered, ...]
     refused: tuple[TagRefusal, ...]
     differences: tuple[TagOrigin, ...]
     held: bool
     """No worker may serve these requests, because the queue stored a tag without permission."""
+    priority: int
+    payer: Payer
+    timing: Timing | None = None
+    """Durations per machine type and the deadline; None without both."""
+    dropped: frozenset[str] = frozenset()
+    """Required tags that the requests waive after a long wait (`otherwise`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signed(_SignatureKey):
+    """Equal requests (one signature) in service order; the workers and pools that fit them."""
+
+    id: str
+    requests: tuple[Ordered, ...]
     fitting_supplies: tuple[str, ...]
     creating_pools: tuple[str, ...]
     reserved_supplies: frozenset[str] = frozenset()
     """Fitting supplies that are on demand for other tags; requests use them last."""
-    dropped: frozenset[str] = frozenset()
-    """Required tags that the requests waive after a long wait (`otherwise`)."""
-    timing: Timing | None = None
-    """Durations per machine type and the deadline; None without both."""
     ruled: tuple[Ruled, ...] = ()
     """For a ticket queue: tags that rules of fleet.yaml add to some of the requests."""
     turns: Mapping[str, "Rank"] = field(default_factory=dict, compare=False)
     """Request to a rank that replaces its rank by age, if other requests would overtake it."""
 
 
-class _SignatureKey(NamedTuple):
-    """The properties that are equal for all requests of one signature."""
+_RequestClass = tuple[TagRequirements, _SignatureKey]
+"""Cached properties of the requests that have equal tags, queue and payer.
 
-    queue: str
-    shape: RequestShape
-    priority: int
-    payer: Payer
-    dropped: frozenset[str]
-    timing: Timing | None
-
-
-class _RequestClass(NamedTuple):
-    """Cached properties of the requests that have equal tags, queue and payer."""
-
-    asking: TagRequirements
-    kind: _SignatureKey
-    """Signature key without waived tags, which depend on the time and are added later."""
-
-
+The signature key is without waived tags, which depend on the time and are added later.
+"""
 _ReadRequest = tuple[Request, _RequestClass, list["Ordered"]]
 """A request and its derived properties, which do not depend on the current time."""
 
@@ -181,8 +159,9 @@ class _RequestReader:
         key = (queue, id(asking), request.priority, payer, id(timing))
         alike = self._alike.get(key)
         if alike is None:
-            kind = _SignatureKey(queue, _shape(asking), request.priority, payer, _NO_TAGS, timing)
-            alike = self._alike[key] = _RequestClass(asking, kind)  # keeps both ids valid
+            told_as = asking.ask, asking.refused, asking.differences, asking.held
+            kind = _SignatureKey(queue, *told_as, request.priority, payer, timing)
+            alike = self._alike[key] = asking, kind  # keeps both ids valid
         return request, alike, ordered(queue, request, expected)
 
 
@@ -228,14 +207,15 @@ def sign_demand(
             if again:
                 kept[request.id] = read
             _, alike, in_order = read
-            required, since = alike.asking.ask.required, request.pending_since
+            asking, kind = alike
+            required, since = asking.ask.required, request.pending_since
             dropped = drops.of(required, since) if may_drop else _NO_TAGS
             group = known.get((id(alike), dropped))
             if group is None:
-                kind = alike.kind._replace(dropped=dropped)
+                kind = replace(kind, dropped=dropped)
                 group = known[id(alike), dropped] = groups[kind]
                 if isinstance(fleet.queues.get(queue), TicketQueue):
-                    ruled[kind] |= {Ruled(o.tag, o.path) for o in alike.asking.origins if o.path}
+                    ruled[kind] |= {(o.tag, o.path) for o in asking.origins if o.path}
             group.append(in_order)
         reader.latest[queue] = kept
     able = {queue: _Eligibility(supplies, queue) for queue in world.queues}
@@ -249,13 +229,15 @@ def sign_demand(
 def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
     """Return the object that derives the tags a request requires, on the date of the world."""
     members = world.members
-
-    def find() -> Memberships:
-        if isinstance(members, Unknown):
-            return members
-        return {group: frozenset(users) for group, users in members.items()}
-
-    known = fleet.cached("members", (members,), find)
+    known: Memberships = fleet.cached(
+        "members",
+        (members,),
+        lambda: (
+            members
+            if isinstance(members, Unknown)
+            else {group: frozenset(users) for group, users in members.items()}
+        ),
+    )
     return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 
@@ -270,6 +252,53 @@ def _deduplicate(requests: Collection[Request]) -> Iterable[Request]:
             both = (known, request)
             found[request.id] = min(both, key=lambda r: (-r.priority, r.model_dump_json()))
     return found.values()
+
+
+class Teams:
+    """The teams of fleet.yaml, indexed by their members.
+
+    If the queue reports no team, the first match decides: user, group, owner, workspace, scope. If
+    several teams match at the same level, the first name in the alphabet is used.
+    """
+
+    def __init__(self, fleet: Fleet, members: Mapping[str, Iterable[str]]) -> None:
+        self.are_stated = bool(fleet.teams)
+        self._by_kind: dict[str, dict[str, str]] = {kind: {} for kind in TEAM_MEMBERS}
+        for name, team in sorted(fleet.teams.items()):
+            for kind, known in self._by_kind.items():
+                for member in team.of(kind):
+                    known.setdefault(member, name)
+        self._of_user: dict[str, str] = {}
+        by_group = self._by_kind["groups"]
+        for group in sorted(members.keys() & by_group.keys(), key=lambda each: by_group[each]):
+            for user in members[group]:
+                self._of_user.setdefault(user, by_group[group])
+
+    def of(self, each: Request | Work) -> str | None:
+        """Return the team of a request or of running work; None if no team matches."""
+        if each.team is not None or not self.are_stated:
+            return each.team
+        by = self._by_kind
+        grouped = [by["groups"][group] for group in each.groups if group in by["groups"]]
+        user, workspace, scope = each.requester, each.workspace, each.scope
+        if user in self._of_user:
+            grouped.append(self._of_user[user])
+        found = (
+            by["users"].get(user or ""),
+            min(grouped, default=None),
+            by["owners"].get(each.owner or ""),
+            by["workspaces"].get(f"{scope}/{workspace}") if workspace else None,
+            by["workspaces"].get(workspace or ""),
+            by["scopes"].get(scope or ""),
+        )
+        return next((team for team in found if team is not None), None)
+
+
+def teams_of(fleet: Fleet, world: World) -> Teams:
+    """Return the teams of fleet.yaml with the observed members of groups."""
+    members = world.members
+    known = {} if isinstance(members, Unknown) else members
+    return fleet.cached("teams", (members,), lambda: Teams(fleet, known))
 
 
 def _payer_function(fleet: Fleet, teams: Teams) -> Callable[[str, Request, frozenset[str]], Payer]:
@@ -337,10 +366,6 @@ def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> 
     ]
 
 
-def _shape(asking: TagRequirements) -> RequestShape:
-    return RequestShape(asking.ask, asking.refused, asking.differences, asking.held)
-
-
 _NO_TAGS: frozenset[str] = frozenset()
 
 
@@ -391,12 +416,17 @@ class _Eligibility:
 
     def to_serve(self, kind: _SignatureKey) -> "_Choices":
         """Return the workers that fit a signature, and the pools that may create a machine."""
-        asks = self._possible_asks(kind) if not kind.shape.held else ()
+        asks = self._possible_asks(kind) if not kind.held else ()
         each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
         if each not in self._known:
             # The ask with all tags comes last, so that it overwrites the asks with fewer tags.
             called = {key: tags for fitting, tags in each for key in fitting}
-            last = frozenset(key for key, asked in called.items() if self._is_reserved(key, asked))
+            # Workers are reserved if they are on demand, but only for tags not requested here.
+            last = frozenset(
+                key
+                for key, asked in called.items()
+                if (on_demand := self._supplies[key].offer.on_demand) and not on_demand & asked
+            )
             pools = (key for key in sorted(called) if key == self._supplies[key].pool)
             able = tuple(key for key in pools if key not in last)
             self._known[each] = _Choices(tuple(sorted(called)), able, last)
@@ -409,7 +439,7 @@ class _Eligibility:
 
     def _possible_asks(self, kind: _SignatureKey) -> list[Ask]:
         """Return the requirements per set of waivable tags that workers offer, fewest first."""
-        ask, dropped = kind.shape.ask, kind.dropped
+        ask, dropped = kind.ask, kind.dropped
         if dropped not in self._kept:
             found = {
                 _NO_TAGS,
@@ -418,11 +448,6 @@ class _Eligibility:
             self._kept[dropped] = sorted(found, key=lambda tags: (len(tags), sorted(tags)))
         least = ask.required - dropped
         return [ask._replace(required=least | tags) for tags in self._kept[dropped]]
-
-    def _is_reserved(self, key: str, asked: frozenset[str]) -> bool:
-        """Return True if workers are on demand, but only for tags that are not requested."""
-        on_demand = self._supplies[key].offer.on_demand
-        return bool(on_demand) and not on_demand & asked
 
 
 class _Choices(NamedTuple):
@@ -440,32 +465,24 @@ class _Choices(NamedTuple):
 def _sign(
     kind: _SignatureKey, requests: list[list[Ordered]], choices: _Choices, ruled: Iterable[Ruled]
 ) -> Signed:
-    queue, shape, priority, payer, dropped, timing = kind
-    ask = shape.ask
-    identity: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
-    identity += [payer.identity] if any(payer) else []
-    identity += [sorted(dropped)] if dropped else []
-    identity += [timing.identity] if timing is not None and timing.identity else []
-    if shape.refused or shape.differences:
-        identity.append([refusal.identity for refusal in shape.refused])
-        identity.append([difference.identity for difference in shape.differences])
+    identity: list[object] = [kind.queue, required_of(kind.ask), sorted(kind.ask.provided)]
+    identity += [kind.priority]
+    identity += [kind.payer.identity] if any(kind.payer) else []
+    identity += [sorted(kind.dropped)] if kind.dropped else []
+    identity += [kind.timing.identity] if kind.timing and kind.timing.identity else []
+    if kind.refused or kind.differences:
+        identity.append([refusal.identity for refusal in kind.refused])
+        identity.append([difference.identity for difference in kind.differences])
     # The members of a request stay adjacent and in order.
     in_order = sorted(requests, key=itemgetter(0))
+    known = vars(kind) | {"payer": kind.payer._replace(without=choices.without)}
     return Signed(
+        **known,
         id=digest(identity)[:12],
-        queue=queue,
-        ask=ask,
-        priority=priority,
-        payer=payer._replace(without=choices.without),
         requests=tuple(chain.from_iterable(in_order)),
-        refused=shape.refused,
-        differences=shape.differences,
-        held=shape.held,
         fitting_supplies=choices.fitting_supplies,
         creating_pools=choices.creating_pools,
         reserved_supplies=choices.reserved_supplies,
-        dropped=dropped,
-        timing=timing,
         ruled=tuple(sorted(ruled)),
     )
 

@@ -23,10 +23,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from fleet.model.facts import Attempt, Demand, Request, TaskRuns, Worker, World
+from fleet.model.facts import Attempt, Request, TaskRuns, Worker, World
 from fleet.model.prices import find_type, types_named
 from fleet.planner.units import Unit
 from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
@@ -61,7 +62,7 @@ def by_type(runs: Iterable[FinishedRun], attempts: Iterable[Attempt]) -> tuple[T
         each.sort()
     found: defaultdict[tuple[str, str, str], list[tuple[datetime, int]]] = defaultdict(list)
     for run in runs:
-        number = bisect_right(made.get(run.machine, ()), run.began, key=_created_at)
+        number = bisect_right(made.get(run.machine, ()), run.began, key=itemgetter(0))
         if number:
             _, kind = made[run.machine][number - 1]
             found[run.task, run.package, kind].append((run.began, run.seconds))
@@ -74,10 +75,6 @@ def by_type(runs: Iterable[FinishedRun], attempts: Iterable[Attempt]) -> tuple[T
         )
         for (task, package, kind), took in sorted(found.items())
     )
-
-
-def _created_at(made: tuple[datetime, str]) -> datetime:
-    return made[0]
 
 
 MIN_RUNS = 3
@@ -102,33 +99,22 @@ def fit(world: World) -> Fits:
     """Return the durations per task and package, fitted from the runs that the queues report."""
     runs: defaultdict[tuple[str, str], defaultdict[str, list[int]]]
     runs = defaultdict(lambda: defaultdict(list))
-    for reading in world.queues.values():
-        for run in reading.demand.runs if isinstance(reading.demand, Demand) else ():
+    for _, demand in world.demands():
+        for run in demand.runs:
             runs[run.task, run.package][run.machine] += run.seconds
-    fits = {about: _fit_types(types) for about, types in runs.items()}
-    return {about: fitted for about, fitted in fits.items() if len(fitted) >= MIN_TYPES}
-
-
-def _fits_of(fleet: Fleet, world: World) -> Fits:
-    """Return the fitted durations, cached while the queues report the same objects."""
-    runs = tuple(demand.runs for _, demand in world.demands())
-    return fleet.cached("fits of runs", runs, lambda: fit(world))
-
-
-def describe_fit(fitted: tuple[Fitted, ...]) -> str:
-    """Return the evidence of a fit as text: `fitted from 7 runs on ccx33 and 5 on ccx63`."""
-    first, *others = fitted
-    parts = [f"{first.runs} runs on {first.type}", *(f"{x.runs} on {x.type}" for x in others)]
-    return f"fitted from {', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _fit_types(types: Mapping[str, list[int]]) -> tuple[Fitted, ...]:
-    known = (
-        Fitted(name, max(1, round(median(seconds))), len(seconds))
-        for name, seconds in types.items()
-        if len(seconds) >= MIN_RUNS
-    )
-    return tuple(sorted(known, key=lambda each: (-each.runs, each.type)))
+    fits = {
+        about: [
+            Fitted(name, max(1, round(median(seconds))), len(seconds))
+            for name, seconds in types.items()
+            if len(seconds) >= MIN_RUNS
+        ]
+        for about, types in runs.items()
+    }
+    return {
+        about: tuple(sorted(fitted, key=lambda each: (-each.runs, each.type)))
+        for about, fitted in fits.items()
+        if len(fitted) >= MIN_TYPES
+    }
 
 
 USUAL_SPEED = 100
@@ -208,7 +194,10 @@ class Timing:
         if self._stated_on(kind) is not None:
             return ""
         if any(each.type == kind.type for each in self.fitted):
-            return describe_fit(self.fitted)
+            first, *others = self.fitted
+            parts = [f"{first.runs} runs on {first.type}"]
+            parts += (f"{each.runs} on {each.type}" for each in others)
+            return f"fitted from {', '.join(parts[:-1])} and {parts[-1]}"
         if self.speed and kind.speed and self.speed != kind.speed:
             return f"by its speed, {kind.speed}% to {self.speed}%"
         if self.cores and kind.cores and self.cores != kind.cores:
@@ -259,11 +248,19 @@ class Durations:
         self._fleet = fleet
         self._assumed = assumed
         """Assumed total seconds of running work of unknown duration; None: no assumption."""
-        self._fits = _fits_of(fleet, world)
-        self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
+        runs = tuple(demand.runs for _, demand in world.demands())
+        self._fits = fleet.cached("fits of runs", runs, lambda: fit(world))
+        self._deadlines = {
+            name: queue.deadline
+            for name, queue in fleet.queues.items()
+            if isinstance(queue, CoprQueue | DebusineQueue | WorldQueue)
+        }
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
         """True if stated durations depend on the package."""
-        self._usual = USUAL_SPEED if any(_speeds(fleet)) else 0
+        sold = (each for p in fleet.providers.values() for each in p.own_types.values())
+        named = (pool.machine for pool in fleet.dynamic_pools.values())
+        types = (*sold, *(each for each in named if not isinstance(each, str)))
+        self._usual = USUAL_SPEED if any(each.speed for each in types) else 0
         self._known: dict[tuple[object, ...], _Known] = {}
 
     def of(self, queue: str, request: Request) -> Expected:
@@ -362,14 +359,6 @@ def _without_later_general(entries: Iterable[Duration]) -> Iterator[Duration]:
         is_named |= entry.match is not None and entry.takes is not None
 
 
-def deadline_of(fleet: Fleet, queue: str) -> int | None:
-    """Return the seconds after which a queue aborts a run; None if it has no deadline."""
-    declared = fleet.queues.get(queue)
-    if isinstance(declared, CoprQueue | DebusineQueue | WorldQueue):
-        return declared.deadline
-    return None
-
-
 def _entries(fleet: Fleet, task: str, names: tuple[str, ...]) -> list[Duration]:
     """Return the entries of `durations` for a task and package names, highest precedence first."""
     found: list[Duration] = []
@@ -397,15 +386,6 @@ def is_about(pattern: str | None, names: Iterable[str]) -> bool:
         return any(compile_pattern(pattern).takes(name) for name in names)
     except BadPattern:
         return False
-
-
-def _speeds(fleet: Fleet) -> Iterator[int]:
-    """Yield the stated speeds of machine types in percent."""
-    for provider in fleet.providers.values():
-        yield from (sold.speed for sold in provider.own_types.values() if sold.speed)
-    for pool in fleet.dynamic_pools.values():
-        if not isinstance(pool.machine, str) and pool.machine.speed:
-            yield pool.machine.speed
 
 
 def kind_at(fleet: Fleet, pool: str, name: str | None) -> MachineKind:

@@ -9,18 +9,16 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 from fleet.model.facts import Attempt, AttemptResult, Machine, World
 from fleet.model.prices import find_types
 from fleet.planner.inventory import PoolInventory, attempts_of
-from fleet.planner.units import Unit, UnitState, why_late
-from fleet.schema.model import BootFailures, Fleet, HooksProvider, Pool
-from fleet.schema.pools import Market
+from fleet.planner.units import UnitState, why_late
+from fleet.schema.model import BootFailures, Fleet, HooksProvider, Market
 from fleet.words import images as words
 from fleet.words.lives import DEAF
 
@@ -43,6 +41,13 @@ _WHY_FAILED: Mapping[UnitState | None, str] = {
     UnitState.DEAF: DEAF,
     UnitState.STOPPED: words.STOPPED_BEFORE,
 }
+_RESULTS: Mapping[UnitState | None, AttemptResult] = {
+    None: "gone",
+    **dict.fromkeys((UnitState.NEVER_REGISTERED, UnitState.DEAF, UnitState.STOPPED), "failed"),
+    **dict.fromkeys((UnitState.IDLE, UnitState.BUSY, UnitState.DRAINING), "registered"),
+    **dict.fromkeys((UnitState.DISCONNECTED, UnitState.DISABLED), "registered"),
+}
+"""State of an attempt's machine (None: no machine) to the result; no result in other states."""
 _FAILED = frozenset({"failed", "error", "out-of-stock", "quota", "name-taken"})
 _ENDED = frozenset({"registered", "failed", "error"})
 MAX_TAKEN_RUNS = 8
@@ -125,7 +130,13 @@ def settle(
     `error`, even if the run of fleet was killed earlier.
     """
     states = {
-        name: {unit.name: _final_state(unit) for unit in inventory.units}
+        name: {
+            # A machine that had registered and is switched off counts as disabled.
+            unit.name: UnitState.DISABLED
+            if unit.state is UnitState.STOPPED and not unit.awaits_token
+            else unit.state
+            for unit in inventory.units
+        }
         for name, inventory in inventories.items()
         if not inventory.blind
     }
@@ -144,8 +155,8 @@ def settle(
         limit = limits.get(attempt.pool)
         if limit and (attempt.pool, attempt.worker) in unmade and attempt.at + limit < world.time:
             settled.append(attempt.altered(result="error", detail=_ABANDONED))
-        elif result := _attempt_result(state):
-            late = why_late(fleet.pools.get(attempt.pool))
+        elif result := _RESULTS.get(state):
+            late = why_late(fleet.dynamic_pool(attempt.pool))
             detail = late if state is UnitState.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
             settled.append(attempt.altered(result=result, detail=detail))
     return tuple(settled)
@@ -158,31 +169,6 @@ def _creation_limits(fleet: Fleet) -> dict[str, timedelta]:
         for name, pool in fleet.dynamic_pools.items()
         if isinstance(provider := fleet.providers.get(pool.provider), HooksProvider)
     }
-
-
-def _final_state(unit: Unit) -> UnitState:
-    """Return the final state of a machine; DISABLED for a stopped machine that had registered."""
-    if unit.state is UnitState.STOPPED and not unit.awaits_token:
-        return UnitState.DISABLED
-    return unit.state
-
-
-def _attempt_result(state: UnitState | None) -> AttemptResult | None:
-    match state:
-        case None:
-            return "gone"
-        case UnitState.NEVER_REGISTERED | UnitState.DEAF | UnitState.STOPPED:
-            return "failed"
-        case (
-            UnitState.IDLE
-            | UnitState.BUSY
-            | UnitState.DRAINING
-            | UnitState.DISCONNECTED
-            | UnitState.DISABLED
-        ):
-            return "registered"
-        case _:
-            return None
 
 
 @dataclass(frozen=True)
@@ -217,19 +203,19 @@ class BootAttempts:
         return self.now - attempt.at <= FAILURE_MEMORY + MIN_ATTEMPTS * took * 2
 
 
+NO_ATTEMPTS = BootAttempts(datetime.min.replace(tzinfo=UTC), {}, {})
+
+
 def recall(fleet: Fleet, world: World, inventories: Mapping[str, PoolInventory]) -> BootAttempts:
     """Return the recorded attempts, with updated results of attempts that have finished since."""
     settled = {(each.worker, each.at): each for each in settle(fleet, world, inventories)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
-    tries = attempts_of(fleet, world)
+    tries = [attempt for attempt in attempts_of(fleet, world) if attempt.at <= world.time]
     for attempt in sorted(tries, key=attrgetter("at", "worker"), reverse=True):
-        if attempt.at > world.time:
-            continue
         known = settled.get((attempt.worker, attempt.at), attempt)
         by_pool[attempt.pool].append(known)
-        pool = fleet.pools.get(attempt.pool)
-        if isinstance(pool, Pool):
+        if pool := fleet.dynamic_pool(attempt.pool):
             by_account[pool.provider, attempt.market].append(known)
     return BootAttempts(world.time, by_pool, by_account, limits=_creation_limits(fleet))
 
@@ -238,15 +224,13 @@ def describe_creations(memory: BootAttempts, pool: str) -> dict[str, str]:
     """Return the error message per worker of a pool whose latest creation failed."""
     latest = {each.worker: each for each in reversed(memory.by_pool.get(pool, ()))}
     return {
-        worker: _describe_creation(attempt.detail)
+        worker: words.describe_creation(
+            _shorten(attempt.detail),
+            hung[0] if (hung := _TIMED_OUT.search(attempt.detail)) else "",
+        )
         for worker, attempt in latest.items()
         if attempt.result in _FAILED and attempt.detail not in ("", _ABANDONED)
     }
-
-
-def _describe_creation(detail: str) -> str:
-    hung = _TIMED_OUT.search(detail)
-    return words.describe_creation(_shorten(detail), hung[0] if hung else "")
 
 
 def _shorten(detail: str) -> str:
@@ -279,14 +263,6 @@ def find_lost(memory: BootAttempts, inventory: PoolInventory) -> frozenset[str]:
     )
 
 
-class Failing(NamedTuple):
-    """The failures that forbid to buy a machine type for now, and the retry time."""
-
-    reason: str = ""
-    """The reason in words; empty if the option is open."""
-    until: datetime | None = None
-
-
 def find_failing(  # noqa: PLR0913 - the facts that identify an option
     memory: BootAttempts,
     pool: str,
@@ -295,13 +271,13 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
     provider: str,
     *,
     images: Collection[str] = (),
-) -> Failing:
-    """Return the failures that currently forbid a machine type and market; empty if allowed.
+) -> tuple[str, datetime | None]:
+    """Return why failures forbid a machine type and market (empty if allowed), and the retry time.
 
     Failed boots count only of these `images`; empty: of every image.
     """
     if not memory.has_failures:
-        return Failing()
+        return "", None
     account = memory.by_account.get((provider, market), ())
     own = [
         each
@@ -311,21 +287,21 @@ def find_failing(  # noqa: PLR0913 - the facts that identify an option
     ][:MAX_ATTEMPTS]
     closed = _active_streak(memory, account, {"quota"})
     if closed:
-        return Failing(words.explain_quota(provider, closed.said), closed.until)
+        return words.explain_quota(provider, closed.said), closed.until
     closed = _active_streak(memory, own, {"out-of-stock"})
     if closed:
         stock = words.explain_stock(provider, kind, closed.said, spot=market == "spot")
-        return Failing(stock, closed.until)
+        return stock, closed.until
     streak = _active_streak(memory, own, {"name-taken"})
     if streak and streak.runs >= MAX_TAKEN_RUNS:
-        return Failing(words.explain_taken(provider, streak.said), streak.until)
+        return words.explain_taken(provider, streak.said), streak.until
     ended = [a for a in own if a.result in _ENDED and memory.is_recent(a)]
     failures = sum(each.result != "registered" for each in ended)
     closed = _active_streak(memory, own, {"error", "failed"})
     if closed is None or len(ended) < MIN_ATTEMPTS or failures < MAX_FAILURE_RATE * len(ended):
-        return Failing()
+        return "", None
     share = words.explain_failed_attempts(failures, len(ended), closed.said)
-    return Failing(share, closed.until)
+    return share, closed.until
 
 
 @dataclass(frozen=True)
@@ -345,14 +321,6 @@ def _active_streak(
     memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
 ) -> _Streak | None:
     """Return the streak of failures of these kinds; None if its back-off has ended."""
-    streak = _streak(memory, attempts, kinds)
-    return streak if streak and memory.now < streak.until else None
-
-
-def _streak(
-    memory: BootAttempts, attempts: Sequence[Attempt], kinds: Collection[str]
-) -> _Streak | None:
-    """Count the runs that failed with these kinds since a success; None without failures."""
     runs, latest, before = 0, None, memory.now
     for at, of_run in groupby(attempts, key=lambda each: each.at):
         tries = list(of_run)
@@ -367,7 +335,8 @@ def _streak(
     if latest is None:
         return None
     closes = min(MAX_BACKOFF, MIN_BACKOFF * 2 ** min(runs - 1, 10))
-    return _Streak(runs, memory.end_of(latest) + max(memory.least, closes))
+    until = memory.end_of(latest) + max(memory.least, closes)
+    return _Streak(runs, until) if memory.now < until else None
 
 
 def describe_failures(fleet: Fleet, memory: BootAttempts, pool: str) -> str:
@@ -377,11 +346,11 @@ def describe_failures(fleet: Fleet, memory: BootAttempts, pool: str) -> str:
     """
     failed: list[Attempt] = []
     before = memory.now
-    known = fleet.pools.get(pool)
-    kinds = [each.name for each in find_types(fleet, known)] if isinstance(known, Pool) else None
-    for attempt in memory.by_pool.get(pool, ()) if memory.has_failures else ():
-        if kinds is not None and attempt.type not in kinds:
-            continue
+    tries = memory.by_pool.get(pool, ()) if memory.has_failures else ()
+    if known := fleet.dynamic_pool(pool):
+        kinds = [each.name for each in find_types(fleet, known)]
+        tries = [attempt for attempt in tries if attempt.type in kinds]
+    for attempt in tries:
         if attempt.result == "registered" or before - memory.end_of(attempt) > FAILURE_MEMORY:
             break
         before = attempt.at

@@ -4,7 +4,7 @@
 that the results are equal.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -112,7 +112,8 @@ def find_unfit(
         mismatch = Mismatch()
     for code, tags in zip(_PARTS, mismatch, strict=True):
         if tags:
-            has = _numbers_of(offer, tags) if code is Unfit.TOO_SMALL else ()
+            asked_for = {tag_name(tag) for tag in tags} if code is Unfit.TOO_SMALL else ()
+            has = tuple(f"{tag}={number:f}" for tag, number in offer.numbers if tag in asked_for)
             figures = DecisionFigures(tags=tags, has=has)
             yield _decision(code, pool, _key_of(code, tags, declared), figures)
     if asked.held:
@@ -127,12 +128,6 @@ def find_unfit(
 def _decision(code: Unfit, pool: str, key: str, figures: DecisionFigures) -> Decision:
     path: Path = ("pools", pool, key) if key else ("pools", pool)
     return Decision(code=code, subject=(pool,), key=path, figures=figures)
-
-
-def _numbers_of(offer: Offer, minimums: Iterable[str]) -> tuple[str, ...]:
-    """Return the offered numbers (`name=32`) of the tags in these minimums (`name>=64`)."""
-    asked = {tag_name(minimum) for minimum in minimums}
-    return tuple(f"{tag}={number:f}" for tag, number in offer.numbers if tag in asked)
 
 
 def _key_of(code: Unfit, tags: Sequence[str], pool: Pool | StaticPool) -> str:

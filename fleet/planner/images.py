@@ -43,10 +43,12 @@ from fleet.schema.model import (
     ExistingImage,
     Fleet,
     HooksProvider,
+    ImageRecipe,
     Pool,
+    Promote,
+    Recipe,
     debusine_queues,
 )
-from fleet.schema.pools import ImageRecipe, Promote, Recipe
 from fleet.schema.units import write_duration
 from fleet.tagrules.offers import Mismatch
 from fleet.tagrules.sources import claimed_tags, newest_first
@@ -80,18 +82,16 @@ class NextVersion:
         by_rule = self.becomes is not None or self.until is not None
         return self.version.state == "candidate" and by_rule
 
-    @property
-    def _command(self) -> str:
-        name, version = self.version.image, self.version.version
-        if self.version.state != "failed":
-            return f"fleet image promote {name} {version}"
-        if self.version.built_in is None:  # its build failed, so it cannot be tested
-            return f"fleet image build {name}"
-        return f"fleet image test {name} {version}"
-
     def waiting(self, why: str = "") -> WaitingVersion:
         """Return the version's entry in the list of waiting versions, with `why` if not empty."""
         name, version = self.version.image, self.version.version
+        command = f"fleet image promote {name} {version}"
+        if self.version.state == "failed":
+            # If its build failed, it cannot be tested.
+            is_built = self.version.built_in is not None
+            command = (
+                f"fleet image test {name} {version}" if is_built else f"fleet image build {name}"
+            )
         return WaitingVersion(
             image=name,
             version=version,
@@ -100,7 +100,7 @@ class NextVersion:
             since=self.since,
             until=self.until,
             because=why or self.why,
-            command=self._command,
+            command=command,
         )
 
 
@@ -121,7 +121,15 @@ def find_standing(
         return None
     ours = [version for version in versions if version.image == name]
     candidate = _newest(version for version in ours if version.state == "candidate")
-    fresh = _newest(_promotable(recipe, ours))
+    reached = max((each.version for each in ours if each.state in _USED_STATES), default="")
+    fresh = _newest(
+        version
+        for version in ours
+        if version.state == "tested"
+        and version.version > reached
+        and recipe.publish
+        and version.ids.keys() >= set(recipe.publish)
+    )
     rule = recipe.promotion
     # A newer version does not replace a candidate before the trial ends.
     wanted = (candidate or fresh) if isinstance(rule, Promote) else (fresh or candidate)
@@ -133,7 +141,10 @@ def find_standing(
         return NextVersion(wanted, wanted.since, "current")
     if wanted is not candidate:
         return NextVersion(wanted, wanted.since, "candidate", rule.candidate)
-    return _trial_standing(wanted, wanted.since, rule, now)
+    until = wanted.since + timedelta(seconds=rule.after)
+    why = words.explain_trial(wanted.image, until, rule.after)
+    waiting = NextVersion(wanted, wanted.since, why=why, until=until)
+    return waiting if now < until else NextVersion(wanted, wanted.since, "current")
 
 
 def _explain_manual(
@@ -204,33 +215,8 @@ def _task_of(tag: str) -> str:
     return task if found and task.startswith("worker:task:") else ""
 
 
-def _trial_standing(
-    version: ImageVersion, since: datetime, rule: Promote, now: datetime
-) -> NextVersion:
-    until = since + timedelta(seconds=rule.after)
-    if now >= until:
-        return NextVersion(version, since, "current")
-    why = words.explain_trial(version.image, until, rule.after)
-    return NextVersion(version, since, why=why, until=until)
-
-
 def _newest(versions: Iterable[ImageVersion]) -> ImageVersion | None:
     return max(versions, key=lambda each: each.version, default=None)
-
-
-def _promotable(recipe: Recipe, ours: Sequence[ImageVersion]) -> Iterable[ImageVersion]:
-    """Return the tested, fully published versions that are newer than all used versions."""
-    reached = max(
-        (version.version for version in ours if version.state in _USED_STATES), default=""
-    )
-    return (
-        version
-        for version in ours
-        if version.state == "tested"
-        and version.version > reached
-        and recipe.publish
-        and version.ids.keys() >= set(recipe.publish)
-    )
 
 
 @dataclass(frozen=True)
@@ -314,11 +300,6 @@ class _ImageCase:
     """The pool's name."""
 
     @property
-    def pinned(self) -> str | None:
-        """Return the version that fleet.yaml pins; None if it pins no version."""
-        return self.fleet.images[self.pool.image].version
-
-    @property
     def first(self) -> ImageVersion | None:
         """Return the version that this run makes current; None if there is no such version."""
         if not self.versions:
@@ -328,11 +309,6 @@ class _ImageCase:
         if standing is None or standing.becomes != "current":
             return None
         return standing.version if self.pool.provider in standing.version.ids else None
-
-    @property
-    def can_fall_back(self) -> bool:
-        """Return True if the previous version replaces a version that fails to boot."""
-        return self.fleet.guards.boot_failures.fall_back == "previous-image"
 
     def name_of(self, booted: str) -> str:
         """Return the image name with the version of an image id, or with the id if unknown."""
@@ -457,8 +433,18 @@ def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) ->
         versions=[each for each in world.images if each.image == pool.image],
         published=newest_first(world.images, pool.image, pool.provider),
         stopped=stopped,
-        boots=[*_find_boots(fleet, memory, pool)] if stopped else [],
-        approvals=_find_approvals(fleet, world, name) if stopped else (),
+        boots=[
+            attempt
+            for other, each in (fleet.dynamic_pools if stopped else {}).items()
+            if (each.image, each.provider) == (pool.image, pool.provider)
+            for attempt in memory.by_pool.get(other, ())
+            if attempt.result == "registered"
+        ],
+        approvals=[
+            each
+            for each in (judge_approvals(fleet, world, fleet.pools) if stopped else ())
+            if (each.guard, each.pool) == ("boot_failures", name)
+        ],
         name=name,
     )
     names = {
@@ -467,12 +453,6 @@ def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) ->
     }
     choice = _mark_types(case, _choose_for(case)) if stopped else _choose_for(case)
     return replace(choice, names=names) if names else choice
-
-
-def _find_approvals(fleet: Fleet, world: World, pool: str) -> tuple[ApprovalVerdict, ...]:
-    """Return the approvals that let machines of a pool pass the guard on failed boots."""
-    verdicts = judge_approvals(fleet, world, fleet.pools)
-    return tuple(each for each in verdicts if (each.guard, each.pool) == ("boot_failures", pool))
 
 
 def _close_type(case: _ImageCase, booted: str, stop: StoppedImage) -> tuple[str, datetime]:
@@ -504,14 +484,6 @@ def describe_change(fleet: Fleet, image: str, provider: str) -> str:
     if isinstance(fleet.providers[provider], HooksProvider):
         return f"change what the command `new` of {provider} creates machines from"
     return f"edit images.{image}.existing.{provider} in fleet.yaml"
-
-
-def _find_boots(fleet: Fleet, memory: BootAttempts, pool: Pool) -> Iterator[Attempt]:
-    """Yield the successful boots of a pool's image at its provider, in any pool."""
-    for name, other in fleet.dynamic_pools.items():
-        if (other.image, other.provider) == (pool.image, pool.provider):
-            tries = memory.by_pool.get(name, ())
-            yield from (attempt for attempt in tries if attempt.result == "registered")
 
 
 def _time_of(attempt: Attempt) -> tuple[datetime, str]:
@@ -584,8 +556,8 @@ def choose_images(
 
 
 def _choose_for(case: _ImageCase) -> ImageChoice:
-    if case.pinned is not None:
-        return _choose_pinned(case, case.pinned)
+    if pinned := case.fleet.images[case.pool.image].version:
+        return _choose_pinned(case, pinned)
     in_turn = [
         each for state in ("current", "previous") for each in case.published if each.state == state
     ]
@@ -602,10 +574,10 @@ def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
     if version is None:
         return _choose_unrecorded_pin(case, pinned, pin)
     if version.state not in BOOTABLE:
-        return replace(_closed_choice(words.explain_pin_state(pin, version.state)), path=path)
+        return replace(_close(words.explain_pin_state(pin, version.state)), path=path)
     if case.pool.provider not in version.ids:
         unpublished = words.explain_pin_unpublished(pin, case.pool.provider)
-        return replace(_closed_choice(unpublished), path=path)
+        return replace(_close(unpublished), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
         return _close_pinned(case, pin, booted, stop, version)
@@ -622,7 +594,7 @@ def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoi
         return ImageChoice(booted, names={booted: f"{image} {pinned}"})
     known = (version.version for version in case.versions)
     closed = words.explain_pin_unrecorded(pin, known, promote=image if is_existing else "")
-    return replace(_closed_choice(closed), path=("images", image, "version"))
+    return replace(_close(closed), path=("images", image, "version"))
 
 
 def _close_pinned(
@@ -637,21 +609,26 @@ def _close_pinned(
     if case.find_boot(booted) is None:
         edit = words.advise_pin(case.pool.image)
         cause = cause._replace(remedy=edit, fix=edit)
-    return _close(closed, cause, booted, version, until=stop.until)
+    return _close(closed, booted, version, cause, until=stop.until)
 
 
 def _close(
     closed: str,
-    cause: _BootCause,
-    booted: str,
+    booted: str = "",
     version: ImageVersion | None = None,
+    cause: _BootCause | None = None,
     *,
     until: datetime | None = None,
 ) -> ImageChoice:
-    """Return the choice of an image that the guard stops, with the remedies."""
-    problem = join(closed, cause.suspect, cause.remedy, cause.approve)
-    choice = _closed_choice(closed, booted, version, until=until)
-    return replace(choice, problem=problem, fix=cause.fix)
+    """Return the choice of an image that boots no machine, with the cause and the remedies."""
+    return ImageChoice(
+        booted,
+        (version,) if version else (),
+        problem=join(closed, cause.suspect, cause.remedy, cause.approve) if cause else closed,
+        fix=cause.fix if cause else "",
+        closed=closed,
+        until=until,
+    )
 
 
 def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
@@ -678,12 +655,12 @@ def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> 
         closed = words.explain_stopped(f"{version.image} {version.version}", stop.said)
         found = case.diagnose(booted, stop)
         cause = cause or found
-        if not case.can_fall_back:
-            return _close(closed, found, booted, version, until=stop.until)
+        if case.fleet.guards.boot_failures.fall_back != "previous-image":
+            return _close(closed, booted, version, found, until=stop.until)
         messages.append(join(closed, found.suspect))
         stopped.append(booted)
     ends = min(until, default=None)
-    choice = _closed_choice(join(*messages, words.NO_EARLIER), booted, version, until=ends)
+    choice = _close(join(*messages, words.NO_EARLIER), booted, version, until=ends)
     problem = join(choice.closed, *((cause.remedy, cause.approve) if cause else ()))
     return replace(choice, problem=problem, fix=cause.fix if cause else "")
 
@@ -695,7 +672,7 @@ def _choose_declared(case: _ImageCase) -> ImageChoice:
     image = case.declared
     if stop := case.stops(image):
         closed = words.explain_stopped(case.name_of(image), stop.said)
-        return _close(closed, case.diagnose(image, stop), image, until=stop.until)
+        return _close(closed, image, None, case.diagnose(image, stop), until=stop.until)
     if not image and any(version.state == "tested" for version in case.published):
         name = case.pool.image
         return ImageChoice(
@@ -753,17 +730,6 @@ def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
         yield words.describe_earlier(case.pool.image, case.declared, ids[current])
 
 
-def _closed_choice(
-    because: str,
-    image: str = "",
-    version: ImageVersion | None = None,
-    *,
-    until: datetime | None = None,
-) -> ImageChoice:
-    images = (version,) if version else ()
-    return ImageChoice(image, images, problem=because, closed=because, until=until)
-
-
 _PLACES = {
     "disk": "on the computer that ran it",
     "instance": "on a machine at its provider",
@@ -801,13 +767,11 @@ def describe_rebuild(fleet: Fleet, versions: Iterable[ImageVersion], image: str)
 
 def rental_cost(fleet: Fleet, rentals: Iterable[Rental]) -> Decimal | None:
     """Return the bill of rented machines at current prices; None if a price is unknown."""
-    bills = [_bill(fleet, rental) for rental in rentals]
-    known = [each for each in bills if each is not None]
-    return sum(known, Decimal(0)) if len(known) == len(bills) else None
-
-
-def _bill(fleet: Fleet, rental: Rental) -> Decimal | None:
-    if rental.provider not in fleet.providers:
-        return None
-    tariff = tariff_at(fleet, rental.provider, rental.type, "on-demand")
-    return None if tariff is None else bill(tariff, rental.seconds)
+    bills = []
+    for rental in rentals:
+        is_known = rental.provider in fleet.providers
+        tariff = tariff_at(fleet, rental.provider, rental.type, "on-demand") if is_known else None
+        if tariff is None:
+            return None
+        bills.append(bill(tariff, rental.seconds))
+    return sum(bills, Decimal(0))

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cache, cached_property
 
 from fleet.model.facts import (
     Absence,
@@ -35,27 +35,22 @@ from fleet.model.facts import (
     WorkerState,
     World,
 )
-from fleet.model.orders import Hold
+from fleet.model.orders import FLEET, Freeze, Frozen, Hold, Order
 from fleet.model.plan import Action, Create, Estimate, Plan, Reason
 from fleet.model.pool_limits import size_of
 from fleet.planner.units import (
-    Registries,
-    Sightings,
+    Registrations,
     Unit,
     UnitState,
     enrols_at,
     is_busy,
     is_overdue,
     is_up,
-    queue_registries,
     registered_state,
-    registries_of,
     revokes_at,
     units_of,
-    workers_by_machine,
 )
-from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue, static_names
-from fleet.schema.sources import Gone
+from fleet.schema.model import Fleet, Gone, TicketQueue, serves_queue, static_names
 from fleet.schema.units import write_duration
 from fleet.words import lives, notes
 
@@ -85,7 +80,9 @@ def attend(
     created = {machine.name: machine.created_at for machine in listing.machines}
     found: dict[str, list[Worker]] = {desk: [] for desk in desks}
     first = next(iter(found))
-    for worker in _ready_workers(listing, is_up):
+    # A running machine that registers nowhere counts as an idle worker.
+    up = [machine for machine in listing.machines if is_up(machine)]
+    for worker in listing.workers if listing.workers is not None else map(_idle_worker, up):
         desk, own = known.pop(worker.name, (first, None))
         is_new = own is None or is_of_older(own, created.get(worker.name))
         found[desk].append(worker if own is None or is_new else joined(worker, own))
@@ -103,19 +100,14 @@ def is_of_older(own: Worker, created_at: datetime | None) -> bool:
     return own.since < created_at
 
 
-def _ready_workers(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Worker]:
-    if listing.workers is not None:
-        yield from listing.workers
-        return
-    for machine in listing.machines:
-        if is_up(machine):
-            yield Worker(
-                name=machine.name,
-                machine=machine.name,
-                pool=machine.pool,
-                state=WorkerState.IDLE,
-                since=machine.created_at,
-            )
+def _idle_worker(machine: Machine) -> Worker:
+    return Worker(
+        name=machine.name,
+        machine=machine.name,
+        pool=machine.pool,
+        state=WorkerState.IDLE,
+        since=machine.created_at,
+    )
 
 
 def joined(seen: Worker, own: Worker) -> Worker:
@@ -139,15 +131,17 @@ def joined(seen: Worker, own: Worker) -> Worker:
 
 def heirs_of(fleet: Fleet) -> Mapping[str, str]:
     """Map the old name of each renamed pool to its current name."""
-    return fleet.cached("heirs", (), lambda: _find_heirs(fleet))
-
-
-def _find_heirs(fleet: Fleet) -> dict[str, str]:
-    heirs: dict[str, str] = {}
-    for name, pool in sorted(fleet.dynamic_pools.items()):
-        if pool.previously is not None and pool.previously not in fleet.pools:
-            heirs.setdefault(pool.previously, name)
-    return heirs
+    pools = sorted(fleet.dynamic_pools.items())
+    # `fleet validate` forbids that two pools have the same old name.
+    return fleet.cached(
+        "heirs",
+        (),
+        lambda: {
+            pool.previously: name
+            for name, pool in pools
+            if pool.previously is not None and pool.previously not in fleet.pools
+        },
+    )
 
 
 def holds_of(world: World) -> dict[str, Hold]:
@@ -155,6 +149,51 @@ def holds_of(world: World) -> dict[str, Hold]:
     orders = () if isinstance(world.orders, Unknown) else world.orders
     holds = (order for order in orders if isinstance(order, Hold) and order.until > world.time)
     return {hold.machine: hold for hold in holds}
+
+
+_FROZEN_BY_UNREAD: Mapping[str, Frozen] = {"attempts": "creates", "departures": "deletes"}
+"""Record to the kind of actions that are frozen if the record is unreadable."""
+
+
+def orders_of(fleet: Fleet, world: World) -> tuple[Order, ...]:
+    """Return the active orders of operators. A renamed pool has its current name.
+
+    If the orders are unreadable, all actions are frozen. If a record of another kind is
+    unreadable, for example attempts, the actions that it might forbid are frozen.
+    """
+    freeze = Freeze(by=FLEET, at=world.time, until=world.time, reason="")
+    if isinstance(world.orders, Unknown):
+        return (freeze.altered(reason=lives.explain_unread_orders(world.orders.unknown)),)
+    takers = takers_of(fleet, world)
+    orders = (
+        order
+        if isinstance(order, Hold) or order.pool not in takers
+        else order.altered(pool=takers[order.pool])
+        for order in world.orders
+        if order.until > world.time
+    )
+    unread = (
+        freeze.altered(
+            reason=lives.explain_unread(record, why), stops=(_FROZEN_BY_UNREAD[record],)
+        )
+        for record, why in sorted(world.unread.items())
+    )
+    return (*orders, *unread)
+
+
+def find_freeze(fleet: Fleet, world: World, pool: str, kind: Frozen = "creates") -> Freeze | None:
+    """Return the freeze of creations or deletions in a pool that ends last; None if allowed."""
+    freezes = (
+        order
+        for order in orders_of(fleet, world)
+        if isinstance(order, Freeze) and order.pool in (None, pool) and kind in order.stops
+    )
+    return max(freezes, key=lambda order: (order.is_precaution, order.until), default=None)
+
+
+def is_all_frozen(fleet: Fleet, world: World) -> bool:
+    """Return True if creations are frozen in all pools. Shared resources then do not change."""
+    return find_freeze(fleet, world, "") is not None
 
 
 def find_departures(
@@ -226,65 +265,46 @@ def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
     return (stack.name if stack else "") or f"{fleet.fleet}-{pool}"
 
 
-@dataclass(frozen=True)
-class Owners:
-    """The owning pool of each stack and machine."""
-
-    stacks: Mapping[str, Stack | Unknown] | Unknown
-    """Current pool name to stack."""
-    heirs: Mapping[str, str]
-    """Old pool name to the pool that takes over its machines."""
-    contested: Mapping[str, str]
-    """Old pool name to the pool that claims this name, if pools with both names have a stack."""
-    held: Mapping[tuple[str, str], str]
-    """(Name, id) of a recorded machine to the pool whose stack contains the machine."""
-
-    def owner_of(self, machine: Machine) -> str:
-        """Return the pool that owns a machine: by its stack, otherwise by its label."""
-        label = self.heirs.get(machine.pool, machine.pool)
-        return self.held.get((machine.name, machine.id), label)
-
-
-def find_owners(fleet: Fleet, world: World) -> Owners:
-    """Map stacks and machines to their pools; records may still have the old name of a pool."""
-    heirs = heirs_of(fleet)
-    if isinstance(world.stacks, Unknown):
-        return Owners(world.stacks, heirs, {}, {})
-    taken = takers_of(fleet, world)
-    contested = {old: new for old, new in heirs.items() if old not in taken}
-    stacks = {taken.get(pool, pool): stack for pool, stack in world.stacks.items()}
-    held = {
-        (name, machine_id): pool
-        for pool, stack in sorted(stacks.items())
-        if isinstance(stack, Stack)
-        for name, machine_id in stack.ids.items()
-    }
-    return Owners(stacks, taken, contested, held)
-
-
 class SharedObservations:
-    """Observations of machines and workers, cached for the inventories of all pools."""
+    """Observations of machines and workers, cached for the inventories of all pools.
+
+    Records may still have the old name of a renamed pool.
+    """
 
     def __init__(self, fleet: Fleet, world: World) -> None:
+        self._world, self._fleet = world, fleet
         self._static = static_names(fleet)
-        self.owners = find_owners(fleet, world)
+        self._heirs = takers_of(fleet, world)
+        """Old pool name to the pool that takes over its machines."""
+        known = {} if isinstance(world.stacks, Unknown) else world.stacks
+        self.stacks = {self._heirs.get(pool, pool): stack for pool, stack in known.items()}
+        """Current pool name to stack; empty if all stacks are unreadable."""
+        heirs = heirs_of(fleet).items()
+        self.contested = {old: new for old, new in heirs if old not in self._heirs}
+        """Old pool name to the pool that claims this name, if both pools have a stack."""
+        self._held = {
+            (name, machine_id): pool
+            for pool, stack in sorted(self.stacks.items())
+            if isinstance(stack, Stack)
+            for name, machine_id in stack.ids.items()
+        }
+        """(Name, id) of a recorded machine to the pool whose stack contains the machine."""
         self.holds = holds_of(world)
         self.departures: defaultdict[str, list[Departure]] = defaultdict(list)
         for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
             self.departures[departure.worker].append(departure)
-        self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
-        self._draining: dict[object, tuple[Mapping[str, frozenset[str]], Mapping[str, int]]] = {}
-        self._world = world
-        self._fleet = fleet
-        self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
+        self.registrations = cache(self._read_registrations)
         self._machines: dict[str, dict[str, list[Machine]]] = {}
         self._ids: dict[str, set[tuple[str, str]]] = {}
-        for provider, listing in sorted(world.providers.items()):
-            if isinstance(listing, Listing):
-                by_pool = self._machines.setdefault(provider, {})
-                self._ids[provider] = {(m.name, m.id) for m in listing.machines}
-                for machine in listing.machines:
-                    by_pool.setdefault(self.owners.owner_of(machine), []).append(machine)
+        for provider, machine in world.machines():
+            by_pool = self._machines.setdefault(provider, {})
+            by_pool.setdefault(self._owner_of(machine), []).append(machine)
+            self._ids.setdefault(provider, set()).add((machine.name, machine.id))
+
+    def stack(self, pool: str) -> Stack | Unknown | None:
+        """Return the stack of a pool; Unknown if unreadable, None if there is no stack."""
+        stacks = self._world.stacks
+        return stacks if isinstance(stacks, Unknown) else self.stacks.get(pool)
 
     def machines(self, provider: str, pool: str) -> Sequence[Machine]:
         """Return the machines of a pool that a provider lists."""
@@ -306,55 +326,38 @@ class SharedObservations:
         """Return the names of all pools with listed machines."""
         return {pool for by_pool in self._machines.values() for pool in by_pool}
 
-    def attended(
-        self, desks: tuple[str, ...], provider: str, listing: Listing
-    ) -> Mapping[str, tuple[Worker, ...]] | Unknown:
-        """Map each ticket queue to the workers that it may assign on a provider's machines."""
-        key = (desks, provider)
-        if key not in self._attended:
-            self._attended[key] = attend(self._world, desks, listing, self._is_up)
-        return self._attended[key]
+    def _owner_of(self, machine: Machine) -> str:
+        """Return the pool that owns a machine: by its stack, otherwise by its label."""
+        label = self._heirs.get(machine.pool, machine.pool)
+        return self._held.get((machine.name, machine.id), label)
 
-    def _is_up(self, machine: Machine) -> bool:
-        return is_up(self._fleet, self.owners.owner_of(machine), machine)
-
-    def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
-        """Map each machine name to the registry and the worker registered there."""
-        key = _registries_key(registries)
-        if key not in self._registered:
-            self._registered[key] = workers_by_machine(registries, self._static)
-        return self._registered[key]
-
-    def draining(self, registries: Registries) -> Mapping[str, frozenset[str]]:
-        """Map each machine to the registries that drain it (assign no new work)."""
-        return self._split(registries)[0]
-
-    def working(self, registries: Registries) -> Mapping[str, int]:
-        """Map machine to the number of registries that assign work to it, if above 1."""
-        return self._split(registries)[1]
-
-    def _split(
-        self, registries: Registries
-    ) -> tuple[Mapping[str, frozenset[str]], Mapping[str, int]]:
-        key = _registries_key(registries)
-        if key not in self._draining:
-            draining: defaultdict[str, set[str]] = defaultdict(set)
-            working: defaultdict[str, set[str]] = defaultdict(set)
-            for name, workers in registries.items():
-                for worker in workers:
-                    if worker.draining:
-                        draining[worker.machine or worker.name].add(name)
-                    elif len(registries) > 1 and worker.state is not WorkerState.DISABLED:
-                        working[worker.machine or worker.name].add(name)
-            self._draining[key] = (
-                {name: frozenset(each) for name, each in draining.items()},
-                {name: len(each) for name, each in working.items() if len(each) > 1},
-            )
-        return self._draining[key]
-
-
-def _registries_key(registries: Registries) -> object:
-    return tuple((name, id(workers)) for name, workers in registries.items())
+    def _read_registrations(self, queues: tuple[str, ...], provider: str) -> Registrations:
+        """Return the workers that register at these queues, or at their provider."""
+        listing = self._world.providers.get(provider, _UNREAD)
+        registries: dict[str, tuple[Worker, ...]] = {}
+        unreadable = []
+        desks: tuple[str, ...] = ()
+        if isinstance(listing, Listing):
+            desks = desks_of(self._fleet, queues)
+            if desks:
+                attended = attend(
+                    self._world,
+                    desks,
+                    listing,
+                    lambda machine: is_up(self._fleet, self._owner_of(machine), machine),
+                )
+                if isinstance(attended, Unknown):
+                    return Registrations({}, (attended.unknown,), self._static)
+                registries = attended
+            elif listing.workers is not None:
+                return Registrations({provider: listing.workers}, (), self._static)
+        for queue in queues:
+            workers = self._world.queues[queue].workers
+            if isinstance(workers, Unknown) and queue not in desks:
+                unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
+            elif isinstance(workers, tuple) and queue not in desks:
+                registries[queue] = workers
+        return Registrations(registries, tuple(unreadable), self._static)
 
 
 def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
@@ -379,16 +382,6 @@ def estimate_of(fleet: Fleet, world: World, queue: str) -> Estimate | None:
 
 _CLOCK_SKEW = 60
 """Maximum clock difference in seconds; demand from later than that counts as unknown."""
-
-
-def stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
-    """Return a sentence for each queue with unreliable demand that states the reason."""
-    reasons = []
-    for queue in queues:
-        trouble = demand_trouble(fleet, world, queue)
-        if trouble:
-            reasons.append(f"demand of queue {queue} is unknown: {trouble}")
-    return tuple(reasons)
 
 
 def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
@@ -461,42 +454,35 @@ class PoolInventory:
 
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     """Return the observed state of each pool that is configured or has machines, by name."""
-    names = fleet.dynamic_pools.keys()
     seen = SharedObservations(fleet, world)
-    return {
-        name: _inventory_of(fleet, world, name, seen)
-        for name in sorted(names | _removed_pools(fleet, seen))
-    }
-
-
-def _removed_pools(fleet: Fleet, seen: SharedObservations) -> set[str]:
-    """Return the pools that were removed from fleet.yaml but still have machines or a stack."""
-    stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
-    with_stack = {
+    recorded = {
         name
-        for name, stack in stacks.items()
+        for name, stack in seen.stacks.items()
         if isinstance(stack, Unknown) or stack.workers or stack.ids
     }
-    known = with_stack | seen.pools()
-    return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
+    names = fleet.dynamic_pools.keys() | recorded | seen.pools()
+    return {name: _inventory_of(fleet, world, name, seen) for name in sorted(names)}
 
 
 def _inventory_of(
     fleet: Fleet, world: World, name: str, seen: SharedObservations
 ) -> PoolInventory:
-    pool = fleet.pools.get(name)
-    stack = _stack_of(seen, name)
-    provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
+    pool = fleet.dynamic_pool(name)
+    stack = seen.stack(name)
+    provider = next(iter(seen.listers(name)), "")
+    if pool is not None:
+        provider = pool.provider
+    elif isinstance(stack, Stack):
+        provider = stack.provider
     listing: Listing | Unknown = world.providers.get(provider, _UNREAD)
     blind = list(_find_unreadable(world, name, provider, seen))
-    queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
+    queues = tuple(sorted(q for q in world.queues if pool is None or serves_queue(pool, q)))
+    registrations = seen.registrations(queues, provider)
     if isinstance(listing, Unknown):
         return PoolInventory(
             pool=name,
             provider=provider,
-            unseen=_unobserved_units(
-                (name, world.time), stack, seen, queue_registries(world, queues)
-            ),
+            unseen=tuple(_unobserved_units(name, world.time, stack, registrations)),
             uncounted=size_of(pool).max if isinstance(stack, Unknown) else 0,
             blind=tuple(blind),
             frozen=tuple(blind),
@@ -504,34 +490,40 @@ def _inventory_of(
         )
     blind += _find_foreign_listings(seen, name, provider)
     desks = desks_of(fleet, queues)
-    registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
 
     def is_of_use(unit: Unit) -> bool:
         """Return True if a machine may get work again: its pool stays, and `reuse` allows it."""
-        if not isinstance(pool, Pool) or pool.mode == "drain":
+        if pool is None or pool.mode == "drain":
             return False
         worker = unit.worker
         is_fresh = worker is None or is_busy(worker) or not worker.uses
         return is_fresh or unit.registry not in desks or pool.reuse is not None
 
     units = tuple(
-        _apply_orders(unit, seen, registries, world.time, is_of_use)
+        _apply_orders(unit, seen, registrations, world.time, is_of_use)
         for unit in units_of(
-            Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
-            is_overdue=lambda machine: is_overdue(pool, machine, world.time),
+            name,
+            seen.machines(provider, name),
+            stack,
+            registrations,
+            lambda machine: is_overdue(pool, machine, world.time),
             now=world.time,
-            has_registry=bool(registries) and not unreadable,
         )
     )
-    frozen = (*blind, *unreadable, *stale_demand(fleet, world, queues))
+    stale = ((queue, demand_trouble(fleet, world, queue)) for queue in queues)
+    frozen = (
+        *blind,
+        *registrations.unreadable,
+        *(f"demand of queue {queue} is unknown: {trouble}" for queue, trouble in stale if trouble),
+    )
     missing = [
         unit
         for unit in units
         if unit.state is UnitState.MISSING and not seen.lists_name(unit.name)
     ]
     # A missing machine that this run must not remove still counts to max.
-    is_paused = isinstance(pool, Pool) and pool.mode == "pause"
-    gone = {} if frozen or is_paused else dict(_find_gone(fleet, world, provider, desks, missing))
+    is_kept = frozen or (pool is not None and pool.mode == "pause")
+    gone = {} if is_kept else dict(_find_gone(fleet, world, provider, desks, missing))
     return PoolInventory(
         pool=name,
         provider=provider,
@@ -546,8 +538,8 @@ def _inventory_of(
         else provider
         if listing.workers is not None
         else revokes_at(fleet, queues),
-        has_registry=bool(registries or unreadable),
-        enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
+        has_registry=bool(registrations.names or registrations.unreadable),
+        enrols=enrols_at(fleet, queues) if pool and listing.workers is None else None,
     )
 
 
@@ -563,22 +555,18 @@ def _find_gone(
     """
     absences = {each.name: each for each in world.absences if each.provider == provider}
     for unit in units:
-        if unit.held is not None:
-            continue
         worker, absence = unit.worker, absences.get(unit.name)
         is_at_desk = unit.registry in desks
-        if worker is not None and not is_at_desk and (is_busy(worker) or _is_heard(worker)):
-            continue
-        if absence is not None and absence.works:
+        is_heard = worker is not None and (
+            is_busy(worker) or (worker.state in _AT_WORK and not worker.away)
+        )
+        works = absence is not None and absence.works
+        if unit.held is not None or works or (is_heard and not is_at_desk):
             continue
         if is_at_desk and worker is not None and worker.uses and not is_busy(worker):
             yield unit.name, "its ticket has ended"
         elif absence is not None and (because := _explain_gone(fleet, world.time, absence)):
             yield unit.name, because
-
-
-def _is_heard(worker: Worker) -> bool:
-    return worker.state in _AT_WORK and not worker.away
 
 
 def rule_of_absence(fleet: Fleet, provider: str) -> Gone:
@@ -601,28 +589,24 @@ def _explain_gone(fleet: Fleet, now: datetime, absence: Absence) -> str:
 def _apply_orders(
     unit: Unit,
     seen: SharedObservations,
-    registries: Registries,
+    registrations: Registrations,
     now: datetime,
     is_of_use: Callable[[Unit], bool],
 ) -> Unit:
     """Return a machine with its hold and recorded drains; resume it if its hold has ended."""
     held = seen.holds.get(unit.name)
     is_drained = unit.worker is not None and unit.worker.draining
-    drained_at = seen.draining(registries).get(unit.name, frozenset())
+    drained_at = frozenset(registrations.draining.get(unit.name, ()))
     is_leaving = bool(drained_at) and not is_drained
-    drains = seen.working(registries).get(unit.name, 1)
+    drains = max(1, len(registrations.working.get(unit.name, ())))
     known = seen.departures.get(unit.name, ())
     if not (held or is_leaving or known or drains > 1):
         return unit
-    departures = tuple(each for each in known if _is_same_machine(each, unit))
+    # A recorded drain or deletion may be of an older machine of the same name.
+    created = unit.machine.created_at if unit.machine else None
+    departures = tuple(each for each in known if created is None or created <= each.at)
     unit = replace(unit, held=held, is_leaving=is_leaving, drains=drains, departures=departures)
     return _resume(unit, drained_at, now) if not held and is_of_use(unit) else unit
-
-
-def _is_same_machine(departure: Departure, unit: Unit) -> bool:
-    """Return True if a recorded drain or deletion is of this machine, not of a namesake."""
-    created = unit.machine.created_at if unit.machine else None
-    return created is None or created <= departure.at
 
 
 def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
@@ -655,59 +639,28 @@ def _resume(unit: Unit, drained_at: frozenset[str], now: datetime) -> Unit:
     return replace(unit, worker=resumed, state=state, is_leaving=is_leaving, resumes=resumes)
 
 
-def _registries(
-    world: World,
-    queues: list[str],
-    listed: tuple[str, Listing],
-    desks: tuple[str, ...],
-    seen: SharedObservations,
-) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return workers by registry, including ticket queues, and errors of unreadable registries."""
-    if not desks:
-        return registries_of(world, queues, *listed)
-    attended = seen.attended(desks, *listed)
-    if isinstance(attended, Unknown):
-        return {}, (attended.unknown,)
-    others, unreadable = queue_registries(world, [q for q in queues if q not in desks])
-    return {**attended, **others}, unreadable
-
-
 def _find_unreadable(
     world: World, name: str, provider: str, seen: SharedObservations
 ) -> Iterator[str]:
     """Yield a sentence per source of a pool's machines that is unreadable or contested."""
     listing = world.providers.get(provider, _UNREAD)
-    stack = _stack_of(seen, name)
+    stack = seen.stack(name)
     if isinstance(listing, Unknown):
         yield f"machines of provider {provider} are unknown: {listing.unknown}"
     if isinstance(world.stacks, Unknown):
         yield f"stacks are unknown: {world.stacks.unknown}"
     elif isinstance(stack, Unknown):
         yield f"the stack of pool {name} is unknown: {stack.unknown}"
-    if name in seen.owners.contested:
-        heir = seen.owners.contested[name]
+    if heir := seen.contested.get(name):
         yield (
             f"pool {heir} has `previously: {name}`, but also its own stack; remove that key "
             f"to drain pool {name}"
         )
 
 
-def _stack_of(seen: SharedObservations, name: str) -> Stack | Unknown | None:
-    stacks = seen.owners.stacks
-    return stacks if isinstance(stacks, Unknown) else stacks.get(name)
-
-
-def _provider_of(name: str, stack: Stack | Unknown | None, seen: SharedObservations) -> str:
-    if isinstance(stack, Stack):
-        return stack.provider
-    return next(iter(seen.listers(name)), "")
-
-
 def _find_foreign_listings(seen: SharedObservations, name: str, provider: str) -> Iterator[str]:
     """Yield a sentence for each other provider that lists machines of a pool."""
-    for other in seen.listers(name):
-        if other == provider:
-            continue
+    for other in (each for each in seen.listers(name) if each != provider):
         # Two providers of one account list the same machines.
         unrecorded_machines = [
             m for m in seen.machines(other, name) if not seen.lists(provider, m)
@@ -722,22 +675,14 @@ def _find_foreign_listings(seen: SharedObservations, name: str, provider: str) -
 
 
 def _unobserved_units(
-    pool_and_time: tuple[str, datetime],
-    stack: Stack | Unknown | None,
-    seen: SharedObservations,
-    registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
-) -> tuple[Unit, ...]:
-    """Return the machines in the stack of a pool whose provider is unreadable."""
-    pool, now = pool_and_time
-    readable, unreadable = registries
-    known = seen.registered(readable)
-    units = []
+    pool: str, now: datetime, stack: Stack | Unknown | None, registrations: Registrations
+) -> Iterator[Unit]:
+    """Yield the machines in the stack of a pool whose provider is unreadable."""
     for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
-        registry, worker = known.get(name, (None, None))
-        has_registry = bool(readable) and not unreadable
+        registry, worker = registrations.workers.get(name, (None, None))
+        has_registry = registrations.are_complete
         state = registered_state(worker, now, has_registry=has_registry, overdue=False)
-        units.append(Unit(name, pool, state, worker=worker, registry=registry))
-    return tuple(units)
+        yield Unit(name, pool, state, worker=worker, registry=registry)
 
 
 _EXTENSION_DIVISOR = 4
@@ -766,33 +711,29 @@ def extended(fleet: Fleet, now: datetime) -> datetime:
 
 
 def expired_at(fleet: Fleet, world: World, provider: str, machine: Machine) -> datetime | None:
-    """Return when a machine expired; None if it has not certainly expired."""
-    end = machine.expires or _end_by_journal(fleet, world, provider, machine)
+    """Return when a machine expired; None if it has not certainly expired.
+
+    Without a stored expiry, its creation and the last run decide.
+    """
+    end = machine.expires
+    if end is None:
+        listing = world.providers.get(provider)
+        is_noted = isinstance(listing, Listing) and listing.notes_expiry
+        runs = [] if isinstance(world.runs, Unknown) else [*world.runs]
+        # If the runs are unknown: a run after the creation would have written an expiry.
+        is_known = is_noted or not isinstance(world.runs, Unknown)
+        starts = [*filter(None, [machine.created_at]), *runs] if is_known else []
+        end = extended(fleet, max(starts)) if starts else None
     return end if end is not None and end < world.time else None
-
-
-def _end_by_journal(
-    fleet: Fleet, world: World, provider: str, machine: Machine
-) -> datetime | None:
-    """Compute the expiry of a machine without stored expiry, by its creation and the last run."""
-    if not isinstance(world.runs, Unknown):
-        known = [*filter(None, [machine.created_at]), *world.runs]
-        return extended(fleet, max(known)) if known else None
-    listing = world.providers.get(provider)
-    noted = isinstance(listing, Listing) and listing.notes_expiry
-    # A run after the creation would have written an expiry.
-    created = machine.created_at
-    return extended(fleet, created) if noted and created is not None else None
 
 
 def _recorded_machines(world: World) -> set[str] | None:
     """Return the ids of machines in stacks and names of pending creations; None if unknown."""
-    stacks = [] if isinstance(world.stacks, Unknown) else [*world.stacks.values()]
-    if isinstance(world.stacks, Unknown) or any(isinstance(each, Unknown) for each in stacks):
+    stacks = world.known_stacks
+    if isinstance(world.stacks, Unknown) or len(stacks) < len(world.stacks):
         return None
     known: set[str] = set()
-    for stack in stacks:
-        if isinstance(stack, Stack):
-            known |= {worker.name for worker in stack.workers} - stack.ids.keys()
-            known |= set(stack.ids.values())
+    for stack in stacks.values():
+        known |= {worker.name for worker in stack.workers} - stack.ids.keys()
+        known |= set(stack.ids.values())
     return known

@@ -26,6 +26,7 @@ from fleet.planner.demand import (
     RequestGroup,
     Signed,
     Supply,
+    teams_of,
 )
 from fleet.planner.durations import USUAL, Durations, MachineKind, Timing, kind_of
 from fleet.planner.limits import (
@@ -38,7 +39,6 @@ from fleet.planner.limits import (
     tag_rows,
 )
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, Unit, UnitState
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -76,9 +76,9 @@ def lay_out(
 ) -> Layout:
     """Build the allocation problem of this run from the waiting requests."""
     places = {place.key: place for place in _places(fleet, world, pool_plans, supplies)}
-    groups = tuple(_groups(fleet, world, pool_plans, places, demand))
+    groups = tuple(_groups(fleet, world, places, demand))
     accounts = open_accounts(fleet, world, pool_plans, groups, places.values())
-    uses = find_uses(fleet, pool_plans, groups, teams_of(fleet, world))
+    uses = tuple(find_uses(fleet, pool_plans, groups, teams_of(fleet, world)))
     rows = (
         *pool_rows(pool_plans, places.values()),
         *tag_rows(uses),
@@ -142,7 +142,6 @@ _Key = tuple[
 def _groups(
     fleet: Fleet,
     world: World,
-    pool_plans: Mapping[str, PoolPlan],
     places: Mapping[str, Place],
     demand: Sequence[Signed],
 ) -> Iterator[RequestGroup]:
@@ -153,7 +152,13 @@ def _groups(
     for place in places.values():
         if place.makes:
             ways[place.pool].append(place.key)
-    waits = {place.key: _wait_at(pool_plans, place) for place in places.values()}
+    pools = fleet.dynamic_pools
+    waits = {
+        place.key: (pool.target_wait, boot_of(pool).expected)
+        if (pool := pools.get(place.pool)) and pool.target_wait is not None
+        else (0, 0)
+        for place in places.values()
+    }
     # A budget counts the longest request of a group, so a group has requests of similar duration.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
     in_sandbox = _find_in_sandbox(fleet, world)
@@ -274,13 +279,6 @@ def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
     return {each: _rounded_up(each) if len(found) > _MAX_LENGTHS else each for each in found}
 
 
-def _counted_length(seconds: int, lengths: Mapping[int, int]) -> int:
-    """Return the seconds that budgets count for a duration that may be missing in `lengths`."""
-    if seconds in lengths or len(lengths) <= _MAX_LENGTHS:
-        return lengths.get(seconds, seconds)
-    return _rounded_up(seconds)
-
-
 def _rounded_up(seconds: int) -> int:
     """Round up to the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
     power = 1 << max(0, seconds - 1).bit_length()
@@ -289,15 +287,6 @@ def _rounded_up(seconds: int) -> int:
 
 _Wait = tuple[int, int]
 """A pool's `target_wait` and its expected boot time, in seconds."""
-
-
-def _wait_at(pool_plans: Mapping[str, PoolPlan], place: Place) -> _Wait:
-    """Return `target_wait` and boot time of a place's pool, in seconds; (0, 0) if it is unset."""
-    pool_plan = pool_plans.get(place.pool)
-    pool = pool_plan.pool if pool_plan else None
-    if pool is None or pool.target_wait is None:
-        return 0, 0
-    return pool.target_wait, boot_of(pool).expected
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:
@@ -404,7 +393,9 @@ class _Load:
         known = [r.seconds for r in self._requests if r.seconds is not None]
         whole = len(known) == len(requests)
         longest = max(known, default=0)
-        self._longest = _counted_length(longest, lengths) if whole else None
+        if longest not in lengths and len(lengths) > _MAX_LENGTHS:
+            longest = _rounded_up(longest)
+        self._longest = lengths.get(longest, longest) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
         found = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
         # Dividing all counts by their greatest common divisor does not change the average.
@@ -422,7 +413,6 @@ class _Load:
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
         self.shares: dict[_Wait, float] = {}
         """Maximum wait and boot time in seconds to the share of a machine."""
-        self._group_by_deadline: dict[int, tuple[list[int], list[int]]] = {}
 
     def find_fit(self, place: Place, share: float) -> Fit:
         """Return the capacity, cost and time that one request uses at a place."""
@@ -448,19 +438,14 @@ class _Load:
         whole = len(self._requests)
         if wait <= boot:
             return 1.0
-        seconds, sums = self._short_requests(wait)
+        most = timedelta(seconds=wait)
+        # The durations of requests that waited less than `wait`, and their prefix sums.
+        seconds = sorted(
+            r.seconds
+            for r in self._requests
+            if r.seconds is not None and (r.since is None or self._now - r.since < most)
+        )
+        sums = [0, *accumulate(seconds)]
         shorter = bisect_right(seconds, wait - boot)
         self.varied |= 0 < shorter < whole
         return (whole - shorter + sums[shorter] / (wait - boot)) / whole
-
-    def _short_requests(self, wait: int) -> tuple[list[int], list[int]]:
-        """Return sorted durations of requests that waited less than `wait`, and prefix sums."""
-        if wait not in self._group_by_deadline:
-            most = timedelta(seconds=wait)
-            seconds = sorted(
-                r.seconds
-                for r in self._requests
-                if r.seconds is not None and (r.since is None or self._now - r.since < most)
-            )
-            self._group_by_deadline[wait] = seconds, [0, *accumulate(seconds)]
-        return self._group_by_deadline[wait]

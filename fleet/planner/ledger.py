@@ -7,7 +7,7 @@ do not depend on how often a run charges the ledger.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -19,6 +19,7 @@ from fleet.model.facts import (
     Ledger,
     LedgerEntry,
     MachinePayer,
+    Request,
     Unknown,
     Work,
     WorkerInputs,
@@ -26,16 +27,20 @@ from fleet.model.facts import (
     market_of,
 )
 from fleet.model.history import Tally, TallyKind
-from fleet.model.plan import PeriodName
+from fleet.model.plan import Create, PeriodName
 from fleet.model.pool_limits import boot_of, size_of
 from fleet.model.prices import FREE, Life, Tariff, billed_seconds, tariff_of_machine
 from fleet.planner.costs import deletion_time, idle_seconds
+from fleet.planner.demand import judge_of, required_of, teams_of
+from fleet.planner.images import images_by_pool
 from fleet.planner.inventory import PoolInventory, charges_of, takers_of
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
-from fleet.planner.teams import teams_of
 from fleet.planner.units import NEVER, Unit, UnitState, is_busy
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
+from fleet.tagrules.derive import QueueContext, context_of
+from fleet.tagrules.offers import offer_of_pool
+from fleet.tagrules.vocabulary import tag_name
 
 _MAX_GAP = timedelta(days=1)
 _DECIMALS = 9
@@ -116,27 +121,22 @@ def holdings(
     found = []
     for name, pool in inventory.items():
         for unit in pool.units:
-            if unit.machine is not None:
-                tariff = _tariff(fleet, pool, unit.machine.type, unit.inputs)
-                created = unit.machine.created_at
-                if created is None:
-                    tariff = Tariff(tariff.price) if tariff else None
-                found.append(
-                    BilledMachine(name, tariff, created or known or world.time, unit, unit.name)
-                )
-            elif unit.state is UnitState.UNFINISHED and unit.inputs is not None:
-                tariff = _tariff(fleet, pool, unit.inputs.type, unit.inputs)
-                found.append(BilledMachine(name, tariff, world.time, unit, unit.name))
-        for inputs in () if pool.listed else _recorded_inputs(world, name):
+            is_unfinished = unit.state is UnitState.UNFINISHED
+            made = unit.machine or (unit.inputs if is_unfinished else None)
+            if made is None:
+                continue
+            tariff = _tariff(fleet, pool, made.type, unit.inputs)
+            created = unit.machine.created_at if unit.machine else world.time
+            if created is None:
+                tariff = Tariff(tariff.price) if tariff else None
+            created = created or known or world.time
+            found.append(BilledMachine(name, tariff, created, unit, unit.name))
+        stack = None if pool.listed else world.stack_of(name)
+        for inputs in stack.workers if stack else ():
             tariff = _tariff(fleet, pool, inputs.type, inputs)
             by_second = Tariff(tariff.price) if tariff else None
             found.append(BilledMachine(name, by_second, known or world.time, name=inputs.name))
     return tuple(found)
-
-
-def _recorded_inputs(world: World, pool: str) -> tuple[WorkerInputs, ...]:
-    stack = world.stack_of(pool)
-    return stack.workers if stack else ()
 
 
 def _tariff(
@@ -219,7 +219,12 @@ def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory
             sums.add(holding, turn)
             before = turn
         if before is not None:
-            payers[holding.name] = _as_payer(holding.name, before)
+            payers[holding.name] = MachinePayer(
+                machine=holding.name,
+                package=before.package,
+                since=before.worked or before.end,
+                **before.payer._asdict(),
+            )
     for name, each in reader.payers.items():
         # Keep the payer of a new machine that is not yet listed, or of an unreadable provider.
         own = inventory.get(each.pool)
@@ -269,8 +274,10 @@ def released_at(
     A pool that keeps machines (`workers.min`, `workers.spare`, `mode: pause`) starts to pay when
     the idle machine could have been deleted.
     """
-    pool = fleet.pools.get(holding.pool)
-    if not isinstance(pool, Pool) or not _keeps_machines(pool) or idle_since == NEVER:
+    pool = fleet.dynamic_pool(holding.pool)
+    if pool is None or idle_since == NEVER:
+        return NEVER
+    if pool.mode != "pause" and (pool.mode == "drain" or not size_of(pool).permanent):
         return NEVER
     created = holding.created_at
     idle_since = max(idle_since, boot_of(pool).ready_at(created))
@@ -278,11 +285,6 @@ def released_at(
     life = MachineLife(fleet, pool, in_sandbox=in_sandbox, tariff=holding.tariff)
     seen = idle_since + timedelta(seconds=idle_seconds(world, life))
     return deletion_time(pool, holding.tariff, created, seen)
-
-
-def _keeps_machines(pool: Pool) -> bool:
-    is_kept = pool.mode != "drain" and size_of(pool).permanent > 0
-    return pool.mode == "pause" or is_kept
 
 
 def unused(
@@ -366,7 +368,8 @@ class _TurnReader:
             before = self._work_turn(holding, ended.work, begin, begin)._replace(worked=ended.at)
         start = until
         if work is not None:
-            start = min(max(_started_at(holding, work) or begin, begin), until)
+            started = work.started_at or (worker.since if worker else None)
+            start = min(max(started or begin, begin), until)
         if begin < start or work is None:
             yield from self._idle_turns(holding, before, begin, start)
         if work is not None:
@@ -407,15 +410,6 @@ class _TurnReader:
         return _Turn(start, end, payer, work.package)
 
 
-def _as_payer(machine: str, turn: _Turn) -> MachinePayer:
-    return MachinePayer(
-        machine=machine,
-        package=turn.package,
-        since=turn.worked or turn.end,
-        **turn.payer._asdict(),
-    )
-
-
 class _LedgerSums:
     """Sums of machine time and money, by payer and hour, and by package and month."""
 
@@ -445,7 +439,9 @@ class _LedgerSums:
         """Return the new ledger entries."""
         return tuple(
             LedgerEntry(hour=hour, seconds=each.seconds, money=each.money, **payer._asdict())
-            for (hour, payer), each in sorted(self._charged.items(), key=_hour_key)
+            for (hour, payer), each in sorted(
+                self._charged.items(), key=lambda item: (item[0][0], [*map(repr, item[0][1])])
+            )
             if each
         )
 
@@ -487,11 +483,6 @@ class _Sum:
         return bool(self.seconds or self.money)
 
 
-def _hour_key(item: tuple[tuple[datetime, PayerAccount], object]) -> tuple[datetime, list[str]]:
-    (hour, payer), _ = item
-    return hour, [repr(part) for part in payer]
-
-
 def _month_of(zone: ZoneInfo, moment: datetime) -> datetime:
     """Return the start of the month that contains a moment."""
     return _start_of_day(zone, moment.astimezone(zone).date().replace(day=1))
@@ -501,11 +492,6 @@ def work_of(holding: BilledMachine) -> Work | None:
     """Return the current work of a machine; None if it is idle or its work is unknown."""
     worker = holding.unit.worker if holding.unit else None
     return worker.work if worker is not None and is_busy(worker) else None
-
-
-def _started_at(holding: BilledMachine, work: Work) -> datetime | None:
-    worker = holding.unit.worker if holding.unit else None
-    return work.started_at or (worker.since if worker else None)
 
 
 def _split_by_hour(
@@ -531,3 +517,52 @@ def gap_of(world: World) -> str:
         f"the ledger was last charged {since} ago; that time is charged now, without "
         "machines that started and ended in it"
     )
+
+
+def payers_of(
+    fleet: Fleet,
+    world: World,
+    inventories: Mapping[str, PoolInventory],
+    creates: Iterable[Create],
+) -> Iterator[MachinePayer]:
+    """Yield the payer of each new machine; without a request, the pool is the payer."""
+    creates = [*creates]
+    if not creates:
+        return
+    images = images_by_pool(fleet, world, inventories)
+    judge, teams = judge_of(fleet, world), teams_of(fleet, world)
+    requests = _requests(
+        fleet, world, {creation.serves[0] for creation in creates if creation.serves}
+    )
+    for create in creates:
+        payer = MachinePayer(machine=create.worker, pool=create.pool, since=world.time)
+        if create.serves and create.serves[0] in requests:
+            request, context = requests[create.serves[0]]
+            provides = offer_of_pool(fleet, create.pool, images[create.pool]).provides
+            required = required_of(judge.ask_of(request, context).ask)
+            payer = payer.altered(
+                scope=request.scope,
+                team=teams.of(request),
+                owner=request.owner,
+                # A required tag that the pool does not provide is waived (`otherwise`).
+                tags=tuple(t for t in required if t in provides or tag_name(t) != t),
+                package=request.package,
+            )
+        yield payer
+
+
+_Found = tuple[Request, QueueContext]
+
+
+def _requests(fleet: Fleet, world: World, keys: Collection[str]) -> dict[str, _Found]:
+    """Map each request key of a plan to its request. Keys of a group's members end in `#1` etc."""
+    wanted: defaultdict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        wanted[key].append(key)
+        wanted[key.rpartition("#")[0]].append(key)
+    return {
+        key: (request, context_of(fleet, queue, demand))
+        for queue, demand in world.demands()
+        for request in demand.requests
+        for key in wanted.get(f"{queue}/{request.id}", ())
+    }

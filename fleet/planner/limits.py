@@ -5,18 +5,16 @@ Work of unknown users counts against every user's limit, because unknown is not 
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.model.decisions import NoMachineReason
-from fleet.model.facts import MachineState, Work
+from fleet.model.facts import MachineState
 from fleet.model.plan import LimitVerdict
 from fleet.model.tickets import Limit
-from fleet.planner.demand import LimitRow, Path, Payer, Place, RequestGroup, Supply, limits_of
-from fleet.planner.images import ImageChoice
+from fleet.planner.demand import LimitRow, Path, Place, RequestGroup, Supply, Teams, limits_of
 from fleet.planner.pool_plan import PoolPlan
-from fleet.planner.teams import Teams
 from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
@@ -43,8 +41,6 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
             ways[place.pool][place.key] = _ONE
     for name, machines in sorted(ways.items()):
         pool_plan = pool_plans[name]
-        if pool_plan.pool is None:
-            continue
         size = pool_plan.size
         units = pool_plan.inventory.units
         useless = [(unit.name, why) for unit in units if (why := _explain_useless(unit))]
@@ -57,20 +53,16 @@ def pool_rows(pool_plans: Mapping[str, PoolPlan], places: Iterable[Place]) -> It
         if choice.on_trial:
             tried = {way.key for way in pool_plan.options if way.type in choice.on_trial}
             own = {key: one for key, one in machines.items() if key in tried}
-            yield _trial_row(name, choice, own)
-
-
-def _trial_row(pool: str, choice: ImageChoice, machines: Mapping[str, Decimal]) -> LimitRow:
-    """Return the constraint on machines that only an approval of `boot_failures` lets pass."""
-    return LimitRow(
-        path=("guards", "boot_failures"),
-        because=words.explain_trial(choice.approved, choice.problem),
-        room=Decimal(choice.approved),
-        machines=machines,
-        kept=machines,
-        code=NoMachineReason.GUARD,
-        pool=pool,
-    )
+            # Only an approval of `boot_failures` lets these machines pass.
+            yield LimitRow(
+                path=("guards", "boot_failures"),
+                because=words.explain_trial(choice.approved, choice.problem),
+                room=Decimal(choice.approved),
+                machines=own,
+                kept=own,
+                code=NoMachineReason.GUARD,
+                pool=name,
+            )
 
 
 def _pool_row(
@@ -106,28 +98,20 @@ def is_booting(unit: Unit) -> bool:
     )
 
 
-class _LimitFigure(NamedTuple):
+@dataclass(frozen=True)
+class _StatedLimit(Limit):
     """A maximum under `limits` of a tag or queue: in total, or per user, team, owner or scope."""
 
-    tag: str
+    tag: str = ""
     """The tag as written in `tags`, which may end in `*`; empty for a limit of a queue."""
-    of: str
-    """The counted field of Payer (such as `team`), or `total`."""
-    most: int
     desk: str = ""
     """The ticket queue that has the limit; empty for a limit of a tag."""
-
-    @property
-    def path(self) -> Path:
-        per = ("per", self.of) if self.of != "total" else ("total",)
-        whose = ("queues", self.desk) if self.desk else ("tags", self.tag)
-        return (*whose, "limits", *per)
 
 
 class Use(NamedTuple):
     """The usage of one limit by one payer: busy workers and waiting requests."""
 
-    limit: "_LimitFigure"
+    limit: _StatedLimit
     who: str | None
     workers: tuple[Sequence[str], Sequence[str]]
     """Busy workers of `who`, and busy workers of unknown users, which count for each payer."""
@@ -143,14 +127,8 @@ class Use(NamedTuple):
 
 def find_uses(
     fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[RequestGroup], teams: Teams
-) -> tuple[Use, ...]:
-    """Return the usage of each limit on tags and queues, per payer."""
-    return tuple(_uses(fleet, pool_plans, groups, teams))
-
-
-def _uses(
-    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], groups: Sequence[RequestGroup], teams: Teams
 ) -> Iterator[Use]:
+    """Yield the usage of each limit on tags and queues, per payer."""
     vocabulary = Vocabulary(fleet)
     limits = [*_limits(fleet)]
     held = [*_find_busy(pool_plans)] if limits else []
@@ -160,8 +138,13 @@ def _uses(
             taken[whose].append(worker)
         waiting: defaultdict[str | None, list[RequestGroup]] = defaultdict(list)
         for group in groups:
-            if _is_limited(vocabulary, limit, group):
-                waiting[_counted_as(limit, group.payer)].append(group)
+            if (
+                group.payer.desk == limit.desk
+                if limit.desk
+                else _is_tag_limited(vocabulary, limit.tag, group.tags)
+            ):
+                payer = "" if limit.of == "total" else getattr(group.payer, limit.of)
+                waiting[payer].append(group)
         anybody = taken.pop(None, [])
         for who in sorted(waiting.keys() | taken.keys(), key=lambda who: who or ""):
             own = tuple(waiting[who])
@@ -249,7 +232,7 @@ def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]
     vocabulary = Vocabulary(fleet)
     asked = tuple(tags)
     return tuple(
-        Limit(limit.path, limit.most, limit.of)
+        limit
         for limit in _limits(fleet)
         if (limit.desk == desk if limit.desk else _is_tag_limited(vocabulary, limit.tag, asked))
         and limit.of != "scope"  # a ticket has no scope
@@ -274,24 +257,21 @@ def has_limits(fleet: Fleet) -> bool:
     return any(_limits(fleet))
 
 
-def _limits(fleet: Fleet) -> Iterator[_LimitFigure]:
+def _limits(fleet: Fleet) -> Iterator[_StatedLimit]:
     for tag, rule in sorted(fleet.tags.items()):
         for of, most in limits_of(rule.limits):
-            yield _LimitFigure(tag, of, most)
+            yield _StatedLimit(("tags", tag, "limits", *_path_of(of)), most, of, tag=tag)
     for name, queue in sorted(fleet.queues.items()):
-        if isinstance(queue, TicketQueue):
-            for of, most in limits_of(queue.limits):
-                yield _LimitFigure("", of, most, name)
+        for of, most in limits_of(queue.limits) if isinstance(queue, TicketQueue) else ():
+            yield _StatedLimit(("queues", name, "limits", *_path_of(of)), most, of, desk=name)
 
 
-def _is_limited(vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup) -> bool:
-    if limit.desk:
-        return group.payer.desk == limit.desk
-    return _is_tag_limited(vocabulary, limit.tag, group.tags)
+def _path_of(of: str) -> Path:
+    return ("total",) if of == "total" else ("per", of)
 
 
 def _counts_at(
-    vocabulary: Vocabulary, limit: _LimitFigure, group: RequestGroup
+    vocabulary: Vocabulary, limit: _StatedLimit, group: RequestGroup
 ) -> Collection[str]:
     """Return the places where a limit counts a group, without places with waived tags."""
     if limit.desk or not group.payer.without:
@@ -304,51 +284,40 @@ def _is_tag_limited(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -
     return any(limited in vocabulary.names_of(tag) for tag in tags)
 
 
-def _counted_as(limit: _LimitFigure, payer: Payer) -> str | None:
-    return "" if limit.of == "total" else getattr(payer, limit.of)
-
-
-class _BusyWorker(NamedTuple):
-    """A worker that is or may be busy, its work if known, and the tags of its pool."""
-
-    worker: str
-    work: Work | None
-    provides: frozenset[str]
-    registry: str | None
-
-
-def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[_BusyWorker]:
+def _find_busy(pool_plans: Mapping[str, PoolPlan]) -> Iterator[tuple[Unit, frozenset[str]]]:
+    """Yield (machine, tags of its pool) for each machine that is or may be busy."""
     for pool_plan in pool_plans.values():
-        unheard = [
-            u for u in pool_plan.inventory.unseen if u.worker is None or u.state is UnitState.BUSY
-        ]
-        for unit in (*pool_plan.inventory.having(UnitState.BUSY), *unheard):
-            work = unit.worker.work if unit.worker else None
-            yield _BusyWorker(unit.name, work, pool_plan.offer.provides, unit.registry)
-        for _ in range(pool_plan.inventory.uncounted):
-            yield _BusyWorker("", None, pool_plan.offer.provides, None)
+        inventory = pool_plan.inventory
+        unheard = (u for u in inventory.unseen if u.worker is None or u.state is UnitState.BUSY)
+        unlisted = [Unit("", pool_plan.name, UnitState.BUSY)] * inventory.uncounted
+        for unit in (*inventory.having(UnitState.BUSY), *unheard, *unlisted):
+            yield unit, pool_plan.offer.provides
 
 
 def _count_for(
-    vocabulary: Vocabulary, limit: _LimitFigure, held: Iterable[_BusyWorker], teams: Teams
+    vocabulary: Vocabulary,
+    limit: _StatedLimit,
+    held: Iterable[tuple[Unit, frozenset[str]]],
+    teams: Teams,
 ) -> Iterator[tuple[str | None, str]]:
-    """Yield (payer, worker) for each busy worker that counts; payer None if unknown."""
-    for each in held:
-        if limit.desk and each.registry != limit.desk:
-            continue
-        if not limit.desk and not _is_tag_limited(
-            vocabulary, limit.tag, each.work.required if each.work else each.provides
+    """Yield (payer, machine) for each busy machine that counts; payer None if unknown."""
+    for unit, provides in held:
+        work = unit.worker.work if unit.worker else None
+        required = work.required if work else provides
+        if (
+            unit.registry != limit.desk
+            if limit.desk
+            else not _is_tag_limited(vocabulary, limit.tag, required)
         ):
             continue
         if limit.of == "total":
-            yield "", each.worker
-        elif each.work is None:
-            yield None, each.worker
+            yield "", unit.name
+        elif work is None:
+            yield None, unit.name
         elif limit.of == "team":
-            yield teams.of(each.work), each.worker
+            yield teams.of(work), unit.name
         else:
-            field = "requester" if limit.of == "submitter" else limit.of
-            yield getattr(each.work, field), each.worker
+            yield getattr(work, "requester" if limit.of == "submitter" else limit.of), unit.name
 
 
 def _describe_use(use: Use) -> str:

@@ -19,20 +19,18 @@ from fleet.model.facts import (
     Machine,
     MachineState,
     Unknown,
-    Worker,
     WorkerInputs,
     WorkerState,
     World,
 )
-from fleet.model.prices import MachineType, find_types, markets_of, price_per_hour
+from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import digest
 from fleet.planner.failures import BootAttempts, find_failing
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.shared_stacks import settings_of
 from fleet.planner.units import UnitState
-from fleet.schema.model import Fleet, Pool, beginning_of, static_names
-from fleet.schema.pools import Market
+from fleet.schema.model import Fleet, Market, Pool, beginning_of, static_names
 from fleet.words import images
 from fleet.words.lives import join
 
@@ -77,7 +75,9 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """
     begins = beginning_of(fleet, pool)
     # The name prefix of a pool may equal the machine name of another pool.
-    pools = fleet.cached("beginnings", (), lambda: sorted(_name_prefixes(fleet)))
+    pools = fleet.cached(
+        "beginnings", (), lambda: sorted(beginning_of(fleet, n) for n in fleet.pools)
+    )
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
@@ -114,10 +114,6 @@ def _find_by_prefix(begins: str, names: Sequence[str]) -> Sequence[str]:
     return names[bisect_left(names, begins) : end]
 
 
-def _name_prefixes(fleet: Fleet) -> Iterator[str]:
-    return (beginning_of(fleet, each) for each in fleet.pools)
-
-
 def known_names(fleet: Fleet, world: World) -> Names:
     """Return all names of machines and workers in fleet.yaml and in this run's observations."""
     present = set(static_names(fleet))
@@ -130,18 +126,19 @@ def known_names(fleet: Fleet, world: World) -> Names:
             present |= set(listing.strangers)
     for reading in world.queues.values():
         if isinstance(reading.workers, tuple):
-            over = {worker.name for worker in reading.workers if _is_retired(worker)}
+            # Machines of fleet that are deleted: their workers are disabled and run no work.
+            over = {
+                worker.name
+                for worker in reading.workers
+                if worker.state is WorkerState.DISABLED
+                and worker.running is None
+                and worker.machine is not None
+            }
             present |= {worker.name for worker in reading.workers} - over
             past |= over
     for stack in world.known_stacks.values():
         present |= stack.names
     return Names(frozenset(present), frozenset(past), frozenset(taken))
-
-
-def _is_retired(worker: Worker) -> bool:
-    """Return True if a worker that fleet created is disabled and runs no work."""
-    is_off = worker.state is WorkerState.DISABLED and worker.running is None
-    return is_off and worker.machine is not None
 
 
 NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
@@ -191,7 +188,7 @@ def options_of(
 ) -> tuple[Option, ...]:
     """Return the options of a pool in the order of fleet.yaml; empty for a static pool.
 
-    Reasons that close the whole pool are in `wont_make`.
+    `find_closures` has the reasons that close the whole pool.
     """
     pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
@@ -229,7 +226,9 @@ def _offers(fleet: Fleet, pool: Pool) -> Iterator[tuple[str, Market, Decimal | N
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
-            unsold = _explain_unsold(fleet, pool, known, market) if price is None else ""
+            unsold = "" if price is not None else images.explain_price(fleet.money.currency)
+            if unsold and market == "spot" and known.spot is None:
+                unsold = images.explain_spot_price(known.name, pool.provider)
             yield known.name, market, price, unsold
 
 
@@ -262,31 +261,15 @@ def why_closed(options: Iterable[Option]) -> Closure | None:
     return Closure(reason, closures[0].path, first_end)
 
 
-def _explain_unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
-    """Return why fleet does not buy a type on a market where it has no price."""
-    if market == "spot" and known.spot is None:
-        return images.explain_spot_price(known.name, pool.provider)
-    return images.explain_price(fleet.money.currency)
-
-
-def wont_make(
-    fleet: Fleet,
-    inventory: PoolInventory,
-    choice: ImageChoice,
-    shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
-) -> Closure | None:
-    """Return why a pool creates no machine in this run; None if it can create machines."""
-    return next(_obstacles(fleet, inventory, choice, shared), None)
-
-
-def _obstacles(
+def find_closures(
     fleet: Fleet,
     inventory: PoolInventory,
     choice: ImageChoice,
     shared: Mapping[str, str] | Unknown,
 ) -> Iterator[Closure]:
-    pool, path = fleet.pools.get(inventory.pool), ("pools", inventory.pool)
-    if not isinstance(pool, Pool):
+    """Yield every reason why a pool, with all its options, creates no machine in this run."""
+    pool, path = fleet.dynamic_pool(inventory.pool), ("pools", inventory.pool)
+    if pool is None:
         yield Closure(images.REMOVED, path)
         return
     if inventory.blind:
@@ -312,7 +295,8 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
-    settings = settings_of(fleet, pool, next(_types(fleet, pool, option.type), None))
+    types = {known.name: known for known in reversed(find_types(fleet, pool))}
+    settings = settings_of(fleet, pool, types.get(option.type))
     settings |= dict(option.shared)
     if option.market != "on-demand":
         settings["market"] = option.market
@@ -340,10 +324,6 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         },
         settings=settings,
     )
-
-
-def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
-    return (known for known in find_types(fleet, pool) if known.name == name)
 
 
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
@@ -392,19 +372,13 @@ def with_begun(
     if stack is None or inventory.blind or not unrecorded:
         return inventory
     known = stack.names
-    latest: dict[str, Attempt] = {}
-    for attempt in tries:  # the latest attempt comes first
-        latest.setdefault(attempt.worker, attempt)
-    begun_here = {
-        name for name, attempt in latest.items() if attempt.result in _UNRECORDED_RESULTS
-    }
+    # The latest attempt comes first.
+    latest = {attempt.worker: attempt.result for attempt in reversed([*tries])}
+    begun_here = {name for name, result in latest.items() if result in _UNRECORDED_RESULTS}
     begun = {}
     for unit in unrecorded:
-        machine = unit.machine
-        if machine is None or unit.name in known or machine.state not in _ACTIVE_STATES:
-            continue
-        if unit.name not in begun_here:
-            continue
-        if made := made_from(fleet, options, choice, machine):
+        machine = unit.machine if unit.name in begun_here and unit.name not in known else None
+        is_active = machine is not None and machine.state in _ACTIVE_STATES
+        if machine and is_active and (made := made_from(fleet, options, choice, machine)):
             begun[unit.name] = replace(unit, state=UnitState.UNFINISHED, inputs=made)
     return replace(inventory, units=tuple(begun.get(unit.name, unit) for unit in inventory.units))

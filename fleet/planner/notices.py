@@ -7,15 +7,50 @@ the last notice: approvals are short by design, and each run may read prices fro
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 
-from fleet.model.facts import World
+from fleet.model.facts import PriceList, Unknown, World
 from fleet.model.images import BOOTABLE, ImageVersion
 from fleet.model.plan import ApprovalVerdict, Notice
-from fleet.model.prices import OLD_AFTER
+from fleet.model.price_lists import PriceSource, own_prices
+from fleet.model.prices import OLD_AFTER, source_of, table
 from fleet.model.values import digest
-from fleet.planner.price_sources import find_price_sources
-from fleet.schema.model import Fleet
-from fleet.schema.pools import Recipe
-from fleet.schema.units import write_duration
+from fleet.schema.model import Fleet, Recipe
+from fleet.schema.units import write_duration, write_time
+from fleet.words.runs import describe_location
+
+
+def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
+    """Yield the source of prices per provider with pools, sorted by provider name."""
+    used = {pool.provider for pool in fleet.dynamic_pools.values()}
+    for name in sorted(used & fleet.providers.keys()):
+        declared = fleet.providers[name]
+        prices, read = own_prices(declared, world, name), world.prices.get(name)
+        if prices is not None:
+            yield PriceSource(
+                provider=name,
+                own=True,
+                as_of=write_time(prices.read_at),
+                age_seconds=_seconds(prices.read_at, world.time),
+                because=prices.stale,
+            )
+        elif source_of(declared.kind):
+            as_of = table(declared.kind, declared.price_location).as_of
+            unread = read.unknown if isinstance(read, Unknown) else ""
+            yield PriceSource(
+                provider=name,
+                own=False,
+                as_of=as_of,
+                age_seconds=_seconds(date.fromisoformat(as_of), world.time.date())
+                if as_of
+                else None,
+                because=describe_location(read.location)
+                if isinstance(read, PriceList)
+                else unread,
+            )
+
+
+def _seconds(since: date, until: date) -> int:
+    return max(0, int((until - since).total_seconds()))
+
 
 SOON = 30
 """Days before expiry of the first notice."""
@@ -61,17 +96,16 @@ def _approvals(approvals: Iterable[ApprovalVerdict], today: date) -> Iterator[No
     for approval in approvals:
         days = _due_notice(approval.expires, today, VERY_SOON)
         # An approval from the command line lasts for hours, and its author knows it.
-        if days is None or not approval.left or not approval.path:
-            continue
-        yield Notice(
-            kind="approval",
-            key=_key("approval", approval.digest, days),
-            path=approval.path,
-            until=approval.expires,
-            said=f"approval of guard {approval.guard} for pool {approval.pool} expires on "
-            f"{approval.expires}, and {approval.left} of {approval.count} machines are left: "
-            "if they are not done by then, write a new one",
-        )
+        if days is not None and approval.left and approval.path:
+            yield Notice(
+                kind="approval",
+                key=_key("approval", approval.digest, days),
+                path=approval.path,
+                until=approval.expires,
+                said=f"approval of guard {approval.guard} for pool {approval.pool} expires on "
+                f"{approval.expires}, and {approval.left} of {approval.count} machines are left: "
+                "if they are not done by then, write a new one",
+            )
 
 
 def _prices(fleet: Fleet, world: World) -> Iterator[Notice]:

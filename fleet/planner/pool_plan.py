@@ -18,12 +18,12 @@ from fleet.model.pool_limits import PoolSize, size_of
 from fleet.model.prices import tariff_of_machine
 from fleet.model.values import as_rate
 from fleet.planner.demand import Constraints, LimitRow, Path
+from fleet.planner.failures import NO_ATTEMPTS, BootAttempts
 from fleet.planner.images import ImageChoice
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.machine_inputs import Closure, Option
 from fleet.planner.units import Unit, UnitState
-from fleet.schema.model import Fleet, Pool
-from fleet.schema.pools import Market
+from fleet.schema.model import Fleet, Market, Pool
 from fleet.tagrules.offers import Offer
 from fleet.words import lives
 
@@ -142,16 +142,14 @@ class PoolPlan:
     """The reason why the pool creates no machine; None if it can create machines."""
     options: tuple[Option, ...] = ()
     """Every option to create a machine for the pool, in the order of fleet.yaml."""
-    failures: str = ""
-    """Count and cause of the latest consecutive failed creations; empty if the last succeeded."""
+    memory: BootAttempts = NO_ATTEMPTS
+    """The recorded attempts to create machines, of all pools."""
     digests: frozenset[str] = frozenset()
     """Digests of up-to-date machines, one per option and image."""
     unpaid: dict[str, Path] = field(default_factory=dict)
     """Name of a unit that is drained for a budget to the budget's key."""
     lost: frozenset[str] = frozenset()
     """Names of units that were registered before, but are in no registry now."""
-    creations: Mapping[str, str] = field(default_factory=dict)
-    """Worker to the result of its last creation, if that creation failed."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """The image of the pool's next machine."""
     offer: Offer = _NO_OFFER
@@ -188,6 +186,11 @@ class PoolPlan:
     def name(self) -> str:
         """Return the pool's name."""
         return self.inventory.pool
+
+    @property
+    def mode(self) -> str:
+        """Return the pool's mode; `removed` if the pool was removed from fleet.yaml."""
+        return self.pool.mode if self.pool else "removed"
 
     @property
     def on_demand(self) -> bool:
@@ -246,24 +249,10 @@ class PoolPlan:
         """Return the remaining machines that can take work but have no assigned request."""
         return [u for u in self.staying if u.is_capacity and u.name not in self.used]
 
-    @property
-    def is_full(self) -> bool:
-        """Return True if the pool has `workers.max` machines."""
-        return len(self.inventory.units) + self.made >= self.size.max
-
     def is_outdated(self, unit: Unit) -> bool:
         """Return True if a machine was created from an outdated config or image."""
         digest = unit.machine.digest if unit.machine else None
         return bool(digest and self.digests and digest not in self.digests)
-
-    def needs_update(self, unit: Unit) -> bool:
-        """Return True if a machine is due for replacement: outdated, or needed for a candidate."""
-        due, _ = self.due.get(unit.name, (None, ""))
-        return due is Reason.OUTDATED or self.is_outdated(unit)
-
-    def expires_later(self, unit: Unit) -> bool:
-        """Return True if a kept machine will be deleted later without manual action."""
-        return self.kept.get(unit.name, (None, ""))[0] is Reason.ORPHAN
 
     @cached_property
     def canaries(self) -> tuple[int, int]:
@@ -288,8 +277,7 @@ class PoolPlan:
     @property
     def may_remove(self) -> bool:
         """Return True if this run may drain or delete machines of the pool."""
-        paused = self.pool is not None and self.pool.mode == "pause"
-        return not (self.inventory.blind or self.inventory.frozen or paused)
+        return not (self.inventory.blind or self.inventory.frozen or self.mode == "pause")
 
     @property
     def can_scale_down(self) -> bool:
@@ -315,10 +303,9 @@ class PoolPlan:
     @property
     def resumes(self) -> Iterator[Resume]:
         """Yield the drains to cancel because the operator's hold on the machine ended."""
-        if not self.may_remove or (self.pool is not None and self.pool.mode == "observe"):
-            return
         leaving = self.leaving
-        for unit in self.inventory.units:
+        may_resume = self.may_remove and self.mode != "observe"
+        for unit in self.inventory.units if may_resume else ():
             for departure in unit.resumes if unit.name not in leaving else ():
                 yield Resume(
                     pool=self.name,

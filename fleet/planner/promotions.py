@@ -6,14 +6,13 @@ A stopped candidate is retired, because the guard ignores boots older than a day
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import NamedTuple
 
 from fleet.model.facts import Attempt, World
 from fleet.model.images import ImageVersion, State, WaitingVersion
 from fleet.model.plan import Promotion, Reason
 from fleet.model.pool_limits import boot_of, pace_of
 from fleet.model.prices import Tariff, bill, billing_of
-from fleet.planner.failures import BootAttempts, join_stops, recall, stopped_boots
+from fleet.planner.failures import join_stops, stopped_boots
 from fleet.planner.images import NextVersion, find_standing
 from fleet.planner.pool_plan import PoolPlan
 from fleet.schema.model import Fleet
@@ -22,50 +21,38 @@ from fleet.words import images as words
 Found = Promotion | WaitingVersion
 
 
-class Moving(NamedTuple):
-    """The image versions promoted in this run, and those whose promotion waits, by image."""
-
-    now: tuple[Promotion, ...]
-    waiting: tuple[WaitingVersion, ...]
-
-
-def find_promotions(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Moving:
-    """Return the image versions to promote in this run, and the versions that wait."""
-    found = tuple(_find(fleet, world, pool_plans)) if world.versions else ()
-    return Moving(
-        tuple(each for each in found if isinstance(each, Promotion)),
-        tuple(each for each in found if isinstance(each, WaitingVersion)),
-    )
-
-
-def _find(fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator[Found]:
-    memory = recall(
-        fleet, world, {name: pool_plan.inventory for name, pool_plan in pool_plans.items()}
-    )
+def find_promotions(
+    fleet: Fleet, world: World, pool_plans: Mapping[str, PoolPlan]
+) -> Iterator[Found]:
+    """Yield the image versions to promote in this run, and the versions that wait."""
+    if not world.versions:
+        return
     for name in sorted(fleet.images):
         standing = find_standing(fleet, name, world.versions, world.queues, world.time)
-        if standing is None:
-            continue
-        pools = [each for each in pool_plans.values() if each.pool and each.pool.image == name]
-        yield _judge(fleet, world, standing, pools, memory)
+        if standing is not None:
+            pools = [each for each in pool_plans.values() if each.pool and each.pool.image == name]
+            yield _judge(fleet, world, standing, pools)
 
 
-def _judge(
-    fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPlan], memory: BootAttempts
-) -> Found:
+def _judge(fleet: Fleet, world: World, standing: NextVersion, pools: list[PoolPlan]) -> Found:
     version = standing.version
-    if standing.is_on_trial and (stop := _explain_stopped(fleet, version, pools, memory)):
+    if standing.is_on_trial and (stop := _explain_stopped(fleet, version, pools)):
         return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
-    still = _explain_unchangeable(pools) if standing.becomes else ""
-    if still or standing.becomes is None:
-        return standing.waiting(still)
+    modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
+    is_still = standing.becomes and modes and modes <= {"observe", "pause"}
+    if is_still or standing.becomes is None:
+        return standing.waiting(words.explain_modes(modes) if is_still else "")
     if not standing.is_on_trial:
-        return _promote_newer(world, standing, pools)
+        known = (each for each in world.versions if each.image == version.image)
+        serving = (each.version for each in known if each.state == "current")
+        newer = words.explain_newer(version.ids, max(serving, default=None))
+        becoming = version.altered(share=standing.share)
+        return _promotion(becoming, standing.becomes, Reason.NEWER_VERSION, newer, pools)
     if unread := [
         each.name for each in pools if not each.inventory.listed or each.inventory.blind
     ]:
         return standing.waiting(words.explain_unknown_machines(unread[0]))
-    tries = list(_boot_attempts(version, pools, memory))
+    tries = list(_boot_attempts(version, pools))
     failed = sum(attempt.result == "failed" for attempt in tries)
     if failed == len(tries) and (tries or any(pool_plan.inventory.units for pool_plan in pools)):
         return standing.waiting(words.explain_no_boots(failed))
@@ -73,51 +60,26 @@ def _judge(
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
 
 
-def _explain_unchangeable(pools: list[PoolPlan]) -> str:
-    """Return why no pool of an image may change; empty if a pool may change."""
-    modes = {pool_plan.pool.mode for pool_plan in pools if pool_plan.pool}
-    is_still = modes and modes <= {"observe", "pause"}
-    return words.explain_modes(modes) if is_still else ""
-
-
-def _explain_stopped(
-    fleet: Fleet, version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
-) -> str:
+def _explain_stopped(fleet: Fleet, version: ImageVersion, pools: list[PoolPlan]) -> str:
     """Return a sentence with the pool in which a guard stopped a version; empty if none did."""
     rule = fleet.guards.boot_failures
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider, "")
-        stops = stopped_boots(rule, memory, pool_plan.name).get(booted)
+        stops = stopped_boots(rule, pool_plan.memory, pool_plan.name).get(booted)
         if stops:
             stop = join_stops([*stops.values()])
             return words.explain_stop_in_pool(pool_plan.name, stop.summary)
     return ""
 
 
-def _boot_attempts(
-    version: ImageVersion, pools: list[PoolPlan], memory: BootAttempts
-) -> Iterator[Attempt]:
+def _boot_attempts(version: ImageVersion, pools: list[PoolPlan]) -> Iterator[Attempt]:
     """Yield the finished boots of an image version since it entered its current state."""
     for pool_plan in pools:
         booted = version.ids.get(pool_plan.inventory.provider)
-        for attempt in memory.by_pool.get(pool_plan.name, ()):
+        for attempt in pool_plan.memory.by_pool.get(pool_plan.name, ()):
             is_its = attempt.image == booted and version.since and attempt.at >= version.since
             if is_its and attempt.result in ("registered", "failed"):
                 yield attempt
-
-
-def _promote_newer(world: World, standing: NextVersion, pools: list[PoolPlan]) -> Promotion:
-    version = standing.version
-    serving = [
-        each.version
-        for each in world.versions
-        if each.image == version.image and each.state == "current"
-    ]
-    because = words.explain_newer(version.ids, max(serving, default=None))
-    becoming = version.altered(share=standing.share)
-    return _promotion(
-        becoming, standing.becomes or "current", Reason.NEWER_VERSION, because, pools
-    )
 
 
 def _promotion(

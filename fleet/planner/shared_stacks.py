@@ -18,7 +18,6 @@ from fleet.model.facts import (
     BaseChange,
     Listing,
     SharedResource,
-    Stack,
     Unknown,
     WorkerInputs,
     World,
@@ -44,7 +43,9 @@ def settings_of(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str
     match provider:
         case AwsProvider():
             subnet = {"subnet": provider.network.subnet} if provider.network else {}
-            return subnet | _disk(pool)
+            disk = pool.machine.disk if isinstance(pool.machine, MachineSettings) else None
+            root = {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
+            return subnet | root
         case HcloudProvider():
             return {"location": provider.location}
         case LocalProvider():
@@ -85,12 +86,6 @@ def _template(provider: AwsProvider, fleet: str, name: str) -> SharedResource:
         "labels": {"fleet": fleet},
     }
     return SharedResource(kind="template", name=f"{fleet}-{name}-{content}", inputs=inputs)
-
-
-def _disk(pool: Pool) -> dict[str, str]:
-    """Return the root disk with swap, in GiB, as a setting; empty without `disk` in fleet.yaml."""
-    disk = pool.machine.disk if isinstance(pool.machine, MachineSettings) else None
-    return {} if disk is None else {"disk": str(-(-(disk + pool.swap) // _GIB))}
 
 
 def _hcloud_parts(provider: HcloudProvider, fleet: str, own: str) -> Iterator[SharedResource]:
@@ -178,8 +173,8 @@ def in_use(world: World, name: str) -> dict[str, int] | Unknown:
             return Unknown(unknown=f"the stack of pool {pool} is unknown: {stack.unknown}")
         recorded |= set(stack.ids.values())
         if stack.provider == name:
-            for key in _used_by(stack, base):
-                used[key] += 1
+            for key, part_id in base.ids.items():
+                used[key] += sum(_uses_part(worker, key, part_id) for worker in stack.workers)
     unrecorded_machines = sorted(
         machine.name for machine in listing.machines if machine.id not in recorded
     )
@@ -223,13 +218,6 @@ def is_laid(base: Base, parts: Iterable[SharedResource]) -> bool:
     )
 
 
-def _used_by(stack: Stack, base: Base) -> Iterator[str]:
-    for worker in stack.workers:
-        for key, part_id in base.ids.items():
-            if _uses_part(worker, key, part_id):
-                yield key
-
-
 def _uses_part(worker: WorkerInputs, key: str, part_id: str) -> bool:
     """Return True if a machine was created with this shared resource."""
     setting = worker.settings.get(_SETTINGS[key.partition("/")[0]], "")
@@ -249,10 +237,9 @@ def find_base_changes(fleet: Fleet, world: World) -> Iterator[BaseChange]:
         if isinstance(base, Unknown) or why_held(fleet, name):
             continue
         wanted = {part.key: part for part in wanted_parts(fleet, world, name)}
-        if base is None and not wanted:
-            continue
         known = base or Base(serial=0)
-        if base is None or not is_laid(known, wanted.values()):
+        is_due = bool(wanted) if base is None else not is_laid(base, wanted.values())
+        if is_due:
             recorded = {part.key: part for part in known.parts}
             new = tuple(key for key in wanted if key not in known.ids)
             yield BaseChange(

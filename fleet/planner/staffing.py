@@ -26,9 +26,9 @@ from fleet.model.decisions import (
 )
 from fleet.model.facts import Worker, WorkerInputs, WorkerState, World
 from fleet.model.images import ImageVersion
-from fleet.model.plan import Blocked, BudgetVerdict, Cause, Reason, Unserved
+from fleet.model.plan import Blocked, BudgetVerdict, Cause, LimitVerdict, Reason, Unserved
 from fleet.model.values import amount_of
-from fleet.planner.allocation import Allocation
+from fleet.planner.allocation import Allocation, Proof
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets
 from fleet.planner.demand import LimitRow, Ordered, Path, Place, Rank, Signed, Supply
@@ -101,10 +101,6 @@ def _available_workers(pool_plan: PoolPlan) -> list[Unit]:
     ]
 
 
-_SupplyKey = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]
-"""The tags that a worker reports, and the budgets that count the payer of its machine."""
-
-
 def _group_by_offer(
     fleet: Fleet,
     images: Iterable[ImageVersion],
@@ -116,24 +112,21 @@ def _group_by_offer(
 
     The offer is the tags that the worker reports; without these, the offer of the pool.
     """
-    groups: defaultdict[_SupplyKey, list[str]] = defaultdict(list)
-    one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
-    for name, worker, budgets in sorted(workers, key=itemgetter(0)):
-        tags: tuple[tuple[str, ...], ...] = (worker.provides, worker.requires) if worker else ()
-        groups[tags, budgets].append(name)
-        if worker is not None and any(tags):
-            one_of[tags] = worker
-    offers: dict[tuple[Offer, tuple[str, ...]], list[str]] = {}
-    for (shape, budgets), names in sorted(groups.items()):
-        alike = one_of.get(shape)
-        offer = default
-        if alike is not None and alike.provides:
-            offer = offer_of_worker(fleet, pool, images, alike)
-        elif alike is not None:
-            # The worker reports only `requires`, so it provides the tags of its pool.
-            offer = default._replace(requires=default.requires | set(alike.requires))
-        offers.setdefault((offer, budgets), []).extend(names)
-    return offers
+    offers: dict[tuple[tuple[str, ...], ...], Offer] = {}
+    groups: dict[tuple[Offer, tuple[str, ...]], list[str]] = {}
+    reported = [
+        ((worker.provides, worker.requires) if worker else (), budgets, name, worker)
+        for name, worker, budgets in workers
+    ]
+    for tags, budgets, name, worker in sorted(reported, key=itemgetter(0, 1, 2)):
+        if tags not in offers and worker is not None and worker.provides:
+            offers[tags] = offer_of_worker(fleet, pool, images, worker)
+        elif tags not in offers:
+            # A worker that reports only `requires` provides the tags of its pool.
+            requires = worker.requires if worker else ()
+            offers[tags] = default._replace(requires=default.requires | set(requires))
+        groups.setdefault((offers[tags], budgets), []).append(name)
+    return groups
 
 
 def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
@@ -157,8 +150,9 @@ _Load = list[tuple[Rank, Ordered]]
 
 @dataclass
 class Service:
-    """The assignment of requests to existing and new workers."""
+    """The assignment of requests to existing and new workers, and its limits and cost."""
 
+    demand: Sequence[Signed] = ()
     by_worker: dict[str, str] = field(default_factory=dict)
     """Request to the existing worker that is planned for it."""
     unserved: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
@@ -166,16 +160,21 @@ class Service:
     """Number of machines that are created for requests."""
     budgets: tuple[BudgetVerdict, ...] = ()
     """The usage of each budget."""
+    limits: tuple[LimitVerdict, ...] = ()
+    """The usage of each limit on tags and queues."""
+    proof: Proof = field(default_factory=Proof)
+    """The cost of the new machines, and its lower bound."""
 
 
 def staff(
     pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
     places: Mapping[str, Place],
+    demand: Sequence[Signed],
     allocation: Allocation,
 ) -> Service:
     """Assign requests to existing workers, and create machines for the other served requests."""
-    service = Service(unserved=allocation.unserved)
+    service = Service(demand, unserved=allocation.unserved)
     owner = {
         unit.name: pool_plan
         for pool_plan in pool_plans.values()
@@ -256,11 +255,11 @@ def _distribute(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Pla
             load.append(each)
         return loads
     # One integer per worker: the time when it is free, times `workers`, plus its number.
-    free = [*range(workers)]
-    for each, seconds in zip(served, _durations(served, place), strict=True) if workers else ():
+    free, known = [*range(workers)], _known_durations(served, place)
+    for each, seconds in zip(served, known, strict=True) if workers else ():
         first = free[0]
         loads[first % workers].append(each)
-        heapreplace(free, first + workers * max(1, seconds))
+        heapreplace(free, first + workers * max(1, USUAL if seconds is None else seconds))
     return loads
 
 
@@ -276,12 +275,6 @@ def _explain_creation(
     return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
 
 
-def _durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int]:
-    """Return the expected seconds of each request at a place; `USUAL` if unknown."""
-    known = _known_durations(requests, place)
-    return [USUAL if seconds is None else seconds for seconds in known]
-
-
 def _known_durations(requests: Iterable[tuple[Rank, Ordered]], place: Place) -> list[int | None]:
     """Return the expected seconds of each request at a place, or None if unknown."""
     kinds = place.kinds
@@ -292,7 +285,6 @@ def find_unserved(
     fleet: Fleet,
     world: World,
     pool_plans: Mapping[str, PoolPlan],
-    demand: Sequence[Signed],
     service: Service,
 ) -> Iterator[Unserved]:
     """Yield the requests that get no machine in this run, grouped by signature and cause."""
@@ -320,10 +312,10 @@ def find_unserved(
     unproven = find_unproven(fleet, world)
     nearest = cache(lambda asked: _find_nearest(fleet, unproven, near(asked.queue), asked))
     used = used_of(service.budgets)
-    causes = _Causes(pool_plans, service.unserved.values(), used)
+    number_of, cause_of = _cache_causes(pool_plans, service.unserved.values(), used)
     # Skip validation, so that requests with equal causes share the objects.
     blank = Unserved(signature="", requests=(), count=0, because="", path=(), blocked=())
-    for signed in demand:
+    for signed in service.demand:
         keys = [request.key for request in signed.requests]
         if service.unserved.keys().isdisjoint(keys):
             continue
@@ -335,10 +327,10 @@ def find_unserved(
         alike = groupby(zip(stopped, seconds_of, keys, strict=True), itemgetter(0, 1))
         for (stops, seconds), each in alike:
             if stops is not None:
-                groups[causes.number_of(stops), seconds] += [key for _, _, key in each]
+                groups[number_of(stops), seconds] += [key for _, _, key in each]
         for (number, seconds), waiting in groups.items():
             late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
-            cause = _add_late(causes.of(signed, number), late)
+            cause = _add_late(cause_of(signed.creating_pools, number), late)
             if not cause.blocked:
                 asked = FitRequirements(signed.queue, signed.ask, signed.dropped)
                 cause = _explain_held(fleet, signed) or nearest(asked)
@@ -400,46 +392,30 @@ def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
     )
 
 
-class _Causes:
-    """The reasons why requests wait, cached by fitting pools and blocking limits."""
+def _cache_causes(
+    pool_plans: Mapping[str, PoolPlan], stopped: Collection[tuple[Stop, ...]], used: "Used"
+) -> tuple[Callable[[tuple[Stop, ...]], int], Callable[[tuple[str, ...], int], _Cause]]:
+    """Return a function that numbers equal stops, and one from pools and number to the cause.
 
-    def __init__(
-        self,
-        pool_plans: Mapping[str, PoolPlan],
-        stopped: Collection[tuple[Stop, ...]],
-        used: "Used",
-    ) -> None:
-        self._pool_plans = pool_plans
-        # Cached because one limit at one place blocks many requests.
-        self._stopped_by = cache(partial(_stopped_by, used))
-        self._stops = _index_by_id(stopped)
-        first: dict[tuple[tuple[str, tuple[LimitRow, ...], tuple[bool, ...]], ...], int] = {}
-        # Plain tuples hash without a Python-level call per stop.
-        self._numbers = {
-            known: first.setdefault(tuple(map(_said, stops)), known)
-            for known, stops in self._stops.items()
-        }
-        self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
+    `stopped` has all stops. Causes are cached, because one limit blocks many requests.
+    """
+    stopped_by = cache(partial(_stopped_by, used))
+    stops_of = _index_by_id(stopped)
+    first: dict[tuple[tuple[str, tuple[LimitRow, ...], tuple[bool, ...]], ...], int] = {}
+    # Plain tuples hash without a Python-level call per stop.
+    numbers = {
+        known: first.setdefault(tuple(map(_said, stops)), known)
+        for known, stops in stops_of.items()
+    }
 
-    def number_of(self, stops: tuple[Stop, ...]) -> int:
-        """Return a number for a stop tuple; equal tuples have the same number."""
-        return self._numbers[id(stops)]
+    @cache
+    def cause_of(pools: tuple[str, ...], number: int) -> _Cause:
+        found = tuple(_find_blocked(pool_plans, pools, stops_of[number], stopped_by))
+        path, distinct = found[0].blocked.path if found else (), _distinct(found)
+        blocked = tuple(each.blocked for each in distinct)
+        return _Cause(_join_causes(found), path, blocked, tuple(_join_pools(distinct)))
 
-    def of(self, signed: Signed, number: int) -> _Cause:
-        """Return the reason why requests of a signature wait; empty if no pool fits them."""
-        key = signed.creating_pools, number
-        if key not in self._known:
-            stops = self._stops[number]
-            found = tuple(
-                _find_blocked(self._pool_plans, signed.creating_pools, stops, self._stopped_by)
-            )
-            path = found[0].blocked.path if found else ()
-            distinct = _distinct(found)
-            blocked = tuple(each.blocked for each in distinct)
-            self._known[key] = _Cause(
-                _join_causes(found), path, blocked, tuple(_join_pools(distinct))
-            )
-        return self._known[key]
+    return (lambda stops: numbers[id(stops)]), cause_of
 
 
 _said = attrgetter("place", "rows", "above")

@@ -25,8 +25,8 @@ from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
 from fleet.planner.demand import Constraints, LimitRow, Place, Rank, RequestGroup, Signed
+from fleet.planner.inventory import find_freeze
 from fleet.planner.layout import Layout, class_of
-from fleet.planner.lifecycle.held import find_freeze
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service, is_blocked_by_max
 from fleet.planner.units import Unit, UnitState, is_busy
@@ -148,10 +148,6 @@ class Chosen:
         amount = row.requests.get((self.layout.group_of[key].id, place), Decimal(0))
         return amount + row.machines.get(place, Decimal(0))
 
-    def is_used_up(self, key: str, place: str, row: LimitRow) -> bool:
-        """Return True if only other requests of this plan exhaust a limit for a request."""
-        return not _is_pool_limit(row) and self.needed(key, place, row) <= row.room
-
     def frees(self, pool: str, key: str, other: str, stops: Iterable[Stop]) -> bool:
         """Return True if `other` can be served once the machine kept for request `key` is deleted.
 
@@ -171,7 +167,6 @@ def give_up_for_others(
     world: World,
     pool_plans: Mapping[str, PoolPlan],
     chosen: Chosen,
-    demand: Sequence[Signed],
     service: Service,
 ) -> frozenset[str]:
     """Delete machines kept for later tickets if earlier tickets wait for this capacity.
@@ -188,7 +183,7 @@ def give_up_for_others(
     for queue in sorted(
         queues if any(_tickets_by_machine(each, in_sandbox=True) for each, _ in full) else ()
     ):
-        turns = _turns_of(full[0][0].fleet, world, queue, demand)
+        turns = _turns_of(full[0][0].fleet, world, queue, service.demand)
         helped: set[str] = set()
         for pool_plan, waiting in full:
             room = sorted(_capacity_turns(pool_plan, turns))
@@ -227,12 +222,14 @@ def find_overtaken(
         return {}
     group_of = layout.group_of
     served_by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for place, requests in by_age.served.items():
-        for _, each in requests:
+    for place, served_there in by_age.served.items():
+        for _, each in served_there:
             served_by[group_of[each.key].id, place].append(each.key)
     found: dict[str, Rank] = {}
     for queue in sorted({key.partition("/")[0] for keys in stopped.values() for key in keys}):
-        owners = _owners_of(world, queue)
+        reading = world.queues[queue].demand
+        requests = reading.requests if isinstance(reading, Demand) else ()
+        owners = {f"{queue}/{each.id}": each.owner or "" for each in requests}
         if len({*owners.values()}) > 1:
             turns = _turns_of(fleet, world, queue, demand)
             for row, waiting in stopped.items():
@@ -260,12 +257,6 @@ def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[LimitRow, set[str]]:
                     if not _is_pool_limit(row):
                         stopped[row].add(key)
     return stopped
-
-
-def _owners_of(world: World, queue: str) -> dict[str, str]:
-    demand = world.queues[queue].demand
-    requests = demand.requests if isinstance(demand, Demand) else ()
-    return {f"{queue}/{request.id}": request.owner or "" for request in requests}
 
 
 def _served_at(row: LimitRow, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
@@ -399,7 +390,12 @@ def _waiting_for_room(
 
     def is_short(key: str, stop: Stop) -> bool:
         place = stop.place
-        others = tuple(row for row in stop.rows if not chosen.is_used_up(key, place, row))
+        # Only other requests of this plan exhaust the other limits.
+        others = tuple(
+            row
+            for row in stop.rows
+            if _is_pool_limit(row) or chosen.needed(key, place, row) > row.room
+        )
         is_here = chosen.layout.places[place].pool == pool_plan.name
         return is_here and is_blocked_by_max(Stop(place, others), pool_plan.name)
 
@@ -418,9 +414,7 @@ def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) 
     vocabulary = Vocabulary(fleet)
     known = {f"{queue}/{each.id}": each for each in reading.demand.requests}
     waiting = []
-    for signed in demand:
-        if signed.queue != queue:
-            continue
+    for signed in (each for each in demand if each.queue == queue):
         classed = class_of(fleet, vocabulary, signed.ask.required) * CLASS
         for each in signed.requests:
             request = known.get(each.key)

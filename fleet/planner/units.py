@@ -9,13 +9,14 @@ with `ready`, its port has answered. Before the first check of the port, a machi
 nor failed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 
 from fleet.model.facts import (
     Departure,
-    Listing,
     Machine,
     MachineState,
     Stack,
@@ -28,7 +29,7 @@ from fleet.model.facts import (
 from fleet.model.orders import Hold
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Word
-from fleet.schema.model import DebusineQueue, Fleet, Pool, Ready, is_at_cloud
+from fleet.schema.model import DebusineQueue, Fleet, Pool, is_at_cloud
 from fleet.words import lives
 
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -54,53 +55,55 @@ _INACTIVE_STATES = (
 """(State, draining) of inactive workers, from the least to the most likely to become active."""
 
 
-def workers_by_machine(
-    registries: Registries, static: frozenset[str]
-) -> dict[str, tuple[str, Worker]]:
-    """Map machine name to (registry, most active worker), without static workers."""
-    found: dict[str, tuple[str, Worker]] = {}
-    for registry, worker in sorted(
-        _dynamic_registrations(registries, static), key=_activity_order
-    ):
-        found.setdefault(worker.machine or worker.name, (registry, worker))
-    return found
+class Registrations:
+    """The workers of some registries, by the name of their machine."""
+
+    def __init__(
+        self, registries: Registries, unreadable: tuple[str, ...], static: frozenset[str]
+    ) -> None:
+        """Index the workers. `static` has the names of workers that fleet does not create."""
+        self.names = frozenset(registries)
+        self.unreadable = unreadable
+        """An error message per unreadable registry."""
+        self.draining: defaultdict[str, set[str]] = defaultdict(set)
+        """Machine to the registries that drain it (assign no new work)."""
+        self.working: defaultdict[str, set[str]] = defaultdict(set)
+        """Machine to the registries that assign work to it."""
+        self.workers: dict[str, tuple[str, Worker]] = {}
+        """Machine to (registry, most active worker), without static workers."""
+        dynamic = []
+        for registry, workers in registries.items():
+            for worker in workers:
+                machine = worker.machine or worker.name
+                if worker.draining:
+                    self.draining[machine].add(registry)
+                elif worker.state is not WorkerState.DISABLED:
+                    self.working[machine].add(registry)
+                if not worker.static and worker.name not in static:
+                    is_asleep = worker.draining and worker.state is WorkerState.IDLE
+                    activity = len(_INACTIVE_STATES)
+                    if worker.stranded or not is_busy(worker):
+                        activity = _INACTIVE_STATES.index((worker.state, is_asleep))
+                    order = -activity, registry, worker.name, str(worker.since)
+                    dynamic.append((order, machine, (registry, worker)))
+        for _, machine, registered in sorted(dynamic, key=itemgetter(0)):
+            self.workers.setdefault(machine, registered)
+
+    @property
+    def are_complete(self) -> bool:
+        """Return True if there is a registry and all registries are readable."""
+        return bool(self.names) and not self.unreadable
 
 
-def enrols_at(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
-    """Return the queue where a pool's workers register with fleet's token; None if none does."""
-    if not isinstance(pool, Pool):
-        return None
+def enrols_at(fleet: Fleet, queues: Iterable[str]) -> str | None:
+    """Return the first queue where workers register with fleet's token; None if none does."""
     return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
 
 
-def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
+def revokes_at(fleet: Fleet, queues: Iterable[str]) -> str | None:
     """Return the first queue, by name, that can revoke worker tokens; None if no queue can."""
     declared = ((name, fleet.queues.get(name)) for name in queues)
     return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
-
-
-def registries_of(
-    world: World, queues: list[str], provider: str, listing: Listing
-) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return workers by queue or provider, and an error message per unreadable registry."""
-    if listing.workers is not None:
-        return {provider: listing.workers}, ()
-    return queue_registries(world, queues)
-
-
-def queue_registries(
-    world: World, queues: list[str]
-) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by queue, and an error message per unreadable queue."""
-    registries = {}
-    unreadable = []
-    for queue in queues:
-        workers = world.queues[queue].workers
-        if isinstance(workers, Unknown):
-            unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
-        elif workers is not None:
-            registries[queue] = workers
-    return registries, tuple(unreadable)
 
 
 def seconds_away(world: World, worker: Worker | None) -> int:
@@ -128,30 +131,6 @@ def is_busy(worker: Worker) -> bool:
     return worker.state is WorkerState.BUSY or worker.running is not None
 
 
-def _dynamic_registrations(
-    registries: Registries, static: frozenset[str]
-) -> Iterable[tuple[str, Worker]]:
-    return (
-        (registry, worker)
-        for registry, workers in registries.items()
-        for worker in workers
-        if not worker.static and worker.name not in static
-    )
-
-
-def _activity_order(registered: tuple[str, Worker]) -> tuple[int, str, str, str]:
-    registry, worker = registered
-    return (-_activity(worker), registry, worker.name, str(worker.since))
-
-
-def _activity(worker: Worker) -> int:
-    if is_busy(worker) and not worker.stranded:
-        return len(_INACTIVE_STATES)
-    return _INACTIVE_STATES.index(
-        (worker.state, worker.draining and worker.state is WorkerState.IDLE)
-    )
-
-
 MAX_FAILED_CHECKS = 3
 """Consecutive failed port checks after which a machine that was ready counts as broken."""
 
@@ -168,7 +147,7 @@ def is_up(fleet: Fleet, name: str, machine: Machine) -> bool:
     return machine.address is not None and answered
 
 
-def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
+def is_overdue(pool: Pool | None, machine: Machine, now: datetime) -> bool:
     """Return True if a machine missed the deadline to become ready.
 
     If the port was first checked late, the deadline counts from the first check.
@@ -178,7 +157,12 @@ def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
     if began is None:
         return False
     ends = boot.fails_at(began)
-    if _ready(pool) and machine.state is MachineState.RUNNING and machine.address is not None:
+    if (
+        pool
+        and pool.ready
+        and machine.state is MachineState.RUNNING
+        and machine.address is not None
+    ):
         if machine.misses is None:
             return False
         if machine.looked_since is not None and machine.looked_since > ends:
@@ -194,21 +178,15 @@ def has_failed(machine: Machine | None) -> bool:
     return is_silent or machine.state is MachineState.FAILED
 
 
-def why_late(pool: object, *, revoked: bool = False) -> str:
+def why_late(pool: Pool | None, *, revoked: bool = False) -> str:
     """Return a sentence on the missed deadline; with `revoked`, also on the revoked token."""
-    ready = _ready(pool)
-    port = ready.port if ready else None
+    port = pool.ready.port if pool and pool.ready else None
     return lives.explain_late(boot_of(pool).deadline, port, revoked=revoked)
 
 
-def why_lost(pool: object) -> str:
+def why_lost(pool: Pool | None) -> str:
     """Return why a machine that was ready is broken; empty if the pool's workers register."""
-    ready = _ready(pool)
-    return lives.explain_lost_port(ready.port) if ready else ""
-
-
-def _ready(pool: object) -> Ready | None:
-    return pool.ready if isinstance(pool, Pool) else None
+    return lives.explain_lost_port(pool.ready.port) if pool and pool.ready else ""
 
 
 class UnitState(Word):
@@ -313,29 +291,25 @@ class Unit:
         return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
-@dataclass(frozen=True)
-class Sightings:
-    """The observations of one pool's machines and workers."""
-
-    pool: str
-    machines: Sequence[Machine]
-    stack: Stack | Unknown | None
-    workers: Mapping[str, tuple[str, Worker]]
-    """Machine name to (registry, worker)."""
-
-
-def units_of(
-    seen: Sightings, *, is_overdue: Callable[[Machine], bool], now: datetime, has_registry: bool
+def units_of(  # noqa: PLR0913 - all observations of one pool
+    pool: str,
+    listed: Iterable[Machine],
+    stack: Stack | Unknown | None,
+    registrations: Registrations,
+    is_overdue: Callable[[Machine], bool],
+    *,
+    now: datetime,
 ) -> tuple[Unit, ...]:
     """Return the units (machines with their workers) of a pool, sorted by name."""
-    machines = {machine.name: machine for machine in seen.machines}
-    silent = isinstance(seen.stack, Unknown)
-    inputs = {w.name: w for w in seen.stack.workers} if isinstance(seen.stack, Stack) else {}
-    ids = seen.stack.ids if isinstance(seen.stack, Stack) else {}
+    machines = {machine.name: machine for machine in listed}
+    silent = isinstance(stack, Unknown)
+    inputs = {w.name: w for w in stack.workers} if isinstance(stack, Stack) else {}
+    ids = stack.ids if isinstance(stack, Stack) else {}
     units = []
     for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
         machine = machines.get(name)
-        registry, worker = seen.workers.get(name, (None, None))
+        registry, worker = registrations.workers.get(name, (None, None))
+        heard = (worker.last_seen or worker.since) if worker else None
         # A name may be reused, so compare the ids of the machine.
         strange = machine is not None and ids.get(name, machine.id) != machine.id
         overdue = machine is not None and is_overdue(machine)
@@ -346,12 +320,14 @@ def units_of(
                 recorded=not strange and (silent or name in ids),
             )
             or (UnitState.STOPPED if machine and machine.state is MachineState.STOPPED else None)
-            or registered_state(worker, now, has_registry=has_registry, overdue=overdue)
+            or registered_state(
+                worker, now, has_registry=registrations.are_complete, overdue=overdue
+            )
         )
         units.append(
             Unit(
                 name=name,
-                pool=seen.pool,
+                pool=pool,
                 state=UnitState.FAILED
                 if state is UnitState.ASSUMED and has_failed(machine)
                 else state,
@@ -359,8 +335,13 @@ def units_of(
                 worker=worker,
                 inputs=inputs.get(name),
                 registry=registry,
-                returning=state is UnitState.DISCONNECTED
-                and _is_returning(worker, now, overdue=overdue),
+                # A worker without recent contact may still boot.
+                returning=worker is not None
+                and state is UnitState.DISCONNECTED
+                and (
+                    (worker.last_seen is None and not overdue)
+                    or _is_within(RETURN_GRACE, heard, now)
+                ),
             )
         )
     return tuple(units)
@@ -395,22 +376,12 @@ def registered_state(
             return UnitState.NEVER_REGISTERED if overdue or expired else UnitState.STARTING
         case WorkerState.IDLE | WorkerState.DEAF | WorkerState.DISCONNECTED if worker.draining:
             return UnitState.DRAINING
-        case WorkerState.DEAF if _is_young(worker, now):
+        case WorkerState.DEAF if _is_within(DEAF_GRACE, worker.since, now):
+            # It connected so recently that it can still report its tags.
             return UnitState.STARTING
         case _:
             return UnitState(worker.state.value)
 
 
-def _is_young(worker: Worker, now: datetime) -> bool:
-    """Return True if a worker connected so recently that it can still report its tags."""
-    return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE
-
-
-def _is_returning(worker: Worker | None, now: datetime, *, overdue: bool) -> bool:
-    """Return True if a disconnected worker had contact recently, or still boots."""
-    if worker is None:
-        return False
-    if worker.last_seen is None and not overdue:
-        return True
-    heard = worker.last_seen or worker.since
-    return heard is not None and (now - heard).total_seconds() <= RETURN_GRACE
+def _is_within(seconds: int, since: datetime | None, now: datetime) -> bool:
+    return since is not None and (now - since).total_seconds() <= seconds

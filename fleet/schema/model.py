@@ -16,16 +16,21 @@ from pydantic.fields import FieldInfo
 
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.pools import (
+    PLACE_PATTERN,
+    SERVER_PATTERN,
     AnyPool,
     Boot,
+    BootFailure,
     ExistingImage,
     HooksPool,
     Image,
     ImageRecipe,
     MachineSettings,
+    Market,
     PlaybookRecipe,
     Pool,
     PoolBudget,
+    Promote,
     Ready,
     Rebuild,
     Recipe,
@@ -36,7 +41,11 @@ from fleet.schema.pools import (
     Workers,
 )
 from fleet.schema.rules import (
+    BUILD_TASK,
     MOST_RULES,
+    SOURCE_CHROOT,
+    SOURCE_TASK,
+    Asker,
     Askers,
     CoprRulesFile,
     CoprRulesUrl,
@@ -48,16 +57,21 @@ from fleet.schema.rules import (
     LimitsPer,
     Otherwise,
     PowerfulRule,
+    ProvidedBy,
     Size,
     TagRule,
     default_sizes,
 )
 from fleet.schema.sources import (
+    PROVIDERS,
     AdminDsn,
     AwsProvider,
     CoprQueue,
     DebusineQueue,
     Faults,
+    FirewallRule,
+    Gone,
+    HcloudNetwork,
     HcloudProvider,
     Hooks,
     HooksProvider,
@@ -419,6 +433,11 @@ class Fleet(ConfigSection):
     def dynamic_pools(self) -> dict[str, Pool]:
         """Map name to pool for the pools whose machines fleet creates."""
         return {name: pool for name, pool in self.pools.items() if isinstance(pool, Pool)}
+
+    def dynamic_pool(self, name: str) -> Pool | None:
+        """Return the dynamic pool of this name; None if fleet.yaml has no such pool."""
+        pool = self.pools.get(name)
+        return pool if isinstance(pool, Pool) else None
 
     @property
     def baked(self) -> dict[str, Recipe]:

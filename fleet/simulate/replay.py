@@ -31,10 +31,9 @@ from fleet.model.price_lists import with_price_lists
 from fleet.model.prices import Tariff, tariff_of_machine
 from fleet.planner.failures import FAILURE_MEMORY
 from fleet.planner.inventory import PoolInventory, take_inventory
-from fleet.planner.ledger import charge_all, cost_of_span, periods
+from fleet.planner.ledger import charge_all, cost_of_span, payers_of, periods
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, limits_of
-from fleet.planner.payers import payers_of
 from fleet.reconcile import reconcile_unsealed
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
@@ -305,7 +304,7 @@ class _Rest:
         ):
             return
         lives = {
-            unit.name: life_of(self._fleet, self._fleet.pools.get(name), unit)
+            unit.name: life_of(self._fleet, self._fleet.dynamic_pool(name), unit)
             for name, inventory in inventories.items()
             for unit in inventory.units
         }

@@ -22,7 +22,7 @@ from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, fin
 from fleet.model.values import amount_of
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import spending_limits
-from fleet.planner.demand import Drops, Signed, Supply, required_of, sign_demand
+from fleet.planner.demand import Drops, Signed, Supply, Teams, required_of, sign_demand, teams_of
 from fleet.planner.fitting import FitRequirements, find_unfit
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
@@ -30,7 +30,6 @@ from fleet.planner.ledger import periods
 from fleet.planner.limits import has_limits, limits_on
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import find_supplies
-from fleet.planner.teams import Teams, teams_of
 from fleet.planner.turns import turns_behind
 from fleet.planner.units import UnitState, is_up
 from fleet.reconcile import find_given_up

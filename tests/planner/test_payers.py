@@ -9,8 +9,7 @@ import pytest
 from fleet.model.facts import Ended, Ledger, MachinePayer, Unknown, Work, Worker, World
 from fleet.model.plan import Create
 from fleet.planner.inventory import take_inventory
-from fleet.planner.ledger import charge_all
-from fleet.planner.payers import payers_of
+from fleet.planner.ledger import charge_all, payers_of
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (

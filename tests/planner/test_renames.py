@@ -13,7 +13,8 @@ OWN_STACK = {name: a_stack(provider="desk") for name in ("old", "builders")}
 
 def failing(fleet: Fleet, world: World) -> str:
     memory = recall(fleet, world, take_inventory(fleet, world))
-    return find_failing(memory, "builders", "ccx33", "on-demand", "desk").reason
+    reason, _ = find_failing(memory, "builders", "ccx33", "on-demand", "desk")
+    return reason
 
 
 def test_renamed_pool_keeps_spending_of_old_name() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.model.facts import Request, Unknown, Work
-from fleet.planner.teams import Teams, teams_of
+from fleet.planner.demand import Teams, teams_of
 from tests.builders import a_fleet, a_request, a_world
 
 TEAMS = {

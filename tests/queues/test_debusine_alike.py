@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.model.facts import Demand, Request
-from fleet.planner.teams import Teams
+from fleet.planner.demand import Teams
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.rows import WorkRequestRow
 from fleet.schema.model import DebusineQueue, Fleet

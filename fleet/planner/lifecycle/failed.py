@@ -1,5 +1,7 @@
 """Delete failed machines: never registered, without tags, stopped, disconnected or broken.
 
+The rule for held machines is here too, because fleet can hold a machine that failed to boot.
+
 fleet revokes the token first, so that no worker registers during the deletion. If no registry can
 revoke the token, fleet keeps the machine and the plan reports it. If workers that had registered
 vanish from their registry, it may have lost data: guards refuse to delete many such machines.
@@ -16,13 +18,16 @@ changes in a paused pool.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import ClassVar
 
-from fleet.model.facts import WorkerInputs, World, market_of
-from fleet.model.plan import Cause, Reason
+from fleet.model.facts import WorkerInputs, market_of
+from fleet.model.orders import FLEET
+from fleet.model.plan import BootHold, Cause, Reason
 from fleet.model.pool_limits import boot_of
+from fleet.planner.failures import describe_creations
 from fleet.planner.inventory import rule_of_absence
-from fleet.planner.lifecycle.held import hold_or_delete
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife
 from fleet.planner.pool_plan import (
     PoolPlan,
@@ -44,7 +49,60 @@ from fleet.planner.units import (
     why_late,
     why_lost,
 )
+from fleet.schema.model import TicketQueue, is_named_by_fleet
 from fleet.words import lives
+
+CONFIRMATION_DELAY = timedelta(minutes=10)
+"""Minimum time between the first listing of an orphan and the listing that confirms it."""
+
+
+class OrphanMachine(LifeRule):
+    """Rule that deletes orphans: machines whose ticket ended and that no stack records.
+
+    A machine of an interrupted apply is no orphan: fleet resumes its creation. A machine whose
+    name fleet would not choose is no orphan either: an operator may be adopting it. Because one
+    listing may be wrong, a machine gets no ticket after the first listing, and is deleted after a
+    listing ten minutes later. If a pool has no stack, none of its machines is an orphan.
+    """
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Propose to drain orphans, and to delete an orphan after a second listing."""
+        for unit in _orphans(pool_plan):
+            since = unit.worker.since if unit.worker and unit.worker.draining else None
+            if unit.worker is not None and unit.may_run:
+                because = lives.explain_busy_orphan(unit.worker.running)
+                yield keep(unit, Reason.ORPHAN, because)
+                continue
+            drained = None if since is None else pool_plan.world.time - since
+            # A stopped machine is of no use to its ticket.
+            because = lives.explain_orphan(unit.work_in_vain, CONFIRMATION_DELAY, drained)
+            if drained is None:
+                told = replace(unit, registry=pool_plan.inventory.tokens)
+                yield drain(told, Reason.ORPHAN, because)
+            elif drained < CONFIRMATION_DELAY:
+                yield keep(unit, Reason.ORPHAN, because)
+            else:
+                # `since` is the first listing or the end of the machine's last ticket. That ticket
+                # proves an earlier listing, so the machine can be deleted in both cases.
+                yield delete(unit, Reason.ORPHAN, because)
+
+
+def _orphans(pool_plan: PoolPlan) -> list[Unit]:
+    """Return the machines that only their provider lists, in pools that serve only tickets."""
+    inventory = pool_plan.inventory
+    desk = inventory.tokens and pool_plan.fleet.queues.get(inventory.tokens)
+    serves_tickets = pool_plan.pool is not None and isinstance(desk, TicketQueue)
+    if not serves_tickets or inventory.stack is None or not pool_plan.may_remove:
+        return []
+    # Skip names that a stack records: orders of operators refer to machines by name.
+    known = inventory.stack.ids
+    return [
+        unit
+        for unit in inventory.having(UnitState.UNRECORDED)
+        if unit.name not in known
+        and unit.machine is not None
+        and is_named_by_fleet(pool_plan.fleet.fleet, unit.machine.pool, unit.name)
+    ]
 
 
 class DeafWorker(LifeRule):
@@ -120,27 +178,53 @@ class FailedBoot(LifeRule):
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to delete or hold machines that did not register, or become ready, in time."""
         late = pool_plan.inventory.having(UnitState.NEVER_REGISTERED)
-        if pool_plan.inventory.tokens is None or not late:
-            return
         lost = why_lost(pool_plan.pool)
         because = why_late(pool_plan.pool, revoked=not lost)
-        for unit in late:
+        for unit in late if pool_plan.inventory.tokens is not None else ():
+            expires = unit.worker.token_expires if unit.worker else None
             if unit.name in pool_plan.lost and lost:
                 yield delete(unit, Reason.LIVECHECK_FAILED, lost)
             elif unit.name in pool_plan.lost:
                 yield delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
             else:
+                has_expired = expires is not None and expires <= pool_plan.world.time
                 yield hold_or_delete(
-                    pool_plan, unit, _explain_expired_token(pool_plan.world, unit) or because
+                    pool_plan, unit, lives.CAME_TOO_LATE if has_expired else because
                 )
 
 
-def _explain_expired_token(world: World, unit: Unit) -> str:
-    """Explain that a token expired before the registration; empty if the token is valid."""
-    until = unit.worker.token_expires if unit.worker else None
-    if until is None or until > world.time:
-        return ""
-    return lives.CAME_TOO_LATE
+HOLD_SECONDS = 86400
+"""Seconds for which fleet holds a machine that failed to boot."""
+
+
+def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
+    """Propose to hold a machine that failed to boot, or to delete it.
+
+    Hold the machine unless fleet already holds `boot.on_failure.hold` machines of the pool. Only
+    the run that detects the failure holds a machine, so a released machine is deleted.
+    """
+    wanted = boot_of(pool_plan.pool).on_failure
+    held = [each for each in pool_plan.inventory.units if each.held and each.held.by == FLEET]
+    room = wanted.hold - len(held) - len(pool_plan.holds) if wanted else 0
+    is_new = any(
+        attempt.worker == unit.name and attempt.result == "starting"
+        for attempt in pool_plan.world.attempts
+    )
+    is_held = wanted is not None and room > 0 and is_new and pool_plan.may_remove
+    if wanted is None or not is_held or unit.machine is None or unit.held:
+        return delete(unit, Reason.BOOT_FAILED, because)
+    message = lives.explain_failed_boot(because)
+    holding = BootHold(
+        pool=pool_plan.name,
+        worker=unit.name,
+        provider=pool_plan.inventory.provider,
+        machine=unit.machine.id,
+        registry=pool_plan.inventory.tokens if unit.awaits_token else None,
+        log=wanted.log,
+        because=message,
+    )
+    held_for = lives.explain_held_boot(HOLD_SECONDS, message)
+    return Proposal("keep", unit, Reason.HELD, held_for, holding=holding)
 
 
 class GoneMachine(LifeRule):
@@ -181,8 +265,7 @@ class InterruptedRun(LifeRule):
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
         """Propose to repeat the unfinished creations and deletions of an earlier apply."""
-        paused = pool_plan.pool is not None and pool_plan.pool.mode == "pause"
-        if pool_plan.inventory.blind or paused:
+        if pool_plan.inventory.blind or pool_plan.mode == "pause":
             return
         yield from _finish_creations(pool_plan)
         for unit in pool_plan.inventory.having(UnitState.UNDELETED):
@@ -213,10 +296,11 @@ def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
     # Existing machines count to max in any case.
     held = len(pool_plan.inventory.units) - sum(unit.machine is None for unit in units)
     most = 0 if pool_plan.unwanted else pool_plan.size.max
+    failures = describe_creations(pool_plan.memory, pool_plan.name)
     for unit in units:
         if unit.inputs is None:
             continue
-        failed = pool_plan.creations.get(unit.name, "")
+        failed = failures.get(unit.name, "")
         # A creation that fails in every run would keep its request away from working pools.
         closed = _explain_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
@@ -230,3 +314,28 @@ def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
         # The listing order of a stack must not change the bytes of a plan.
         tables = {name: dict(sorted(getattr(unit.inputs, name).items())) for name in _TABLES}
         pool_plan.create(unit.inputs.altered(**tables), why)
+
+
+class HeldMachine(LifeRule):
+    """Rule that keeps machines held by an operator, or by fleet after a failed boot.
+
+    A held machine gets no new work and is not deleted: fleet drains its worker. After the hold,
+    the worker gets work again, unless it was drained for another reason, or there is a reason to
+    delete the machine.
+    """
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Propose to keep and drain held machines. The reason names the holder."""
+        for unit in pool_plan.inventory.units:
+            if unit.held is None:
+                continue
+            because = lives.describe_hold(unit.held.said)
+            yield keep(unit, Reason.HELD, because)
+            is_drained = unit.worker is not None and unit.worker.draining
+            if (
+                unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DISCONNECTED)
+                and not is_drained
+            ):
+                # If a machine registers during fleet's hold, it is deleted as a failed boot.
+                reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
+                yield drain(unit, reason, because)

@@ -1,4 +1,4 @@
-"""Detect outdated machines, and replace them in batches within time windows.
+"""Keep `min` and `spare` workers ready, and replace outdated machines within time windows.
 
 Windows are in local time: the hour that is skipped in spring does not occur, and the hour that is
 repeated in autumn occurs twice. If the end of a window is not after its start, the window ends on
@@ -18,16 +18,18 @@ If a pool creates no machines, its machines are never outdated, because no repla
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
+from decimal import Decimal
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from fleet.model.plan import Create, Delete, Drain, Reason
-from fleet.model.pool_limits import ReplacementPace, pace_of, size_of
-from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, declared
-from fleet.planner.lifecycle.warm import make_one
+from fleet.model.plan import Cause, Create, Delete, Drain, Reason
+from fleet.model.pool_limits import pace_of, size_of
+from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife
+from fleet.planner.machine_inputs import new_inputs
 from fleet.planner.pool_plan import (
     PoolPlan,
     Proposal,
+    ReachedLimit,
     Why,
     cause_of,
     drain,
@@ -37,6 +39,74 @@ from fleet.planner.pool_plan import (
 )
 from fleet.planner.units import Unit, UnitState
 from fleet.words import lives
+
+
+class WarmWorkers(LifeRule):
+    """Rule that keeps workers ready without demand, as `min` and `spare` require.
+
+    Booting machines count too, to avoid duplicates. `min` counts every kept worker. `spare` counts
+    workers that are idle after all waiting requests are assigned.
+    """
+
+    keys: ClassVar = {
+        Reason.BELOW_MIN: ("workers", "min"),
+        Reason.KEPT_FOR_MIN: ("workers", "min"),
+        Reason.BELOW_SPARE: ("workers", "spare"),
+        Reason.KEPT_SPARE: ("workers", "spare"),
+    }
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Create machines up to min and spare, except in an on-demand pool."""
+        if pool_plan.pool is None or pool_plan.on_demand:
+            return
+        size = pool_plan.size
+        if not size.permanent:
+            return
+        lacking = size.min - len(pool_plan.staying) - pool_plan.made
+        because = lives.describe_figure("min", size.min)
+        why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=pool_plan.turn)
+        made_for_min = _create_machines(pool_plan, lacking, why)
+        lacking = size.spare - len(pool_plan.unused) - made_for_min
+        if pool_plan.awaited:
+            # A waiting request would use the spare machine and so bypass the limit that blocks it.
+            if lacking > 0:
+                pool_plan.short[Reason.BELOW_SPARE] = lives.NO_SPARE_CREATED, None
+            return
+        because = lives.describe_figure("spare", size.spare)
+        why = Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=pool_plan.turn)
+        _create_machines(pool_plan, lacking, why)
+        yield from ()  # creations are not proposals
+
+
+def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
+    """Create a machine by the cheapest option within all limits.
+
+    Return an empty string if a machine was created, else the reached limit or the reason.
+    """
+    if pool_plan.closed:
+        return pool_plan.closed.reason
+    stop: ReachedLimit | str = ""
+    ways = [option for option in pool_plan.options if not option.closed]
+    for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
+        forbidden = pool_plan.headroom.take(option.key)
+        if forbidden is None:
+            way = pool_plan.next_way(option)
+            pool_plan.create(new_inputs(pool_plan.fleet, way, next(pool_plan.names)), why)
+            return ""
+        stop = stop or forbidden
+    return stop
+
+
+def _create_machines(pool_plan: PoolPlan, number: int, why: Why) -> int:
+    """Create at most `number` machines within all limits; return the number of new machines."""
+    for made in range(max(0, number)):
+        stop = make_one(pool_plan, why)
+        if stop:
+            limit, closed = (stop, "") if isinstance(stop, ReachedLimit) else (None, stop)
+            pool_plan.short[why.reason] = lives.explain_lacking(number - made, closed), limit
+            return made
+    return max(0, number)
+
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_MINUTES = 24 * 60
@@ -144,7 +214,11 @@ class Replacement(LifeRule):
         zone, pace = pool_plan.fleet.money.time_zone, pace_of(pool_plan.pool)
         windows = [parse_window(text, zone) for text in pace.windows]
         closed = why_closed(windows, pool_plan.world.time)
-        turns = 0 if closed else _count_free_slots(pool_plan, pace)
+        units = pool_plan.inventory.units
+        going = sum(is_going(unit) for unit in units if unit.name in pool_plan.due)
+        held = sum(unit.state in (*_READY, UnitState.DRAINING) for unit in units)
+        # Number of further workers whose replacement may start now.
+        turns = 0 if closed else pace.turns(held) - going
         wait = closed or lives.explain_turn(pace.at_a_time)
         stock = _take_stock(pool_plan)
         for number, unit in enumerate(due):
@@ -164,13 +238,6 @@ def replaceable(pool_plan: PoolPlan) -> list[Unit]:
             u.name,
         ),
     )
-
-
-def _count_free_slots(pool_plan: PoolPlan, pace: ReplacementPace) -> int:
-    """Return the number of further workers whose replacement may start now."""
-    going = sum(is_going(unit) for unit in pool_plan.inventory.units if unit.name in pool_plan.due)
-    held = sum(unit.state in (*_READY, UnitState.DRAINING) for unit in pool_plan.inventory.units)
-    return max(0, pace.turns(held) - going)
 
 
 @dataclass
@@ -240,7 +307,8 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Propos
         stock.coming += 1
         stock.coming_free += 1
         return lives.REPLACEMENT_FIRST
-    if pool_plan.is_full and not stock.started and not _is_capacity_coming(pool_plan):
+    is_full = len(pool_plan.inventory.units) + pool_plan.made >= pool_plan.size.max
+    if is_full and not stock.started and not _is_capacity_coming(pool_plan):
         yield drain(unit, reason, lives.explain_no_room(because))
         return ""
     return lives.NO_ROOM_YET
@@ -309,8 +377,7 @@ class MaximumAge(LifeRule):
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
         """Return the maximum age of a machine; None if `retire.max_age` is unset."""
-        pool = declared(life)
-        most = pool.retire.max_age if pool else None
+        most = life.pool.retire.max_age if life.pool else None
         return None if most is None else LifeLimit("age", most, ("retire", "max_age"))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
@@ -331,8 +398,7 @@ class MaximumUses(LifeRule):
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
         """Return the maximum requests that a machine serves; None if there is no maximum."""
-        pool = declared(life)
-        most = pool.retire.max_uses if pool else None
+        most = life.pool.retire.max_uses if life.pool else None
         return None if most is None else LifeLimit("uses", most, ("retire", "max_uses"), str(most))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:

@@ -27,8 +27,8 @@ class MachineLife(NamedTuple):
     """The facts of an existing or future machine that decide how long it is kept."""
 
     fleet: Fleet
-    pool: object
-    """The pool's declaration in fleet.yaml; no rule applies if this is not a dynamic pool."""
+    pool: Pool | None
+    """The pool's declaration in fleet.yaml; None if the pool was removed: no rule applies."""
     on_demand: bool = False
     in_sandbox: bool = False
     """Tickets of one sandbox used the machine, and only tickets of this sandbox may use it."""
@@ -100,10 +100,12 @@ def is_in_sandbox(fleet: Fleet, unit: Unit | None) -> bool:
     return any(not sandbox.startswith(ALONE) for sandbox in own)
 
 
-def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) -> MachineLife:
+def life_of(
+    fleet: Fleet, pool: Pool | None, unit: Unit, *, on_demand: bool = False
+) -> MachineLife:
     """Return the facts of an observed machine that decide how long it is kept."""
     machine, tariff = unit.machine, None
-    if machine is not None and isinstance(pool, Pool):
+    if machine is not None and pool is not None:
         tariff = tariff_of(fleet, pool, machine.type, market_of(unit.inputs))
     created = machine.created_at if machine else None
     return MachineLife(
@@ -117,8 +119,3 @@ def life_of(fleet: Fleet, pool: object, unit: Unit, *, on_demand: bool = False) 
         uses=unit.worker.uses if unit.worker else None,
         tariff=tariff,
     )
-
-
-def declared(life: MachineLife) -> Pool | None:
-    """Return the dynamic pool of a machine; None if fleet.yaml has no such dynamic pool."""
-    return life.pool if isinstance(life.pool, Pool) else None

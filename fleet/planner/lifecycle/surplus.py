@@ -1,28 +1,329 @@
-"""Scale down: delete machines that are idle for too long, at the end of their paid time.
+"""Scale down: delete machines that are surplus, idle for too long, or of an unwanted pool.
 
-Only registered workers count as ready, so the old worker is kept while its replacement boots.
-`deletion_order.py` has the order. An unneeded booting machine is deleted before it registers.
+A machine is deleted at the end of its paid time. Only registered workers count as ready, so the
+old worker is kept while its replacement boots. An unneeded booting machine is deleted before it
+registers.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import ClassVar
 
-from fleet.model.plan import Reason
-from fleet.planner.lifecycle.deletion_order import paid_for, scale_down_order, youngest_first
-from fleet.planner.lifecycle.returned import ReturnedMachine
-from fleet.planner.lifecycle.rule import (
-    LifeLimit,
-    LifeRule,
-    MachineLife,
-    declared,
-    life_of,
-)
-from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, keep
-from fleet.planner.units import Unit, UnitState
-from fleet.schema.model import Pool, TicketQueue
+from fleet.model.facts import Demand, Unknown, World, market_of
+from fleet.model.plan import Delete, Reason
+from fleet.model.prices import Tariff, billed_seconds, paid_until, tariff_of_machine
+from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, is_in_sandbox, life_of
+from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, is_going, keep
+from fleet.planner.units import NEVER, Unit, UnitState
+from fleet.schema.model import DebusineQueue, Pool, Reuse, TicketQueue
 from fleet.words import lives
+
+_DEFAULT_DELETE_SECONDS = 120
+"""Seconds from the start of a run until its deletions are done, if no run measured them yet."""
+_MIN_DELETE_SECONDS = 60
+"""Minimum seconds from the start of a run until its deletions are done: a run may start late."""
+_MAX_GAPS = 2
+"""The shortest of this number of latest gaps between runs counts: an outage is only one gap."""
+
+
+def scale_down_order(pool_plan: PoolPlan, units: Iterable[Unit]) -> list[Unit]:
+    """Sort machines in the order of their deletion.
+
+    Machines due for replacement come first, then machines with the shortest paid time, then
+    machines that the queue would use last. Debusine assigns work to the worker that has been
+    connected longest, so Debusine uses the youngest machine last. For other queues, the machine
+    that has been idle longest comes first. Ties are broken by name.
+    """
+
+    def rank(unit: Unit) -> tuple[bool, int, timedelta, str]:
+        paid, next_end = _paid_seconds(pool_plan, unit)
+        return (
+            unit.name not in pool_plan.due,
+            # Units that the next run can still delete within their paid time come last.
+            paid if paid >= next_end else 0,
+            _queue_preference(pool_plan, unit),
+            unit.name,
+        )
+
+    return sorted(units, key=rank)
+
+
+def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
+    """Sort booting machines in the order of their deletion: the youngest first."""
+    by_name = sorted(booting, key=lambda unit: unit.name)
+    return sorted(by_name, key=lambda unit: unit.since or NEVER, reverse=True)
+
+
+def paid_for(pool_plan: PoolPlan, unit: Unit) -> str:
+    """Return the reason to keep a machine within its paid time; empty to delete it now.
+
+    A machine is deleted by the last run that can finish before the next billing increment. If this
+    run cannot finish in time, the next increment counts as paid. With `retire.at: once`, a machine
+    is not kept.
+    """
+    if pool_plan.pool is None or pool_plan.pool.retire.at == "once":
+        return ""
+    paid, next_end = _paid_seconds(pool_plan, unit)
+    if paid < next_end:
+        return ""
+    return lives.explain_paid(paid, pool_plan.fleet.cadence, deleting_seconds(pool_plan.world))
+
+
+def deletion_age(pool: Pool | None, tariff: Tariff, seconds: int) -> int:
+    """Return the age, in seconds, at which a machine surplus at age `seconds` is deleted.
+
+    This is the end of the billing increment; with `retire.at: once`, it is `seconds`.
+    """
+    age = max(1, seconds)
+    return age if pool and pool.retire.at == "once" else billed_seconds(tariff, age)
+
+
+def deleting_seconds(world: World) -> int:
+    """Return the measured seconds from the start of a run until its deletions are done."""
+    if world.delete_seconds is None:
+        return _DEFAULT_DELETE_SECONDS
+    return max(_MIN_DELETE_SECONDS, world.delete_seconds)
+
+
+def _paid_seconds(pool_plan: PoolPlan, unit: Unit) -> tuple[int, int]:
+    """Return (end of the paid time if deleted now, deletion time by the next run).
+
+    Both are in seconds from now. Return (0, 1) if the price is unknown.
+    """
+    machine, now = unit.machine, pool_plan.world.time
+    created = machine.created_at if machine else None
+    if machine is None or created is None or pool_plan.pool is None or created > now:
+        return 0, 1
+    provider, market = pool_plan.inventory.provider, market_of(unit.inputs)
+    tariff = tariff_of_machine(pool_plan.fleet, pool_plan.name, provider, machine.type, market)
+    if tariff is None:
+        return 0, 1
+    apart = _seconds_between_runs(pool_plan)
+    # One run per queue drains the worker; then a run deletes the drained and idle worker. Machines
+    # without a registered worker, and those of a ticket queue, need no drain.
+    queue = pool_plan.fleet.queues.get(unit.registry or "")
+    is_drained = unit.registry is not None and not isinstance(queue, TicketQueue)
+    drains = unit.drains if is_drained else 0
+    gone = drains * apart + deleting_seconds(pool_plan.world)
+    end = paid_until(tariff, created, now + timedelta(seconds=gone))
+    return int((end - now).total_seconds()), gone + apart
+
+
+def _seconds_between_runs(pool_plan: PoolPlan) -> int:
+    """Return the shorter of the two latest gaps between runs in seconds, at least `cadence`.
+
+    With `cadence` alone, each run of a slower timer would expect a further run in time.
+    """
+    world = pool_plan.world
+    runs = () if isinstance(world.runs, Unknown) else world.runs
+    latest = [each for each in (*runs, world.time) if each <= world.time][-_MAX_GAPS - 1 :]
+    gaps = [int((b - a).total_seconds()) for a, b in pairwise(latest)]
+    return max(pool_plan.fleet.cadence, min(gaps) if len(gaps) == _MAX_GAPS else 0)
+
+
+def _queue_preference(pool_plan: PoolPlan, unit: Unit) -> timedelta:
+    """Return a sort key. A machine with a smaller key gets new work later."""
+    queue = pool_plan.fleet.queues.get(unit.registry or "")
+    created = unit.machine.created_at if unit.machine else None
+    if isinstance(queue, DebusineQueue) and created is not None:
+        return pool_plan.world.time - created
+    return (unit.since or NEVER) - pool_plan.world.time
+
+
+class ReturnedMachine(LifeRule):
+    """Rule that deletes machines of ended tickets, if no ticket of the sandbox follows in time.
+
+    A sandbox is a group of tickets that may share a machine. A machine with a paid hour is kept
+    for such a ticket until the last run that can delete it before the hour ends. But for each
+    ticket that waits only because the pool is full, one machine is deleted, shortest paid time
+    first. A ticket of the sandbox that is blocked or over a limit keeps no machine.
+    """
+
+    clock: ClassVar = "idle"
+    keys: ClassVar = {Reason.TICKET_RETURNED: ("reuse",)}
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return the maximum idle time of a machine that waits for a ticket of its sandbox.
+
+        `reuse.max_age` counts from the machine's first ticket, so it also limits the idle time.
+        """
+        reuse = life.pool.reuse if life.pool else None
+        if reuse is None or not life.in_sandbox:
+            return None
+        held, age = reuse.opportunity, reuse.max_age
+        if age is not None and age < held:
+            return LifeLimit("idle", age, ("reuse", "max_age"))
+        return LifeLimit("idle", held, ("reuse", "opportunity"))
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Propose to delete machines that waited for their sandbox too long.
+
+        `reuse.opportunity` is the limit. Keep a machine for its paid time. Before requests are
+        assigned, also keep it if any waiting ticket fits, because that ticket may still get the
+        machine.
+        """
+        reuse = pool_plan.pool.reuse if pool_plan.pool else None
+        if reuse is None or pool_plan.unwanted:
+            return
+        # Deletions of this plan free capacity too.
+        short = pool_plan.blocked_by_max - sum(isinstance(a, Delete) for a in pool_plan.actions)
+        idle = pool_plan.inventory.having(UnitState.IDLE)
+        for unit in scale_down_order(pool_plan, idle):
+            because = _explain_reuse_over(pool_plan, unit, reuse)
+            if unit.name in pool_plan.leaving:
+                continue
+            if not because:
+                yield from _keep_for_sandbox(pool_plan, unit, reuse)
+                continue
+            paid = paid_for(pool_plan, unit)
+            if not pool_plan.is_staffed:
+                if paid or any(_match_sandboxes(pool_plan, unit)):
+                    continue
+            elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
+                continue
+            elif paid and short <= 0:
+                yield keep(unit, Reason.PAID_FOR, lives.join(because, paid))
+                continue
+            short -= 1
+            yield delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
+
+
+def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator[Proposal]:
+    """Propose to keep an idle machine for the next ticket of its sandbox, unless it is in use."""
+    is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
+    is_due = pool_plan.is_staffed and pool_plan.can_scale_down
+    if is_due and is_free and is_in_sandbox(pool_plan.fleet, unit):
+        yield keep(unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(reuse.opportunity))
+
+
+def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
+    """Return why a machine is no longer kept for its sandbox; empty if it is kept.
+
+    Also empty if no ticket has used the machine.
+    """
+    is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
+    if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
+        return ""
+    idle = int((pool_plan.world.time - unit.since).total_seconds())
+    if idle < reuse.opportunity:
+        return ""
+    return lives.explain_reuse_over(idle, reuse.opportunity)
+
+
+def _match_sandboxes(pool_plan: PoolPlan, unit: Unit) -> list[bool]:
+    """Return, per waiting ticket that fits a machine, True if both have the same sandbox."""
+    reading = pool_plan.world.queues.get(unit.registry or "")
+    if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
+        return []
+    own, offered = set(unit.worker.requires), set(pool_plan.offer.provides)
+    fitting = (
+        request for request in reading.demand.requests if offered.issuperset(request.required)
+    )
+    return [not own.isdisjoint(request.provided) for request in fitting]
+
+
+class DrainedWorker(LifeRule):
+    """Rule that deletes machines whose worker is disabled, or drained and idle."""
+
+    clock: ClassVar = "idle"
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return an idle time of 0 for a drained worker; None for other workers."""
+        return LifeLimit("idle", 0, (), "drained") if life.is_drained else None
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Propose to delete workers that are drained and idle, and disabled workers.
+
+        The recorded reason of the drain counts. Without such a record, the first reason that
+        applies counts.
+        """
+        above = _count_above_max(pool_plan, pool_plan.inventory.units)
+        for unit in pool_plan.inventory.having(UnitState.DRAINING):
+            due = pool_plan.due.get(unit.name)
+            returned = _explain_returned(pool_plan, unit)
+            if returned and not pool_plan.unwanted and not due:
+                yield delete(unit, Reason.TICKET_RETURNED, returned)
+                continue
+            idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
+            otherwise = Reason.ABOVE_MAX if above > 0 else idle
+            reason = pool_plan.unwanted or (due[0] if due else otherwise)
+            yield delete(unit, reason, lives.DRAINED)
+            above -= 1
+        for unit in pool_plan.inventory.having(UnitState.DISABLED):
+            because = lives.explain_disabled(unit.work_in_vain)
+            yield delete(unit, Reason.DISABLED, because)
+
+
+def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
+    """Return why no ticket may use a machine again; empty if no ticket has used it yet."""
+    is_desk = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
+    if not is_desk or unit.worker is None or not unit.worker.uses:
+        return ""
+    reuse = pool_plan.pool.reuse if pool_plan.pool else None
+    return lives.explain_returned(reusable=reuse is not None)
+
+
+class UnwantedPool(LifeRule):
+    """Rule that removes machines of pools that left fleet.yaml or have `mode: drain`."""
+
+    clock: ClassVar = "idle"
+    keys: ClassVar = {Reason.POOL_DRAINING: ("mode",), Reason.POOL_PAUSED: ("mode",)}
+
+    def limit(self, life: MachineLife) -> LifeLimit | None:
+        """Return an idle time of 0 for a pool with `mode: drain`; None for other pools."""
+        is_drained = life.pool is not None and life.pool.mode == "drain"
+        return LifeLimit("idle", 0, ("mode",), "drain") if is_drained else None
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Propose to delete booting machines and drain workers. Running work finishes."""
+        reason = pool_plan.unwanted
+        if reason is None:
+            return
+        because = lives.POOL_REMOVED if reason is Reason.POOL_REMOVED else lives.POOL_DRAINING
+        for unit in pool_plan.booting:
+            yield delete(unit, reason, because)
+        for unit in pool_plan.inventory.having(
+            UnitState.DISCONNECTED, UnitState.IDLE, UnitState.BUSY
+        ):
+            if unit.name not in pool_plan.leaving and not is_going(unit):
+                yield drain(unit, reason, because)
+
+
+class ExcessSize(LifeRule):
+    """Rule that removes machines beyond the `workers.max` of their pool."""
+
+    keys: ClassVar = {Reason.ABOVE_MAX: ("workers", "max")}
+
+    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+        """Propose to shrink a pool to its max: booting, then idle, then busy machines.
+
+        A busy worker finishes its work before its machine is deleted.
+        """
+        seen = _without_doubtful(pool_plan.staying)
+        above = _count_above_max(pool_plan, seen)
+        if above <= 0:
+            return
+        because = lives.explain_excess(len(seen), len(seen) - above)
+        booting = youngest_first(pool_plan.booting)[:above]
+        for unit in booting:
+            yield delete(unit, Reason.ABOVE_MAX, because)
+        order = scale_down_order(pool_plan, seen)
+        states = (UnitState.DISCONNECTED, UnitState.IDLE, UnitState.BUSY)
+        ready = [unit for state in states for unit in order if unit.state is state]
+        for unit in ready[: above - len(booting)]:
+            yield drain(unit, Reason.ABOVE_MAX, because)
+
+
+def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
+    """Return the number of machines beyond `workers.max`; 0 or less if within the maximum."""
+    return len(_without_doubtful(units)) - pool_plan.size.max if pool_plan.pool else 0
+
+
+def _without_doubtful(units: Iterable[Unit]) -> list[Unit]:
+    """Return the machines that both provider and stack report. Other machines may be errors."""
+    return [u for u in units if u.state not in (UnitState.MISSING, UnitState.UNRECORDED)]
 
 
 class IdleRule(LifeRule):
@@ -33,8 +334,7 @@ class IdleRule(LifeRule):
 
     def limit(self, life: MachineLife) -> LifeLimit | None:
         """Return the limit on idle time; None if the rule does not limit the machine."""
-        pool = declared(life)
-        return None if pool is None or _is_kept(life) else self.limit_in(pool, life)
+        return None if life.pool is None or _is_kept(life) else self.limit_in(life.pool, life)
 
     @abstractmethod
     def limit_in(self, pool: Pool, life: MachineLife) -> LifeLimit | None:
@@ -115,8 +415,8 @@ def _is_kept(life: MachineLife) -> bool:
 def _explain_paid(pool_plan: PoolPlan, unit: Unit) -> str:
     """Return the reason to keep a machine within its paid time; empty to remove it now.
 
-    `returned.py` handles machines that a ticket has used. If one queue already drains a machine,
-    the other queues drain it now.
+    `ReturnedMachine` handles machines that a ticket has used. If one queue already drains a
+    machine, the other queues drain it now.
     """
     return "" if unit.is_leaving else paid_for(pool_plan, unit)
 

@@ -11,17 +11,28 @@ from fleet.planner.lifecycle.failed import (
     DisconnectedWorker,
     FailedBoot,
     GoneMachine,
+    HeldMachine,
     InterruptedRun,
+    OrphanMachine,
     StoppedMachine,
 )
-from fleet.planner.lifecycle.held import HeldMachine
-from fleet.planner.lifecycle.orphans import OrphanMachine
-from fleet.planner.lifecycle.replace import MaximumAge, MaximumUses, OutdatedMachine, Replacement
-from fleet.planner.lifecycle.returned import ReturnedMachine
+from fleet.planner.lifecycle.replace import (
+    MaximumAge,
+    MaximumUses,
+    OutdatedMachine,
+    Replacement,
+    WarmWorkers,
+)
 from fleet.planner.lifecycle.rule import Clock, Key, LifeLimit, LifeRule, MachineLife
-from fleet.planner.lifecycle.surplus import IdleTimeout, OnDemandIdle, UnneededBoot
-from fleet.planner.lifecycle.unwanted import DrainedWorker, ExcessSize, UnwantedPool
-from fleet.planner.lifecycle.warm import WarmWorkers
+from fleet.planner.lifecycle.surplus import (
+    DrainedWorker,
+    ExcessSize,
+    IdleTimeout,
+    OnDemandIdle,
+    ReturnedMachine,
+    UnneededBoot,
+    UnwantedPool,
+)
 from fleet.planner.pool_plan import PoolPlan
 
 Phase = Literal["before", "after"]
