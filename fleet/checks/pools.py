@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from fleet.checks.findings import unwise, wrong
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest
 from fleet.schema.model import (
+    PROVIDERS,
     Fleet,
     ImageRecipe,
     PlaybookRecipe,
@@ -19,7 +20,6 @@ from fleet.schema.model import (
     serves_queue,
     speaks_resalloc,
 )
-from fleet.schema.sources import PROVIDERS
 from fleet.schema.units import NAME_PATTERN, write_duration
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary

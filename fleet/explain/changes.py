@@ -38,8 +38,7 @@ from fleet.model.values import Rate, Value, later, rate
 from fleet.planner.forecast import ExpectedWaits, find_waits
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
-from fleet.schema.model import Fleet, Pool
-from fleet.schema.pools import Promote, Recipe
+from fleet.schema.model import Fleet, Pool, Promote, Recipe
 from fleet.schema.units import CURRENCY_PATTERN, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words.lives import explain_moved

@@ -17,8 +17,16 @@ from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import Rate, later
 from fleet.planner.budgets import spending_limits
 from fleet.schema.findings import Path, yaml_key
-from fleet.schema.model import Approval, Askers, Fleet, Money, Pool, TagRule, programs_and_secrets
-from fleet.schema.rules import Asker
+from fleet.schema.model import (
+    Approval,
+    Asker,
+    Askers,
+    Fleet,
+    Money,
+    Pool,
+    TagRule,
+    programs_and_secrets,
+)
 from fleet.schema.units import ConfigSection
 from fleet.tagrules.offers import offer_of_pool
 from fleet.tagrules.sources import limits_of

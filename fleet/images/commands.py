@@ -79,8 +79,16 @@ from fleet.model.images import (
 from fleet.planner.images import describe_change, find_image_troubles, find_waiting
 from fleet.ports import Console, ImageBuilder
 from fleet.report.json import value_to_json
-from fleet.schema.model import DebusineQueue, ExistingImage, Fleet
-from fleet.schema.pools import PLACE_PATTERN, SERVER_PATTERN, ImageRecipe, PlaybookRecipe, Recipe
+from fleet.schema.model import (
+    PLACE_PATTERN,
+    SERVER_PATTERN,
+    DebusineQueue,
+    ExistingImage,
+    Fleet,
+    ImageRecipe,
+    PlaybookRecipe,
+    Recipe,
+)
 from fleet.schema.secrets import holds_secret
 from fleet.state.database import is_alive, name_process
 from fleet.state.files import LocalFiles

@@ -24,8 +24,7 @@ from fleet.model.images import (
 )
 from fleet.model.values import Value
 from fleet.planner.images import describe_rebuild, find_standing
-from fleet.schema.model import Fleet
-from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
+from fleet.schema.model import Fleet, ImageRecipe, PlaybookRecipe, Recipe
 from fleet.schema.units import write_duration
 
 WORKER = "debusine-worker"

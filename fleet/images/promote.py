@@ -23,8 +23,7 @@ from fleet.model.values import Value
 from fleet.planner.images import images_by_pool
 from fleet.ports import Tell
 from fleet.reconcile import reconcile
-from fleet.schema.model import ExistingImage, Fleet
-from fleet.schema.pools import ImageRecipe, PlaybookRecipe, Recipe
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, PlaybookRecipe, Recipe
 from fleet.state.store import Store
 from fleet.words.runs import add_reason
 

@@ -20,8 +20,7 @@ from fleet.model.facts import Unknown, World
 from fleet.model.images import BOOTABLE, State, Upload, Version, recipe_digest
 from fleet.model.plan import Create, Plan
 from fleet.model.values import Moment, Value
-from fleet.schema.model import ExistingImage, Fleet, Pool
-from fleet.schema.pools import Recipe
+from fleet.schema.model import ExistingImage, Fleet, Pool, Recipe
 from fleet.state.store import Store
 
 KEPT = 2

@@ -20,8 +20,7 @@ from typing import Any, TextIO
 from fleet.errors import FleetError, add_extra
 from fleet.images.programs import PROXIES
 from fleet.ports import Tell
-from fleet.schema.model import Fleet
-from fleet.schema.pools import ImageRecipe, Recipe
+from fleet.schema.model import Fleet, ImageRecipe, Recipe
 from fleet.state.processes import kill_by_environment
 from fleet.state.storage import shipped_folder
 

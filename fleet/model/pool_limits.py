@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.model.plan import Replaced
-from fleet.schema.model import Boot, Pool
-from fleet.schema.pools import BootFailure
+from fleet.schema.model import Boot, BootFailure, Pool
 
 
 class PoolSize(NamedTuple):

@@ -24,8 +24,7 @@ from fleet.model.prices import (
 )
 from fleet.model.values import Value
 from fleet.report.document import Line, Style, StyledText, line
-from fleet.schema.model import Fleet
-from fleet.schema.pools import Market
+from fleet.schema.model import Fleet, Market
 from fleet.words.figures import many
 
 _TOLERANCE = Decimal("0.02")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from fleet.model.facts import Unknown, World
 from fleet.model.images import DueImage, DueReport, ImageVersion, Version
 from fleet.model.plan import Plan
-from fleet.schema.model import Fleet
-from fleet.schema.pools import ExistingImage
+from fleet.schema.model import ExistingImage, Fleet
 
 _MAX_VERSIONS = 20
 """Maximum listed versions per image; versions that machines boot are listed additionally."""

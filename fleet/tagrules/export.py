@@ -27,6 +27,7 @@ from fleet.model.facts import HeldRules, QueueRule, Unknown, World
 from fleet.model.plan import MissingRule, RulesVerdict
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import (
+    BUILD_TASK,
     CoprQueue,
     CoprRulesFile,
     DebusineQueue,
@@ -36,7 +37,6 @@ from fleet.schema.model import (
     PowerfulRule,
     serves_queue,
 )
-from fleet.schema.rules import BUILD_TASK
 from fleet.schema.units import write_count
 from fleet.tagrules.allow import (
     ANYTHING,

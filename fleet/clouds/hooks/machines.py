@@ -38,8 +38,7 @@ from fleet.clouds.ready import FileMemory, Livechecks, Slots
 from fleet.errors import CreationRefused, DeletionPending, SourceUnreachable, touching
 from fleet.model.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Cleaned, Clock
-from fleet.schema.model import HooksProvider, is_named_by_fleet
-from fleet.schema.sources import Hooks
+from fleet.schema.model import Hooks, HooksProvider, is_named_by_fleet
 from fleet.state.processes import CommandFailed, Invocation, find_tokens, mask, run
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")

@@ -36,8 +36,7 @@ from fleet.model.facts import (
 from fleet.model.user_data import UserData, read_user_data
 from fleet.model.values import Moment, Value, first_mistake
 from fleet.ports import Clock, Tell
-from fleet.schema.model import DebusineQueue, LocalProvider
-from fleet.schema.sources import Faults
+from fleet.schema.model import DebusineQueue, Faults, LocalProvider
 from fleet.state.files import replace_file
 from fleet.state.processes import LOG, Launch, end, find, is_alive, start
 
