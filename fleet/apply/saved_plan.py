@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from fleet.errors import FileUnreadable, PlanOutdated, WrongUsage
 from fleet.model.digests import seal
-from fleet.model.plan import Action, Create, Plan, PoolVerdict, WorkerVerdict
+from fleet.model.plan import Action, Create, Plan
 from fleet.model.values import UnknownFigure
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
@@ -203,20 +203,19 @@ def _stacks(saved: Plan, now: Plan) -> Iterator[str]:
     before, after = ({each.pool: each for each in plan.pools} for plan in (saved, now))
     for pool in sorted(touched):
         old, new = before.get(pool), after.get(pool)
-        was, is_ = _serial(old), _serial(new)
+        serials = [each.serial if each else None for each in (old, new)]
+        was, is_ = ("absent" if each is None else f"serial {each}" for each in serials)
         if was != is_:
             name = next((each.stack for each in (new, old) if each and each.stack), pool)
             yield f"stack {name} has changed: {was} then, {is_} now"
 
 
-def _serial(verdict: PoolVerdict | None) -> str:
-    serial = verdict.serial if verdict else None
-    return "absent" if serial is None else f"serial {serial}"
-
-
 def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
     """Yield the differences of actions, then of decisions on all other machines."""
-    before, after = _map_actions(saved), _map_actions(now)
+    before, after = (
+        {(action.pool, action.worker, action.action): action for action in plan.actions}
+        for plan in (saved, now)
+    )
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if new is None and old is not None:
@@ -224,7 +223,15 @@ def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
         elif old is None and new is not None:
             yield add_reason(f"{_ONLY_CURRENT}: {_describe(new)}", new.because)
         elif old is not None and new is not None:
-            yield from _another(old, new)
+            was, is_ = _describe_action(old), _describe_action(new)
+            differing = [
+                f"{name} {was.get(name, 'none')} then, {is_.get(name, 'none')} now"
+                for name in sorted(was.keys() | is_.keys())
+                if was.get(name) != is_.get(name)
+            ]
+            if differing:
+                what = f"{new.action} {new.worker} of pool {new.pool}"
+                yield f"{what}: {'; '.join(differing)}"
     released = [{(each.pool, each.worker) for each in plan.releases} for plan in (saved, now)]
     for what, some in (
         (_ONLY_SAVED, released[0] - released[1]),
@@ -234,23 +241,8 @@ def _compare_actions(saved: Plan, now: Plan) -> Iterator[str]:
     yield from _compare_verdicts(saved, now, {key[:2] for key in before.keys() | after.keys()})
 
 
-def _map_actions(plan: Plan) -> dict[tuple[str, str, str], Action]:
-    return {(action.pool, action.worker, action.action): action for action in plan.actions}
-
-
 def _describe(action: Action) -> str:
     return f"{action.action} {action.worker} of pool {action.pool} [{action.reason}]"
-
-
-def _another(old: Action, new: Action) -> Iterator[str]:
-    before, after = _describe_action(old), _describe_action(new)
-    differing = [
-        f"{key} {before.get(key, 'none')} then, {after.get(key, 'none')} now"
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
-    ]
-    if differing:
-        yield f"{new.action} {new.worker} of pool {new.pool}: {'; '.join(differing)}"
 
 
 def _describe_action(action: Action) -> dict[str, Any]:
@@ -265,7 +257,14 @@ def _describe_action(action: Action) -> dict[str, Any]:
 
 def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) -> Iterator[str]:
     """Yield machines with different decisions, and machines that only one plan has."""
-    before, after = _list_machines(saved), _list_machines(now)
+    before, after = (
+        {
+            (each.pool, each.worker): each
+            for each in plan.workers
+            if each.verdict != "create" and not each.inactive
+        }
+        for plan in (saved, now)
+    )
     for key in sorted((before.keys() | after.keys()) - acted_on):
         old, new = before.get(key), after.get(key)
         if old and new and old.verdict == new.verdict:
@@ -273,12 +272,3 @@ def _compare_verdicts(saved: Plan, now: Plan, acted_on: set[tuple[str, str]]) ->
         was, is_ = (each.verdict if each else "absent" for each in (old, new))
         what = f"worker {key[1]} of pool {key[0]}: {was} then, {is_} now"
         yield add_reason(what, new.because) if new else what
-
-
-def _list_machines(plan: Plan) -> dict[tuple[str, str], WorkerVerdict]:
-    """Map (pool, worker) to the decision on each existing machine."""
-    return {
-        (verdict.pool, verdict.worker): verdict
-        for verdict in plan.workers
-        if verdict.verdict != "create" and not verdict.inactive
-    }

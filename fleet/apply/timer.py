@@ -168,7 +168,16 @@ def find_faults_at_start(store: "Store", now: datetime) -> Iterator[str]:
 def find_faults_of_world(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
     """Yield a fault per difference from the clocks of servers, and from earlier records."""
     yield from find_server_skew(world)
-    yield from _find_later_records(fleet, store, world)
+    # The servers of queues and of the store may run on this computer, so their clocks are no
+    # independent evidence. If a clock is behind, spent budgets would be available again.
+    odd = _explain_early_clock(store, world.time)
+    until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
+    # A run that reverts charges leaves the ledger charged until the end of its hour.
+    most = max(world.time + MAX_SKEW, periods(fleet, world.time)[0].end)
+    if not odd and until is not None and until > most:
+        odd = _explain_clock_difference(world.time, until, "the last charge of the ledger")
+    if odd:
+        yield odd
 
 
 def refuse_clock(faults: Iterable[str], fix: str = TRUST) -> None:
@@ -208,38 +217,20 @@ def find_server_skew(world: World) -> Iterator[str]:
 
 
 def why_odd(store: "Store", now: datetime) -> str:
-    """Return why this clock may be wrong, judged by the last run; empty if it is plausible."""
-    return _explain_early_clock(store, now) or _explain_clock_leap(store, now)
-
-
-def _find_later_records(fleet: Fleet, store: "Store", world: World) -> Iterator[str]:
-    """Yield a fault if earlier runs or the ledger have a later time than this world.
-
-    The servers of queues and of the store may run on this computer, so their clocks are no
-    independent evidence. If a clock is behind, spent budgets would be available again.
-    """
-    odd = _explain_early_clock(store, world.time)
-    until = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
-    # A run that reverts charges leaves the ledger charged until the end of its hour.
-    most = max(world.time + MAX_SKEW, periods(fleet, world.time)[0].end)
-    if not odd and until is not None and until > most:
-        odd = _explain_clock_difference(world.time, until, "the last charge of the ledger")
-    if odd:
-        yield odd
+    """Return why this clock may be wrong, judged by the last runs; empty if it is plausible."""
+    if early := _explain_early_clock(store, now):
+        return early
+    # A run without a plan may have been refused because of its clock.
+    runs = (run for run in store.last_runs(_MAX_RUNS_COMPARED) if run["plan"] or not run["ended"])
+    began = [datetime.fromisoformat(run["started"]) for run in runs]
+    last = max((each for each in began if each <= now + MAX_SKEW), default=now)
+    return _explain_clock_difference(now, last, _LAST_RUN) if now > last + _MAX_PAUSE else ""
 
 
 def _explain_early_clock(store: "Store", now: datetime) -> str:
     ended = (datetime.fromisoformat(run["ended"]) for run in store.last_runs(1, ended=True))
     last = max(ended, default=now)
     return _explain_clock_difference(now, last, _LAST_RUN) if now < last - MAX_SKEW else ""
-
-
-def _explain_clock_leap(store: "Store", now: datetime) -> str:
-    # A run without a plan may have been refused because of its clock.
-    runs = (run for run in store.last_runs(_MAX_RUNS_COMPARED) if run["plan"] or not run["ended"])
-    began = [datetime.fromisoformat(run["started"]) for run in runs]
-    last = max((each for each in began if each <= now + MAX_SKEW), default=now)
-    return _explain_clock_difference(now, last, _LAST_RUN) if now > last + _MAX_PAUSE else ""
 
 
 def _explain_clock_difference(now: datetime, then: datetime, what: str) -> str:

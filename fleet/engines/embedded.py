@@ -143,22 +143,19 @@ class Records:
             connection.execute(
                 sa.update(_STACKS)
                 .where(_STACKS.c.name == ref.name)
-                .values(project=ref.project, provider=ref.provider)
+                .values(project=ref.project, provider=ref.provider, serial=_STACKS.c.serial + 1)
             )
-            _increment_serial(connection, ref.name)
 
     def put(self, stack: str, row: ResourceRow) -> None:
         """Record a resource. The state in the record shows whether a step is about to start."""
         with self._transaction() as connection:
-            connection.execute(_select_resource(sa.delete(_RESOURCES), stack, row.name))
+            _delete_resource(connection, stack, row.name)
             connection.execute(sa.insert(_RESOURCES).values(_row_values(stack, row)))
-            _increment_serial(connection, stack)
 
     def drop(self, stack: str, name: str) -> None:
         """Remove the record of a deleted resource."""
         with self._transaction() as connection:
-            connection.execute(_select_resource(sa.delete(_RESOURCES), stack, name))
-            _increment_serial(connection, stack)
+            _delete_resource(connection, stack, name)
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -180,11 +177,10 @@ def _row_values(stack: str, row: ResourceRow) -> dict[str, Any]:
     return {"stack": stack, **row.model_dump(exclude={"inputs"}), "inputs": inputs}
 
 
-def _select_resource(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
-    return statement.where(_RESOURCES.c.stack == stack, _RESOURCES.c.name == name)
-
-
-def _increment_serial(connection: sa.Connection, stack: str) -> None:
+def _delete_resource(connection: sa.Connection, stack: str, name: str) -> None:
+    """Remove the record of a resource, and increment the serial of its stack."""
+    of_it = (_RESOURCES.c.stack == stack, _RESOURCES.c.name == name)
+    connection.execute(sa.delete(_RESOURCES).where(*of_it))
     connection.execute(
         sa.update(_STACKS).where(_STACKS.c.name == stack).values(serial=_STACKS.c.serial + 1)
     )
