@@ -350,7 +350,15 @@ def prepare_change(
     change = held.enter_context(
         run.engine.prepare(run.ref, _list_desired_workers(run, creates, deletes))
     )
-    _check_preview(change.steps, creates, deletes, gone=_already_deleted(run, deletes))
+    listed = {
+        m.name
+        for at, m in run.world.machines()
+        if at == run.ref.provider and m.deleting_since is None
+    }
+    # Earlier runs deleted these machines, or their provider accepted the deletion. Only their
+    # records are left to remove.
+    gone = {each.worker for each in deletes if is_begun(each)} - listed
+    _check_preview(change.steps, creates, deletes, gone=gone)
     return change
 
 
@@ -372,19 +380,6 @@ def _list_desired_workers(
     desired = {worker.name: worker for worker in recorded if worker.name not in going}
     desired |= {action.worker: action.inputs for action in creates}
     return tuple(desired[name] for name in sorted(desired))
-
-
-def _already_deleted(run: PoolRun, deletes: Sequence[Delete]) -> set[str]:
-    """Return the machines that an earlier run deleted; only their records are left to remove.
-
-    These include machines whose deletion the provider accepted, but has not completed.
-    """
-    listed = {
-        m.name
-        for at, m in run.world.machines()
-        if at == run.ref.provider and m.deleting_since is None
-    }
-    return {each.worker for each in deletes if is_begun(each)} - listed
 
 
 def _check_preview(
@@ -497,27 +492,21 @@ class Enrolling:
 
     def _user_data(self, action: Create, registry: str) -> str:
         delay = self.delays.get(action.worker, 0)
-        token = self.sources.enrollers[registry].enrol(self._enrolment(action, delay))
-        queue = self.fleet.queues[registry]
-        url = queue.url if isinstance(queue, DebusineQueue) else ""
-        return write_user_data(url, token, delay=delay, swap=self._swap(action))
-
-    def _swap(self, action: Create) -> int:
-        pool = self.fleet.pools.get(action.pool)
-        return pool.swap if isinstance(pool, Pool) else 0
-
-    def _enrolment(self, action: Create, delay: int) -> Enrolment:
-        pool = self.fleet.pools[action.pool]
-        tags = static_tags(self.fleet, action.pool)
-        deadline = boot_of(pool).registration
-        return Enrolment(
+        pool, tags = self.fleet.pools[action.pool], static_tags(self.fleet, action.pool)
+        seconds = boot_of(pool).registration + delay
+        enrolment = Enrolment(
             worker=action.worker,
             fleet=self.fleet.fleet,
             pool=action.pool,
             provides=tags["provided_tags"],
             requires=tags["required_tags"],
-            expires=self.world.time + timedelta(seconds=deadline + delay) + MARGIN,
+            expires=self.world.time + timedelta(seconds=seconds) + MARGIN,
         )
+        token = self.sources.enrollers[registry].enrol(enrolment)
+        queue = self.fleet.queues[registry]
+        url = queue.url if isinstance(queue, DebusineQueue) else ""
+        swap = pool.swap if isinstance(pool, Pool) else 0
+        return write_user_data(url, token, delay=delay, swap=swap)
 
 
 @dataclass

@@ -10,7 +10,7 @@ worker, and the queue restarts the worker's build.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -91,11 +91,23 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
         if each.running and each.verdict == "keep"
     }
     going = leaving.keys() - held - tickets.keys()
-    found = [
-        orphan
-        for inventory in take_inventory(fleet, world).values()
-        for orphan in _orphans_of(inventory, going, tickets)
-    ]
+    found = []
+    for inventory in take_inventory(fleet, world).values():
+        ids = inventory.stack.ids if inventory.stack else {}
+        found += [
+            Orphan(
+                kind=kind,
+                name=unit.name,
+                pool=unit.pool,
+                provider=inventory.provider,
+                id=unit.machine.id if unit.machine else ids.get(unit.name),
+                since=unit.machine.created_at if unit.machine else None,
+                goes=unit.name in going,
+                ticket=tickets.get(unit.name),
+            )
+            for unit in inventory.known
+            if (kind := _KINDS.get(unit.state))
+        ]
     return Orphans(fleet=fleet.fleet, orphans=tuple(found), unknown=tuple(silent(world)))
 
 
@@ -113,25 +125,6 @@ def unknown_stacks(world: World) -> Iterator[str]:
     for pool, stack in sorted(world.stacks.items()):
         if isinstance(stack, Unknown):
             yield f"the stack of pool {pool} is unknown: {stack.unknown}"
-
-
-def _orphans_of(
-    inventory: PoolInventory, going: Collection[str], tickets: Mapping[str, str]
-) -> Iterator[Orphan]:
-    for unit in inventory.known:
-        kind = _KINDS.get(unit.state)
-        if kind is not None:
-            recorded = inventory.stack.ids.get(unit.name) if inventory.stack else None
-            yield Orphan(
-                kind=kind,
-                name=unit.name,
-                pool=unit.pool,
-                provider=inventory.provider,
-                id=unit.machine.id if unit.machine else recorded,
-                since=unit.machine.created_at if unit.machine else None,
-                goes=unit.name in going,
-                ticket=tickets.get(unit.name),
-            )
 
 
 class Left(Value):
@@ -378,16 +371,12 @@ def _find_missing(fleet: Fleet, world: World, inventory: PoolInventory, name: st
     # A ticket queue records which machines it assigned, but does not observe them.
     seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
     if seen is not None and seen.state in _CONNECTED and not seen.away:
+        use = f"runs {seen.running}" if seen.running else "is connected"
         raise refusal(
-            f"the worker on {name} {_describe_use(unit)} ({unit.registry}), so its provider's "
+            f"the worker on {name} {use} ({unit.registry}), so its provider's "
             "list may be wrong; retry when it is disconnected"
         )
     return unit
-
-
-def _describe_use(unit: Unit) -> str:
-    running = unit.worker.running if unit.worker else None
-    return f"runs {running}" if running else "is connected"
 
 
 def forget_stack(store: Store, engine_of: Callable[[str], Engine], name: str) -> None:

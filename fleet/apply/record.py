@@ -103,16 +103,13 @@ class RunLog:
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
+            outcome = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            if isinstance(error, FleetError):
+                outcome = _OUTCOMES.get(error.exit_code, outcome)
+            entry = self._entry("run", outcome=outcome, because=str(error)[:_MAX_ERROR_LENGTH])
             with suppress(FleetError):  # if the store fails, the original error is raised
-                self._fail(error)
+                self.store.append_log([entry])
             raise
-
-    def _fail(self, error: BaseException) -> None:
-        outcome = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-        if isinstance(error, FleetError):
-            outcome = _OUTCOMES.get(error.exit_code, outcome)
-        entry = self._entry("run", outcome=outcome, because=str(error)[:_MAX_ERROR_LENGTH])
-        self.store.append_log([entry])
 
     def record(
         self,

@@ -61,7 +61,9 @@ def apply_shared_stacks(
                 StackOutcome.model_validate({"pool": what, "result": result, "error": error})
             )
         # Read it even after a failure, since machines must not use a deleted resource.
-        world = _replace_base(world, name, engine.read(ref))
+        base = engine.read(ref)
+        bases = {key: each for key, each in world.bases.items() if key != name}
+        world = world.altered(bases=bases if base is None else bases | {name: base})
     return world, tuple(troubles)
 
 
@@ -108,13 +110,6 @@ def _find_wanted(
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
         return None
     return parts
-
-
-def _replace_base(world: World, name: str, base: Base | Unknown | None) -> World:
-    bases = {key: each for key, each in world.bases.items() if key != name}
-    if base is not None:
-        bases[name] = base
-    return world.altered(bases=bases)
 
 
 def _check(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Literal, NamedTuple
 
 from fleet.apply.observe import Sources
@@ -58,9 +57,14 @@ def delete_unrecorded_machines(
                 going.append(_retire(world, plan, action, sources))
         except FleetError as error:
             tell_of(action, error)
+
+    def delete(each: _PendingDeletion) -> None:
+        _check_stop(sources)
+        each.machine_api.delete(each.machine)
+
     pending: set[str] = set()
     machine_api = going[0].machine_api if going else None
-    with closing(run_steps(machine_api, going, partial(_delete, sources))) as ended:
+    with closing(run_steps(machine_api, going, delete)) as ended:
         for each, trouble in ended:
             if isinstance(trouble, DeletionPending):
                 pending.add(each.action.worker)
@@ -108,11 +112,6 @@ def _retire(world: World, plan: Plan, action: Delete, sources: Sources) -> _Pend
     if action.registry is not None:
         retire_worker(_registry(sources, action.registry), action)
     return _PendingDeletion(action, machine_api, machine.id)
-
-
-def _delete(sources: Sources, going: _PendingDeletion) -> None:
-    _check_stop(sources)
-    going.machine_api.delete(going.machine)
 
 
 def _worst_result(errors: Iterable[FleetError]) -> _Result:

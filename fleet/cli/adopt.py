@@ -34,7 +34,6 @@ from fleet.model.facts import (
     market_of,
 )
 from fleet.model.history import Outcome, StackOutcome
-from fleet.model.plan import Plan
 from fleet.model.pool_limits import size_of
 from fleet.model.prices import type_names
 from fleet.model.values import Value, digest
@@ -133,11 +132,17 @@ def judge_adoption(
     if case.against:
         raise refusal("; ".join(case.against))
     plan = reconcile(fleet, after, inventories)
+    next_actions = {
+        each.worker: add_code(add_reason(each.verdict, each.because), each.reason)
+        for each in plan.workers
+    }
     return Adoption(
         fleet=fleet.fleet,
         pool=pool,
         provider=declared.provider,
-        machines=tuple(_add_next_action(each, plan) for _, each in case.taken),
+        machines=tuple(
+            each.altered(next=next_actions[each.machine.name]) for _, each in case.taken
+        ),
         already=tuple(case.already),
     )
 
@@ -294,12 +299,6 @@ def _refuse_lost_workers(case: _AdoptionState, after: PoolInventory) -> None:
         if state not in _CAPACITY:
             why = _WORKER_OBSTACLES.get(state, _WORKER_OBSTACLES[UnitState.STARTING])
             case.against.append(f"{each.machine.name}: {why}")
-
-
-def _add_next_action(adopted: Adopted, plan: Plan) -> Adopted:
-    verdict = next(each for each in plan.workers if each.worker == adopted.machine.name)
-    what = add_reason(verdict.verdict, verdict.because)
-    return adopted.altered(next=add_code(what, verdict.reason))
 
 
 def adopt_machines(

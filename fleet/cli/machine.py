@@ -253,7 +253,10 @@ def sweep_machines(
         )
         for pool in pools
     ]
-    by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)
+    touched = {action.pool for action in held}
+    own = tuple(pool for pool in plan.pools if pool.pool in touched)
+    part = plan.altered(actions=tuple(held), pools=own)
+    by_stack = apply_plan(fleet, world, part, sources, tell)
     joined = by_pool((*by_stack.stacks, *by_provider))
     return by_stack.altered(stacks=tuple(joined[pool] for pool in sorted(joined)))
 
@@ -265,13 +268,6 @@ def _is_recorded(world: World, action: Action) -> bool:
         return False
     machine = machine_at(world, stack.provider, action.worker)
     return machine is not None and stack.ids.get(action.worker) == machine.id
-
-
-def _only(plan: Plan, actions: Sequence[Action]) -> Plan:
-    """Return the part of a plan with these actions and their pools."""
-    touched = {action.pool for action in actions}
-    pools = tuple(pool for pool in plan.pools if pool.pool in touched)
-    return plan.altered(actions=tuple(actions), pools=pools)
 
 
 def sweep_blocks(

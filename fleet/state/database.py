@@ -662,9 +662,17 @@ def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
 
     Rows on the store itself are left out, because an older version dumps those it does not know.
     """
+    defaults: dict[str, dict[str, Cell]] = {
+        name: {
+            column.name: column.type.python_type(default.arg)
+            for column in table.columns
+            if isinstance(default := column.server_default, sa.DefaultClause)
+        }
+        for name, table in _TABLES.items()
+    }
     return {
         name: [
-            (_defaults(_TABLES[name]) if name in _TABLES else {}) | dict(row)
+            defaults.get(name, {}) | dict(row)
             for row in found
             if name != "about" or row.get("key") not in _UNDUMPED_KEYS
         ]
@@ -676,15 +684,6 @@ def _read_table(connection: sa.Connection, table: sa.Table) -> list[dict[str, Ce
     columns = [table.c[name] for name in _column_types(table)]
     query = sa.select(*columns).order_by(*table.primary_key.columns)
     return [dict(row) for row in connection.execute(query).mappings()]
-
-
-def _defaults(table: sa.Table) -> dict[str, Cell]:
-    """Return the default of each column that a later version added."""
-    return {
-        column.name: column.type.python_type(default.arg)
-        for column in table.columns
-        if isinstance(default := column.server_default, sa.DefaultClause)
-    }
 
 
 def _column_types(table: sa.Table) -> dict[str, type]:

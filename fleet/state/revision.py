@@ -53,8 +53,16 @@ class Revision:
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the matching file names in the revision, sorted."""
         wanted = PurePosixPath(self._relative(pattern)).parts
+        parts = {name: PurePosixPath(name).parts for name in self._parse_entries}
+        # `*` matches no hidden name.
         names = (
-            name for name in self._parse_entries if _matches(PurePosixPath(name).parts, wanted)
+            name
+            for name, own in parts.items()
+            if len(own) == len(wanted)
+            and all(
+                fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
+                for part, each in zip(own, wanted, strict=True)
+            )
         )
         folder = "" if self._folder == "." else self._folder
         return tuple(sorted(join(folder, name) for name in names))
@@ -126,11 +134,3 @@ def _parse_entries(listed: str) -> Iterator[tuple[str, _Entry]]:
         mode, kind, digest, size = about.split()
         if kind == _BLOB:
             yield name, _Entry(mode, digest, int(size))
-
-
-def _matches(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Return whether each part of a path matches its pattern. `*` matches no hidden name."""
-    return len(parts) == len(wanted) and all(
-        fnmatchcase(part, each) and (each.startswith(".") or not part.startswith("."))
-        for part, each in zip(parts, wanted, strict=True)
-    )

@@ -377,6 +377,11 @@ class HookMachines:
         remembered = self._recorded_variables(told.get("name", ""))
         command = getattr(self._hooks, hook)
         secrets = frozenset(given.values()) | find_tokens(user_data)
+        shown = mask(shlex.join(command), given.values())[:_MAX_SHOWN_LENGTH]
+        advice = (
+            f"; what ran: {shown}; where it needs longer, raise `timeouts: {{{hook}: …}}` of the "
+            f"hooks of {self._context.provider}"
+        )
         # Commands for Resalloc may contain braces of the shell, such as ${name}.
         fills = self._hooks.interface == "fleet"
         with self._log_call(hook, told.get("name", ""), secrets) as hears:
@@ -397,7 +402,7 @@ class HookMachines:
                         "FLEET_PROVIDER": self._context.provider,
                     },
                     timeout=getattr(self._hooks.timeouts, hook),
-                    advice=self._advice(hook, mask(shlex.join(command), given.values())),
+                    advice=advice,
                     secrets=secrets,
                     stdin=user_data,
                     most=MOST_LISTED if hook == "list" else _MAX_OUTPUT_BYTES,
@@ -432,13 +437,6 @@ class HookMachines:
         log.end("succeeded", failed=False)
         if hook in ("new", "delete"):
             tidy(folder)
-
-    def _advice(self, hook: str, command: str) -> str:
-        """Return advice about a command that exceeds its time limit."""
-        return (
-            f"; what ran: {command[:_MAX_SHOWN_LENGTH]}; where it needs longer, raise "
-            f"`timeouts: {{{hook}: …}}` of the hooks of {self._context.provider}"
-        )
 
     def _passed_variables(self) -> dict[str, str]:
         """Return the variables for commands; raises CommandFailed if fleet lacks one."""
