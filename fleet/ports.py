@@ -305,16 +305,6 @@ class PriceReader(Protocol):
         """Return the prices; raises SourceUnreachable if a price is missing."""
 
 
-class Secrets(Protocol):
-    """Reads secrets that fleet.yaml refers to; a secret is never logged or stored."""
-
-    def read(self, reference: object) -> str:
-        """Return a secret; raises SecretMissing with the reference, never with the secret."""
-
-    def exposure(self, reference: object) -> tuple[str, str] | None:
-        """Return a file's excess permissions and the command that removes them, or None."""
-
-
 class SourceReader(Protocol):
     """Reads several sources at the same time, within a common time limit."""
 

@@ -19,6 +19,7 @@ from fleet.apply.pool import (
     Enrolling,
     PoolRun,
     apply_with_gone,
+    by_pool,
     confirm_all,
     forget_departures,
     hold_failed,
@@ -27,6 +28,7 @@ from fleet.apply.pool import (
     resume_all,
     settle_attempts,
     stagger,
+    with_orphans,
 )
 from fleet.apply.record import RunLog, actions_of
 from fleet.apply.satellites import SeenRun, connected
@@ -45,7 +47,6 @@ from fleet.apply.timer import (
     find_faults_of_world,
     refuse_clock,
 )
-from fleet.apply.unrecorded import by_pool, with_orphans
 from fleet.apply.wire import lock_owner, wire
 from fleet.clock import utc_now
 from fleet.errors import FleetError, PlanRefused

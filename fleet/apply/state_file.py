@@ -20,7 +20,7 @@ from fleet.clock import utc_now
 from fleet.engines.embedded import Records, StackRows
 from fleet.engines.projects import project_name
 from fleet.engines.pulumi_backends import Objects, open_objects, shown_address
-from fleet.engines.pulumi_state import Lock, drop_locks, find_checkpoint, find_locks, stack_key
+from fleet.engines.pulumi_state import drop_locks, find_checkpoint, find_locks, stack_key
 from fleet.errors import (
     FileUnreadable,
     Locked,
@@ -73,8 +73,10 @@ def export_state(fleet: Fleet, store: Store, storage: Storage, out: str, console
                 exported=utc_now(),
                 store=rows,
                 embedded=stacks.embedded(names),
-                pulumi=stacks.checkpoints(names),
-                settings=stacks.settings(names),
+                pulumi=stacks.read(stack_key(*name) for name in names),
+                settings=stacks.read_settings(
+                    f"{project}/Pulumi.{name}.yaml" for project, name in names
+                ),
             )
         except ValidationError as error:
             raise StoreFailed(f"{out} is not written: {first_mistake(error)}") from error
@@ -142,7 +144,8 @@ class Stacks:
         self._backend = storage.backend
 
     @cached_property
-    def _objects(self) -> Objects:
+    def objects(self) -> Objects:
+        """The objects of the backend; raises StoreFailed if only the CLI can read them."""
         objects = open_objects(self._backend)
         if objects is None:
             raise StoreFailed(
@@ -151,30 +154,18 @@ class Stacks:
             )
         return objects
 
-    def locks(self, project: str, name: str) -> tuple[Lock, ...]:
-        """Return the locks of a Pulumi stack."""
-        return find_locks(self._objects, project, name)
-
     def embedded(self, stacks: Iterable[Name]) -> dict[str, StackRows]:
         """Map stack name to the embedded engine's records, for stacks that exist."""
         found = {name: self._records.read(name) for _, name in stacks}
         return {name: rows for name, rows in found.items() if rows is not None}
 
-    def checkpoints(self, stacks: Iterable[Name]) -> dict[str, dict[str, Any]]:
-        """Map key to decompressed Pulumi checkpoint, for these stacks if they exist."""
-        return self.read(stack_key(project, name) for project, name in stacks)
-
     def read(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Map key to Pulumi checkpoint, for keys that exist."""
-        found = {key: find_checkpoint(self._objects, key) for key in keys}
+        found = {key: find_checkpoint(self.objects, key) for key in keys}
         return {key: checkpoint for key, checkpoint in found.items() if checkpoint is not None}
 
-    def settings(self, stacks: Iterable[Name]) -> dict[str, str]:
-        """Map path to settings of these stacks, which contain the salt of the encryption."""
-        return self.read_settings(f"{project}/Pulumi.{name}.yaml" for project, name in stacks)
-
     def read_settings(self, paths: Iterable[str]) -> dict[str, str]:
-        """Map path to the text of the settings file, for files that exist."""
+        """Map path to the text of each settings file that exists, with the encryption salt."""
         found = {}
         for path in paths:
             with touching(path, StoreFailed), suppress(FileNotFoundError):
@@ -188,11 +179,11 @@ class Stacks:
         settings: Mapping[str, str],
     ) -> None:
         """Write the parts of this content that do not exist yet."""
-        if checkpoints and self._objects.read(_META_KEY) is None:
-            self._objects.create(_META_KEY, _LAYOUT)
+        if checkpoints and self.objects.read(_META_KEY) is None:
+            self.objects.create(_META_KEY, _LAYOUT)
         for key, checkpoint in checkpoints.items():
-            if find_checkpoint(self._objects, key) is None:
-                self._objects.create(key, json.dumps(checkpoint, indent=4).encode())
+            if find_checkpoint(self.objects, key) is None:
+                self.objects.create(key, json.dumps(checkpoint, indent=4).encode())
         for path, text in settings.items():
             file = self.settings_folder / path
             with touching(file, StoreFailed):
@@ -208,7 +199,7 @@ def _contents(file: StateFile) -> str:
 
 def _refuse_locked(stacks: Stacks, names: Sequence[tuple[str, str]]) -> None:
     for project, name in names:
-        for lock in stacks.locks(project, name):
+        for lock in find_locks(stacks.objects, project, name):
             if lock.alive is not False:
                 raise Locked(
                     f"stack {name} is locked by {lock.owner} since {lock.since}; wait, or if "

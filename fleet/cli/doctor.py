@@ -43,7 +43,7 @@ from fleet.model.facts import Listing, QueueReading, Stack, Unknown
 from fleet.planner.assembly import IMAGE_PAGE
 from fleet.planner.budgets import spending_limits
 from fleet.planner.images import find_image_troubles
-from fleet.ports import Console, Secrets, Server
+from fleet.ports import Console, Server
 from fleet.queues.debusine.checkup import DebusineServer, check_database
 from fleet.queues.gitlab import Gitlab
 from fleet.report.answers import diagnosis_blocks
@@ -76,7 +76,7 @@ class CheckupInputs:
     """The adapters that a check-up needs in addition to the adapters of a plan."""
 
     sources: Sources
-    secrets: Secrets
+    secrets: HostSecrets
     servers: Mapping[str, Server] = field(default_factory=dict)
     """Queue to server, for queues whose server reports its status."""
     further: Mapping[str, Callable[[], Sequence[CheckResult]]] = field(default_factory=dict)

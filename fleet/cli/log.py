@@ -16,12 +16,12 @@ from fleet.cli.arguments import (
     option,
     repeated,
 )
-from fleet.cli.output import show_document
 from fleet.clock import utc_now
 from fleet.errors import WrongUsage
 from fleet.model.log import KEPT, Chain, LogEntry, find_breaks, has_mark, read_mark
 from fleet.ports import Console
 from fleet.report.log import log_to_lines
+from fleet.report.terminal import text_for
 from fleet.state.store import store_of
 
 _LAST = 100
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         entries = [each.model_dump(mode="json") for each in shown]
         console.out(json.dumps({"earlier": earlier, "entries": entries}, indent=2))
     else:
-        show_document(console, log_to_lines(shown, fleet.money.currency, earlier))
+        console.out(text_for(console, log_to_lines(shown, fleet.money.currency, earlier)))
     return 0
 
 

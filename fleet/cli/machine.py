@@ -27,13 +27,19 @@ from fleet.apply.plan import (
     note_clock,
     observe_and_plan,
 )
-from fleet.apply.pool import confirm_all, end_of, read_console
+from fleet.apply.pool import (
+    by_pool,
+    confirm_all,
+    delete_unrecorded_machines,
+    end_of,
+    machine_at,
+    read_console,
+)
 from fleet.apply.rebuild import forget_machine
 from fleet.apply.record import RunLog
 from fleet.apply.run import apply_plan, settle_accounts
 from fleet.apply.saved_plan import find_drift
 from fleet.apply.timer import Signals, find_server_skew, find_store_skew, refuse_clock
-from fleet.apply.unrecorded import by_pool, delete_unrecorded_machines, machine_at
 from fleet.apply.wire import lock_owner, wire
 from fleet.cli.arguments import (
     Parser,

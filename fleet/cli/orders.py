@@ -183,7 +183,7 @@ def _hold(ordering: _Ordering) -> tuple[Hold, str]:
 
 
 def _find_holds(args: argparse.Namespace, orders: Collection[Order]) -> _Ending:
-    """Return the orders that hold a machine; after them, a run resumes its worker or deletes it."""
+    """Return the orders that hold a machine; then, a run resumes its worker or deletes it."""
     holds = [each for each in orders if isinstance(each, Hold)]
     ending = [each for each in holds if each.machine == args.machine]
     if not ending:

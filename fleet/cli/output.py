@@ -27,8 +27,3 @@ def show(
         console.out(value_to_json(value))
     else:
         console.out(text_for(console, blocks, piped=piped))
-
-
-def show_document(console: Console, blocks: Iterable[Block]) -> None:
-    """Print a document."""
-    console.out(text_for(console, blocks))

@@ -11,11 +11,10 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from fleet.errors import SourceUnreachable
-from fleet.ports import Secrets
 from fleet.queues.http import Reader, ReadLimits, retry_advice
 from fleet.schema.model import Webhook
 from fleet.state.processes import Invocation, run
-from fleet.state.secrets import PASSED_VARIABLES
+from fleet.state.secrets import PASSED_VARIABLES, HostSecrets
 
 _LIMITS = ReadLimits(connect=5, silence=5, total=10, body_bytes=1024 * 1024)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -26,7 +25,7 @@ class WebhookMessenger:
     """Sends each notice as JSON in a POST to a webhook."""
 
     def __init__(
-        self, webhook: Webhook, secrets: Secrets, *, limits: ReadLimits = _LIMITS
+        self, webhook: Webhook, secrets: HostSecrets, *, limits: ReadLimits = _LIMITS
     ) -> None:
         self._webhook = webhook
         self._secrets = secrets

@@ -8,7 +8,6 @@ from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from fleet.apply.config import load_config, read_seconds, refuse_throwaway_state
-from fleet.apply.loop import ApplyResult, Runs, Schedule, keep_running
 from fleet.apply.metrics import LiveMetrics
 from fleet.apply.parallel import Background, Parallelism, default_jobs
 from fleet.apply.run import RunOptions
@@ -16,6 +15,7 @@ from fleet.apply.satellites import connected
 from fleet.apply.saved_plan import Selection
 from fleet.apply.timer import WakeableTimer
 from fleet.apply.wire import read_members
+from fleet.cli.apply import ApplyResult, Runs, Schedule, keep_running
 from fleet.cli.arguments import Parser, add_file, flag, option
 from fleet.clock import SystemClock
 from fleet.engines.projects import evaluate

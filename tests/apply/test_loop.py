@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.apply.loop import ApplyResult, Schedule, find_on_the_way, keep_applying
+from fleet.cli.apply import ApplyResult, Schedule, find_on_the_way, keep_applying
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.guard import guard
 from fleet.model.facts import World

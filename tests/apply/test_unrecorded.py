@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from fleet.apply.observe import Sources
-from fleet.apply.unrecorded import with_orphans
+from fleet.apply.pool import with_orphans
 from fleet.model.history import StackOutcome
 from fleet.model.plan import Reason
 from tests.builders import (
