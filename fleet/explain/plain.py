@@ -3,7 +3,6 @@
 The sentences state the decisions and figures that the other parts of an explanation state.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -219,5 +218,10 @@ def _explain_block(case: Case, unserved: Unserved) -> str:
 def _count_machines(case: Case, name: str) -> words.MachineCounts:
     """Count the machines of a pool that are ready, starting, planned, and postponed."""
     pool = next(each for each in case.plan.pools if each.pool == name)
-    later = Counter(each.pool for each in case.postponed)[name]
-    return words.MachineCounts(pool.machines - pool.starting, pool.starting, pool.create, later)
+    standing = case.forecast.standing
+    later = [standing.get(each.worker) for each in case.postponed if each.pool == name]
+    ends = [worker.free_in if worker else None for worker in later]
+    last = 0 if None in ends else max(filter(None, ends), default=0)
+    now, ready = case.world.time, pool.machines - pool.starting
+    end = words.write_later(now + timedelta(seconds=last), now) if last else ""
+    return words.MachineCounts(ready, pool.starting, pool.create, len(later), end)

@@ -101,10 +101,10 @@ def describe_ahead(ahead: int, higher: int) -> str:
     if not ahead:
         return "It is first in line."
     builds = f"{ahead:,} {'build' if ahead == 1 else 'builds'}"
-    go = "goes" if ahead == 1 else "go"
+    go = "goes before it" if ahead == 1 else "go before it"
     if higher == ahead:
-        return f"{builds} of higher priority {go} first."
-    return f"{builds} {go} first" + (f", {higher:,} of higher priority." if higher else ".")
+        return f"{builds} of higher priority {go}."
+    return f"{builds} {go}" + (f", {higher:,} of higher priority." if higher else ".")
 
 
 def describe_place(ahead: int, pools: Sequence[str]) -> str:
@@ -119,36 +119,29 @@ class MachineCounts(NamedTuple):
     starting: int
     created: int
     later: int
+    end: str
+    """The time at which the last postponed machine is up; empty if unknown."""
 
     def describe(self) -> str:
-        """Return the numbers in words; empty if all machines exist."""
-        forms = (
-            (self.ready, "{} exists", "{} exist"),
-            (self.starting, "{} is starting", "{} are starting"),
-            (self.created, "the next apply creates {}", "the next apply creates {}"),
-            (self.later, "{} comes in later runs", "{} come in later runs"),
-        )
-        only = "it" if sum(self) == 1 else "1"
-        said = [(one if n == 1 else many, n) for n, one, many in forms if n]
-        named = [form.format(only if n == 1 else f"{n:,}") for form, n in said]
-        return "" if sum(self) == self.ready else listed(named)
+        """Return the numbers in words."""
+        forms = ("now", "starting", "soon", f"by {self.end}" if self.end else "later")
+        numbers = zip(self[:4], forms, strict=True)
+        return ", ".join(f"{n:,} {form}" for n, form in numbers if n) or "0 now"
 
 
 def describe_taken(pool: str, most: int, counts: MachineCounts) -> str:
-    """State that all machines of a pool are taken, and how many of them do not exist yet."""
+    """State the maximum of a pool, and how many of its machines exist, or when they are up."""
     if not most:
         return f"Pool {pool} may have no machine now (its maximum is 0)."
-    names = {1: "The only machine", 2: "Both machines"}
-    them = names.get(most, f"All {most:,} machines")
-    them += f" of pool {pool} {'is' if most == 1 else 'are'} taken"
-    coming = counts.describe()
-    return f"{them}: {coming}." if coming else f"{them} (the pool may have no more)."
+    return (
+        f"Waits for its turn: pool {pool} may have {write_count(most, 'machine')} "
+        f"({counts.describe()})."
+    )
 
 
 def describe_postponed(pool: str, counts: MachineCounts) -> str:
     """State that a later run creates the machine of a request."""
-    said = counts.describe()
-    return f"Pool {pool} creates its machine in a later run: {said}."
+    return f"Waits for its machine: pool {pool} grows step by step ({counts.describe()})."
 
 
 def describe_counted(

@@ -193,7 +193,7 @@ def test_headline_tells_starting_machines_from_planned_ones() -> None:
 
     page = page_of(a_site(fleet, a_sim_world(requests=requests, starting=(WORKER,))), 3)
 
-    assert tells(page, "1 is starting, the next apply creates 1")
+    assert tells(page, "2 machines (1 starting, 1 soon)")
 
 
 def test_place_in_line_counts_requests_of_higher_priority() -> None:
@@ -203,7 +203,7 @@ def test_place_in_line_counts_requests_of_higher_priority() -> None:
 
     files = a_site(fleet, a_sim_world(worker, requests=requests))
 
-    assert tells(read(page_of(files, 2)), "3 builds go first", "2 of higher priority")
+    assert tells(read(page_of(files, 2)), "3 builds go before it", "2 of higher priority")
     assert tells(files["-/status/requests/index.html"], "4th in line for pool builders")
 
 
@@ -222,7 +222,7 @@ def test_headline_counts_machines_of_later_runs(number: int) -> None:
     files = a_throttled_site()
 
     for page in (page_of(files, number), files["index.html"], files["-/status/queue/index.html"]):
-        assert tells(page, "the next apply creates 1", "3 come in later runs")
+        assert tells(page, "1 soon, 3 by 08:31")
     assert tells(page_of(files, number), "09:01" if number == 6 else "08:11")
 
 
