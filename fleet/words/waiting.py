@@ -208,7 +208,9 @@ def describe_gain(edits: str, start: datetime | None, now: datetime | None) -> s
     """State the start that edits permit, and by how much it is earlier than the start now."""
     if start is None:
         return edits
-    earlier = f", {duration(now - start)} earlier" if now else ""
+    # The gain is the difference of the times that the page shows.
+    shown, then = (each.replace(second=0, microsecond=0) for each in (now or start, start))
+    earlier = f", {duration(shown - then)} earlier" if now else ""
     return f"{edits}: starts about {write_later(start, now or start)}{earlier}"
 
 

@@ -1,6 +1,7 @@
 """The page of a waiting build answers: why, until when, what helps, and whom to ask."""
 
 import re
+from datetime import timedelta
 from functools import cache
 from html import unescape
 
@@ -14,7 +15,8 @@ from fleet.model.facts import Request, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from fleet.words.waiting import describe_gain
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.sentences import tells
 
 ADMINS, PORTERS = "admins@example.org", "chromium@example.org"
@@ -241,6 +243,13 @@ def a_quick_page(takes: str) -> str:
     fleet = a_sim_fleet(pools=pools, durations={"any": takes}, **throttle)
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in (1, 2)))
     return read(page_of(a_site(fleet, world), 2))
+
+
+@pytest.mark.parametrize(("first", "last"), [(40, 10), (10, 50)])
+def test_gain_is_the_difference_of_the_shown_times(first: int, last: int) -> None:
+    start, now = NOW + timedelta(minutes=1, seconds=first), NOW + timedelta(hours=1, seconds=last)
+
+    assert tells(describe_gain("edit", start, now), "starts about 08:01, 59 min earlier")
 
 
 BY_POOL = "raise pools.builders.workers.max from 1 to 2"
