@@ -22,8 +22,8 @@ from fleet.explain.unblock import (
 )
 from fleet.explain.values import Explanation, Suggestion
 from fleet.explain.what_if import MOST_PLANS, REQUEST, PlannedRun, Replans
-from fleet.schema.findings import Path
-from fleet.words.waiting import describe_gain, describe_no_gain
+from fleet.schema.findings import yaml_key
+from fleet.words.waiting import describe_gain, describe_no_gain, describe_price
 
 _MIN_GAIN = timedelta(minutes=1)
 """Minimum time by which an edit must move the start of a request."""
@@ -156,30 +156,34 @@ class _Climb:
 def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
     """Return an explanation with the edits after which the request starts earlier.
 
-    Of several raises of the same keys, only the smallest is shown.
+    Of several raises of the same keys, only the smallest is shown. Edits of guards are last.
     """
     key, now = answer.name, answer.expected or answer.assumed
     known = {(each.changes, each.asks): each for each in answer.suggestions}
-    gained: dict[frozenset[Path], Suggestion] = {}
-    starts = set()
+    gained: dict[tuple[bool, int, str], tuple[Suggestion, datetime | None]] = {}
     for remedy, after in helps.runs:
         own = known.get((remedy.suggestion.changes, remedy.suggestion.asks))
-        start, paths = _start(after, key), frozenset(edit.path for edit in remedy.edits)
+        start, paths = _start(after, key), sorted(yaml_key(edit.path) for edit in remedy.edits)
+        rank = any(path.startswith("guards.") for path in paths), len(paths), str(paths)
         if own and own.wait:
             start = own.wait.start or own.wait.until
-        elif not own and (REQUEST in paths or paths in gained):
+        elif not own and (REQUEST[0] in paths or rank in gained):
             continue
         if (start is None and not own) or (now and not _is_gain(after, now, start)):
             continue
-        # The page folds all but the first of several edits with the same gain.
-        is_new = start is None or start not in starts
-        starts.add(start)
-        brief = describe_gain(remedy.describe(case.fleet), start, now) if is_new else ""
-        gained[paths] = (own or remedy.suggestion).altered(brief=brief)
-    waits = (each for each in answer.suggestions if not each.changes and not each.asks)
+        each = own or remedy.suggestion
+        brief = describe_gain(remedy.describe(case.fleet), start, now)
+        brief += describe_price(len(each.harms), is_last=each.lifts_limit, is_guard=rank[0])
+        gained[rank] = each.altered(brief=brief), start
+    found = [each for each in answer.suggestions if not each.changes and not each.asks]
+    every = [gained[rank] for rank in sorted(gained)]
+    for number, (each, start) in enumerate(every):
+        # The page folds an edit if an edit before it has an equally early start.
+        is_minor = any(start and at and at <= start for _, at in every[:number])
+        found.append(each.altered(is_minor=is_minor))
     steps = answer.next_steps
     if now is not None and not gained:
         tried = {frozenset(edit.path for edit in each.edits): each for each, _ in helps.runs}
         said = [each.describe(case.fleet) for each in tried.values()]
         steps = (*steps, describe_no_gain(said, is_complete=helps.is_complete))
-    return answer.altered(suggestions=(*waits, *gained.values()), next_steps=steps)
+    return answer.altered(suggestions=tuple(found), next_steps=steps)

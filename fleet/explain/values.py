@@ -56,7 +56,8 @@ class Suggestion(Value):
     wait: AwaitedEvent | None = None
     harms: tuple[str, ...] = ()
     """Requests that are served now but would wait after the change."""
-    brief: str = later("", "The edits without side effects, and the start that they permit.")
+    brief: str = later("", "The edits, the start that they permit, and their price.")
+    is_minor: bool = later(False, "True if an edit listed before permits an equally early start.")
     lifts_limit: bool = False
     """True for a last resort: the edit raises a limit or budget that the team set itself."""
 

@@ -214,6 +214,14 @@ def describe_gain(edits: str, start: datetime | None, now: datetime | None) -> s
     return f"{edits}: starts about {write_later(start, now or start)}{earlier}"
 
 
+def describe_price(harms: int, *, is_last: bool, is_guard: bool) -> str:
+    """State the disadvantages of edits; `harms` is the number of builds that would wait."""
+    waits = f"{write_count(harms, 'other build')} would wait"
+    said = ((is_guard, "loosens a safety check"), (is_last, "last choice"), (harms, waits))
+    named = ", ".join(text for is_true, text in said if is_true)
+    return f" ({named})" if named else ""
+
+
 def describe_missing(tags: Sequence[str], architecture: str) -> str:
     """State the architecture or the tags that no machine of the fleet has."""
     if architecture:

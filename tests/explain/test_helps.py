@@ -55,6 +55,17 @@ def test_request_far_behind_has_a_smaller_raise_than_its_place() -> None:
     assert (minutes(a_fleet(2), 60, 60), minutes(a_fleet(3), 60, 60)) == (871.5, 571.5)
 
 
+def test_edits_of_guards_are_last_and_each_has_its_gain() -> None:
+    pools = {"builders": a_pool(provider="desk", max=15)}
+    answers = waits_of(a_case(a_sim_fleet(pools=pools, durations={"any": "30m"}), 40)).explained
+
+    for number in range(26, 31):
+        found = answers[f"debian/{number}"].suggestions
+        assert [each.changes[0].path[0] for each in found] == ["pools", "guards", "guards"]
+        assert [each.is_minor for each in found] == [False, True, True]
+        assert all(tells(each.brief, "starts about 08:31, 10 min earlier") for each in found)
+
+
 @pytest.mark.slow
 def test_search_for_many_requests_tries_few_figures() -> None:
     case = a_case(a_fleet(150), 400)

@@ -15,7 +15,7 @@ from fleet.model.facts import Request, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
-from fleet.words.waiting import describe_gain
+from fleet.words.waiting import describe_gain, describe_price
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.sentences import tells
 
@@ -269,9 +269,9 @@ def test_page_names_the_checked_edits_when_none_helps() -> None:
     assert "earlier" not in page
 
 
-def test_side_effects_of_a_suggestion_are_folded(second: str) -> None:
-    assert tells(second, "last choice")
-    assert "last choice" not in read(second)
+def test_price_of_a_suggestion_is_visible(second: str) -> None:
+    assert tells(read(second), "from 1 to 2: starts about", "earlier (last choice)")
+    assert tells(describe_price(2, is_last=False, is_guard=True), "check, 2 other builds would")
 
 
 @pytest.fixture(scope="module")
