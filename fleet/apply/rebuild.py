@@ -113,7 +113,7 @@ def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
 
 def silent(world: World) -> Iterator[str]:
     """Yield a sentence with the reason per unreadable source of machines."""
-    yield from _list_unknown(world.providers)
+    yield from list_unknown(world.providers)
     yield from unknown_stacks(world)
 
 
@@ -222,7 +222,7 @@ def find_predecessor(fleet: Fleet, config: str, storage: Storage) -> tuple[str, 
         return "an earlier store or its stacks may have been on another computer", False
     if storage.folder.exists():
         return f"the folder {storage.folder.name} exists already", False
-    return next(_list_unknown(listings), ""), False
+    return next(list_unknown(listings), ""), False
 
 
 def find_listed(listings: Mapping[str, Listing | Unknown]) -> str:
@@ -233,7 +233,7 @@ def find_listed(listings: Mapping[str, Listing | Unknown]) -> str:
     return ""
 
 
-def _list_unknown(listings: Mapping[str, Listing | Unknown]) -> Iterator[str]:
+def list_unknown(listings: Mapping[str, Listing | Unknown]) -> Iterator[str]:
     """Yield a sentence with the reason per unreadable provider."""
     for name, listing in sorted(listings.items()):
         if isinstance(listing, Unknown):

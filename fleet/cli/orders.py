@@ -13,6 +13,7 @@ from typing import get_args
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
 from fleet.apply.plan import look_aloud
+from fleet.apply.rebuild import list_unknown
 from fleet.apply.record import find_origin, log_of_order
 from fleet.apply.timer import why_odd
 from fleet.apply.wire import wire
@@ -20,7 +21,6 @@ from fleet.cli.arguments import Parser, add_file, add_order, count, option
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
 from fleet.guard import command_to_end
-from fleet.model.facts import Unknown
 from fleet.model.orders import FLEET, FROZEN, Freeze, GivenApproval, Hold, Order
 from fleet.model.plan import GuardName
 from fleet.ports import Console
@@ -114,11 +114,11 @@ class _Ordering:
         if name in static_names(self.config.fleet):
             raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
         world = look_aloud(self.config, self.sources, self.console)
-        unread = [each for each in world.providers.values() if isinstance(each, Unknown)]
+        unseen = next(list_unknown(world.providers), "")
         known = {machine.name for _, machine in world.machines()}
         known |= {each.name for stack in world.known_stacks.values() for each in stack.workers}
-        if unread and name not in known:
-            self.console.note(f"fleet: warning: {name} is not seen: {unread[0].unknown}")
+        if unseen and name not in known:
+            self.console.note(f"fleet: warning: {name} is not seen: {unseen}")
             return
         _check("machine", name, known, "machines")
 

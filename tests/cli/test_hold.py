@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.builders.sentences import tells
 from tests.cli.test_delete_expired import expire
 from tests.cli.test_freeze import WHY
 from tests.cli.test_machine import ONE, TWO
@@ -103,6 +104,18 @@ def test_held_machine_of_removed_pool_is_kept(idle: Trial) -> None:
 @pytest.mark.parametrize("name", ["trial-builders-0009", "trial-bilders-0001"])
 def test_hold_of_unknown_machine_names_known_machines(idle: Trial, name: str) -> None:
     assert ONE in idle.told("hold", name, *WHY, code=1)
+
+
+def test_hold_of_unseen_machine_names_provider_with_unknown_machines(trial: Trial) -> None:
+    pool = (
+        "{provider: hooks, hooks: {list: ['false'], new: ['true'], delete: ['true']}, "
+        "image: trixie, machine: {cores: 4, memory: 16GiB, price: 0.10 EUR/h}, workers: {max: 1}}"
+    )
+    trial.write(fleet_yaml(pools={"mine": pool}))
+
+    said = trial.told("hold", "a-machine", *WHY)
+
+    assert tells(said, "machines of provider mine are unknown: list ended with status 1")
 
 
 FAILING = "boot: 1s, faults: {never_boots: [ccx33]}"
