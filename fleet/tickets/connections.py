@@ -359,6 +359,8 @@ class ConnectionServer(ThreadedServer):
 def body_length(text: str) -> int | None:
     """Parse the length in a Content-Length header; None if the header is invalid.
 
-    Only the first digits of a long number count. They are more than any body may have.
+    Only the first digits of a long number count. They are more than any body may have. Leading
+    zeros do not count: else the end of a body would be read as the next request.
     """
-    return int(text[:_MAX_LENGTH_DIGITS]) if text.isascii() and text.isdigit() else None
+    is_number = text.isascii() and text.isdigit()
+    return int(text.lstrip("0")[:_MAX_LENGTH_DIGITS] or 0) if is_number else None

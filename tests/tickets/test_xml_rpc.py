@@ -176,6 +176,14 @@ def test_call_is_too_long_at_any_number_of_digits(length: str, server: XmlRpcSer
     assert send(server, head, b"a" * 2**20).startswith(b"HTTP/1.0 413")
 
 
+def test_leading_zeros_of_a_length_do_not_count(server: XmlRpcServer) -> None:
+    body = dumps(("a",), "x").encode()
+
+    answer = send(server, post(body).replace(b"Length: ", b"Length: 0000000000"))
+
+    assert b"anybody 127.0.0.1" in answer
+
+
 @pytest.mark.parametrize("length", ["", "-1", "x", "²"])
 def test_call_without_content_length_is_refused(length: str, server: XmlRpcServer) -> None:
     answer = send(server, f"POST / HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode("latin-1"))
