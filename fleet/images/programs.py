@@ -163,16 +163,19 @@ def held(path: Path, *, busy: str = "") -> Iterator[str]:
     with touching(path, FileUnreadable):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as lock:
+    with os.fdopen(descriptor, "r+b", buffering=0) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
-            raise Locked(busy.format(*lock.read().splitlines()[-1:], "another")) from None
-        word = lock.readline().strip()
+            said = lock.readall().decode(errors="replace")
+            raise Locked(busy.format(*said.splitlines()[-1:], "another")) from None
+        word = lock.readline().decode(errors="replace").strip()
         if not word.isalnum():
             word = secrets.token_hex(8)
-        lock.seek(0)
-        lock.truncate()
-        lock.write(f"{word}\nprocess {os.getpid()} since {utc_now():%Y-%m-%d %H:%M} UTC\n")
-        lock.flush()
+        # In place: a killed process, or a full disk, must not lose the word of earlier holders.
+        with touching(path, FileUnreadable):
+            lock.seek(0)
+            holder = f"process {os.getpid()} since {utc_now():%Y-%m-%d %H:%M} UTC"
+            lock.write(f"{word}\n{holder}\n".encode())
+            lock.truncate()
         yield word

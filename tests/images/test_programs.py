@@ -1,16 +1,19 @@
 """The programs of a build: found where root has them, their failures told, their namespaces."""
 
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from fleet.errors import BuildFailed, FleetError
+from fleet.errors import BuildFailed, FileUnreadable, FleetError
 from fleet.images import disk
 from fleet.images.disk import BakeInputs, explained, read_messages
-from fleet.images.programs import ENVIRONMENT, ProgramFailed, last_of, missing, need, run
+from fleet.images.programs import ENVIRONMENT, ProgramFailed, held, last_of, missing, need, run
 from fleet.schema.pools import ImageRecipe
 from tests.builders.sentences import tells
 
@@ -34,6 +37,30 @@ def an_order(folder: Path, log: Path) -> BakeInputs:
 def a_build(script: str) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
     return subprocess.Popen(["sh", "-c", script], stdin=pipe, stdout=pipe)
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let no file grow, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_full_disk_leaves_a_lock_its_word(tmp_path: Path) -> None:
+    """By this word, the next build finds the machines that a killed one left at Hetzner."""
+    lock = tmp_path / ".lock"
+    with held(lock) as word:
+        pass
+
+    with pytest.raises(FileUnreadable, match=str(lock)), no_room(), held(lock):
+        pass
+
+    with held(lock) as again:
+        assert again == word
 
 
 def test_program_gets_input_and_its_output_is_logged(log: Path) -> None:
