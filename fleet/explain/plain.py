@@ -63,13 +63,17 @@ def describe_wait(
             return (*said, words.describe_earliest(earliest, after))
         if times.start is not None and times.start != earliest:
             after = ""  # another machine has to be created first
-    untimed = _find_untimed(case, signature, known)
+    works = _find_untimed(case, signature, known)
+    untimed = [_name_work(case, each) for each in works]
     if after == words.THAT and turn and turn.first and [_name_work(case, turn.first)] == untimed:
-        untimed = [words.IT]
-    return (*said, *_describe_times(times, after, untimed))
+        return (*said, *_describe_times(times, after, words.describe_assumption([words.IT])))
+    standing = case.assumed.standing
+    ends = [standing[each.worker].free_in for each in works if each.worker in standing]
+    assumption = words.describe_assumption(untimed, _write_last(case, ends))
+    return (*said, *_describe_times(times, after, assumption))
 
 
-def _find_untimed(case: Case, signature: Signature, turn: LimitTurn | None) -> list[str]:
+def _find_untimed(case: Case, signature: Signature, turn: LimitTurn | None) -> list[CountedWork]:
     """Return the running work of unknown duration that a request waits for."""
     works = [each for each in turn.works if each.end is None] if turn else []
     asked = asked_by(case.fleet, signature)
@@ -77,7 +81,15 @@ def _find_untimed(case: Case, signature: Signature, turn: LimitTurn | None) -> l
         is_untimed = worker.works and worker.free_in is None
         if is_untimed and signature.queue in worker.alike[0] and asked.fits(worker.alike[1]):
             works.append(CountedWork(None, name, case.verdicts[name].running or "", True))
-    return [_name_work(case, each) for each in works if each.is_running]
+    return [each for each in works if each.is_running]
+
+
+def _write_last(case: Case, seconds: Sequence[int | None]) -> str:
+    """Return the last of some moments, in seconds from now; empty if one is unknown."""
+    known, now = [each for each in seconds if each is not None], case.world.time
+    if not known or len(known) < len(seconds):
+        return ""
+    return words.write_later(now + timedelta(seconds=max(known)), now)
 
 
 def describe_next(
@@ -94,7 +106,7 @@ def describe_next(
         way = case.created.get(worker)
         made = (way.type, way.pool) if way else ("", "")
         said = words.describe_new(worker, *made, without)
-    return (said, *_describe_times(times, ""))
+    return (said, *_describe_times(times, "", words.describe_assumption()))
 
 
 def describe_needs(case: Case, signature: Signature, key: str, rules: Sequence[GivenRule]) -> str:
@@ -113,15 +125,12 @@ def _read_architecture(tag: str) -> str:
     return tag.removeprefix(begin)
 
 
-def _describe_times(
-    times: ExpectedTimes, after: str, untimed: Sequence[str] = ()
-) -> Iterator[str]:
+def _describe_times(times: ExpectedTimes, after: str, assumption: str) -> Iterator[str]:
     start = times.start or times.assumed
     if start is None:
         yield words.describe_no_start(times.no_start)
         return
-    assumption = "" if times.start else words.describe_assumption(untimed)
-    yield words.describe_start(start, after, times.end, assumption)
+    yield words.describe_start(start, after, times.end, "" if times.start else assumption)
 
 
 def _explain(
@@ -221,7 +230,5 @@ def _count_machines(case: Case, name: str) -> words.MachineCounts:
     standing = case.forecast.standing
     later = [standing.get(each.worker) for each in case.postponed if each.pool == name]
     ends = [worker.free_in if worker else None for worker in later]
-    last = 0 if None in ends else max(filter(None, ends), default=0)
-    now, ready = case.world.time, pool.machines - pool.starting
-    end = words.write_later(now + timedelta(seconds=last), now) if last else ""
+    ready, end = pool.machines - pool.starting, _write_last(case, ends)
     return words.MachineCounts(ready, pool.starting, pool.create, len(later), end)

@@ -69,10 +69,13 @@ def write_later(moment: datetime, known: datetime) -> str:
     return f"{moment:%H:%M}" if moment.date() == known.date() else write_time(moment)
 
 
-def describe_assumption(works: Sequence[str]) -> str:
-    """State that the times assume an hour for work of unknown duration."""
+def describe_assumption(works: Sequence[str] = (), end: str = "") -> str:
+    """State that the times assume an hour for work of unknown duration, and its end."""
     named = _list_builds(works) or "work of unknown duration"
-    return f" (assumed: {named} {'take 1h each' if works[1:] else 'takes 1h'})"
+    if not end:
+        return f" (assumed: {named} {'take' if works[1:] else 'takes'} 1h)"
+    ends = f"run first, end by {end}" if works[1:] else f"runs first, ends at {end}"
+    return f" (assumed: {named}, which {ends})"
 
 
 def describe_earliest(moment: datetime, after: str) -> str:

@@ -286,7 +286,8 @@ def assumed() -> dict[str, str]:
 def test_times_that_assume_a_duration_name_the_work(assumed: dict[str, str]) -> None:
     first, later = (read(page_of(assumed, n)) for n in (1, 2))
     assert tells(first, f"request 88 on {WORKER} is unknown", "it takes 1h")
-    assert tells(later, "chromium debian/1", f"assumed: request 88 on {WORKER} takes 1h")
+    assert tells(later, "chromium debian/1", f"assumed: request 88 on {WORKER}, which runs first")
+    assert tells(later, "ends at 08:55")
     assert "18:55, assumed<" in assumed["-/status/requests/index.html"]
 
 
