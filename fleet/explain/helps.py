@@ -7,7 +7,7 @@ helps, another search raises several limits together. All requests share the tri
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, islice
 from math import ceil
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ _MIN_GAIN = timedelta(minutes=1)
 """Minimum time by which an edit must move the start of a request."""
 _SURE_GAIN = timedelta(minutes=5)
 """Gain that is always enough; a smaller gain must be a tenth of the wait."""
+_MUCH = 4
+"""A combination of edits must gain this many times the gain of the other edits."""
 _MAX_STEPS = 9_000
 """Maximum steps of a raise, so that a percentage keeps 4 digits."""
 _Run = tuple[Remedy, PlannedRun]
@@ -42,6 +44,13 @@ class Helps(NamedTuple):
     """Smaller figures of the same keys are first."""
     is_complete: bool
     """True if no search stopped because no trial plan was left."""
+    combined: tuple[_Run, ...] = ()
+    """Several edits that together have a larger gain for requests at a limit."""
+
+    def gain(self, key: str, now: datetime) -> timedelta:
+        """Return the largest gain of a request after the edits, without the combined ones."""
+        starts = (_start(after, key) for _, after in self.runs)
+        return now - min([now, *filter(None, starts)])
 
 
 def find_helps(case: Case, key: str, remedies: Sequence[Remedy], replans: Replans) -> Helps:
@@ -75,6 +84,26 @@ def extend_helps(
     is_complete = helps.is_complete and not (given.is_spent or replans.is_spent)
     higher = chain.from_iterable(climb.lower() for climb in climbs)
     return Helps((*helps.runs, *higher, *together), is_complete)
+
+
+def combine_edits(
+    case: Case, answers: Sequence[Explanation], helps: Helps, replans: Replans
+) -> Helps:
+    """Return also several edits for the first request at a limit that the others help little."""
+    weak = (
+        key
+        for key, now in _starts_now(answers).items()
+        if key in case.turns
+        and helps.runs
+        and helps.gain(key, now) * _MUCH < now - case.world.time
+    )
+    found: list[_Run] = []
+    with replans.share(MOST_PLANS, most_shown=1) as given:
+        for remedy in (each for key in islice(weak, 1) for each in find_fewest(case, key, given)):
+            after = plan_edits(case, "", edits := remedy.edits, given)
+            if after and edits[1:] and all(edit.steps and edit.rank == ALLOW for edit in edits):
+                found.append((remedy_of(case, edits, after), after))
+    return helps._replace(combined=tuple(found))
 
 
 def find_slow(answers: Sequence[Explanation], runs: Sequence[_Run]) -> list[str]:
@@ -160,11 +189,17 @@ def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
     """
     key, now = answer.name, answer.expected or answer.assumed
     known = {(each.changes, each.asks): each for each in answer.suggestions}
-    gained: dict[tuple[bool, int, str], tuple[Suggestion, datetime | None]] = {}
-    for remedy, after in helps.runs:
+    gained: dict[tuple[bool, int, str, bool], tuple[Suggestion, datetime | None]] = {}
+    combined = [
+        (remedy, after)
+        for remedy, after in helps.combined
+        if now and now - (_start(after, key) or now) >= helps.gain(key, now) * _MUCH
+    ]
+    for remedy, after in (*helps.runs, *combined):
         own = known.get((remedy.suggestion.changes, remedy.suggestion.asks))
         start, paths = _start(after, key), sorted(yaml_key(edit.path) for edit in remedy.edits)
-        rank = any(path.startswith("guards.") for path in paths), len(paths), str(paths)
+        is_guard = any(path.startswith("guards.") for path in paths)
+        rank = is_guard, len(paths), str(paths), any(after is each for _, each in combined)
         if own and own.wait:
             start = own.wait.start or own.wait.until
         elif not own and (REQUEST[0] in paths or rank in gained):
@@ -173,7 +208,7 @@ def add_gains(case: Case, answer: Explanation, helps: Helps) -> Explanation:
             continue
         each = own or remedy.suggestion
         brief = describe_gain(remedy.describe(case.fleet), start, now)
-        brief += describe_price(len(each.harms), is_last=each.lifts_limit, is_guard=rank[0])
+        brief += describe_price(len(each.harms), is_last=each.lifts_limit, is_guard=is_guard)
         gained[rank] = each.altered(brief=brief), start
     found = [each for each in answer.suggestions if not each.changes and not each.asks]
     every = [gained[rank] for rank in sorted(gained)]

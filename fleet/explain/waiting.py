@@ -6,7 +6,14 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.case import Case
-from fleet.explain.helps import Helps, add_gains, extend_helps, find_helps, find_slow
+from fleet.explain.helps import (
+    Helps,
+    add_gains,
+    combine_edits,
+    extend_helps,
+    find_helps,
+    find_slow,
+)
 from fleet.explain.request import (
     ENDED,
     FEWEST_PLANS,
@@ -145,9 +152,11 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     replans.left += plans
     for key in sorted(alike, key=lambda key: slow[key]):
         with replans.share(replans.left * slow[key] // max(1, sum(slow.values()))) as given:
-            own = extend_helps(case, alike[key], helps[key], given)
+            helps[key] = extend_helps(case, alike[key], helps[key], given)
         slow[key] = 0
-        explained |= {each.name: add_gains(case, each, own) for each in alike[key]}
+    for key, answers in alike.items():
+        own = combine_edits(case, answers, helps[key], replans)
+        explained |= {each.name: add_gains(case, each, own) for each in answers}
     shown = (each for group in groups for each in _set_starts(case, group, explained))
     return WaitingExplanations(tuple(shown), explained, tuple(_running(case)))
 

@@ -7,7 +7,7 @@ from fleet.explain.waiting import waits_of
 from fleet.guard import guard
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 from tests.builders.sentences import tells
 
 MAX = ("pools", "builders", "workers", "max")
@@ -64,6 +64,25 @@ def test_edits_of_guards_are_last_and_each_has_its_gain() -> None:
         assert [each.changes[0].path[0] for each in found] == ["pools", "guards", "guards"]
         assert [each.is_minor for each in found] == [False, True, True]
         assert all(tells(each.brief, "starts about 08:31, 10 min earlier") for each in found)
+
+
+def test_request_at_a_limit_has_also_edits_that_gain_much_more() -> None:
+    large = {"on_demand": True, "exclusive": True, "limits": {"per": {"submitter": 1}}}
+    pools = {"builders": a_pool(provider="desk", max=2, provides=["large"])}
+    fleet = a_sim_fleet(pools=pools, tags={"large": large})
+    work = {"task": "sbuild", "required": ("large",)}
+    worker = a_worker(busy=True, provides=("large",), running="88", work=work)
+    own = {"requester": "ada", "required": ("large",), "expected_seconds": 36_000}
+    world = a_sim_world(worker, requests=(a_request(id="1", **own), a_request(id="2", **own)))
+
+    case = Case(fleet, world, guard(fleet, reconcile(fleet, world)))
+    found = waits_of(case).explained["debian/2"].suggestions
+
+    limit = ("tags", "large", "limits", "per", "submitter")
+    changes = [{each.path: each.new for each in one.changes} for one in found]
+    assert changes == [{limit: "2"}, {MAX: "3", limit: "3"}]
+    assert tells(found[0].brief, "18:01, 54 min earlier")
+    assert tells(found[1].brief, "08:01, 10 h 54 min earlier")
 
 
 @pytest.mark.slow
