@@ -162,7 +162,7 @@ def held(path: Path, *, busy: str = "") -> Iterator[str]:
     """
     with touching(path, FileUnreadable):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # colleagues may share a folder
     with os.fdopen(descriptor, "r+b", buffering=0) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))

@@ -178,3 +178,14 @@ def test_user_without_subordinate_ids_gets_usermod_command() -> None:
     )
 
     assert tells(done.stdout, "64999", "root", "--add-subuids", "--add-subgids")
+
+
+def test_lock_can_be_taken_by_the_group_when_the_umask_permits_it(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        with held(tmp_path / "lock"):
+            pass
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o664
