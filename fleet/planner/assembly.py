@@ -520,13 +520,14 @@ def _not_known(
 ) -> Iterator[NotKnown]:
     inventory = pool_plan.inventory
     made = any(isinstance(action, Create) for action in pool_plan.actions)
-    if not inventory.listed:
+    is_unseen = inventory.blind and not inventory.units
+    if is_unseen:
         yield "machines"
     # No queue or provider reports the work of these machines.
     assumed = (unit for unit in inventory.units if unit.state is UnitState.ASSUMED)
-    if not inventory.listed or not all(map(is_booting, assumed)):
+    if is_unseen or not all(map(is_booting, assumed)):
         yield "workers"
-    if not inventory.listed or None in costs or (made and price is None):
+    if is_unseen or None in costs or (made and price is None):
         yield "cost"
     if price is None:
         yield "price"

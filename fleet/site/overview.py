@@ -103,8 +103,9 @@ def _waiting(status: Status) -> Tile:
     total = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     noun = "request waits" if total == 1 else "requests wait"
+    is_known = served or not status.unlisted
     others = f"{total - served:,} {'waits' if total - served == 1 else 'wait'} for one"
-    text = f"{noun}: {words.have_a_machine(served)}, {others}" if total else noun
+    text = f"{noun}: {words.have_a_machine(served)}, {others}" if total and is_known else noun
     where = list(_incomplete_queues(status))
     if not where:
         return Tile(f"{total:,}", text)

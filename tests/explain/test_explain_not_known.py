@@ -57,7 +57,8 @@ def test_machines_and_demand_of_pool_are_unknown_without_store() -> None:
         explained = explain_pool(fleet, world, reconcile(fleet, world), "builders")
 
         assert explained is not None
-        assert tells(explained.facts[0], "0", "busy", "0", "idle")
+        assert tells(explained.facts[0], "machines", "unknown")
+        assert tells(explained.facts[1], "cost", "unknown")
         said = [reason.because for reason in explained.reasons]
         assert any(tells(each, "1", "unknown", missing.unknown) for each in said)
         assert not any("idle" in because for because in said)

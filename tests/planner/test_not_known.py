@@ -44,6 +44,15 @@ def test_machines_and_cost_are_unknown_when_provider_is_unread() -> None:
     assert pool_of(plan).not_known == ("machines", "workers", "cost")
 
 
+def test_figures_without_stacks_are_unknown_until_a_machine_is_listed() -> None:
+    fleet = a_sim_fleet()
+    for machines, unknown in (((), ("machines", "workers", "cost")), ((a_machine(),), ())):
+        listing = a_listing(*machines, workers=())
+        plan = reconcile(fleet, a_world(providers={"desk": listing}, stacks=SILENT))
+
+        assert (pool_of(plan).machines, pool_of(plan).not_known) == (len(machines), unknown)
+
+
 def test_plan_names_unread_queue() -> None:
     world = a_world(queues={"debian": a_reading().altered(demand=SILENT)})
 
