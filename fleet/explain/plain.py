@@ -38,21 +38,21 @@ class WaitingReason(NamedTuple):
     unserved: Unserved
     never: bool
     unread: tuple[str, ...]
-    """Reasons why machines are unknown."""
+    """Nouns for the unreadable sources of machines."""
 
 
 def describe_wait(
     case: Case, signature: Signature, key: str, why: WaitingReason, times: ExpectedTimes
 ) -> tuple[str, ...]:
     """Return the answer about a request without a machine, in sentences."""
-    known = turn = case.turns.get(key)
+    known = turn = None if why.unread else case.turns.get(key)
     if turn and turn.first is None:
         turn = case.assumed_turns.get(key, turn)
     said = [*_explain(case, signature, why, turn)]
     if turn is None and key in case.line and (times.start or times.assumed):
         said.append(words.describe_ahead(*case.line[key]))
     if why.never:
-        return tuple(said)
+        return (*said, words.NEVER_STARTS)
     after = ""
     if turn and turn.first:
         is_only = turn.works == (turn.first,) or _is_later(turn)
@@ -145,7 +145,8 @@ def _explain(
     elif why.never:
         yield words.describe_never(unserved.because)
     elif why.unread:
-        yield words.describe_unread("; ".join(why.unread))
+        yield words.describe_unread(why.unread)
+        yield words.REPAIR_FIRST
     elif turn is not None:
         yield from _explain_limit(case, turn)
         for each in () if turn.is_alone else unserved.decisions:

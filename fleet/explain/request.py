@@ -30,16 +30,14 @@ from fleet.explain.values import (
 )
 from fleet.explain.what_if import MOST_PLANS, Replans, count_plans, is_served
 from fleet.model.decisions import MISMATCHES, Code, Decision, NoMachineReason, Served, Unfit
-from fleet.model.facts import Demand, PlaceFacts, World
+from fleet.model.facts import Demand, PlaceFacts, Unknown, World
 from fleet.model.plan import Plan, Signature, Unserved
 from fleet.planner.demand import Drops, judge_of
 from fleet.planner.durations import USUAL
 from fleet.planner.fitting import asked_by
+from fleet.planner.inventory import PoolInventory
 from fleet.schema.findings import Path, listed, yaml_key
-from fleet.schema.model import (
-    Fleet,
-    TicketQueue,
-)
+from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.derive import NOTHING
 from fleet.tagrules.export import describe_rules
@@ -48,9 +46,9 @@ from fleet.tagrules.sources import Claim, Enforcer, weakest
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.words import answers
 from fleet.words.pools import describe_pool, with_messages
-from fleet.words.waiting import UNLESS, describe_place, describe_reason
+from fleet.words.waiting import STATE, UNLESS, describe_place, describe_reason
 
-FIRST_READ = "resolve the unknown first: no machine is created there until it is read again"
+FIRST_READ = "repair first what fleet cannot read: it creates no machine there until then"
 ENDED = "no change found within the search limit; the queue is large"
 _UNPUBLISHED = frozenset({Unfit.IMAGE_UNPROVEN, NoMachineReason.UNPUBLISHED})
 """Decision codes that mean that an image has no published version."""
@@ -181,13 +179,15 @@ def answer_plainly(
     unserved = case.unserved.get(key)
     if unserved is None:
         return (describe_reason(answers.NO_REASON),)
-    why = WaitingReason(unserved, never, unknown_of(case, unserved))
+    why = WaitingReason(unserved, never, tuple(dict.fromkeys(_name_unread(case, unserved))))
     return describe_wait(case, signature, key, why, times)
 
 
 def _find_rule(case: Case, key: str) -> Path:
     """Return the key of fleet.yaml that decides about a request; empty if no key does."""
     turn, unserved = case.turns.get(key), case.unserved.get(key)
+    if unknown_of(case, unserved):
+        return ()
     if turn is not None:
         return turn.use.limit.path
     return next(iter(unserved.paths), ()) if unserved else ()
@@ -263,7 +263,7 @@ def expectation(case: Case, key: str, start: datetime | None, *, never: bool) ->
 def _explain_unknown_start(case: Case, key: str) -> str:
     """Return the reason why the start of a request is unknown."""
     if unknown_of(case, case.unserved.get(key)):
-        return answers.UNKNOWN_WORKERS
+        return answers.UNREPAIRED
     turn = case.turns.get(key)
     if turn and turn.is_alone and turn.first is None:
         return answers.UNTIMED_WORK
@@ -434,14 +434,22 @@ def _otherwise_reasons(case: Case, signature: Signature, key: str) -> Iterator[E
 
 def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
     """Return the unknown facts that stop suitable pools from creating machines."""
-    pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
-    found = (
-        because
-        for name in pools
-        if name in case.inventory
-        for because in case.inventory[name].blind
-    )
-    return tuple(dict.fromkeys(found))
+    pools = _find_blind(case, unserved)
+    return tuple(dict.fromkeys(because for each in pools for because in each.blind))
+
+
+def _find_blind(case: Case, unserved: Unserved | None) -> list[PoolInventory]:
+    """Return the suitable pools that create no machines because of unknown facts."""
+    names = [each.pool for each in unserved.blocked] if unserved else []
+    pools = (case.inventory[name] for name in names if name in case.inventory)
+    return [each for each in pools if each.blind]
+
+
+def _name_unread(case: Case, unserved: Unserved | None) -> Iterator[str]:
+    """Yield a noun for the unreadable source of each of these pools."""
+    for each in _find_blind(case, unserved):
+        of = f"pool {each.pool}" if each.listed else f"provider {each.provider}"
+        yield STATE if isinstance(case.world.stacks, Unknown) else f"the machines of {of}"
 
 
 def _explain_pool(

@@ -17,6 +17,7 @@ from fleet.explain.helps import (
 from fleet.explain.request import (
     ENDED,
     FEWEST_PLANS,
+    FIRST_READ,
     MOST_REPLANS,
     SERVED,
     by_outcome,
@@ -24,6 +25,7 @@ from fleet.explain.request import (
     explain_one,
     is_never,
     places_of,
+    unknown_of,
 )
 from fleet.explain.unblock import find_remedies
 from fleet.explain.values import Explanation
@@ -32,7 +34,7 @@ from fleet.model.plan import Signature
 from fleet.planner.forecast import registered_workers
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
-from fleet.words.waiting import describe_place
+from fleet.words.waiting import describe_place, describe_repair
 
 MOST_EXPLAINED = 100
 """Maximum number of groups with and without a worker whose first request has the reason of each
@@ -249,5 +251,7 @@ def _explain_firsts(
             key = group.requests[0].key
             remedies = find_remedies(case, key, given)
             answer = explain_one(case, group.signature, key, given, remedies)
-            steps = tuple(step for step in answer.next_steps if step != ENDED)
-            yield key, answer.altered(next_steps=steps), find_helps(case, key, remedies, given)
+            steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
+            steps += map(describe_repair, unknown_of(case, case.unserved.get(key)))
+            answer = answer.altered(next_steps=tuple(steps))
+            yield key, answer, find_helps(case, key, remedies, given)

@@ -98,7 +98,7 @@ def _binding(shown: Shown, pool: str, fitting: Collection[str]) -> Iterator[tupl
         if not own and unserved.signature in fitting:
             own = [(unserved.because, unserved.path)]
         for because, path in own:
-            key = (because, yaml_key(path) if path else "")
+            key = (because, yaml_key(path) if path != ("pools", pool) else "")
             held[key] = held.get(key, 0) + unserved.count
     for (because, where), count in sorted(held.items(), key=lambda each: -each[1]):
         yield because, where, count

@@ -13,7 +13,14 @@ from fleet.report.answers import place_of, where_to_write
 from fleet.schema.findings import yaml_key
 from fleet.site.pages import MOST_LISTED, QUEUE, REQUESTS, Page, Shown, in_sheets
 from fleet.words import figures as words
-from fleet.words.waiting import NEVER, NO_PACKAGE, NO_USER, describe_end, describe_running
+from fleet.words.waiting import (
+    NEVER,
+    NO_PACKAGE,
+    NO_USER,
+    REPAIR_FIRST,
+    describe_end,
+    describe_running,
+)
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50
@@ -127,6 +134,10 @@ def requests(shown: Shown) -> Iterator[Page]:
     found = {each.key: (group, each) for group in shown.waits.groups for each in group.requests}
     for key, answer in shown.waits.explained.items():
         group, request = found[key]
+        if REPAIR_FIRST in answer.plain:
+            # Each row would repeat why no machine is created.
+            places = [each.altered(closed="") for each in answer.places]
+            answer = answer.altered(places=tuple(places))  # noqa: PLW2901 - the same, shorter
         # Only the page of the first request lists the others, so that pages stay small.
         listed = () if answer.like else group.requests[1 : MOST_LISTED + 1]
         alike = [each.key for each in listed if answer.reasons]

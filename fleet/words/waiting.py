@@ -237,9 +237,19 @@ def describe_never(reason: str) -> str:
     return f"No machine of this fleet can ever run it: {reason}."
 
 
-def describe_unread(reason: str) -> str:
-    """State the unreadable source that a request waits for."""
-    return f"Waits until fleet can read everything again: {reason}."
+def describe_unread(sources: Sequence[str]) -> str:
+    """State the unreadable sources that a request waits for."""
+    return f"fleet cannot read {listed(sources)}."
+
+
+def describe_repair(reason: str) -> str:
+    """State the unreadable source to repair, and the effect of the repair."""
+    return f"Repair this, then the next run plans the build: {reason}"
+
+
+STATE = "its state"
+REPAIR_FIRST = "The administrators of the build machines must repair this first."
+NEVER_STARTS = "This build never starts unless the fleet changes."
 
 
 def describe_guard(reason: str) -> str:

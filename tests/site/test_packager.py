@@ -11,7 +11,7 @@ from fleet.explain.case import Case
 from fleet.explain.given import find_responsible
 from fleet.explain.waiting import waits_of
 from fleet.guard import guard
-from fleet.model.facts import Request, World
+from fleet.model.facts import Request, Unknown, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
@@ -117,7 +117,7 @@ def test_class_of_a_machine_is_named_in_words_and_as_a_tag() -> None:
 
 
 def test_changes_are_listed_for_the_keepers_of_fleet_yaml(second: str) -> None:
-    you, keepers = (second.index(f"<h3>{name}") for name in ("You", "Those who keep fleet.yaml"))
+    you, keepers = (second.index(f"<h3>{name}") for name in ("You", "Those who keep this fleet"))
 
     assert second.index("limits: {per: {submitter: 2}}") > keepers > you
     assert second.index("starts by itself") < keepers
@@ -161,8 +161,53 @@ def test_missing_architecture_is_the_whole_answer() -> None:
 
     page = read(page_of(a_site(a_large_fleet(), a_sim_world(requests=(request,))), 101))
 
-    assert tells(page, "No machine of this fleet builds riscv64")
+    assert tells(page, "No machine of this fleet builds riscv64", "never starts unless")
     assert "Rule:" not in page
+
+
+LOST = "there is no store at fleet.db; only for a new fleet: `fleet state init`"
+NO_STORE = {"stacks": Unknown(unknown=LOST), "images": Unknown(unknown=LOST)}
+
+
+@pytest.mark.parametrize(
+    ("unread", "source"),
+    [
+        (NO_STORE, "its state"),
+        ({"providers": {"desk": Unknown(unknown=LOST)}}, "the machines of provider desk"),
+        ({"stacks": {"builders": Unknown(unknown=LOST)}}, "the machines of pool builders"),
+    ],
+)
+def test_unread_source_is_named_and_its_repair_is_for_the_keepers(
+    unread: dict[str, object], source: str
+) -> None:
+    world = a_sim_world(requests=(chromium(1), chromium(2))).altered(**unread)
+    files = a_site(a_large_fleet(), world)
+
+    queue, overview = files["-/status/queue/index.html"], files["index.html"]
+    for number in (1, 2):
+        page = page_of(files, number)
+        answer, _, helps = read(page).partition("What helps")
+        assert tells(answer, f"fleet cannot read {source}.", "administrators", "unknown")
+        assert LOST.replace("`", "") not in answer
+        assert helps.count(LOST.replace("`", "")) == 1
+        assert helps.index(LOST.replace("`", "")) > helps.index("Those who keep this fleet")
+        assert "Rule:" not in page
+    assert f"fleet cannot read {source}." in files["-/status/requests/index.html"]
+    assert "decided by" not in queue
+    assert [text.count("there is no store") for text in (queue, overview)] == [1, 1]
+
+
+def test_workers_and_cost_without_a_store_are_unknown_on_pages() -> None:
+    world = a_sim_world(requests=(chromium(1),)).altered(**NO_STORE)
+    files = a_site(a_large_fleet(), world)
+
+    overview, workers = files["index.html"], files["-/status/workers/index.html"]
+    figure = '<strong class="words">unknown</strong> <span>'
+    assert [each in overview for each in (f"{figure}workers", f"{figure}EUR")] == [True, True]
+    assert not re.search(r">0<|\b0 (workers|have|busy)|0\.00", overview)
+    assert tells(workers, "builders", "unknown")
+    assert tells(workers, "unknown", "there is no store at fleet.db")
+    assert "No workers" not in workers
 
 
 def test_request_that_no_machine_can_run_never_starts_on_every_page() -> None:
