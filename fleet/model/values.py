@@ -155,8 +155,6 @@ def first_mistake(error: ValidationError, whole: str = "the file") -> str:
 
 
 _PLACES = Decimal("0.0001")
-
-
 _MAX_AMOUNT = Decimal(10) ** 15
 
 
@@ -169,9 +167,8 @@ def _require_bounds(amount: Decimal) -> Decimal:
 @lru_cache(maxsize=10_000)  # many machines have few different prices
 def as_rate(amount: Decimal) -> Decimal:
     """Round money per hour to four decimal places, so that displayed sums add up exactly."""
-    return (
-        _require_bounds(amount).quantize(_PLACES) + 0
-    )  # + 0 avoids a negative zero: equal values have equal JSON
+    # + 0 avoids a negative zero: equal values have equal JSON.
+    return _require_bounds(amount).quantize(_PLACES) + 0
 
 
 @lru_cache(maxsize=10_000)

@@ -108,11 +108,9 @@ def classes_of(fleet: Fleet, figures: Mapping[str, Decimal]) -> tuple[str, ...]:
         sorted(
             CLASS + name
             for name, size in fleet.sizes.items()
-            if (
-                all(
-                    figures.get(name, Decimal(-1)) >= least * (1 - TOLERANCE)
-                    for name, least in _minimum_figures(size)
-                )
+            if all(
+                figures.get(figure, Decimal(-1)) >= least * (1 - TOLERANCE)
+                for figure, least in _minimum_figures(size)
             )
         )
     )
