@@ -293,7 +293,6 @@ class SharedObservations:
         self.departures: defaultdict[str, list[Departure]] = defaultdict(list)
         for departure in sorted(world.departures, key=lambda each: (each.at, each.registry)):
             self.departures[departure.worker].append(departure)
-        self.registrations = cache(self._read_registrations)
         self._machines: dict[str, dict[str, list[Machine]]] = {}
         self._ids: dict[str, set[tuple[str, str]]] = {}
         for provider, machine in world.machines():
@@ -331,7 +330,7 @@ class SharedObservations:
         label = self._heirs.get(machine.pool, machine.pool)
         return self._held.get((machine.name, machine.id), label)
 
-    def _read_registrations(self, queues: tuple[str, ...], provider: str) -> Registrations:
+    def read_registrations(self, queues: tuple[str, ...], provider: str) -> Registrations:
         """Return the workers that register at these queues, or at their provider."""
         listing = self._world.providers.get(provider, _UNREAD)
         registries: dict[str, tuple[Worker, ...]] = {}
@@ -455,17 +454,23 @@ class PoolInventory:
 def take_inventory(fleet: Fleet, world: World) -> dict[str, PoolInventory]:
     """Return the observed state of each pool that is configured or has machines, by name."""
     seen = SharedObservations(fleet, world)
+    # A cache in `seen` would keep the world in memory until garbage is collected.
+    read = cache(seen.read_registrations)
     recorded = {
         name
         for name, stack in seen.stacks.items()
         if isinstance(stack, Unknown) or stack.workers or stack.ids
     }
     names = fleet.dynamic_pools.keys() | recorded | seen.pools()
-    return {name: _inventory_of(fleet, world, name, seen) for name in sorted(names)}
+    return {name: _inventory_of(fleet, world, name, seen, read) for name in sorted(names)}
 
 
 def _inventory_of(
-    fleet: Fleet, world: World, name: str, seen: SharedObservations
+    fleet: Fleet,
+    world: World,
+    name: str,
+    seen: SharedObservations,
+    read: Callable[[tuple[str, ...], str], Registrations],
 ) -> PoolInventory:
     pool = fleet.dynamic_pool(name)
     stack = seen.stack(name)
@@ -477,7 +482,7 @@ def _inventory_of(
     listing: Listing | Unknown = world.providers.get(provider, _UNREAD)
     blind = list(_find_unreadable(world, name, provider, seen))
     queues = tuple(sorted(q for q in world.queues if pool is None or serves_queue(pool, q)))
-    registrations = seen.registrations(queues, provider)
+    registrations = read(queues, provider)
     if isinstance(listing, Unknown):
         return PoolInventory(
             pool=name,

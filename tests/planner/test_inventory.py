@@ -1,5 +1,8 @@
 """What reconcile makes of witnesses that differ, are silent or are missing."""
 
+import gc
+import weakref
+
 import pytest
 
 from fleet.model.facts import Listing, Machine, QueueReading, Unknown, Worker, WorkerState, World
@@ -319,3 +322,19 @@ def test_name_of_foreign_registration_is_not_reused() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world(queues=queues))
 
     assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_plan_releases_its_world_without_a_garbage_collection() -> None:
+    # Commands collect garbage rarely, and `fleet simulate` makes thousands of plans.
+    fleet, world = a_sim_fleet(), a_sim_world(a_worker(), requests=(a_request(),))
+    reconcile(fleet, world)
+    world = world.altered(time=ago(hours=-1))
+    forgotten = weakref.ref(world)
+    gc.collect()
+    gc.disable()
+    try:
+        reconcile(fleet, world)
+        del world
+        assert forgotten() is None
+    finally:
+        gc.enable()
