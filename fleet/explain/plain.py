@@ -45,9 +45,7 @@ def describe_wait(
     case: Case, signature: Signature, key: str, why: WaitingReason, times: ExpectedTimes
 ) -> tuple[str, ...]:
     """Return the answer about a request without a machine, in sentences."""
-    known = turn = None if why.unread else case.turns.get(key)
-    if turn and turn.first is None:
-        turn = case.assumed_turns.get(key, turn)
+    known, turn = (None, None) if why.unread else (case.turns.get(key), _find_turn(case, key))
     said = [*_explain(case, signature, why, turn)]
     if turn is None and key in case.line and (times.start or times.assumed):
         said.append(words.describe_ahead(*case.line[key]))
@@ -71,6 +69,21 @@ def describe_wait(
     ends = [standing[each.worker].free_in for each in works if each.worker in standing]
     assumption = words.describe_assumption(untimed, _write_last(case, ends))
     return (*said, *_describe_times(times, after, assumption))
+
+
+def _find_turn(case: Case, key: str) -> LimitTurn | None:
+    """Return the turn of a request at a limit, by assumed durations if its start is unknown."""
+    turn = case.turns.get(key)
+    return turn if turn is None or turn.first else case.assumed_turns.get(key, turn)
+
+
+def name_own_build(case: Case, key: str) -> str:
+    """Return the build of the same user in whose place a request starts; empty if none."""
+    turn = _find_turn(case, key)
+    if turn is None or turn.first is None or turn.use.limit.of != "submitter":
+        return ""
+    is_own = _is_later(turn) or turn.first in _counted_works(turn)
+    return _name_work(case, turn.first) if is_own else ""
 
 
 def _find_untimed(case: Case, signature: Signature, turn: LimitTurn | None) -> list[CountedWork]:

@@ -14,6 +14,7 @@ from fleet.explain.plain import (
     describe_needs,
     describe_next,
     describe_wait,
+    name_own_build,
 )
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.troubles import list_freeze_ends, list_retries
@@ -144,6 +145,7 @@ def _answer(
         finish=times.end,
         never=never,
         plain=answer_plainly(case, signature, key, times, never=never),
+        behind="" if never else name_own_build(case, key),
         path=() if never else _find_rule(case, key),
         needs=describe_needs(case, signature, key, rules),
         rules=rules,

@@ -105,6 +105,7 @@ class Explanation(Value):
     needs: str = later("", "The task, architecture and machine that a request needs, in words.")
     rules: tuple[GivenRule, ...] = later((), "The rules of the allow-list that apply to it.")
     contacts: tuple[Contact, ...] = later((), "The contacts of fleet.yaml.")
+    behind: str = later("", "The build of the same user in whose place a request starts.")
     path: Path = later((), "The key of fleet.yaml that decides about a request.")
     place: str = later("", "The position of this key.")
     like: str = ""

@@ -56,7 +56,7 @@ def environment() -> Environment:
         bill=words.bill,
         place_note=words.place_note,
         contact_link=contact_link,
-        itself=waiting.ITSELF,
+        choice=waiting.describe_choice,
         nothing=waiting.NOTHING,
         never=waiting.UNLESS,
         name_request=waiting.name_request,

@@ -14,8 +14,13 @@ _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 _TEENS = range(11, 14)
 _NAMED = 3
 """Maximum number of builds that a sentence names."""
-ITSELF = "Nothing to do: it starts by itself."
 NOTHING = "Nothing that you can do yourself."
+
+
+def describe_choice(behind: str) -> str:
+    """State what the user of a build can do; `behind` is an own build that goes first."""
+    choice = f" Or cancel {behind} if this build is more urgent." if behind else ""
+    return f"Nothing to do: it starts by itself.{choice}"
 
 
 REQUEST = "request"

@@ -116,6 +116,10 @@ def test_class_of_a_machine_is_named_in_words_and_as_a_tag() -> None:
     assert tells(page, "Needs", f"a machine with {tag}")
 
 
+def test_user_may_cancel_an_own_build_that_goes_first(second: str) -> None:
+    assert tells(read(second), "Or cancel chromium debian/1 if")
+
+
 def test_changes_are_listed_for_the_keepers_of_fleet_yaml(second: str) -> None:
     you, keepers = (second.index(f"<h3>{name}") for name in ("You", "Those who keep this fleet"))
 
@@ -333,6 +337,7 @@ def test_times_that_assume_a_duration_name_the_work(assumed: dict[str, str]) -> 
     assert tells(first, f"request 88 on {WORKER} is unknown", "it takes 1h")
     assert tells(later, "chromium debian/1", f"assumed: request 88 on {WORKER}, which runs first")
     assert tells(later, "ends at 08:55")
+    assert ("Or cancel" in first, "Or cancel chromium debian/1 if" in later) == (False, True)
     assert "18:55, assumed<" in assumed["-/status/requests/index.html"]
 
 
