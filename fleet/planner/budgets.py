@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from functools import cache, cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
+from weakref import WeakMethod
 from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import NoMachineReason
@@ -204,6 +205,21 @@ _FOREVER = 10**12
 """Assumed seconds of work of unknown duration: longer than every window."""
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _cache_method(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a cached method without a reference to its object, which holds the whole world."""
+    weak = WeakMethod(method)
+
+    @cache
+    def find(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return weak()(*args, **kwargs)  # type: ignore[misc]  # its object exists during the call
+
+    return find  # type: ignore[return-value]  # cache loses the parameters
+
+
 class Lifetimes:
     """Expected deletion times of existing and new machines, and their bills in a time window.
 
@@ -235,7 +251,7 @@ class Lifetimes:
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
-        self._idle_time = cache(self._find_idle_time)
+        self._idle_time = _cache_method(self._find_idle_time)
         self._raw_ends = [self._deletion_time_of(each, self._removal_delay) for each in holdings]
         self._permanent = frozenset(self._find_permanent())
         self._ends = tuple(
@@ -251,10 +267,10 @@ class Lifetimes:
             for pool, numbers in self.numbers_of.items()
         }
         self._lengths = lengths
-        self._new = cache(self._new_machine)
-        self.new = cache(self._cost_of_new)
-        self.more = cache(self._extra_costs)
-        self.alone = cache(self._costs_alone)
+        self._new = _cache_method(self._new_machine)
+        self.new = _cache_method(self._cost_of_new)
+        self.more = _cache_method(self._extra_costs)
+        self.alone = _cache_method(self._costs_alone)
 
     def price_new_work(
         self, number: int, window: BudgetWindow, *, hours: bool
@@ -372,14 +388,15 @@ class Lifetimes:
         """Return a function from request length to the amount added to each of these bills."""
         pool = self._pool(place.pool)
         most_wait = 0 if place.makes else pool.target_wait or 0
+        now, cadence = self._now, self._fleet.cadence
 
         def find(length: Length) -> tuple[Decimal, ...]:
             wait, found = most_wait if length.shared else 0, []
             work = wait + (_FOREVER if length.longest is None else length.longest)
             for bill in bills:
-                is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
+                is_assigned_later = length.is_ticket and (wait or bill.machine.ready > now)
                 seen = bill.ready + work + bill.machine.idle[length.is_held]
-                seen += self._fleet.cadence if is_assigned_later else 0
+                seen += cadence if is_assigned_later else 0
                 # At the end of the window, a later deletion adds nothing.
                 age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
                 added = bill.until(age)
