@@ -54,7 +54,7 @@ def test_explanation_joins_claims_that_a_recording_does_not_enforce(run_fleet: R
     shown = " ".join(run_fleet("explain", "request", "11").stdout.split())
 
     assert shown.count("not enforced") == 1
-    assert "big: asked_by and exclusive and limits, not enforced" in shown
+    assert "big: asked_by, exclusive and limits are not enforced" in shown
 
 
 @pytest.mark.usefixtures("allowed")

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import time_machine
 
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
@@ -108,6 +109,7 @@ def test_headline_has_builds_above_the_whole_budget(
     assert "no effect" not in said
 
 
+@time_machine.travel("2026-11-02T08:00Z")  # on a month's last day only its hours are paid
 def test_headline_has_builds_that_wait_for_the_rest_of_a_budget(
     trial: Trial, run_fleet: RunFleet
 ) -> None:

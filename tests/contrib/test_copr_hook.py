@@ -145,7 +145,6 @@ def test_client_that_may_not_name_builds_gets_no_rule(tmp_path: Path) -> None:
         ["build:/b/c/d"],
         ["build:"],
         ["build:a/b/c/d", "build:a/b/c/e"],
-        ["build:a/b/ c/d"],
     ],
 )
 def test_tag_that_names_no_build_is_an_ordinary_tag(

@@ -128,7 +128,7 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
         return
     kept = {key: value for key, value in undrained(seen["static"]).items() if key not in _TAGS}
     if kept.get(TASKS_ALLOWLIST) == []:
-        # An administrator drained the deleted machine of this row; the new machine must work.
+        # An administrator drained the deleted machine of this row; the new machine shall work.
         del kept[TASKS_ALLOWLIST]
     again = json.dumps(kept | dict(static))
     execute(_ENROL_AGAIN, {"id": seen["id"], "token": token, "static": again})
