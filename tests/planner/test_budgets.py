@@ -1,7 +1,5 @@
 """What budgets allow, one sentence per test. Machines cost 1 EUR/h; it is 08:00 on a Saturday."""
 
-import gc
-import weakref
 from decimal import Decimal
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from fleet.model.facts import Ledger, Unknown
 from fleet.model.values import amount_of
 from fleet.planner.budgets import HOURS
-from fleet.reconcile import reconcile
 from tests.builders import a_pool, a_worker, ago
 from tests.builders.budgeting import (
     HOUR,
@@ -283,18 +280,3 @@ def test_machine_hours_count_time_and_no_money() -> None:
     assert these(today.unit, today.limit, today.spent) == (HOURS, 40, 3)
     assert rounded(today.reserved) == rounded(1 + TAIL - Decimal(90) / HOUR)
     assert today.row.path == ("budgets", "all", "machine_hours_per_day")
-
-
-def test_budgets_release_their_world_without_a_garbage_collection() -> None:
-    fleet, world = a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(a_worker())
-    reconcile(fleet, world)
-    world = world.altered(time=ago(hours=-1))
-    forgotten = weakref.ref(world)
-    gc.collect()
-    gc.disable()
-    try:
-        reconcile(fleet, world)
-        del world
-        assert forgotten() is None
-    finally:
-        gc.enable()

@@ -8,6 +8,7 @@ import pytest
 from fleet.model.facts import Listing, Machine, QueueReading, Unknown, Worker, WorkerState, World
 from fleet.model.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
 from tests.builders import (
     a_listing,
     a_machine,
@@ -20,6 +21,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
+from tests.builders.budgeting import a_budgeted_fleet, a_spent_world
 from tests.builders.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
 from tests.builders.sentences import tells
 
@@ -324,9 +326,16 @@ def test_name_of_foreign_registration_is_not_reused() -> None:
     assert actions_of(plan) == [("create", SECOND)]
 
 
-def test_plan_releases_its_world_without_a_garbage_collection() -> None:
+@pytest.mark.parametrize(
+    ("fleet", "world"),
+    [
+        (a_sim_fleet(), a_sim_world(a_worker(), requests=(a_request(),))),
+        (a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(a_worker())),
+    ],
+    ids=["inventory", "budgets"],
+)
+def test_plan_releases_its_world_without_a_garbage_collection(fleet: Fleet, world: World) -> None:
     # Commands collect garbage rarely, and `fleet simulate` makes thousands of plans.
-    fleet, world = a_sim_fleet(), a_sim_world(a_worker(), requests=(a_request(),))
     reconcile(fleet, world)
     world = world.altered(time=ago(hours=-1))
     forgotten = weakref.ref(world)
