@@ -413,6 +413,7 @@ class _Load:
         self._bills: dict[tuple[Tariff, int], Decimal] = {}
         self.shares: dict[_Wait, float] = {}
         """Maximum wait and boot time in seconds to the share of a machine."""
+        self._sums_by_wait: dict[int, tuple[list[int], list[int]]] = {}
 
     def find_fit(self, place: Place, share: float) -> Fit:
         """Return the capacity, cost and time that one request uses at a place."""
@@ -438,14 +439,16 @@ class _Load:
         whole = len(self._requests)
         if wait <= boot:
             return 1.0
-        most = timedelta(seconds=wait)
-        # The durations of requests that waited less than `wait`, and their prefix sums.
-        seconds = sorted(
-            r.seconds
-            for r in self._requests
-            if r.seconds is not None and (r.since is None or self._now - r.since < most)
-        )
-        sums = [0, *accumulate(seconds)]
+        if wait not in self._sums_by_wait:
+            most = timedelta(seconds=wait)
+            # The durations of requests that waited less than `wait`, and their prefix sums.
+            seconds = sorted(
+                r.seconds
+                for r in self._requests
+                if r.seconds is not None and (r.since is None or self._now - r.since < most)
+            )
+            self._sums_by_wait[wait] = seconds, [0, *accumulate(seconds)]
+        seconds, sums = self._sums_by_wait[wait]
         shorter = bisect_right(seconds, wait - boot)
         self.varied |= 0 < shorter < whole
         return (whole - shorter + sums[shorter] / (wait - boot)) / whole
