@@ -11,36 +11,9 @@ from fleet.model.plan import Cause, Reason
 from fleet.reconcile import reconcile
 from fleet.words.figures import waiting
 from fleet.words.pools import size_decision
-from tests.builders import (
-    a_create,
-    a_delete,
-    a_plan,
-    a_pool_verdict,
-    a_request,
-    a_sim_fleet,
-    a_sim_world,
-)
-from tests.builders.guarding import creates, drains, said, with_guards
+from tests.builders import a_create, a_plan, a_pool_verdict, a_request, a_sim_fleet, a_sim_world
+from tests.builders.guarding import creates, drains, with_guards
 from tests.builders.sentences import tells
-
-
-def test_plan_within_every_limit_is_unchanged() -> None:
-    plan = a_plan(actions=creates(3), pools=(a_pool_verdict(),))
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert guarded.actions == plan.actions
-    assert guarded.guards == ()
-
-
-def test_creations_by_demand_beyond_limit_are_delayed_to_next_run() -> None:
-    plan = a_plan(actions=creates(12), pools=(a_pool_verdict(busy=0),))
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert (len(guarded.actions), len(guarded.withheld)) == (10, 2)
-    assert said(guarded) == [("throttle-create", "builders", "throttled")]
-    assert not guarded.is_refused
 
 
 def test_throttle_withholds_last_creations_in_service_order() -> None:
@@ -49,30 +22,6 @@ def test_throttle_withholds_last_creations_in_service_order() -> None:
     guarded = guard(a_sim_fleet(), plan)
 
     assert guarded.withheld == plan.actions[10:]
-
-
-def test_pool_may_start_from_zero_up_to_free_below() -> None:
-    fleet = with_guards(throttle={"create": {"share": "100%", "free_below": 4, "count": 50}})
-    plan = a_plan(actions=creates(5), pools=(a_pool_verdict(busy=0),))
-
-    assert len(guard(fleet, plan).actions) == 4
-
-
-def test_growth_share_is_relative_to_current_machines() -> None:
-    fleet = with_guards(throttle={"create": {"share": "50%", "free_below": 2, "count": 50}})
-    plan = a_plan(actions=creates(9), pools=(a_pool_verdict(busy=8),))
-
-    assert len(guard(fleet, plan).actions) == 4
-
-
-def test_creations_are_throttled_across_pools() -> None:
-    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
-    plan = a_plan(actions=(*creates(8, "arm"), *creates(8)), pools=pools)
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert len(guarded.actions) == 10
-    assert said(guarded) == [("throttle-create", None, "throttled")]
 
 
 def test_throttle_follows_service_order_across_pools() -> None:
@@ -86,102 +35,6 @@ def test_throttle_follows_service_order_across_pools() -> None:
     assert [action.pool for action in guarded.withheld] == ["arm", "arm"]
 
 
-def test_creations_by_config_are_throttled() -> None:
-    warm = creates(12, cause=Cause.CONFIG, reason=Reason.BELOW_MIN)
-    plan = a_plan(actions=warm, pools=(a_pool_verdict(busy=0),))
-
-    assert len(guard(a_sim_fleet(), plan).actions) == 10
-
-
-def test_drains_by_demand_are_throttled() -> None:
-    plan = a_plan(actions=drains(25, Cause.DEMAND), pools=(a_pool_verdict(busy=0, idle=40),))
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert len(guarded.actions) == 20
-    assert not guarded.is_refused
-
-
-def test_removals_by_config_above_the_share_are_refused() -> None:
-    plan = a_plan(actions=drains(4, Cause.CONFIG), pools=(a_pool_verdict(busy=0, idle=10),))
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert guarded.actions == ()
-    assert tells(guarded.guards[0].because, "4", "10", "builders", "40%", "30%", "10")
-
-
-def test_removals_by_config_above_the_count_are_refused() -> None:
-    plan = a_plan(actions=drains(11, Cause.CONFIG), pools=(a_pool_verdict(busy=89, idle=11),))
-
-    assert guard(a_sim_fleet(), plan).is_refused
-
-
-def test_small_pool_is_not_exempt_from_removal_guard() -> None:
-    plan = a_plan(actions=drains(1, Cause.CONFIG), pools=(a_pool_verdict(busy=0, idle=1),))
-
-    assert guard(a_sim_fleet(), plan).is_refused
-
-
-def test_removals_by_config_within_share_and_count_pass() -> None:
-    plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(a_pool_verdict(busy=7, idle=3),))
-
-    assert guard(a_sim_fleet(), plan).actions == plan.actions
-
-
-def test_removals_by_config_are_counted_across_pools() -> None:
-    pools = tuple(a_pool_verdict(pool=name, busy=27, idle=3) for name in ("a", "b", "c", "d"))
-    actions = tuple(drain for pool in pools for drain in drains(3, Cause.CONFIG, pool.pool))
-
-    guarded = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools))
-
-    assert said(guarded) == [("delete", None, "refused")]
-
-
-def test_refusal_withholds_only_actions_of_its_pool() -> None:
-    pools = (a_pool_verdict(pool="arm", idle=1, busy=0), a_pool_verdict(busy=50))
-    plan = a_plan(actions=(*drains(1, Cause.CONFIG, "arm"), *creates(1)), pools=pools)
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert [action.pool for action in guarded.actions] == ["builders"]
-    assert [action.pool for action in guarded.withheld] == ["arm"]
-
-
-def test_deletions_after_a_drain_by_demand_are_never_refused() -> None:
-    deletes = tuple(a_delete(worker=f"builders-{n}") for n in range(10))
-    plan = a_plan(actions=deletes, pools=(a_pool_verdict(busy=0, idle=10),))
-
-    assert not guard(a_sim_fleet(), plan).is_refused
-
-
-def test_too_expensive_creations_by_config_are_refused() -> None:
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    warm = creates(9, cause=Cause.CONFIG, reason=Reason.BELOW_MIN, cost=Decimal("0.12"))
-    plan = a_plan(actions=warm, pools=(a_pool_verdict(),))
-
-    guarded = guard(fleet, plan)
-
-    assert tells(guarded.guards[0].because, "9", "1.08 EUR/h", "builders", "1 EUR/h")
-    assert guarded.actions == ()
-
-
-def test_creations_by_demand_never_count_as_a_cost_increase() -> None:
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    plan = a_plan(actions=creates(9), pools=(a_pool_verdict(),))
-
-    assert not guard(fleet, plan).is_refused
-
-
-def test_pool_in_mode_observe_only_shows_its_actions() -> None:
-    plan = a_plan(actions=creates(2), pools=(a_pool_verdict(mode="observe"),))
-
-    guarded = guard(a_sim_fleet(), plan)
-
-    assert guarded.actions == ()
-    assert said(guarded) == [("mode", "builders", "throttled")]
-
-
 def test_cost_after_omits_withheld_actions() -> None:
     plan = a_plan(
         actions=creates(12), pools=(a_pool_verdict(busy=0, cost_before=0, cost_after="1.44"),)
@@ -190,37 +43,6 @@ def test_cost_after_omits_withheld_actions() -> None:
     guarded = guard(a_sim_fleet(), plan)
 
     assert guarded.cost_after == Decimal("1.2")
-
-
-def test_small_growth_share_permits_first_machine() -> None:
-    fleet = with_guards(throttle={"create": {"share": "5%", "free_below": 10, "count": 50}})
-    plan = a_plan(actions=creates(3), pools=(a_pool_verdict(busy=0),))
-
-    assert len(guard(fleet, plan).actions) == 1
-
-
-def test_share_or_count_of_zero_permits_no_action() -> None:
-    for limit in ({"share": "0%"}, {"count": 0}):
-        fleet = with_guards(throttle={"create": limit})
-        plan = a_plan(actions=creates(3), pools=(a_pool_verdict(busy=0),))
-
-        assert guard(fleet, plan).actions == ()
-
-
-def test_cost_limit_in_unknown_currency_has_no_effect_without_actions() -> None:
-    fleet = with_guards(refuse={"cost_increase": "1 USD/h"})
-
-    assert guard(fleet, a_plan(pools=(a_pool_verdict(),))).guards == ()
-
-
-def test_permitted_removals_by_config_are_not_throttled() -> None:
-    fleet = with_guards(throttle={"delete": {"count": 1}})
-    plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(a_pool_verdict(busy=10),))
-
-    assert len(guard(fleet, plan).actions) == 3
-
-
-# growth
 
 
 def test_pool_without_progress_does_not_block_others() -> None:
@@ -232,18 +54,6 @@ def test_pool_without_progress_does_not_block_others() -> None:
 
     assert [action.pool for action in guarded.actions].count("builders") == 1
     assert len(guarded.actions) == 10
-
-
-def test_interrupted_actions_are_never_throttled() -> None:
-    fleet = with_guards(throttle={"create": {"count": 1}, "delete": {"count": 0}})
-    begun = (*creates(3, reason=Reason.INTERRUPTED, cause=Cause.KNOWLEDGE),)
-    ended = (a_delete(worker="builders-9", reason=Reason.INTERRUPTED),)
-    plan = a_plan(actions=(*begun, *ended), pools=(a_pool_verdict(busy=0),))
-
-    assert guard(fleet, plan).actions == plan.actions
-
-
-# figures
 
 
 def test_guard_has_figures_and_remedy() -> None:

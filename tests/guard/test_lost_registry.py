@@ -4,11 +4,24 @@ import pytest
 
 from fleet.guard import guard
 from fleet.model.facts import Attempt, Listing, MachineState, Request, World
-from fleet.model.plan import Cause, Delete, Plan, Reason
+from fleet.model.plan import Cause, Delete, Plan, Reason, Release
 from fleet.reconcile import reconcile
-from tests.builders import a_request, a_sim_world, a_worker, ago, an_attempt
+from tests.builders import (
+    NOW,
+    a_plan,
+    a_pool_verdict,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    ago,
+    an_attempt,
+)
 from tests.builders.deciding import FIRST, fleet_with, reason_of, with_machines
+from tests.builders.guarding import an_approval, with_guards
+from tests.builders.queue_worlds import QUEUE, a_debusine_fleet, a_debusine_world, ours
 from tests.builders.sentences import tells
+from tests.laws.test_unblock_laws import planned
 
 NAMES = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 11))
 
@@ -100,3 +113,38 @@ def test_machine_is_kept_while_its_boot_is_not_overdue() -> None:
 
     assert plan.is_quiet
     assert not plan.withheld
+
+
+def test_approval_permits_its_count_of_releases() -> None:
+    releases = tuple(
+        Release(pool="builders", worker=f"gone-{n}", registry="debian", because="", may_work=True)
+        for n in range(4)
+    )
+    approvals = (an_approval("builders", "delete", 3),)
+    plan = a_plan(pools=(a_pool_verdict(busy=10),), releases=releases, approvals=approvals)
+
+    guarded = guard(with_guards(refuse={"delete": {"share": "30%", "count": 3}}), plan)
+
+    assert (guarded.releases, guarded.unreleased) == (releases[:3], releases[3:])
+    assert guarded.approvals[0].passes == ("gone-0", "gone-1", "gone-2")
+
+
+def test_work_of_unseen_workers_causes_no_creation() -> None:
+    workers = [ours(name, busy=True) for name in ("a", "b")]
+    world = a_debusine_world(*workers, machines=(), requests=(a_request(),))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert plan.actions == ()
+    assert [action.action for action in plan.withheld] == ["create"]
+    assert tells(plan.guards[0].way_out, "lost")
+
+
+def test_approval_for_pool_with_only_registrations_is_used() -> None:
+    approval = {"guard": "delete", "pool": "old", "count": 1, "reason": "moved"}
+    approvals = [approval | {"expires": NOW.date()}]
+    fleet = a_sim_fleet(queues={"debian": QUEUE}, approvals=approvals)
+
+    plan = planned(fleet, a_debusine_world(ours(pool="old", busy=True), machines=()))
+
+    assert [each.worker for each in plan.releases] == [FIRST]

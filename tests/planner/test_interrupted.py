@@ -39,24 +39,6 @@ def actions_of(plan: Plan) -> list[tuple[str, str, Reason]]:
     return [(action.action, action.worker, action.reason) for action in plan.actions]
 
 
-@pytest.mark.parametrize("pools", [{"builders": a_pool(provider="desk", mode="drain")}, {}])
-def test_interrupted_creation_of_unwanted_pool_is_deleted(pools: dict[str, object]) -> None:
-    plan = reconcile(a_sim_fleet(pools=pools), unmade(FIRST))
-
-    assert actions_of(plan) == [("delete", FIRST, Reason.INTERRUPTED)]
-
-
-def test_interrupted_creation_above_lowered_max_is_deleted() -> None:
-    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
-
-    plan = reconcile(fleet, unmade(FIRST, SECOND))
-
-    assert actions_of(plan) == [
-        ("create", FIRST, Reason.INTERRUPTED),
-        ("delete", SECOND, Reason.INTERRUPTED),
-    ]
-
-
 @pytest.mark.parametrize(("result", "tries"), [("out-of-stock", 1), ("quota", 1), ("error", 4)])
 def test_creation_is_forgotten_when_its_pool_is_closed(result: str, tries: int) -> None:
     failed = tuple(
@@ -90,12 +72,6 @@ def test_finished_creation_has_the_same_bytes_in_any_order_of_labels() -> None:
     one, other = (reconcile(a_sim_fleet(), world).model_dump_json() for world in worlds)
 
     assert one == other
-
-
-def test_paused_pool_finishes_no_interrupted_creation() -> None:
-    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="pause")})
-
-    assert reconcile(fleet, unmade(FIRST)).is_quiet
 
 
 def test_existing_machine_is_recorded_when_its_pool_drains() -> None:

@@ -9,8 +9,9 @@ from fleet.model.facts import World
 from fleet.model.plan import Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders import a_pool, a_reading, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.deciding import FIRST, drained, fleet_with, reason_of, with_machines
+from tests.builders.ticketing import a_ticket_fleet
 
 HOUR = 60
 ASSUMED = 120
@@ -92,3 +93,37 @@ def test_machine_billed_per_second_is_deleted_at_any_minute() -> None:
     fleet = fleet_with()
 
     assert all(drained(reconcile(fleet, released(age))) == [FIRST] for age in range(HOUR))
+
+
+# With a run every 10 minutes one drains it, and the next deletes it before the hour ends. If it
+# is too late for that, it has the next hour too. A deletion takes 2 minutes if none is known.
+@pytest.mark.parametrize(
+    ("took", "minutes", "goes"),
+    [
+        *((None, 20, False), (None, 37, False), (None, 38, False)),
+        *((None, 39, True), (None, 48, True), (None, 49, False)),
+        *((300, 35, False), (300, 36, True), (10, 39, False), (10, 40, True)),
+    ],
+)
+def test_idle_machine_is_kept_until_last_run_of_paid_hour(
+    took: int | None, minutes: float, *, goes: bool
+) -> None:
+    world = a_sim_world(a_worker(since=ago(minutes=20)))
+    world = with_machines(world, created_at=ago(minutes=minutes)).altered(delete_seconds=took)
+
+    assert drained(reconcile(hourly(10), world)) == ([FIRST] if goes else [])
+
+
+@pytest.mark.parametrize("on_demand", [False, True])
+@pytest.mark.parametrize(("minutes", "reasons"), [(20, []), (59, []), (61, ["ticket-returned"])])
+def test_used_machine_is_kept_for_reuse_when_its_sandbox_is_unknown(
+    minutes: int, reasons: list[str], *, on_demand: bool
+) -> None:
+    reuse = {"reuse": {"opportunity": "1h"}, "retire": {"idle_after": "5m", "at": "once"}}
+    fleet = a_ticket_fleet(pool=reuse, tag={"on_demand": on_demand})
+    worker = a_worker(name=FIRST, pool="powerful", since=ago(minutes=minutes), uses=1)
+    desk = {"tickets": a_reading(workers=None)}
+
+    plan = reconcile(fleet, a_sim_world(worker, queues=desk))
+
+    assert [each.reason for each in plan.actions] == reasons

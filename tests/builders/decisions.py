@@ -1,0 +1,215 @@
+"""Cases of plans as text: a sentence, then `POOL | WORLD -> DECISIONS`.
+
+POOL has the keys of the pool `builders`, and keys of fleet.yaml. WORLD lists workers by number,
+each with its state, and the waiting requests. DECISIONS are the whole plan: all actions in their
+order, and all workers that are kept. A line `because N: WORDS` has words of the sentence about
+worker N, and `because pool:` about the pool. The files are in `tests/planner/decisions/`.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from fleet.model.facts import Machine, MachineState, Request, Unknown, Worker, WorkerInputs, World
+from fleet.model.plan import Delete, Plan
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_stack,
+    a_worker,
+    a_world,
+    some_inputs,
+)
+from tests.builders.budgeting import a_ledger
+
+_OF_FLEET = {"cadence", "guards", "images", "money", "providers", "tags"}
+_NAME = "debian-ci-builders-{:04}"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SILENT = Unknown(unknown="no answer")
+
+
+class Case(NamedTuple):
+    """One sentence: a pool, the world, and what a plan decides."""
+
+    sentence: str
+    pool: str
+    world: str
+    decisions: str
+    because: tuple[tuple[str, str], ...]
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the fleet whose pool `builders` has these keys."""
+        said = yaml.safe_load(f"{{{self.pool}}}")
+        if said.pop("hourly", False):
+            said["providers"] = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+        own = {key: said.pop(key) for key in _OF_FLEET & said.keys()}
+        if said.pop("removed", False):
+            return a_sim_fleet(pools={}, **own)
+        pool = said if "static" in said else a_pool(provider="desk", **said)
+        return a_sim_fleet(pools={"builders": pool}, **own)
+
+
+def read_cases(folder: Path) -> Iterator[Case]:
+    """Yield the cases of all files of a folder."""
+    for block in read_blocks(folder):
+        pool, world = block.parts
+        yield Case(block.sentence, pool, world, block.result, block.because)
+
+
+class Block(NamedTuple):
+    """One sentence: parts between bars, a result after the arrow, and words of sentences."""
+
+    sentence: str
+    parts: tuple[str, ...]
+    result: str
+    because: tuple[tuple[str, str], ...]
+
+
+def read_blocks(folder: Path) -> Iterator[Block]:
+    """Yield the sentences of all files of a folder, without lines that begin with `#`."""
+    for file in sorted(folder.glob("*.txt")):
+        lines = file.read_text("utf-8").splitlines()
+        text = "\n".join(line for line in lines if not line.startswith("#"))
+        for block in re.split(r"\n(?=\S)", text.strip()):
+            sentence, _, rest = block.partition("\n")
+            said, *because = re.split(r"\n *because ", rest)
+            before, _, result = " ".join(said.split()).partition("->")
+            parts = tuple(part.strip() for part in before.split("|"))
+            words = tuple((each.split(":")[0], each.partition(":")[2]) for each in because)
+            yield Block(sentence, parts, result.strip(), words)
+
+
+def decided(plan: Plan) -> str:
+    """Return all actions of a plan in their order, and the workers that it keeps."""
+    done = [
+        f"{each.action} {_number(each.worker)} {each.reason}"
+        + (" and revoke" if isinstance(each, Delete) and each.revokes else "")
+        for each in plan.actions
+    ]
+    kept = [
+        f"keep {_number(each.worker)} {each.reason}"
+        for each in plan.workers
+        if each.verdict == "keep"
+    ]
+    freed = [f"release {_number(each.worker)}" for each in plan.releases]
+    return ", ".join((*done, *kept, *freed)) or "nothing"
+
+
+def because(plan: Plan, about: str) -> str:
+    """Return the sentence about a worker, by its number, or about the pool."""
+    if about == "pool":
+        return plan.pools[0].because
+    return next(each.because for each in plan.workers if _number(each.worker) == about)
+
+
+def _number(worker: str) -> str:
+    return str(int(worker.rpartition("-")[2]))
+
+
+def world_of(text: str) -> World:
+    """Return the world of such a text."""
+    items = [each.split() for each in text.split(",") if each.strip()]
+    units = [_Unit(int(item[0]), item[1:]) for item in items if item[0].isdigit()]
+    said = [item for item in items if not item[0].isdigit()]
+    workers = [unit for unit in units if unit.words[0] not in ("wait", "waits")]
+    asked = [unit for unit in units if unit not in workers for _ in range(unit.number)]
+    requests = [unit.request(number) for number, unit in enumerate(asked, start=1)]
+    rows: tuple[Worker, ...] | None = tuple(row for unit in workers if (row := unit.row))
+    if ["no", "registry"] in said:
+        rows = None
+    reading = a_reading(*requests, workers=None)
+    if ["at", "debusine"] in said:
+        reading, rows = reading.altered(workers=rows), None
+    if ["demand", "unknown"] in said:
+        reading = reading.altered(demand=_SILENT)
+    listing = a_listing(*(each.machine for each in workers if each.is_listed), workers=rows)
+    stack = a_stack(
+        provider="desk",
+        workers=tuple(each.inputs for each in workers if each.is_recorded),
+        ids={each.name: each.id for each in workers if each.has_id},
+        interrupted=any({"begun", "ending"} & {*each.words} for each in workers),
+    )
+    parts: dict[str, object] = {
+        "queues": {"debian": reading},
+        "providers": {"desk": _SILENT if ["machines", "unknown"] in said else listing},
+        "stacks": {"builders": stack} if workers else {},
+    }
+    if ["stacks", "unknown"] in said:
+        parts["stacks"] = _SILENT
+    if ["ledger"] in said:
+        parts["ledger"] = a_ledger()
+    return a_world(**parts)
+
+
+class _Unit:
+    """A worker by its number and the words about it."""
+
+    def __init__(self, number: int, words: list[str]) -> None:
+        self.number, self.words = number, words
+        self.name = _NAME.format(number)
+        self.id = f"sim-{self.name}"
+        self.has_id = self.words[0] != "begun" and "unrecorded" not in words
+        self.is_listed = not {"begun", "ending", "unlisted"} & {*words} or bool(
+            {"listed", "starting"} & {*words}
+        )
+        self.is_recorded = not {"ending", "unrecorded"} & {*words}
+
+    def _time(self, word: str, default: float) -> timedelta:
+        """Return the duration after a word."""
+        if word not in self.words[:-1]:
+            return timedelta(seconds=default)
+        said = self.words[self.words.index(word) + 1]
+        return timedelta(seconds=float(said[:-1]) * _UNITS[said[-1]])
+
+    def request(self, number: int) -> Request:
+        """Return a waiting request with these tags; `lasts` states its duration."""
+        lasts = self._time("lasts", 0).total_seconds() or None
+        tags = tuple(self.words[1:] if lasts is None else self.words[1:-2])
+        return a_request(id=f"{number}", required=tags, expected_seconds=lasts)
+
+    @property
+    def row(self) -> Worker | None:
+        """Return the registration; None if there is none."""
+        kind = self.words[0]
+        if kind in ("boots", "begun", "ending", "silent"):
+            return None
+        seen: dict[str, object] = {"draining": "draining" in self.words}
+        if kind not in ("idle", "busy"):
+            seen["state"] = kind
+        if "running" in self.words:
+            seen["running"] = "90"
+        if "uses" in self.words:
+            seen["uses"] = int(self.words[self.words.index("uses") + 1])
+        if "sandbox" in self.words:
+            seen["requires"] = ("sandbox:chroots",)
+        since = NOW - self._time("for", 300)
+        if kind == "disconnected" and "for" in self.words:
+            seen["last_seen"] = since
+        return a_worker(name=self.name, since=since, busy=kind == "busy", **seen)
+
+    @property
+    def machine(self) -> Machine:
+        """Return the machine as its provider lists it."""
+        made: dict[str, object] = {}
+        if "old" in self.words:
+            made |= {"digest": "yesterday", "image": "trixie-0"}
+        if states := {"failed", "starting"} & {*self.words}:
+            made["state"] = MachineState(states.pop())
+        age = self._time("made", 30 if self.words[0] == "boots" else 3600)
+        return a_machine(name=self.name, id=self.id, created_at=NOW - age, **made)
+
+    @property
+    def inputs(self) -> WorkerInputs:
+        """Return the recorded inputs."""
+        return some_inputs(name=self.name)
