@@ -31,9 +31,22 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.budgeting import a_ledger
+from tests.builders.queue_worlds import QUEUE
 
 _OF_FLEET = {"cadence", "guards", "images", "money", "providers", "tags"}
 _NAME = "debian-ci-builders-{:04}"
+_OF_WORDS: dict[str, dict[str, object]] = {
+    "running": {"running": "90"},
+    "sandbox": {"requires": ("sandbox:chroots",)},
+    "away": {"away": True},
+    "stranded": {"stranded": True},
+    "unseen": {"last_seen": None},
+}
+_OF_TIMES = {
+    "seen": ("last_seen", -1),
+    "connected": ("connected_since", -1),
+    "expires": ("token_expires", 1),
+}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SILENT = Unknown(unknown="no answer")
 
@@ -54,6 +67,10 @@ class Case(NamedTuple):
         if said.pop("hourly", False):
             said["providers"] = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
         own = {key: said.pop(key) for key in _OF_FLEET & said.keys()}
+        if "at debusine" in self.world:
+            enrols = "no admin" not in self.world
+            queue = {key: QUEUE[key] for key in QUEUE if enrols or key != "admin"}
+            own["queues"] = {"debian": queue}
         if said.pop("removed", False):
             return a_sim_fleet(pools={}, **own)
         pool = said if "static" in said else a_pool(provider="desk", **said)
@@ -95,6 +112,7 @@ def decided(plan: Plan) -> str:
     done = [
         f"{each.action} {_number(each.worker)} {each.reason}"
         + (" and revoke" if isinstance(each, Delete) and each.revokes else "")
+        + (" and release" if isinstance(each, Delete) and each.releases else "")
         for each in plan.actions
     ]
     kept = [
@@ -102,14 +120,22 @@ def decided(plan: Plan) -> str:
         for each in plan.workers
         if each.verdict == "keep"
     ]
-    freed = [f"release {_number(each.worker)}" for each in plan.releases]
-    return ", ".join((*done, *kept, *freed)) or "nothing"
+    freed = [
+        f"release {_number(each.worker)}" + (" maybe at work" if each.may_work else "")
+        for each in plan.releases
+    ]
+    notices = [f"notice {_number(each.partition(':')[0])}" for each in plan.attention]
+    return ", ".join((*done, *kept, *freed, *notices)) or "nothing"
 
 
 def because(plan: Plan, about: str) -> str:
-    """Return the sentence about a worker, by its number, or about the pool."""
+    """Return the sentence about a worker, by its number, or about another part of the plan."""
     if about == "pool":
         return plan.pools[0].because
+    if about == "release":
+        return plan.releases[0].because
+    if about == "notice":
+        return plan.attention[0]
     return next(each.because for each in plan.workers if _number(each.worker) == about)
 
 
@@ -159,11 +185,11 @@ class _Unit:
         self.number, self.words = number, words
         self.name = _NAME.format(number)
         self.id = f"sim-{self.name}"
-        self.has_id = self.words[0] != "begun" and "unrecorded" not in words
-        self.is_listed = not {"begun", "ending", "unlisted"} & {*words} or bool(
+        self.has_id = not {"begun", "unrecorded", "gone"} & {*words}
+        self.is_listed = not {"begun", "ending", "unlisted", "gone"} & {*words} or bool(
             {"listed", "starting"} & {*words}
         )
-        self.is_recorded = not {"ending", "unrecorded"} & {*words}
+        self.is_recorded = not {"ending", "unrecorded", "gone"} & {*words}
 
     def _time(self, word: str, default: float) -> timedelta:
         """Return the duration after a word."""
@@ -181,21 +207,21 @@ class _Unit:
     @property
     def row(self) -> Worker | None:
         """Return the registration; None if there is none."""
-        kind = self.words[0]
+        kind, since = self.words[0], NOW - self._time("for", 300)
         if kind in ("boots", "begun", "ending", "silent"):
             return None
         seen: dict[str, object] = {"draining": "draining" in self.words}
         if kind not in ("idle", "busy"):
             seen["state"] = kind
-        if "running" in self.words:
-            seen["running"] = "90"
-        if "uses" in self.words:
-            seen["uses"] = int(self.words[self.words.index("uses") + 1])
-        if "sandbox" in self.words:
-            seen["requires"] = ("sandbox:chroots",)
-        since = NOW - self._time("for", 300)
         if kind == "disconnected" and "for" in self.words:
             seen["last_seen"] = since
+        if "uses" in self.words:
+            seen["uses"] = int(self.words[self.words.index("uses") + 1])
+        for word in self.words:
+            seen |= _OF_WORDS.get(word, {})
+        for word, (key, sign) in _OF_TIMES.items():
+            if word in self.words:
+                seen[key] = NOW + sign * self._time(word, 0)
         return a_worker(name=self.name, since=since, busy=kind == "busy", **seen)
 
     @property
@@ -206,6 +232,8 @@ class _Unit:
             made |= {"digest": "yesterday", "image": "trixie-0"}
         if states := {"failed", "starting"} & {*self.words}:
             made["state"] = MachineState(states.pop())
+        if "off" in self.words:
+            made["state"] = MachineState.STOPPED
         age = self._time("made", 30 if self.words[0] == "boots" else 3600)
         return a_machine(name=self.name, id=self.id, created_at=NOW - age, **made)
 
