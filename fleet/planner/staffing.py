@@ -311,38 +311,60 @@ def find_unserved(
     # The nearest pool depends only on the requirements, not on the priority.
     unproven = find_unproven(fleet, world)
     nearest = cache(lambda asked: _find_nearest(fleet, unproven, near(asked.queue), asked))
-    used = used_of(service.budgets)
-    number_of, cause_of = _cache_causes(pool_plans, service.unserved.values(), used)
-    # Skip validation, so that requests with equal causes share the objects.
-    blank = Unserved(signature="", requests=(), count=0, because="", path=(), blocked=())
+    stops_of = _index_by_id(service.unserved.values())
+    # Plain tuples hash without a Python-level call per stop.
+    first: dict[tuple[tuple[str, tuple[LimitRow, ...], tuple[bool, ...]], ...], int] = {}
+    numbers = {
+        known: first.setdefault(tuple(map(_said, stops)), known)
+        for known, stops in stops_of.items()
+    }
+    stopped_by = cache(partial(_stopped_by, used_of(service.budgets)))
+
+    # Cached because one limit blocks many requests.
+    @cache
+    def stopped_at(pools: tuple[str, ...], number: int) -> tuple[_Stopped, ...]:
+        return tuple(_find_blocked(pool_plans, pools, stops_of[number], stopped_by))
+
+    cause_of = cache(lambda pools, number: _join_stopped(stopped_at(pools, number)))
     for signed in service.demand:
-        keys = [request.key for request in signed.requests]
-        if service.unserved.keys().isdisjoint(keys):
-            continue
-        has_end = signed.timing is not None and signed.timing.deadline is not None
-        groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
-        stopped = map(service.unserved.get, keys)
-        seconds_of = [request.seconds if has_end else None for request in signed.requests]
-        # Consecutive requests usually have the same cause.
-        alike = groupby(zip(stopped, seconds_of, keys, strict=True), itemgetter(0, 1))
-        for (stops, seconds), each in alike:
-            if stops is not None:
-                groups[number_of(stops), seconds] += [key for _, _, key in each]
-        for (number, seconds), waiting in groups.items():
+        for number, seconds, waiting in _group_by_stops(signed, service.unserved, numbers):
+            pools = signed.creating_pools
             late = tuple(_find_late_pools(fleet, pool_plans, signed, seconds))
-            cause = _add_late(cause_of(signed.creating_pools, number), late)
+            cause = cause_of(pools, number)
+            if late:
+                dropped = {each.blocked.pool for each in late}
+                others = (e for e in stopped_at(pools, number) if e.blocked.pool not in dropped)
+                cause = _join_stopped((*others, *late))
             if not cause.blocked:
                 asked = FitRequirements(signed.queue, signed.ask, signed.dropped)
                 cause = _explain_held(fleet, signed) or nearest(asked)
-            yield blank.altered(
-                signature=signed.id,
-                requests=tuple(waiting),
-                count=len(waiting),
-                because=cause.because,
-                path=cause.path,
-                blocked=cause.blocked,
-                decisions=cause.decisions,
-            )
+            # Skip validation, so that requests with equal causes share the objects.
+            yield cause.altered(signature=signed.id, requests=tuple(waiting), count=len(waiting))
+
+
+def _group_by_stops(
+    signed: Signed, unserved: Mapping[str, tuple[Stop, ...]], numbers: Mapping[int, int]
+) -> Iterator[tuple[int, int | None, list[str]]]:
+    """Yield the unserved requests of a signature by stops (their number) and duration.
+
+    The duration matters only with a deadline; otherwise it is None.
+    """
+    keys = [request.key for request in signed.requests]
+    if unserved.keys().isdisjoint(keys):
+        return
+    has_end = signed.timing is not None and signed.timing.deadline is not None
+    groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
+    seconds_of = [request.seconds if has_end else None for request in signed.requests]
+    # Consecutive requests usually have the same cause.
+    alike = groupby(zip(map(unserved.get, keys), seconds_of, keys, strict=True), itemgetter(0, 1))
+    for (stops, seconds), each in alike:
+        if stops is not None:
+            groups[numbers[id(stops)], seconds] += [key for _, _, key in each]
+    for (number, seconds), waiting in groups.items():
+        yield number, seconds, waiting
+
+
+_NO_CAUSE = Unserved(signature="", requests=(), count=0, because="", path=(), blocked=())
 
 
 def _find_late_pools(
@@ -363,59 +385,6 @@ def _find_late_pools(
             because = words.add_pool(pool, message)
             blocked = Blocked(pool=pool, because=because, path=path, code="late")
             yield _Stopped(blocked, NoMachineReason.DEADLINE, message)
-
-
-class _Cause(NamedTuple):
-    """The reason why requests wait; empty if no pool fits them."""
-
-    because: str = ""
-    path: Path = ()
-    """The deciding key of fleet.yaml."""
-    blocked: tuple[Blocked, ...] = ()
-    """The pools that fit, with the reason why they create no machine."""
-    decisions: tuple[Decision, ...] = ()
-    """The same reasons grouped by code and figures."""
-
-
-def _add_late(cause: _Cause, late: Sequence["_Stopped"]) -> _Cause:
-    """Add the pools that would finish after the deadline to a cause."""
-    if not late:
-        return cause
-    pools = {each.blocked.pool for each in late}
-    others = (each for each in cause.blocked if each.pool not in pools)
-    named = ((each, tuple(p for p in each.subject if p not in pools)) for each in cause.decisions)
-    return _Cause(
-        lives.join(cause.because, *(each.blocked.because for each in late)),
-        cause.path or late[0].blocked.path,
-        (*others, *(each.blocked for each in late)),
-        (*(each.altered(subject=left) for each, left in named if left), *_join_pools(late)),
-    )
-
-
-def _cache_causes(
-    pool_plans: Mapping[str, PoolPlan], stopped: Collection[tuple[Stop, ...]], used: "Used"
-) -> tuple[Callable[[tuple[Stop, ...]], int], Callable[[tuple[str, ...], int], _Cause]]:
-    """Return a function that numbers equal stops, and one from pools and number to the cause.
-
-    `stopped` has all stops. Causes are cached, because one limit blocks many requests.
-    """
-    stopped_by = cache(partial(_stopped_by, used))
-    stops_of = _index_by_id(stopped)
-    first: dict[tuple[tuple[str, tuple[LimitRow, ...], tuple[bool, ...]], ...], int] = {}
-    # Plain tuples hash without a Python-level call per stop.
-    numbers = {
-        known: first.setdefault(tuple(map(_said, stops)), known)
-        for known, stops in stops_of.items()
-    }
-
-    @cache
-    def cause_of(pools: tuple[str, ...], number: int) -> _Cause:
-        found = tuple(_find_blocked(pool_plans, pools, stops_of[number], stopped_by))
-        path, distinct = found[0].blocked.path if found else (), _distinct(found)
-        blocked = tuple(each.blocked for each in distinct)
-        return _Cause(_join_causes(found), path, blocked, tuple(_join_pools(distinct)))
-
-    return (lambda stops: numbers[id(stops)]), cause_of
 
 
 _said = attrgetter("place", "rows", "above")
@@ -531,15 +500,30 @@ def _stopped_by(used: Used, pool: str, row: LimitRow, place: str, is_above: bool
     return _Stopped(blocked, row.code, row.because if row.pool else because, row.room)
 
 
-def _distinct(found: Sequence[_Stopped]) -> tuple[_Stopped, ...]:
-    """Return the blocked pools. A limit with equal slack in two periods counts once."""
+def _join_stopped(found: Sequence[_Stopped]) -> Unserved:
+    """Return the reason why requests wait: these pools, their limits and the joined sentences.
+
+    A limit with equal slack in two periods counts once. If its slack differs, the sentence is
+    about the period with less slack.
+    """
+    if not found:
+        return _NO_CAUSE
     kept: dict[tuple[object, ...], _Stopped] = {}
+    tightest: dict[tuple[Path, str], _Stopped] = {}
     for each in found:
         kept.setdefault((each.blocked.pool, each.what, each.room), each)
-    return tuple(kept.values())
+        known = tightest.setdefault(each.what, each)
+        if each.room is not None and known.room is not None and each.room < known.room:
+            tightest[each.what] = each
+    return _NO_CAUSE.altered(
+        because=lives.join(*dict.fromkeys(each.blocked.because for each in tightest.values())),
+        path=found[0].blocked.path,
+        blocked=tuple(each.blocked for each in kept.values()),
+        decisions=tuple(_join_pools(kept.values())),
+    )
 
 
-def _join_pools(found: Sequence[_Stopped]) -> Iterator[Decision]:
+def _join_pools(found: Iterable[_Stopped]) -> Iterator[Decision]:
     """Yield one decision per group of pools with the same code, key and figures.
 
     Pools that are each blocked by their own budget form one group without figures, because 400
@@ -575,24 +559,15 @@ def _key_of_class(blocked: Blocked) -> Path:
     return ("pools", "*", *blocked.path[2:]) if own else blocked.path
 
 
-def _join_causes(found: Sequence[_Stopped]) -> str:
-    """Join the causes. If a limit blocks in two periods, use the period with less slack."""
-    tightest: dict[tuple[Path, str], _Stopped] = {}
-    for each in found:
-        known = tightest.setdefault(each.what, each)
-        if each.room is not None and known.room is not None and each.room < known.room:
-            tightest[each.what] = each
-    return lives.join(*dict.fromkeys(each.blocked.because for each in tightest.values()))
-
-
-def _explain_held(fleet: Fleet, signed: Signed) -> _Cause | None:
+def _explain_held(fleet: Fleet, signed: Signed) -> Unserved | None:
     """Return why the queue assigns these requests to no worker; None if it may assign them."""
     if not signed.held:
         return None
     tags, first = held_tags(signed.refused), held_by(signed.refused)
     figures = DecisionFigures(tags=tags, held="unknown" if first.is_unknown else "denied")
     held = Decision(code=Unfit.TAG_HELD, subject=(), key=first.path, figures=figures)
-    return _Cause(_describe_held(fleet, signed, first), first.path, decisions=(held,))
+    because = _describe_held(fleet, signed, first)
+    return _NO_CAUSE.altered(because=because, path=first.path, decisions=(held,))
 
 
 def _describe_held(fleet: Fleet, signed: Signed, first: TagRefusal) -> str:
@@ -609,10 +584,11 @@ def _describe_held(fleet: Fleet, signed: Signed, first: TagRefusal) -> str:
 
 def _find_nearest(
     fleet: Fleet, unproven: Mapping[str, Unproven], near: Nearness, asked: FitRequirements
-) -> _Cause:
+) -> Unserved:
     """Return the mismatches of the pool that fits best, and the key of fleet.yaml to change."""
     if not near.offers:
-        return _Cause(pools.explain_unserved_queue(asked.queue), ("pools",))
+        unserved_queue = pools.explain_unserved_queue(asked.queue)
+        return _NO_CAUSE.altered(because=unserved_queue, path=("pools",))
     least = asked.ask._replace(required=asked.ask.required - asked.dropped)
     wrong, _, name = min(near.count_mismatches(least))
     code = Served.WORKERS_BUSY if isinstance(fleet.pools[name], StaticPool) else Served.FITS
@@ -629,9 +605,11 @@ def _find_nearest(
     provided = frozenset[str]().union(*(each.provides for each in near.offers.values()))
     for tag in missing:
         if tag not in provided and (path := asking_key(fleet, tag)):
-            return _Cause(pools.explain_unprovided(tag, path), path, decisions=unfit)
+            because = pools.explain_unprovided(tag, path)
+            return _NO_CAUSE.altered(because=because, path=path, decisions=unfit)
     deciding = min(unfit, key=lambda each: _KEY_ORDER.get(each.key[2:], len(_KEY_ORDER)))
-    return _Cause(pools.describe_nearest(unfit), deciding.key, decisions=unfit)
+    because = pools.describe_nearest(unfit)
+    return _NO_CAUSE.altered(because=because, path=deciding.key, decisions=unfit)
 
 
 _KEY_ORDER: Mapping[Path, int] = {("image",): 0, ("machine",): 1}
