@@ -14,7 +14,7 @@ fits only matching requests, its bill counts; else each request counts as if it 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
@@ -42,7 +42,6 @@ from fleet.planner.durations import Durations, kind_of
 from fleet.planner.inventory import PoolInventory
 from fleet.planner.ledger import (
     BilledMachine,
-    Period,
     charges_until_now,
     holdings,
     owners_of,
@@ -173,6 +172,8 @@ class BudgetWindow(NamedTuple):
     start: datetime
     end: datetime
     month: datetime
+    hours: bool
+    """Bills are machine hours, not money."""
 
 
 class Length(NamedTuple):
@@ -223,7 +224,7 @@ def _cache_method(method: Callable[_P, _R]) -> Callable[_P, _R]:
 class Lifetimes:
     """Expected deletion times of existing and new machines, and their bills in a time window.
 
-    Bills are money or, with `hours`, machine hours. A machine number is an index of `holdings`.
+    A machine number is an index of `holdings`.
     """
 
     def __init__(
@@ -268,12 +269,9 @@ class Lifetimes:
         }
         self._lengths = lengths
         self._new = _cache_method(self._new_machine)
-        self.new = _cache_method(self._cost_of_new)
-        self.more = _cache_method(self._extra_costs)
-        self.alone = _cache_method(self._costs_alone)
 
     def price_new_work(
-        self, number: int, window: BudgetWindow, *, hours: bool
+        self, number: int, window: BudgetWindow
     ) -> tuple[Decimal, Decimal, Decimal]:
         """Return the bill of an existing machine in a window, and additions to this bill.
 
@@ -290,8 +288,8 @@ class Lifetimes:
         machine = self._machines[number]._replace(
             end=self._now + self._run if end == NEVER else end
         )
-        bill = _Bill(machine, window, hours=hours)
-        step = 1 if hours else bill.tariff.increment
+        bill = _Bill(machine, window)
+        step = 1 if window.hours else bill.tariff.increment
         least = bill.until(bill.age + max(step, machine.idle[0])) - bill.before
         rest = bill.until(_FOREVER) - bill.before if number in self._permanent else _NONE
         return bill.before, least, rest
@@ -303,14 +301,18 @@ class Lifetimes:
             return False
         return not isinstance(self._fleet.queues.get(unit.registry or ""), TicketQueue)
 
-    def existing(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the bill of an existing machine in a window, until its expected deletion."""
-        return _Bill(self._machines[number], window, hours=hours).before
+    def bill(self, number: int, window: BudgetWindow, *, owned: bool = False) -> Decimal:
+        """Return the bill of an existing machine; if `owned`, only the part that its payer pays.
 
-    def owned(self, number: int, window: BudgetWindow, *, hours: bool) -> Decimal:
-        """Return the part of an existing machine's bill in a window that its payer pays."""
-        machine = self._machines[number]._replace(end=self._owned_until(number))
-        return _Bill(machine, window, hours=hours).before
+        The bill is for a window, until the expected deletion of the machine.
+        """
+        end = self._owned_until(number) if owned else self._ends[number]
+        return _Bill(self._machines[number]._replace(end=end), window).before
+
+    def bill_new(self, place: Place, window: BudgetWindow, *, kept: bool = False) -> Decimal:
+        """Return the bill, in a window, of a new machine; `kept`: for `min` or `spare`."""
+        machine = self._new(place)
+        return _Bill(machine._replace(end=NEVER) if kept else machine, window).before
 
     def _machine(self, holding: BilledMachine, end: datetime) -> _FreeMachine:
         outside, inside = (
@@ -342,69 +344,62 @@ class Lifetimes:
         end = self._deletion_time(made, idle_since, self._removal_delay, is_held=False)
         return self._machine(made, end)._replace(ready=ready)
 
-    def _cost_of_new(
-        self, place: Place, window: BudgetWindow, *, hours: bool, kept: bool = False
-    ) -> Decimal:
-        """Return the bill, in a window, of a new machine; `kept`: for `min` or `spare`."""
-        machine = self._new(place)
-        machine = machine._replace(end=NEVER) if kept else machine
-        return _Bill(machine, window, hours=hours).before
+    def _list_bills(
+        self, place: Place, window: BudgetWindow, own: tuple[int, ...] | None
+    ) -> tuple["_Bill", ...]:
+        """Return the bills of the machines that may serve a request at a place, without it.
 
-    def _extra_costs(self, place: Place, window: BudgetWindow, *, hours: bool) -> "_Costs":
-        """Return a function from request length to the bill that a request adds in a window."""
-        if place.makes:
-            machines = [self._new(place)]
-        else:
-            ends = ((n, self._earliest[n]) for n in self._serving.get(place.pool, ()))
-            machines = [self._machines[n]._replace(end=end) for n, end in ends if end != NEVER]
-        return self._added_costs(place, [_Bill(each, window, hours=hours) for each in machines])
-
-    def _costs_alone(
-        self, place: Place, window: BudgetWindow, own: tuple[int, ...], *, hours: bool
-    ) -> "_Costs":
-        """Return a function from request length to the payer's bill at existing machines.
-
-        No other work follows. `own` are machines of the place that the payer already pays for. If
-        `own` is empty, the payer also takes over the unused rest of the billed increment.
+        If `own` is None, these are whole bills. Otherwise they are the parts of one payer, without
+        other work. `own` has the machines of the place that this payer already pays for. If it is
+        empty, the payer also takes over the unused rest of the billed increment.
         """
-        if own:
+        if place.makes:
+            return (_Bill(self._new(place), window),)
+        if own is None:
+            numbers = self._serving.get(place.pool, ())
+            ends = {n: self._earliest[n] for n in numbers if self._earliest[n] != NEVER}
+        else:
             # The payer stops paying earlier if the machine gets no more work.
             ends = {n: min(self._owned_until(n), self._earliest[n]) for n in own}
-            machines = [self._machines[n]._replace(end=end) for n, end in ends.items()]
-            return self._added_costs(
-                place, [_Bill(each, window, hours=hours) for each in machines]
+        if ends or own is None:
+            return tuple(
+                _Bill(self._machines[n]._replace(end=end), window) for n, end in ends.items()
             )
         bills = []
         for machine in map(self._machines.__getitem__, self._serving_at(place)):
             ready = self._now if machine.ready == NEVER else machine.ready
-            bill = _Bill(machine._replace(ready=ready, end=ready), window, hours=hours)
-            if ready < window.end and not hours:
+            bill = _Bill(machine._replace(ready=ready, end=ready), window)
+            if ready < window.end and not window.hours:
                 used, start = machine.holding, max(ready, window.start)
                 bill.rest = unused(self._zone, used.tariff, used.created_at, start)
             bills.append(bill)
-        return self._added_costs(place, bills)
+        return tuple(bills)
 
-    def _added_costs(self, place: Place, bills: Sequence["_Bill"]) -> "_Costs":
-        """Return a function from request length to the amount added to each of these bills."""
-        pool = self._pool(place.pool)
-        most_wait = 0 if place.makes else pool.target_wait or 0
-        now, cadence = self._now, self._fleet.cadence
+    def add_work(
+        self,
+        place: Place,
+        window: BudgetWindow,
+        lengths: Iterable[Length],
+        own: tuple[int, ...] | None,
+    ) -> dict[Length, tuple[Decimal, ...]]:
+        """Return what a request of each length adds to the bill of each machine of a place.
 
-        def find(length: Length) -> tuple[Decimal, ...]:
-            wait, found = most_wait if length.shared else 0, []
+        `own` is as for `_list_bills`.
+        """
+        pool, bills = self._pool(place.pool), self._list_bills(place, window, own)
+
+        def add(length: Length, bill: _Bill) -> Decimal:
+            wait = (pool.target_wait or 0) if length.shared and not place.makes else 0
             work = wait + (_FOREVER if length.longest is None else length.longest)
-            for bill in bills:
-                is_assigned_later = length.is_ticket and (wait or bill.machine.ready > now)
-                seen = bill.ready + work + bill.machine.idle[length.is_held]
-                seen += cadence if is_assigned_later else 0
-                # At the end of the window, a later deletion adds nothing.
-                age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
-                added = bill.until(age)
-                added += (bill.rest if wait >= bill.gap else _NONE) - bill.before
-                found.append(max(added, _NONE))
-            return tuple(found)
+            is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
+            seen = bill.ready + work + bill.machine.idle[length.is_held]
+            seen += self._fleet.cadence if is_assigned_later else 0
+            # At the end of the window, a later deletion adds nothing.
+            age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
+            added = bill.until(age) + (bill.rest if wait >= bill.gap else _NONE) - bill.before
+            return max(added, _NONE)
 
-        return cache(find)
+        return {each: tuple([add(each, bill) for bill in bills]) for each in lengths}
 
     def own(self, place: Place, paid: Collection[int]) -> tuple[int, ...]:
         """Return a place's machines in `paid`: its idle machines, or all if all are busy."""
@@ -542,7 +537,7 @@ class Lifetimes:
 class _Bill:
     """The bill of one machine in a time window, as a function of its age when deleted."""
 
-    def __init__(self, machine: _FreeMachine, window: BudgetWindow, *, hours: bool) -> None:
+    def __init__(self, machine: _FreeMachine, window: BudgetWindow) -> None:
         self.machine = machine
         self.tariff = machine.holding.tariff or FREE
         created_at, ready = machine.holding.created_at, machine.ready
@@ -550,7 +545,8 @@ class _Bill:
         """Age of the machine in seconds when it can start a request."""
         self.gap = -((ready - window.start) // _SECOND)
         """Seconds from the time of this age to the start of the window."""
-        self._life = life = Life(MACHINE_HOURS if hours else self.tariff, created_at, window.month)
+        tariff = MACHINE_HOURS if window.hours else self.tariff
+        self._life = life = Life(tariff, created_at, window.month)
         self._start, self.end = life.age(window.start), life.age(window.end)
         self._paid = life.billed_at(self._start)
         self._whole = life.billed_at(self.end) - self._paid
@@ -566,10 +562,6 @@ class _Bill:
         if age >= self.end:
             return self._whole
         return self._life.billed_at(age) - self._paid if age > self._start else _NONE
-
-
-_Costs = Callable[[Length], tuple[Decimal, ...]]
-"""A function from the length of a request to the amount that it adds to each machine's bill."""
 
 
 _T = TypeVar("_T", Place, Charge)
@@ -742,9 +734,8 @@ class _Books:
 
     def open(self, limit: SpendingLimit, *, coming: bool) -> BudgetAccount:
         """Open the account of a limit for the current or, if `coming`, for the next period."""
-        period = self._periods[limit.period]
-        window = self._window(period, coming=coming)
-        spent = Decimal(0) if coming else self._spent(limit, period)
+        window = self._window(limit, coming=coming)
+        spent = Decimal(0) if coming else self._spent(limit)
         amount = limit.amount or Decimal(0)
         silent = self._explain_unknown(limit)
         reserved = self._sum_reserved(limit, window)
@@ -791,10 +782,11 @@ class _Books:
             ),
         )
 
-    def _window(self, period: Period, *, coming: bool) -> BudgetWindow:
+    def _window(self, limit: SpendingLimit, *, coming: bool) -> BudgetWindow:
+        period, month = self._periods[limit.period], self._periods["month"]
         start, end = (period.end, period.next_end) if coming else (self._world.time, period.end)
-        month = self._periods["month"]
-        return BudgetWindow(start, end, month.end if start >= month.end else month.start)
+        first = month.end if start >= month.end else month.start
+        return BudgetWindow(start, end, first, limit.unit == HOURS)
 
     def _explain_unknown(self, limit: SpendingLimit) -> str:
         """Return why the remainder of a budget is unknown; empty if it is known."""
@@ -805,9 +797,9 @@ class _Books:
         unseen = [pool for pool in self._unobserved_pools if limit.pool in (None, pool)]
         return words.explain_unseen_pool(unseen[0]) if unseen else ""
 
-    def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
+    def _spent(self, limit: SpendingLimit) -> Decimal:
         """Return the spending in the current period until now, in the unit of the limit."""
-        nth = PERIODS.index(period.name)
+        nth = PERIODS.index(limit.period)
         charges: Iterable[Charge] = self._charges
         if limit.pool is not None:
             charges = self._charges_of.get(limit.pool, ())
@@ -849,8 +841,7 @@ class _Books:
         return {limit.path: self._rest(limit) for limit in known}
 
     def _rest(self, limit: SpendingLimit) -> "_LimitRest":
-        period, hours = self._periods[limit.period], limit.unit == HOURS
-        window, spent = self._window(period, coming=False), self._spent(limit, period)
+        window, spent = self._window(limit, coming=False), self._spent(limit)
         amount = limit.amount or _NONE
         rest = _LimitRest(limit, amount - spent, spent)
         for number in self._list_numbers(limit):
@@ -862,7 +853,7 @@ class _Books:
                 and limit.counts_pool(holding.pool, self._lives.offers[holding.pool].exclusive)
             )
             if is_counted or is_stopped:
-                bill, least, whole = self._lives.price_new_work(number, window, hours=hours)
+                bill, least, whole = self._lives.price_new_work(number, window)
                 rest.left -= bill if is_counted else _NONE
                 if is_stopped and least:
                     rest.needs[number] = least, whole
@@ -876,14 +867,13 @@ class _Books:
 
     def _sum_reserved(self, limit: SpendingLimit, window: BudgetWindow) -> Decimal:
         """Return the expected cost of existing machines in a window, in the limit's unit."""
-        hours = limit.unit == HOURS
         total = Decimal(0)
         for number in self._list_numbers(limit):
             holding = self._holdings[number]
             if limit.only is None or holding.unit is None:
-                total += self._lives.existing(number, window, hours=hours)
+                total += self._lives.bill(number, window)
             elif number in self._paid[limit.path]:
-                total += self._lives.owned(number, window, hours=hours)
+                total += self._lives.bill(number, window, owned=True)
         return total
 
     def _row(
@@ -893,20 +883,19 @@ class _Books:
 
         `rest` is as for `_requests`.
         """
-        lives, hours = self._lives, limit.unit == HOURS
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
             places = self._places_of.get(limit.pool, ())
-        makes = [place for place in places if place.makes]
+        bill_new, makes = self._lives.bill_new, [place for place in places if place.makes]
         kept = makes if limit.only is None else ()
         whole = {place.key for place in makes if self._is_alone_at(limit, place)}
         requests, shared = self._requests(limit, places, whole, window, rest)
         machines = {
-            each.key: lives.new(each, window, hours=hours, kept=self._is_kept(limit, each))
+            each.key: bill_new(each, window, kept=self._is_kept(limit, each))
             for each in makes
             if each.key in whole
         }
-        keeps = {each.key: lives.new(each, window, hours=hours, kept=True) for each in kept}
+        keeps = {each.key: bill_new(each, window, kept=True) for each in kept}
         row = LimitRow(
             path=limit.path,
             because="",
@@ -948,31 +937,29 @@ class _Books:
         `rest` are the amount left, and the amount per existing machine that is already reserved
         for its next work.
         """
-        lives, hours = self._lives, limit.unit == HOURS
-        lengths, found = self._lengths_of(limit), dict[tuple[str, str], Decimal]()
-        paid = self._paid.get(limit.path, frozenset())
+        lives, found = self._lives, dict[tuple[str, str], Decimal]()
         reserved, (left, claimed) = _NONE, rest
         for place in places:
-            if self._is_kept(limit, place) or not lengths[place.key]:
+            own = self._lengths_of(limit)[place.key]
+            if self._is_kept(limit, place) or not own:
                 continue
-            is_whole, alone = limit.only is None or place.key in whole, _NONE
-            if place.makes or is_whole:
-                costs = lives.more(place, window, hours=hours)
-                alone = _NONE if is_whole else lives.new(place, window, hours=hours)
-            else:
-                costs = lives.alone(place, window, lives.own(place, paid), hours=hours)
-            own = lengths[place.key]
-            known = _NONE if place.makes else claimed
+            is_new = place.makes
+            paid = (
+                None if is_new or limit.only is None else lives.own(place, self._paid[limit.path])
+            )
+            alone = lives.bill_new(place, window) if is_new and place.key not in whole else _NONE
+            known = _NONE if is_new else claimed
+            added = lives.add_work(place, window, own, paid)
             takes = {
-                length: max(_NONE, alone + max(costs(length), default=_NONE) - known)
-                for length in own
+                length: max(_NONE, alone + max(amounts, default=_NONE) - known)
+                for length, amounts in added.items()
             }
-            shared = [] if place.makes else [length for length in own if length.shared]
-            together = sum(map(max, zip(*map(costs, shared), strict=True)), _NONE) - known
+            shared = [length for length in own if length.shared and not is_new]
+            together = sum(map(max, zip(*(added[each] for each in shared), strict=True)), _NONE)
             counts = {n: sum(self._sizes[group] for group, _ in own[n]) for n in shared}
             apart = sum((takes[length] * count for length, count in counts.items()), _NONE)
-            if together < apart and together <= left - reserved:
-                reserved += together
+            if together - known < apart and together - known <= left - reserved:
+                reserved += together - known
                 takes |= dict.fromkeys(shared, _NONE)
             for length, amount in takes.items():
                 if amount:
