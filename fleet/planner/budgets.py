@@ -955,11 +955,13 @@ class _Books:
                 for length, amounts in added.items()
             }
             shared = [length for length in own if length.shared and not is_new]
-            together = sum(map(max, zip(*(added[each] for each in shared), strict=True)), _NONE)
+            each_once = zip(*(added[each] for each in shared), strict=True)
+            together = max(_NONE, sum(map(max, each_once), _NONE) - known)
             counts = {n: sum(self._sizes[group] for group, _ in own[n]) for n in shared}
             apart = sum((takes[length] * count for length, count in counts.items()), _NONE)
-            if together - known < apart and together - known <= left - reserved:
-                reserved += together - known
+            if together < apart and together <= left - reserved:
+                reserved += together
+                # The reservation pays for these requests.
                 takes |= dict.fromkeys(shared, _NONE)
             for length, amount in takes.items():
                 if amount:

@@ -149,6 +149,16 @@ def test_requests_that_share_existing_machines_extend_each_bill_once(
     assert today.row.room == limit - reserved
 
 
+def test_next_work_stays_reserved_when_requests_share_no_machine() -> None:
+    billed = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+    fleet = a_budgeted_fleet({"per_day": "3 EUR"}, providers=billed)
+    world = a_spent_world(a_worker(), a_worker(name="debian-ci-builders-0002"))
+
+    today, _ = accounts(fleet, world, a_group(600, count=1))
+
+    assert these(today.reserved, today.row.room) == (3, 0)
+
+
 def test_request_on_busy_machine_uses_time_after_current_work() -> None:
     fleet = a_budgeted_fleet({"per_day": "99 EUR"})
 
