@@ -14,13 +14,12 @@ fits only matching requests, its bill counts; else each request counts as if it 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
-from functools import cache, cached_property
-from typing import NamedTuple, ParamSpec, TypeVar
-from weakref import WeakMethod
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from fleet.model.decisions import NoMachineReason
@@ -31,7 +30,6 @@ from fleet.model.prices import (
     FREE,
     MACHINE_HOURS,
     Life,
-    Tariff,
     convert,
     tariff_of,
 )
@@ -206,21 +204,6 @@ _FOREVER = 10**12
 """Assumed seconds of work of unknown duration: longer than every window."""
 
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _cache_method(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a cached method without a reference to its object, which holds the whole world."""
-    weak = WeakMethod(method)
-
-    @cache
-    def find(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return weak()(*args, **kwargs)  # type: ignore[misc]  # its object exists during the call
-
-    return find  # type: ignore[return-value]  # cache loses the parameters
-
-
 class Lifetimes:
     """Expected deletion times of existing and new machines, and their bills in a time window.
 
@@ -232,10 +215,8 @@ class Lifetimes:
         fleet: Fleet,
         world: World,
         holdings: tuple[BilledMachine, ...],
-        lengths: Mapping[str, Collection[Length]],
         offers: Mapping[str, Offer],
     ) -> None:
-        """Set the inputs. `lengths` maps a place to the lengths of requests that fit there."""
         self._fleet = fleet
         self.offers = offers
         self._now = world.time
@@ -252,7 +233,6 @@ class Lifetimes:
         """Pool name to number of machines that are not about to be deleted."""
         self._zone = ZoneInfo(fleet.money.time_zone)
         self.owners = owners_of(fleet, world, holdings)
-        self._idle_time = _cache_method(self._find_idle_time)
         self._raw_ends = [self._deletion_time_of(each, self._removal_delay) for each in holdings]
         self._permanent = frozenset(self._find_permanent())
         self._ends = tuple(
@@ -267,8 +247,23 @@ class Lifetimes:
             pool: [number for number in numbers if serving[number]]
             for pool, numbers in self.numbers_of.items()
         }
-        self._lengths = lengths
-        self._new = _cache_method(self._new_machine)
+        self._new: dict[str, _FreeMachine] = {}
+        """Place to the machine that would be created there now."""
+
+    def add_new(self, place: Place, *, shared: bool) -> None:
+        """Add a machine that would be created now at a place.
+
+        If requests may share the machine (`shared`), it works until `target_wait` ends, including
+        its boot.
+        """
+        pool = self._pool(place.pool)
+        tariff = tariff_of(self._fleet, pool, place.type, place.market) or FREE
+        made = BilledMachine(place.pool, tariff, self._now)
+        ready = idle_since = boot_of(pool).ready_at(self._now)
+        if shared:
+            idle_since = max(ready, self._now + timedelta(seconds=pool.target_wait or 0))
+        end = self._deletion_time(made, idle_since, self._removal_delay)
+        self._new[place.key] = self._machine(made, end)._replace(ready=ready)
 
     def price_new_work(
         self, number: int, window: BudgetWindow
@@ -311,17 +306,15 @@ class Lifetimes:
 
     def bill_new(self, place: Place, window: BudgetWindow, *, kept: bool = False) -> Decimal:
         """Return the bill, in a window, of a new machine; `kept`: for `min` or `spare`."""
-        machine = self._new(place)
+        machine = self._new[place.key]
         return _Bill(machine._replace(end=NEVER) if kept else machine, window).before
 
     def _machine(self, holding: BilledMachine, end: datetime) -> _FreeMachine:
         outside, inside = (
-            self._idle_time(holding.pool, holding.tariff, is_held=is_held, is_drained=False)
+            (self._idle_time(holding, is_held=is_held) + self._removal_delay) // _SECOND
             for is_held in (False, True)
         )
-        delay = self._removal_delay
-        idle = (outside + delay) // _SECOND, (inside + delay) // _SECOND
-        return _FreeMachine(holding, self._ready_of(holding), idle, end)
+        return _FreeMachine(holding, self._ready_of(holding), (outside, inside), end)
 
     def _owned_until(self, number: int) -> datetime:
         """Return the time when the payer of an existing machine is expected to stop paying."""
@@ -329,20 +322,6 @@ class Lifetimes:
         if work_of(holding) is not None:
             until = released_at(self._fleet, self._world, holding, self._free_at(holding))
         return self._ends[number] if until == NEVER else until
-
-    def _new_machine(self, place: Place) -> _FreeMachine:
-        """Return a machine that would be created now.
-
-        If requests may share the machine, it works until `target_wait` ends, including its boot.
-        """
-        pool = self._pool(place.pool)
-        tariff = tariff_of(self._fleet, pool, place.type, place.market) or FREE
-        made = BilledMachine(place.pool, tariff, self._now)
-        ready = idle_since = boot_of(pool).ready_at(self._now)
-        if any(length.shared for length in self._lengths[place.key]):
-            idle_since = max(ready, self._now + timedelta(seconds=pool.target_wait or 0))
-        end = self._deletion_time(made, idle_since, self._removal_delay, is_held=False)
-        return self._machine(made, end)._replace(ready=ready)
 
     def _list_bills(
         self, place: Place, window: BudgetWindow, own: tuple[int, ...] | None
@@ -354,7 +333,7 @@ class Lifetimes:
         empty, the payer also takes over the unused rest of the billed increment.
         """
         if place.makes:
-            return (_Bill(self._new(place), window),)
+            return (_Bill(self._new[place.key], window),)
         if own is None:
             numbers = self._serving.get(place.pool, ())
             ends = {n: self._earliest[n] for n in numbers if self._earliest[n] != NEVER}
@@ -453,11 +432,8 @@ class Lifetimes:
         pool = self._fleet.pools.get(holding.pool)
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
             return NEVER
-        idle_since = self._now
-        is_drained = False
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
-            is_drained = unit.worker.draining
         elif unit.state in _GOING:
             return self._now + looks
         elif unit.state is UnitState.IDLE or unit.returning:
@@ -466,10 +442,7 @@ class Lifetimes:
             idle_since = max(self._now, self._ready_of(holding))
         else:
             return NEVER  # its work is unknown, so no run deletes it
-        is_held = is_in_sandbox(self._fleet, unit)
-        return self._deletion_time(
-            holding, idle_since, looks, is_held=is_held, is_drained=is_drained
-        )
+        return self._deletion_time(holding, idle_since, looks)
 
     def _free_at(self, holding: BilledMachine) -> datetime:
         """Return the expected end of the work on a machine; NEVER if unknown.
@@ -485,20 +458,16 @@ class Lifetimes:
         return NEVER if left is None else self._now + left
 
     def _deletion_time(
-        self,
-        holding: BilledMachine,
-        idle_since: datetime,
-        looks: timedelta,
-        *,
-        is_held: bool,
-        is_drained: bool = False,
+        self, holding: BilledMachine, idle_since: datetime, looks: timedelta
     ) -> datetime:
         """Return the deletion time of a machine that is idle from `idle_since` on."""
         if idle_since == NEVER:
             return NEVER
-        idle = self._idle_time(
-            holding.pool, holding.tariff, is_held=is_held, is_drained=is_drained
-        )
+        unit, is_held, is_drained = holding.unit, False, False
+        if unit is not None:
+            is_held = is_in_sandbox(self._fleet, unit)
+            is_drained = unit.worker is not None and unit.may_run and unit.worker.draining
+        idle = self._idle_time(holding, is_held=is_held, is_drained=is_drained)
         seen = max(self._now, idle_since + idle) + looks
         pool = self._fleet.dynamic_pool(holding.pool)
         return deletion_time(pool, holding.tariff, holding.created_at, seen)
@@ -512,18 +481,18 @@ class Lifetimes:
             return self._free_at(holding)
         return max(self._now, boot_of(pool).ready_at(holding.created_at))
 
-    def _find_idle_time(
-        self, name: str, tariff: Tariff | None, *, is_held: bool, is_drained: bool
+    def _idle_time(
+        self, holding: BilledMachine, *, is_held: bool, is_drained: bool = False
     ) -> timedelta:
-        """Return the maximum time that a machine of a pool may be idle."""
-        pool = self._fleet.dynamic_pool(name)
+        """Return the maximum time that a machine may be idle."""
+        pool = self._fleet.dynamic_pool(holding.pool)
         life = MachineLife(
             self._fleet,
             pool,
-            on_demand=pool is not None and bool(self.offers[name].on_demand),
+            on_demand=pool is not None and bool(self.offers[holding.pool].on_demand),
             in_sandbox=is_held,
             is_drained=is_drained,
-            tariff=tariff,
+            tariff=holding.tariff,
         )
         return timedelta(seconds=idle_limit(life).most)
 
@@ -571,11 +540,8 @@ _T = TypeVar("_T", Place, Charge)
 class BudgetAccount:
     """One budget limit in one period: amount, spending, reservation and linear constraint."""
 
-    budget: str
-    period: PeriodName
+    limit: SpendingLimit
     coming: bool
-    unit: str
-    limit: Decimal
     spent: Figure
     reserved: Decimal
     exceeded: bool
@@ -657,11 +623,11 @@ def judge_budgets(
     used = Constraints([account.row for account in accounts]).used(made, served)
     return tuple(
         BudgetVerdict(
-            budget=account.budget,
-            path=account.row.path,
-            period=account.period,
-            unit=account.unit,
-            limit=account.limit,
+            budget=account.limit.budget,
+            path=account.limit.path,
+            period=account.limit.period,
+            unit=account.limit.unit,
+            limit=account.limit.amount or _NONE,
             spent=account.spent,
             reserved=account.reserved,
             planned=amount
@@ -714,9 +680,12 @@ class _Books:
             fleet,
             world,
             self._holdings,
-            self._lengths[""],
             {name: each.offer for name, each in pool_plans.items()},
         )
+        for key in watched:
+            if self._places[key].makes:
+                shared = any(length.shared for length in self._lengths[""][key])
+                self._lives.add_new(self._places[key], shared=shared)
         self._short = {name for name in self._places_of if self._lives.is_short(name)}
         self._paid: dict[Path, frozenset[int]] = {
             limit.path: frozenset(
@@ -765,11 +734,8 @@ class _Books:
             )
         )
         return BudgetAccount(
-            budget=limit.budget,
-            period=limit.period,
+            limit=limit,
             coming=coming,
-            unit=limit.unit,
-            limit=amount,
             spent=UnknownFigure(unknown=silent) if silent else spent,
             reserved=reserved,
             exceeded=left < 0,

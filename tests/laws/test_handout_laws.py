@@ -108,7 +108,7 @@ def judged(fleet: Fleet, world: World) -> Judged:
     ):
         key = account.row.path, account.coming
         found.used[key] = (amount_of(account.spent) or Decimal(0)) + account.reserved
-        found.allowed[key] = account.limit
+        found.allowed[key] = account.limit.amount or Decimal(0)
     return found
 
 

@@ -33,7 +33,7 @@ def test_fleet_without_budgets_has_no_accounts() -> None:
 def test_budget_has_accounts_of_this_and_next_period() -> None:
     found = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world())
 
-    assert [these(a.period, a.coming, a.limit, a.row.room) for a in found] == [
+    assert [these(a.limit.period, a.coming, a.limit.amount, a.row.room) for a in found] == [
         ("day", False, 10, 10),
         ("day", True, 10, 10),
     ]
@@ -84,7 +84,7 @@ def test_budget_in_other_currency_uses_stated_rate() -> None:
 
     today, _ = accounts(fleet, a_spent_world(charges=[a_charge("4")]))
 
-    assert these(today.limit, today.unit, today.row.room) == (5, "EUR", 1)
+    assert these(today.limit.amount, today.limit.unit, today.row.room) == (5, "EUR", 1)
 
 
 def test_machine_priced_in_dollars_uses_euros_of_budget_in_euros() -> None:
@@ -277,6 +277,6 @@ def test_machine_hours_count_time_and_no_money() -> None:
 
     today, _ = accounts(fleet, world)
 
-    assert these(today.unit, today.limit, today.spent) == (HOURS, 40, 3)
+    assert these(today.limit.unit, today.limit.amount, today.spent) == (HOURS, 40, 3)
     assert rounded(today.reserved) == rounded(1 + TAIL - Decimal(90) / HOUR)
     assert today.row.path == ("budgets", "all", "machine_hours_per_day")
