@@ -15,7 +15,7 @@ fits only matching requests, its bill counts; else each request counts as if it 
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from functools import cached_property
@@ -711,12 +711,17 @@ class _Books:
         claimed = _NONE
         if not coming and any(path == limit.path for *_, path in self.unpaid):
             # New machines must not use what the kept workers need while others are drained.
-            rest = self._rests[limit.path]
-            extra = max(_NONE, rest.committed - reserved)
-            claimed = (extra / max(1, rest.kept)).quantize(_EXACT, ROUND_UP)
+            known_rest = self._rests[limit.path]
+            extra = max(_NONE, known_rest.committed - reserved)
+            claimed = (extra / max(1, known_rest.kept)).quantize(_EXACT, ROUND_UP)
             reserved += extra
-        free = amount - spent - reserved, claimed
-        row, shared = self._row(limit, window, free)
+        places: Collection[Place] = self._places.values()
+        if limit.pool is not None:
+            places = self._places_of.get(limit.pool, ())
+        makes = {place.key: place for place in places if place.makes}
+        whole = {key: place for key, place in makes.items() if self._is_alone_at(limit, place)}
+        rest = amount - spent - reserved, claimed
+        requests, shared = self._requests(limit, places, whole, window, rest)
         reserved += shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
@@ -733,20 +738,28 @@ class _Books:
                 words.BudgetUse(name, when, limit.unit, room, amount, spent, reserved)
             )
         )
-        return BudgetAccount(
-            limit=limit,
-            coming=coming,
-            spent=UnknownFigure(unknown=silent) if silent else spent,
-            reserved=reserved,
-            exceeded=left < 0,
-            row=replace(
-                row,
-                because=because,
-                room=room,
-                when=when,
-                over=None if silent else max(Decimal(0), -left),
-            ),
+        bill_new = self._lives.bill_new
+        machines = {
+            key: bill_new(each, window, kept=self._is_kept(limit, each))
+            for key, each in whole.items()
+        }
+        kept = makes.items() if limit.only is None else ()
+        row = LimitRow(
+            path=limit.path,
+            because=because,
+            room=room,
+            machines=_drop_zeros(machines),
+            requests=requests,
+            kept=_drop_zeros({key: bill_new(each, window, kept=True) for key, each in kept}),
+            when=when,
+            until=window.end,
+            unit=limit.unit,
+            limit=limit.amount,
+            over=None if silent else max(Decimal(0), -left),
+            code=NoMachineReason.BUDGET,
         )
+        known = UnknownFigure(unknown=silent) if silent else spent
+        return BudgetAccount(limit, coming, known, reserved, left < 0, row)
 
     def _window(self, limit: SpendingLimit, *, coming: bool) -> BudgetWindow:
         period, month = self._periods[limit.period], self._periods["month"]
@@ -841,40 +854,6 @@ class _Books:
             elif number in self._paid[limit.path]:
                 total += self._lives.bill(number, window, owned=True)
         return total
-
-    def _row(
-        self, limit: SpendingLimit, window: BudgetWindow, rest: tuple[Decimal, Decimal]
-    ) -> tuple[LimitRow, Decimal]:
-        """Return the coefficients of a limit, and the amount that sharing requests reserve.
-
-        `rest` is as for `_requests`.
-        """
-        places: Collection[Place] = self._places.values()
-        if limit.pool is not None:
-            places = self._places_of.get(limit.pool, ())
-        bill_new, makes = self._lives.bill_new, [place for place in places if place.makes]
-        kept = makes if limit.only is None else ()
-        whole = {place.key for place in makes if self._is_alone_at(limit, place)}
-        requests, shared = self._requests(limit, places, whole, window, rest)
-        machines = {
-            each.key: bill_new(each, window, kept=self._is_kept(limit, each))
-            for each in makes
-            if each.key in whole
-        }
-        keeps = {each.key: bill_new(each, window, kept=True) for each in kept}
-        row = LimitRow(
-            path=limit.path,
-            because="",
-            room=_NONE,
-            machines=_drop_zeros(machines),
-            requests=requests,
-            kept=_drop_zeros(keeps),
-            until=window.end,
-            unit=limit.unit,
-            limit=limit.amount,
-            code=NoMachineReason.BUDGET,
-        )
-        return row, shared
 
     def _is_kept(self, limit: SpendingLimit, place: Place) -> bool:
         """Return True if the pool will keep a new machine of this place for `min` or `spare`."""
