@@ -361,9 +361,9 @@ class Lifetimes:
         lengths: Iterable[Length],
         own: tuple[int, ...] | None,
     ) -> dict[Length, tuple[Decimal, ...]]:
-        """Return what a request of each length adds to the bill of each machine of a place.
+        """Return the amounts that a request of each length adds to the bills of a place.
 
-        `own` is as for `_list_bills`.
+        There is an amount per machine. `own` is as for `_list_bills`.
         """
         pool, bills = self._pool(place.pool), self._list_bills(place, window, own)
 
