@@ -104,7 +104,7 @@ def _assign_requests(
         allocation = allocate(layout.groups, layout.places, layout.rows)
     service = staff(pool_plans, supplies, layout.places, demand, allocation)
     chosen = Chosen(layout, allocation)
-    given_up = give_up_for_others(world, pool_plans, chosen, service)
+    given_up = give_up_for_others(fleet, world, pool_plans, chosen, service)
     if overtaken:
         before = Overtaking(overtaken, by_age, allocation)
         given_up |= keep_for_turns(world, pool_plans, layout.places, before, service)

@@ -164,6 +164,7 @@ class Chosen:
 
 
 def give_up_for_others(
+    fleet: Fleet,
     world: World,
     pool_plans: Mapping[str, PoolPlan],
     chosen: Chosen,
@@ -171,41 +172,39 @@ def give_up_for_others(
 ) -> frozenset[str]:
     """Delete machines kept for later tickets if earlier tickets wait for this capacity.
 
-    Return the names of these machines. The later tickets then wait for the same capacity.
+    Return the names of these machines. The later tickets then wait for the same capacity. The
+    first ticket by turn decides first: it gets the machine of the last ticket after it, in the
+    first pool by name. Machines outside of sandboxes come before deletions.
     """
     given_up: set[str] = set()
-    full = [
-        (pool_plan, _waiting_for_room(pool_plan, chosen, service))
-        for _, pool_plan in sorted(pool_plans.items())
-        if _can_give_up(world, pool_plan)
-    ]
-    queues = {key.partition("/")[0] for _, waiting in full for key in waiting}
-    for queue in sorted(
-        queues if any(_tickets_by_machine(each, in_sandbox=True) for each, _ in full) else ()
-    ):
-        turns = _turns_of(full[0][0].fleet, world, queue, service.demand)
-        helped: set[str] = set()
-        for pool_plan, waiting in full:
-            room = sorted(_capacity_turns(pool_plan, turns))
-            for key in _waiting_in_turn(waiting, turns, helped):
-                if room and room[-1] > turns[key]:
-                    room.pop()
-                    helped.add(key)
-        for pool_plan, waiting in full:
-            in_use = _tickets_by_machine(pool_plan, in_sandbox=True)
-            for key in _waiting_in_turn(waiting, turns, helped):
+    plans = {n: each for n, each in sorted(pool_plans.items()) if _can_give_up(world, each)}
+    if not any(_tickets_by_machine(each, in_sandbox=True) for each in plans.values()):
+        return frozenset()
+    full = {name: _waiting_for_room(each, chosen, service) for name, each in plans.items()}
+    waiting = {key for keys in full.values() for key in keys}
+    for queue in sorted({key.partition("/")[0] for key in waiting}):
+        turns = _turns_of(fleet, world, queue, service.demand)
+        room = {name: sorted(_capacity_turns(each, turns)) for name, each in plans.items()}
+        in_use = {n: _tickets_by_machine(each, in_sandbox=True) for n, each in plans.items()}
+        for key in sorted(waiting & turns.keys(), key=turns.__getitem__):
+            turn, pools = turns[key], [name for name, keys in full.items() if key in keys]
+            free = next((name for name in pools if room[name] and room[name][-1] > turn), None)
+            if free is not None:
+                room[free].pop()
+                continue
+            for name in pools:
                 later = {
                     unit: turns[other]
-                    for unit, other in in_use.items()
-                    if turns.get(other, -1) > turns[key]
-                    if chosen.frees(pool_plan.name, other, key, waiting[key])
+                    for unit, other in in_use[name].items()
+                    if turns.get(other, -1) > turn
+                    if chosen.frees(name, other, key, full[name][key])
                 }
                 if later:
                     unit = max(later, key=lambda each: (later[each], each))
-                    del in_use[unit]
-                    _delete_for_ticket(pool_plan, unit, key, service)
+                    del in_use[name][unit]
+                    _delete_for_ticket(plans[name], unit, key, service)
                     given_up.add(unit)
-                    helped.add(key)
+                    break
     return frozenset(given_up)
 
 
@@ -330,14 +329,6 @@ def keep_for_turns(
         if unit.name not in used and unit.since is not None
         if (world.time - unit.since).total_seconds() <= max(waits, default=-1)
     )
-
-
-def _waiting_in_turn(
-    waiting: Collection[str], turns: Mapping[str, int], helped: Collection[str]
-) -> list[str]:
-    """Return the tickets that wait for capacity and got no help yet, in order of turn."""
-    own = (key for key in waiting if key in turns and key not in helped)
-    return sorted(own, key=turns.__getitem__)
 
 
 def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
