@@ -123,7 +123,7 @@ class Sources:
     """Provider to the adapter that cleans its machines between tickets."""
     rules: Mapping[str, RuleReader] = field(default_factory=dict)
     """Queue to the reader of the tag rules that the queue applies."""
-    look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
+    probe_ports: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
     """Probes the ports of machines with a `ready` setting; adds the results to the listings."""
     prices: Mapping[str, PriceReader] = field(default_factory=dict)
     """Provider to the reader of its price API."""
@@ -151,7 +151,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
     }
     told = asking("provider", listed)
-    listings = sources.look(
+    listings = sources.probe_ports(
         {name: _without_future_times(each, now) for name, each in told.items()}
     )
     desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}

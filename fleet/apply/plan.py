@@ -91,7 +91,7 @@ def observe_and_plan(
             from fleet.apply.wire import wire
 
             sources = wire(config.fleet, args.file)
-            world, store = look(config, sources, console), sources.store
+            world, store = observe_with_progress(config, sources, console), sources.store
     except (FileUnreadable, WrongUsage) as error:
         if needs_world or not args.world:
             raise
@@ -185,7 +185,7 @@ def _recent(decision: PlanResult) -> list[bytes]:
     return []
 
 
-def look(config: Config, sources: Sources, console: Console) -> World:
+def observe_with_progress(config: Config, sources: Sources, console: Console) -> World:
     """Observe the world and show progress; the adapters' remarks become part of the world."""
     console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
     with observing(Observation()) as observation:
@@ -193,9 +193,9 @@ def look(config: Config, sources: Sources, console: Console) -> World:
     return world.altered(remarks=observation.remarks())
 
 
-def look_aloud(config: Config, sources: Sources, console: Console) -> World:
+def observe_and_print(config: Config, sources: Sources, console: Console) -> World:
     """Observe the world for a command that shows no plan, and print the adapters' remarks."""
-    world = look(config, sources, console)
+    world = observe_with_progress(config, sources, console)
     for remark in world.remarks:
         console.note(remark)
     return world

@@ -14,7 +14,7 @@ from fleet.apply.journal import journalled
 from fleet.apply.notify import send_notices
 from fleet.apply.observe import REMEMBERED, Concurrently, Sources, remember_rules, stack_ref
 from fleet.apply.parallel import Parallelism, pool_executor
-from fleet.apply.plan import look, plan_for, priced
+from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.pool import (
     Enrolling,
     PoolRun,
@@ -195,7 +195,7 @@ class _ApplyRun:
     def observe(self) -> World:
         """Return the observed world. Raises PlanRefused if this computer's clock is wrong."""
         sources = replace(self.sources, asking=self._asking())
-        world = look(self.config, sources, self.console)
+        world = observe_with_progress(self.config, sources, self.console)
         if not self.options.trusts_clock:
             self._check_clock(world)
         return world

@@ -109,7 +109,7 @@ def wire(
         prices=dict(_prices(clouds)),
         messengers=dict(_messengers(fleet, base, secrets)),
         prepare=prepare,
-        look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
+        probe_ports=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
         asking=Concurrently,
         members=_members(fleet, base),
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources, stack_ref
-from fleet.apply.plan import look
+from fleet.apply.plan import observe_with_progress
 from fleet.apply.record import RunLog
 from fleet.apply.wire import lock_owner, wire
 from fleet.checks.pools import LONGEST
@@ -430,13 +430,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     provider = pool_to_adopt(config.fleet, args.pool).provider
     adopter = _adopter(config.fleet, sources, provider)
     if args.dry_run:
-        world = look(config, sources, console)
+        world = observe_with_progress(config, sources, console)
         adoption = _judge_machines(args, config, world, _find(adopter, provider, key, value))
         console.out(_render_adoption(args, console, adoption, applies=False))
         return 0
     started = utc_now()
     with sources.store.lock(lock_owner(), started):
-        world = look(config, sources, console)
+        world = observe_with_progress(config, sources, console)
         adoption = _judge_machines(args, config, world, _find(adopter, provider, key, value))
         if not args.json:
             console.out(_render_adoption(args, console, adoption, applies=True))

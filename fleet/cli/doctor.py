@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
-from fleet.apply.plan import look, plan_for, priced
+from fleet.apply.plan import observe_with_progress, plan_for, priced
 from fleet.apply.rebuild import find_listed
 from fleet.apply.timer import find_clock_faults
 from fleet.apply.wire import wire
@@ -375,7 +375,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the findings; return 1 if a check failed."""
     config = load_config(args, console)
     asked = _build_checkup_inputs(config, args.file)
-    world = look(config, asked.sources, console)
+    world = observe_with_progress(config, asked.sources, console)
     config = priced(config, world)
     console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
     case = Case(config.fleet, world, plan_for(config, world))

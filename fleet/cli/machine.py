@@ -22,10 +22,10 @@ from fleet.apply.parallel import Parallelism, default_jobs, pool_executor
 from fleet.apply.plan import (
     can_confirm,
     is_confirmed,
-    look,
-    look_aloud,
     note_clock,
     observe_and_plan,
+    observe_and_print,
+    observe_with_progress,
 )
 from fleet.apply.pool import (
     by_pool,
@@ -345,7 +345,8 @@ def run_deletion(
     accepted = None
     if not args.apply:
         # The JSON of a plan includes the remarks.
-        world = (look if args.json else look_aloud)(config, sources, console)
+        watch = observe_with_progress if args.json else observe_and_print
+        world = watch(config, sources, console)
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
         asks = can_confirm(console) and not args.json and bool(plan.actions)
         blocks = sweep_blocks(plan, is_dry=not asks, named=deletion.named)
@@ -379,7 +380,7 @@ def _delete_under_lock(  # noqa: PLR0913 - the inputs of a deletion
         _hold_lock(sources.store, started, console, deletion) as has_store,
         executor as (many, cut),
     ):
-        world = look_aloud(config, sources, console)
+        world = observe_and_print(config, sources, console)
         refuse_clock(find_server_skew(world), fix="")
         plan = guard(config.fleet, deletion.decide(config.fleet, world))
         if accepted is not None and find_drift(accepted, plan):
@@ -679,7 +680,7 @@ def _console(args: argparse.Namespace, console: Console) -> int:
     sources = wire(config.fleet, args.file)
     text = sources.store.console(f"hold {args.machine}")
     if not text:
-        world = look(config, sources, console)
+        world = observe_with_progress(config, sources, console)
         listed = {machine.name: (provider, machine.id) for provider, machine in world.machines()}
         _check("machine", [args.machine], listed)
         text = end_of(read_console(sources, *listed[args.machine]), _LINES)
@@ -709,7 +710,7 @@ def forget(args: argparse.Namespace, console: Console) -> int:
     started = utc_now()
     sources = wire(config.fleet, args.file)
     with sources.store.lock(lock_owner(), started):
-        world = look(config, sources, console)
+        world = observe_with_progress(config, sources, console)
         pool, queue = forget_machine(config.fleet, world, args.machine, sources)
         outcome = StackOutcome(pool=pool, result="applied", forgotten=(args.machine,))
         RunLog(sources.store, started, "forget").record(Outcome(plan="", stacks=(outcome,)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from fleet.apply.config import Config, load_config
-from fleet.apply.plan import look
+from fleet.apply.plan import observe_with_progress
 from fleet.apply.wire import wire
 from fleet.cli.arguments import Parser, add_file, add_span, flag, moment_of, option
 from fleet.clock import utc_now
@@ -85,7 +85,7 @@ def _find_named_users(fleet: Fleet) -> set[str]:
 def _worlds(config: Config, args: argparse.Namespace, console: Console) -> Iterator[World]:
     """Yield the requested recordings, oldest first: a new one, or those in the store."""
     if not args.kept:
-        yield look(config, wire(config.fleet, args.file), console)
+        yield observe_with_progress(config, wire(config.fleet, args.file), console)
         return
     now = utc_now()
     since = moment_of(args.since, now) or datetime.min.replace(tzinfo=UTC)

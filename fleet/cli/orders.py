@@ -12,7 +12,7 @@ from typing import get_args
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import Sources
-from fleet.apply.plan import look_aloud
+from fleet.apply.plan import observe_and_print
 from fleet.apply.rebuild import list_unknown
 from fleet.apply.record import find_origin, log_of_order
 from fleet.apply.timer import why_odd
@@ -113,7 +113,7 @@ class _Ordering:
             return
         if name in static_names(self.config.fleet):
             raise WrongUsage(f"{name} is static: fleet neither gives it work nor deletes it")
-        world = look_aloud(self.config, self.sources, self.console)
+        world = observe_and_print(self.config, self.sources, self.console)
         unseen = next(list_unknown(world.providers), "")
         known = {machine.name for _, machine in world.machines()}
         known |= {each.name for stack in world.known_stacks.values() for each in stack.workers}

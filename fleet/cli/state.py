@@ -11,7 +11,7 @@ from pathlib import Path
 from fleet.apply.config import Config, load_config
 from fleet.apply.journal import journalled
 from fleet.apply.observe import Sources
-from fleet.apply.plan import look, plan_for
+from fleet.apply.plan import observe_with_progress, plan_for
 from fleet.apply.rebuild import (
     Orphan,
     StateRebuild,
@@ -180,7 +180,7 @@ _SAID = {
 
 def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
     """List machines known to only a stack or only a provider; return 1 if any, or if unknown."""
-    world = look(config, wire(config.fleet, args.file), console)
+    world = observe_with_progress(config, wire(config.fleet, args.file), console)
     found = find_orphans(config.fleet, world, plan_for(config, world))
     if args.json:
         console.out(json.dumps(found.model_dump(mode="json"), indent=2, sort_keys=True))
@@ -236,7 +236,7 @@ def rebuild(config: Config, args: argparse.Namespace, store: Store, console: Con
 
 
 def _look(config: Config, sources: Sources, console: Console) -> tuple[tuple[str, ...], World]:
-    return forget_lost(sources), look(config, sources, console)
+    return forget_lost(sources), observe_with_progress(config, sources, console)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import yaml
 
 from fleet.apply.config import Config, load_config
 from fleet.apply.observe import REMEMBERED
-from fleet.apply.plan import look, priced
+from fleet.apply.plan import observe_with_progress, priced
 from fleet.apply.record import order_entry
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.timer import Signals
@@ -223,7 +223,7 @@ def _move_versions(args: argparse.Namespace, console: Console, decide: Decide) -
     sources = wire(config.fleet, args.file)
     known = [each for each in sources.store.image_versions() if each.image == args.image]
     moves = decide(config.fleet, known, utc_now())
-    world = look(config, sources, console)
+    world = observe_with_progress(config, sources, console)
     if not args.dry_run:
         entries = [
             order_entry(
@@ -549,7 +549,7 @@ def _prune(args: argparse.Namespace, console: Console) -> int:
         ours = (each for each in unknown if args.image in (None, each.image))
         forgotten = prune.name_forgotten(ours, args.forgotten)
         plans = {name: read_plan(name, LocalFiles().read(name, LIMIT_BYTES)) for name in args.plan}
-        world = look(config, sources, console)
+        world = observe_with_progress(config, sources, console)
         found = prune.find_unreferenced(config.fleet, world, sources.store.image_versions(), plans)
         judged = tuple(each for each in found if args.image in (None, each.image))
         pruned, gone = judged, forgotten
