@@ -1,7 +1,7 @@
 """Turn observed facts into a plan; `fleet/reconcile.py` lists the steps in order.
 
 A request is represented in turn as a `Request` (reported by the queue), an `Ordered` in
-`demand.Signed` (with tags by the rules, signature and queue position), a member of a
+`demand.EqualRequests` (with tags by the rules, signature and queue position), a member of a
 `RequestGroup` (requests with equal eligible places and costs), and a member of a
 `formulation.Block` (groups that are equivalent for the solver). It is then assigned to a worker or
 to a `plan.Create`.

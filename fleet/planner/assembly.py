@@ -49,7 +49,7 @@ from fleet.planner.competing import (
     unseen_workers,
     warn_of_queues,
 )
-from fleet.planner.demand import Signed, required_of
+from fleet.planner.demand import EqualRequests, required_of
 from fleet.planner.failures import describe_failures
 from fleet.planner.fitting import held_tags
 from fleet.planner.inventory import (
@@ -135,7 +135,7 @@ def find_attention(world: World, pool_plans: Mapping[str, PoolPlan]) -> Iterator
 
 
 def warn_of_durations(
-    fleet: Fleet, demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
+    fleet: Fleet, demand: Sequence[EqualRequests], budgets: Sequence[BudgetVerdict]
 ) -> Iterator[Warning_]:
     """Warn about requests of unknown duration, if a budget or `target_wait` needs the duration."""
     silent: Counter[str] = Counter()

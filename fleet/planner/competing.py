@@ -11,7 +11,7 @@ from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, Wo
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.model.values import UnknownFigure
-from fleet.planner.demand import Signed
+from fleet.planner.demand import EqualRequests
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import (
     DebusineQueue,
@@ -172,7 +172,9 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
                 )
 
 
-def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
+def warn_of_queues(
+    fleet: Fleet, world: World, demand: Iterable[EqualRequests]
+) -> Iterator[Warning_]:
     """Warn about queues that create machines themselves, and about `otherwise` without effect."""
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
@@ -182,7 +184,7 @@ def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iter
 
 
 def _warn_of_stored_tags(
-    fleet: Fleet, world: World, demand: Iterable[Signed]
+    fleet: Fleet, world: World, demand: Iterable[EqualRequests]
 ) -> Iterator[Warning_]:
     """Warn about `otherwise` of tags that a queue stored: its requests cannot waive these tags."""
     vocabulary = Vocabulary(fleet)

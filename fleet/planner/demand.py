@@ -116,7 +116,7 @@ class _SignatureKey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signed(_SignatureKey):
+class EqualRequests(_SignatureKey):
     """Equal requests (one signature) in service order; the workers and pools that fit them."""
 
     id: str
@@ -179,7 +179,7 @@ def _cached_reader(fleet: Fleet, world: World, *, with_provided: bool) -> _Reque
 
 def sign_demand(
     fleet: Fleet, world: World, supplies: Mapping[str, Supply], *, again: bool = False
-) -> tuple[Signed, ...]:
+) -> tuple[EqualRequests, ...]:
     """Group the requests of all readable queues by signature, in service order.
 
     With `again`, cache the derived properties of requests until the next run. Use `again` in a
@@ -464,7 +464,7 @@ class _Choices(NamedTuple):
 
 def _sign(
     kind: _SignatureKey, requests: list[list[Ordered]], choices: _Choices, ruled: Iterable[Ruled]
-) -> Signed:
+) -> EqualRequests:
     identity: list[object] = [kind.queue, required_of(kind.ask), sorted(kind.ask.provided)]
     identity += [kind.priority]
     identity += [kind.payer.identity] if any(kind.payer) else []
@@ -476,7 +476,7 @@ def _sign(
     # The members of a request stay adjacent and in order.
     in_order = sorted(requests, key=itemgetter(0))
     known = vars(kind) | {"payer": kind.payer._replace(without=choices.without)}
-    return Signed(
+    return EqualRequests(
         **known,
         id=digest(identity)[:12],
         requests=tuple(chain.from_iterable(in_order)),

@@ -17,6 +17,7 @@ from fleet.model.tickets import SANDBOX
 from fleet.planner.budgets import BudgetAccount, open_accounts, spending_limits
 from fleet.planner.costs import Way, new_place
 from fleet.planner.demand import (
+    EqualRequests,
     Fit,
     LimitRow,
     Ordered,
@@ -24,7 +25,6 @@ from fleet.planner.demand import (
     Place,
     Rank,
     RequestGroup,
-    Signed,
     Supply,
     teams_of,
 )
@@ -72,7 +72,7 @@ def lay_out(
     world: World,
     pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
-    demand: Sequence[Signed],
+    demand: Sequence[EqualRequests],
 ) -> Layout:
     """Build the allocation problem of this run from the waiting requests."""
     places = {place.key: place for place in _places(fleet, world, pool_plans, supplies)}
@@ -143,7 +143,7 @@ def _groups(
     fleet: Fleet,
     world: World,
     places: Mapping[str, Place],
-    demand: Sequence[Signed],
+    demand: Sequence[EqualRequests],
 ) -> Iterator[RequestGroup]:
     """Yield groups of requests that share rank, payer, eligible places and limits."""
     vocabulary = Vocabulary(fleet)
@@ -229,7 +229,7 @@ def _split_by_sandbox(
             yield is_held, own
 
 
-def _pool_priorities(fleet: Fleet, signed: Signed) -> _Preferred:
+def _pool_priorities(fleet: Fleet, signed: EqualRequests) -> _Preferred:
     """Return a pair: True if priorities rank before cost; the nonzero priority of each pool."""
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
@@ -247,7 +247,7 @@ def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
 
 
 def _group_by_deadline(
-    signed: Signed,
+    signed: EqualRequests,
     requests: list[Ordered],
     able: int,
     choices: dict[tuple[str, ...], int],
@@ -270,7 +270,7 @@ def _group_by_deadline(
     return found.items()
 
 
-def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
+def _lengths(demand: Sequence[EqualRequests]) -> dict[int, int]:
     """Map each expected duration to the duration that budgets count, in seconds.
 
     Durations are rounded up if more than `_MAX_LENGTHS` durations exist.
@@ -301,7 +301,7 @@ def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> i
 
 
 def _group_by_rank(
-    signed: Signed, classed: int, now: datetime
+    signed: EqualRequests, classed: int, now: datetime
 ) -> Iterator[tuple[Rank, list[Ordered]]]:
     """Yield (rank, requests). Without a rank by turn, priority and age give the rank."""
     requests: Sequence[Ordered] = signed.requests

@@ -31,7 +31,7 @@ from fleet.model.values import amount_of
 from fleet.planner.allocation import Allocation, Proof
 from fleet.planner.assignment import Stop
 from fleet.planner.budgets import find_counting_budgets
-from fleet.planner.demand import LimitRow, Ordered, Path, Place, Rank, Signed, Supply
+from fleet.planner.demand import EqualRequests, LimitRow, Ordered, Path, Place, Rank, Supply
 from fleet.planner.durations import USUAL, kind_at
 from fleet.planner.fitting import FitRequirements, find_unfit, fitting, held_by, held_tags
 from fleet.planner.images import Unproven, find_unproven
@@ -152,7 +152,7 @@ _Load = list[tuple[Rank, Ordered]]
 class Service:
     """The assignment of requests to existing and new workers, and its limits and cost."""
 
-    demand: Sequence[Signed] = ()
+    demand: Sequence[EqualRequests] = ()
     by_worker: dict[str, str] = field(default_factory=dict)
     """Request to the existing worker that is planned for it."""
     unserved: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def staff(
     pool_plans: Mapping[str, PoolPlan],
     supplies: Mapping[str, Supply],
     places: Mapping[str, Place],
-    demand: Sequence[Signed],
+    demand: Sequence[EqualRequests],
     allocation: Allocation,
 ) -> Service:
     """Assign requests to existing workers, and create machines for the other served requests."""
@@ -343,7 +343,7 @@ def find_unserved(
 
 
 def _group_by_stops(
-    signed: Signed, unserved: Mapping[str, tuple[Stop, ...]], numbers: Mapping[int, int]
+    signed: EqualRequests, unserved: Mapping[str, tuple[Stop, ...]], numbers: Mapping[int, int]
 ) -> Iterator[tuple[int, int | None, list[str]]]:
     """Yield the unserved requests of a signature by stops (their number) and duration.
 
@@ -368,7 +368,7 @@ _NO_CAUSE = Unserved(signature="", requests=(), count=0, because="", path=(), bl
 
 
 def _find_late_pools(
-    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: Signed, seconds: int | None
+    fleet: Fleet, pool_plans: Mapping[str, PoolPlan], signed: EqualRequests, seconds: int | None
 ) -> Iterator["_Stopped"]:
     """Yield the pools whose machines would finish a request after its deadline."""
     timing = signed.timing
@@ -559,7 +559,7 @@ def _key_of_class(blocked: Blocked) -> Path:
     return ("pools", "*", *blocked.path[2:]) if own else blocked.path
 
 
-def _explain_held(fleet: Fleet, signed: Signed) -> Unserved | None:
+def _explain_held(fleet: Fleet, signed: EqualRequests) -> Unserved | None:
     """Return why the queue assigns these requests to no worker; None if it may assign them."""
     if not signed.held:
         return None
@@ -570,7 +570,7 @@ def _explain_held(fleet: Fleet, signed: Signed) -> Unserved | None:
     return _NO_CAUSE.altered(because=because, path=first.path, decisions=(held,))
 
 
-def _describe_held(fleet: Fleet, signed: Signed, first: TagRefusal) -> str:
+def _describe_held(fleet: Fleet, signed: EqualRequests, first: TagRefusal) -> str:
     if first.is_unknown:
         if not is_about_environments(fleet.derive[int(first.path[1])]):
             return pools.explain_unknown_value(first.because, first.path)

@@ -24,7 +24,7 @@ from fleet.model.plan import Create, Delete, Reason
 from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
-from fleet.planner.demand import Constraints, LimitRow, Place, Rank, RequestGroup, Signed
+from fleet.planner.demand import Constraints, EqualRequests, LimitRow, Place, Rank, RequestGroup
 from fleet.planner.inventory import find_freeze
 from fleet.planner.layout import Layout, class_of
 from fleet.planner.pool_plan import PoolPlan
@@ -209,7 +209,7 @@ def give_up_for_others(
 
 
 def find_overtaken(
-    fleet: Fleet, world: World, demand: Sequence[Signed], layout: Layout, by_age: Allocation
+    fleet: Fleet, world: World, demand: Sequence[EqualRequests], layout: Layout, by_age: Allocation
 ) -> dict[str, Rank]:
     """Return ranks for tickets that a limit blocks while it admits later tickets of other owners.
 
@@ -397,7 +397,9 @@ def _waiting_for_room(
     return {key: stops for key, stops in short if stops}
 
 
-def _turns_of(fleet: Fleet, world: World, queue: str, demand: Sequence[Signed]) -> dict[str, int]:
+def _turns_of(
+    fleet: Fleet, world: World, queue: str, demand: Sequence[EqualRequests]
+) -> dict[str, int]:
     """Map each waiting ticket to its position in service order; empty without tickets."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):

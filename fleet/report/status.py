@@ -167,7 +167,7 @@ _STATE_STYLES = {
 }
 
 
-class EqualRequests(Value):
+class RequestsStatus(Value):
     """Requests of a queue with equal tags and priority, and the number that get a machine."""
 
     signature: str
@@ -219,7 +219,7 @@ class Status(Value):
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are unknown.")
     budgets: tuple[BudgetVerdict, ...] = Field(description="Each in its current and next period.")
     hidden: int = Field(description="Number of omitted inactive workers.")
-    waiting: tuple[EqualRequests, ...]
+    waiting: tuple[RequestsStatus, ...]
     unread: tuple[str, ...] = Field(description="Queues that could not be read.")
     estimates: tuple[Estimate, ...] = Field(description="Queues that were only partly read.")
     unknown: tuple[str, ...]
@@ -297,14 +297,14 @@ def pool_status(verdict: PoolVerdict) -> PoolStatus:
     return PoolStatus.model_validate(known | dict.fromkeys(unknown))
 
 
-def _waiting(plan: Plan, responsible: Responsible) -> tuple[EqualRequests, ...]:
+def _waiting(plan: Plan, responsible: Responsible) -> tuple[RequestsStatus, ...]:
     unserved: dict[str, list[str]] = {}
     left: dict[str, int] = {}
     for entry in plan.unserved:
         unserved.setdefault(entry.signature, []).append(entry.because)
         left[entry.signature] = left.get(entry.signature, 0) + entry.count
     return tuple(
-        EqualRequests(
+        RequestsStatus(
             signature=signature.id,
             queue=signature.queue,
             required=signature.required,

@@ -22,7 +22,15 @@ from fleet.model.tickets import SANDBOX, Limit, Ticket, TicketState, expire, fin
 from fleet.model.values import amount_of
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.budgets import spending_limits
-from fleet.planner.demand import Drops, Signed, Supply, Teams, required_of, sign_demand, teams_of
+from fleet.planner.demand import (
+    Drops,
+    EqualRequests,
+    Supply,
+    Teams,
+    required_of,
+    sign_demand,
+    teams_of,
+)
 from fleet.planner.fitting import FitRequirements, find_unfit
 from fleet.planner.inventory import desks_of, take_inventory
 from fleet.planner.layout import class_of, lay_out, priority_at
@@ -372,7 +380,7 @@ def _can_overtake(fleet: Fleet, pool_plans: Mapping[str, PoolPlan]) -> bool:
     )
 
 
-def _note(signed: Signed, lacking: Collection[str]) -> str:
+def _note(signed: EqualRequests, lacking: Collection[str]) -> str:
     """Return a note on dropped tags; empty if the machine has all requested tags."""
     parts = [
         f"without {tag}: no machine with it in time (tags.{tag}.otherwise)"
@@ -497,8 +505,8 @@ def _suitability(
     fleet: Fleet,
     queue: str,
     supplies: Mapping[str, Supply],
-    signed: Mapping[str, Signed],
-    demand: Iterable[Signed],
+    signed: Mapping[str, EqualRequests],
+    demand: Iterable[EqualRequests],
 ) -> Callable[[Ticket], Suitable]:
     """Return a function from ticket to suitable machines. Equal tickets share one result.
 
