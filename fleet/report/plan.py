@@ -252,7 +252,7 @@ def _pools(plan: Plan) -> Section:
         for verdict, pool in zip(plan.pools, pools, strict=True)
     ]
     if hides:
-        unread = sum(bool(pool.not_known) for pool in quiet)
+        unread = sum("machines" in pool.not_known for pool in quiet)
         more = f" ({unread:,} could not be read)" if unread else ""
         text = f"… and {words.many(len(quiet), 'pool')} without machines or changes{more}"
         rows.append(row(text, form=Form.BRIEF))

@@ -132,6 +132,16 @@ def test_many_unread_pools_are_counted() -> None:
     assert re.search(r"^  … and 20 pools .*\(20 ", text, re.MULTILINE)
 
 
+def test_pools_without_price_are_not_counted_as_unread() -> None:
+    pools = tuple(
+        a_pool_verdict(pool=f"pool-{n:02}", busy=0, not_known=("price",)) for n in range(20)
+    )
+
+    text = plan_to_text(a_plan(pools=pools), colour=False)
+
+    assert re.search(r"^  … and 20 pools [^(]*$", text, re.MULTILINE)
+
+
 def test_many_kinds_of_unserved_requests_are_counted() -> None:
     unserved = [
         an_unserved(requests=(f"r{number}", "x"), because=f"reason {number}")
