@@ -292,9 +292,9 @@ def status_of(
 
 def pool_status(verdict: PoolVerdict) -> PoolStatus:
     """Return the status of a pool. Each unknown figure is null."""
-    unknown = (name for missing in verdict.not_known for name in _FIGURES[missing])
-    known = {**verdict.model_dump(), "machines": verdict.machines}
-    return PoolStatus.model_validate(known | dict.fromkeys(unknown))
+    unknown = {name for missing in verdict.not_known for name in _FIGURES[missing]}
+    fields = PoolStatus.model_fields.keys()
+    return PoolStatus(**{n: None if n in unknown else getattr(verdict, n) for n in fields})
 
 
 def _waiting(plan: Plan, responsible: Responsible) -> tuple[RequestsStatus, ...]:
