@@ -11,8 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic_core import to_json
 
-from fleet.model.facts import Demand, Listing, Machine, QueueReading, Request, World
-from fleet.model.images import ImageVersion
+from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Action, Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.model.values import FOR_PEOPLE, Value, canonical_json, digest
 from fleet.schema.model import Fleet
@@ -113,30 +112,11 @@ def world_digest(world: World) -> str:
         # Only people read remarks.
         remarks=(),
     )
-    # Newer fields are left out while empty, so that older recordings keep their digests: base
-    # stacks, the duration of deletions,
-    absent: dict[str, Any] = {} if world.bases else {"bases": True}
-    absent |= {"delete_seconds": True} if world.delete_seconds is None else {}
-    # the states of versions,
-    bare_versions = {
-        n: keys for n, each in enumerate(world.versions) if (keys := _missing_keys(each))
-    }
-    absent |= {"images": bare_versions} if bare_versions else {}
-    # and the rules of queues.
-    plain_queues = [name for name, reading in world.queues.items() if not reading.rules]
-    absent |= {"queues": {name: {"rules"} for name in plain_queues}} if plain_queues else {}
-    hasher = hashlib.sha256(_encode_sorted(bare, absent))
+    hasher = hashlib.sha256(_encode_sorted(bare))
     for header, line, records in _list_records(world):
         hasher.update(b"\n" + to_json(header))
         hasher.update(b"\n".join([b"", *sorted(map(line, records))]))
     return hasher.hexdigest()
-
-
-def _missing_keys(version: ImageVersion) -> set[str]:
-    """Return the fields of an image version to omit, because older recordings do not have them."""
-    plain = {"state", "share"} if version.state == "current" else set[str]()
-    later = ("since", "by_rule", "built_in", "way", "rentals")
-    return plain | {key for key in later if not getattr(version, key)}
 
 
 def _encode_action(action: Action, omitted: _Omitted) -> bytes:
@@ -192,7 +172,7 @@ def _list_records(world: World) -> Iterator[_Records]:
             yield ("workers", name), _encode, reading.workers
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing):
-            yield ("machines", name), _encode_machine, listing.machines
+            yield ("machines", name), _encode, listing.machines
             yield ("registered", name), _encode, listing.workers or ()
 
 
@@ -202,19 +182,12 @@ def _encode_request(request: Request) -> bytes:
     return _encode(request)
 
 
-def _encode_machine(machine: Machine) -> bytes:
-    # `misses` is None if the machine's port was never checked: its digest stays as before.
-    keys = ("misses", "was_ready", "looked_since")
-    return _encode(machine, dict.fromkeys(keys, True) if machine.misses is None else None)
-
-
 def _encode(value: Value, omitted: _Omitted | None = None) -> bytes:
     return value.model_dump_json(exclude=omitted or None).encode()
 
 
-def _encode_sorted(value: Value, exclude: dict[str, Any] | None = None) -> bytes:
-    dumped = value.model_dump(mode="json", exclude=exclude)
-    return canonical_json(_sort_sets(dumped)).encode()
+def _encode_sorted(value: Value) -> bytes:
+    return canonical_json(_sort_sets(value.model_dump(mode="json"))).encode()
 
 
 _SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})
