@@ -33,7 +33,7 @@ from tests.builders import (
 from tests.builders.budgeting import a_ledger
 from tests.builders.queue_worlds import QUEUE
 
-_OF_FLEET = {"cadence", "guards", "images", "money", "providers", "tags"}
+_OF_FLEET = {"budgets", "cadence", "durations", "guards", "images", "money", "providers", "tags"}
 _NAME = "debian-ci-builders-{:04}"
 _OF_WORDS: dict[str, dict[str, object]] = {
     "running": {"running": "90"},
@@ -47,6 +47,7 @@ _OF_TIMES = {
     "connected": ("connected_since", -1),
     "expires": ("token_expires", 1),
 }
+_PAIR = re.compile(r"\w+=")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SILENT = Unknown(unknown="no answer")
 
@@ -132,6 +133,10 @@ def because(plan: Plan, about: str) -> str:
     """Return the sentence about a worker, by its number, or about another part of the plan."""
     if about == "pool":
         return plan.pools[0].because
+    if about == "unserved":
+        return plan.unserved[0].because
+    if about == "path":
+        return ".".join(map(str, plan.unserved[0].path))
     if about == "release":
         return plan.releases[0].because
     if about == "notice":
@@ -182,7 +187,12 @@ class _Unit:
     """A worker by its number and the words about it."""
 
     def __init__(self, number: int, words: list[str]) -> None:
-        self.number, self.words = number, words
+        self.number = number
+        self.words = [word for word in words if not _PAIR.match(word)]
+        self.pairs = {
+            key: yaml.safe_load(value)
+            for key, _, value in (word.partition("=") for word in words if _PAIR.match(word))
+        }
         self.name = _NAME.format(number)
         self.id = f"sim-{self.name}"
         self.has_id = not {"begun", "unrecorded", "gone"} & {*words}
@@ -199,10 +209,13 @@ class _Unit:
         return timedelta(seconds=float(said[:-1]) * _UNITS[said[-1]])
 
     def request(self, number: int) -> Request:
-        """Return a waiting request with these tags; `lasts` states its duration."""
-        lasts = self._time("lasts", 0).total_seconds() or None
-        tags = tuple(self.words[1:] if lasts is None else self.words[1:-2])
-        return a_request(id=f"{number}", required=tags, expected_seconds=lasts)
+        """Return a waiting request with these tags; `for` states its age, `lasts` its duration."""
+        said: dict[str, object] = {"pending_since": NOW - self._time("for", 300)}
+        if "lasts" in self.words:
+            said["expected_seconds"] = self._time("lasts", 0).total_seconds()
+        ends = [self.words.index(word) for word in ("for", "lasts") if word in self.words]
+        tags = tuple(self.words[1 : min(ends, default=len(self.words))])
+        return a_request(**({"id": f"{number}", "required": tags} | said | self.pairs))
 
     @property
     def row(self) -> Worker | None:
@@ -222,7 +235,11 @@ class _Unit:
         for word, (key, sign) in _OF_TIMES.items():
             if word in self.words:
                 seen[key] = NOW + sign * self._time(word, 0)
-        return a_worker(name=self.name, since=since, busy=kind == "busy", **seen)
+        if "began" in self.words:
+            began, lasts = NOW - self._time("began", 0), self._time("lasts", 0)
+            work = {"started_at": began, "expected_seconds": lasts.total_seconds()}
+            seen["work"] = {"task": "sbuild"} | work
+        return a_worker(name=self.name, since=since, busy=kind == "busy", **(seen | self.pairs))
 
     @property
     def machine(self) -> Machine:

@@ -2,6 +2,9 @@
 
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
+
+import pytest
 
 from fleet.guard import guard
 from fleet.model.facts import Request, World
@@ -9,81 +12,37 @@ from fleet.planner.forecast import Forecast, forecast
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.decisions import Case, read_cases, world_of
 from tests.builders.sentences import tells
 from tests.rigs.golden_plans import PLANS, load_fleet, load_world
-
-TEN_MINUTES = {"any": "10m"}
 
 
 def one_worker(**overrides: object) -> Fleet:
     """Return a fleet that may hold one worker, and knows that everything takes ten minutes."""
     pools = {"builders": a_pool(provider="desk", max=1)}
-    return a_sim_fleet(**({"pools": pools, "durations": TEN_MINUTES} | overrides))
+    return a_sim_fleet(**({"pools": pools, "durations": {"any": "10m"}} | overrides))
 
 
 def expected(fleet: Fleet, world: World) -> Forecast:
     return forecast(fleet, world, guard(fleet, reconcile(fleet, world)))
 
 
-def starts(fleet: Fleet, world: World) -> dict[str, float]:
-    """Return in how many minutes each request starts."""
-    return {key: seconds / 60 for key, seconds in expected(fleet, world).starts.items()}
-
-
 def three(**overrides: object) -> tuple[Request, ...]:
     return tuple(a_request(id=str(number), **overrides) for number in (1, 2, 3))
 
 
-def test_forecast_assigns_requests_in_turn_to_one_free_worker() -> None:
-    world = a_sim_world(a_worker(), requests=three())
-
-    assert starts(one_worker(), world) == {"debian/1": 0, "debian/2": 10, "debian/3": 20}
+CASES = [*read_cases(Path(__file__).parent / "forecasts")]
 
 
-def test_forecast_orders_by_priority_then_waiting_time() -> None:
-    requests = (
-        a_request(id="1", pending_since=ago(minutes=1)),
-        a_request(id="2", pending_since=ago(minutes=9)),
-        a_request(id="3", priority=1, pending_since=ago(minutes=1)),
-    )
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_requests_start_as_in_their_case(case: Case) -> None:
+    found = expected(case.fleet, world_of(case.world))
 
-    found = starts(one_worker(), a_sim_world(a_worker(), requests=requests))
-
-    assert found == {"debian/3": 0, "debian/2": 10, "debian/1": 20}
-
-
-def test_expected_seconds_of_request_override_task_duration() -> None:
-    requests = (a_request(id="1", expected_seconds=120), a_request(id="2"))
-
-    found = starts(one_worker(), a_sim_world(a_worker(), requests=requests))
-
-    assert found == {"debian/1": 0, "debian/2": 2}
-
-
-def test_forecast_uses_busy_worker_after_expected_end() -> None:
-    work = {"started_at": ago(minutes=4), "expected_seconds": 600}
-    world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
-
-    assert starts(one_worker(), world) == {"debian/101": 6}
-
-
-def test_forecast_uses_planned_machine_after_boot() -> None:
-    assert starts(one_worker(), a_sim_world(requests=(a_request(),))) == {"debian/101": 1.5}
-
-
-def test_forecast_uses_booting_machine_after_remaining_boot() -> None:
-    world = a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-0001",))
-
-    assert starts(one_worker(), world) == {"debian/101": 1}
-
-
-def test_postponed_machine_serves_after_the_later_run_that_creates_it() -> None:
-    pools = {"builders": a_pool(provider="desk", max=3)}
-    fleet = one_worker(pools=pools, guards={"throttle": {"create": {"count": 1}}})
-
-    found = starts(fleet, a_sim_world(requests=(*three(), a_request(id="4"))))
-
-    assert found == {"debian/1": 1.5, "debian/2": 11.5, "debian/3": 11.5, "debian/4": 21.5}
+    starts = ", ".join(f"{key[7:]} in {after / 60:g}" for key, after in found.starts.items())
+    unknown = ", ".join(key.removeprefix("debian/") for key in found.not_known)
+    assert starts + (f"; unknown {unknown}" if unknown else "") == case.decisions
+    for number, words in case.because:
+        assert tells(found.not_known[f"debian/{number}"], *words.split())
 
 
 def test_throttle_of_fleet_postpones_machines_of_two_pools() -> None:
@@ -111,54 +70,6 @@ def test_later_run_passes_more_creations_when_the_fleet_has_grown() -> None:
     assert runs == {0: 2, 1: 2, 2: 4, 3: 4}
 
 
-def test_forecast_uses_worker_that_plan_assigns() -> None:
-    big = a_worker(name="a", machine="a", provides=("big",))
-    world = a_sim_world(
-        big,
-        a_worker(name="b", machine="b"),
-        requests=(a_request(id="1"), a_request(id="2", required=("big",))),
-    )
-    fleet = one_worker(pools={"builders": a_pool(provider="desk", max=2)})
-
-    assert starts(fleet, world) == {"debian/1": 0, "debian/2": 0}
-
-
-def test_forecast_is_unknown_after_work_of_unknown_duration() -> None:
-    found = expected(one_worker(durations={}), a_sim_world(a_worker(), requests=three()))
-
-    assert found.start_of("debian/1") == NOW
-    assert found.start_of("debian/2") is None
-    assert "`durations`" in found.not_known["debian/2"]
-
-
-def test_forecast_is_unknown_when_no_worker_fits() -> None:
-    world = a_sim_world(a_worker(), requests=(a_request(required=("gpu",)),))
-
-    found = expected(one_worker(), world)
-
-    assert tells(found.not_known["debian/101"], "no existing", "worker")
-    assert found.starts == {}
-
-
-def test_forecast_ignores_draining_worker() -> None:
-    fleet = one_worker(pools={"builders": a_pool(provider="desk", max=0)})
-    world = a_sim_world(a_worker(draining=True), requests=(a_request(),))
-
-    assert expected(fleet, world).start_of("debian/101") is None
-
-
-def test_forecast_ignores_withheld_machine() -> None:
-    fleet = one_worker(guards={"throttle": {"create": {"count": 0}}})
-
-    assert starts(fleet, a_sim_world(requests=(a_request(),))) == {}
-
-
-def test_forecast_assigns_grouped_requests_in_turn() -> None:
-    world = a_sim_world(a_worker(), requests=(a_request(id="1", count=3),))
-
-    assert starts(one_worker(), world) == {"debian/1#1": 0, "debian/1#2": 10, "debian/1#3": 20}
-
-
 def test_request_with_denied_stored_tag_never_starts() -> None:
     request = a_request(required=("powerful",), asked={"powerful": "user"}, requester="ada")
     world = a_sim_world(a_worker(), requests=(request,))
@@ -167,7 +78,7 @@ def test_request_with_denied_stored_tag_never_starts() -> None:
     queues = {"debian": reading.altered(demand=demand)}
     fleet = one_worker(tags={"powerful": {"asked_by": ["rules"]}})
 
-    assert starts(fleet, world.altered(queues=queues)) == {}
+    assert expected(fleet, world.altered(queues=queues)).starts == {}
 
 
 def test_expected_start_is_after_time_of_world() -> None:

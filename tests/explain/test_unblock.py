@@ -1,6 +1,7 @@
 """What would get a waiting request served: each kind of suggestion in a sentence, and proven."""
 
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from fleet.explain.what_if import (
     is_served,
 )
 from fleet.guard import guard
-from fleet.model.facts import Attempt, Ledger, Work, World
+from fleet.model.facts import Attempt, Demand, Ledger, Work, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile, reconcile_unsealed
 from fleet.schema.findings import yaml_key
@@ -37,6 +38,7 @@ from tests.builders import (
     an_attempt,
     an_unserved,
 )
+from tests.builders.decisions import Case, read_cases, world_of
 from tests.builders.explaining import explain_request
 from tests.builders.queue_worlds import a_debusine_fleet, a_debusine_world
 from tests.builders.sentences import tells
@@ -85,46 +87,22 @@ def pools(**builders: object) -> dict[str, object]:
 ASKING = a_sim_world(requests=(a_request(),))
 
 
-def test_served_request_has_no_suggestion() -> None:
-    assert steps(a_sim_fleet(), ASKING) == []
+CASES = [*read_cases(Path(__file__).parent / "suggestions")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_last_request_has_the_suggestions_of_its_case(case: Case) -> None:
+    world = world_of(case.world)
+    demand = world.queues["debian"].demand
+    assert isinstance(demand, Demand)
+
+    found = steps(case.fleet, world, f"debian/{demand.requests[-1].id}")
+
+    assert (" / ".join(found) or "nothing") == case.decisions
 
 
 def test_unknown_request_has_no_suggestion() -> None:
     assert steps(a_sim_fleet(), ASKING, "debian/9") == []
-
-
-def test_suggestion_raises_max_of_full_pool_minimally() -> None:
-    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 8)))
-
-    assert steps(a_sim_fleet(), world, "debian/7") == ["pools.builders.workers.max: 3 -> 7"]
-
-
-def test_suggestion_raises_two_limits_when_both_are_needed() -> None:
-    fleet = a_sim_fleet(pools=pools(max=0, max_starting=0))
-
-    (together,) = steps(fleet, ASKING)
-
-    assert together == (
-        "pools.builders.workers.max: 0 -> 1; pools.builders.workers.max_starting: 0 -> 1"
-    )
-
-
-def test_suggestion_omits_unnecessary_edit() -> None:
-    tags = {"powerful": {"on_demand": True}}
-    fleet = a_sim_fleet(pools=pools(max=0, provides=["amd64", "powerful"]), tags=tags)
-    world = a_sim_world(a_worker(), requests=(a_request(required=["amd64"]),))
-
-    assert steps(fleet, world) == ["pools.builders.workers.max: 0 -> 1"]
-
-
-def test_suggestions_have_wait_for_busy_worker_and_higher_max() -> None:
-    work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
-    world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
-
-    assert steps(a_sim_fleet(pools=pools(max=1)), world) == [
-        "wait debian-ci-builders-0001 08:10",
-        "pools.builders.workers.max: 1 -> 2",
-    ]
 
 
 def test_suggestion_is_next_run_while_enrolled_worker_boots() -> None:
@@ -133,50 +111,6 @@ def test_suggestion_is_next_run_while_enrolled_worker_boots() -> None:
     world = a_debusine_world(enrolled, requests=asking, age=60)
 
     assert steps(a_debusine_fleet(max_starting=1), world, "debian/2")[0].endswith("1 runs")
-
-
-def test_suggested_wait_has_no_time_when_duration_is_unknown() -> None:
-    world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
-
-    assert steps(a_sim_fleet(pools=pools(max=1)), world)[0] == "wait debian-ci-builders-0001 ?"
-
-
-def test_suggested_wait_counts_earlier_requests() -> None:
-    busy = [a_worker(name=f"debian-ci-builders-{n:04}", busy=True) for n in (1, 2, 3)]
-    world = a_sim_world(*busy, requests=(a_request(id="1"), a_request(id="2")))
-
-    found = remedies(a_sim_fleet(), world, "debian/2")
-
-    assert found[0].suggestion.wait is not None
-    assert len(found[0].suggestion.wait.workers) == 2
-
-
-def test_throttled_request_waits_for_run_that_creates_its_machine() -> None:
-    throttle = {"throttle": {"create": {"count": 1}}}
-    fleet = a_sim_fleet(guards=throttle)
-    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2"), a_request(id="3")))
-
-    assert steps(fleet, world, "debian/3") == [
-        "wait 08:20 2 runs",
-        "guards.throttle.create.count: 1 -> 3",
-    ]
-
-
-def test_suggested_max_leaves_throttled_machines_to_later_runs() -> None:
-    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 3}}})
-    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
-
-    assert steps(fleet, world, "debian/5") == [
-        "pools.builders.workers.max: 3 -> 5; wait 08:10 1 runs"
-    ]
-
-
-def test_suggestion_raises_throttle_when_it_permits_nothing() -> None:
-    fleet = a_sim_fleet(pools=pools(max=0), guards={"throttle": {"create": {"count": 0}}})
-
-    (together,) = steps(fleet, ASKING)
-
-    assert together == ("pools.builders.workers.max: 0 -> 1; guards.throttle.create.count: 0 -> 1")
 
 
 def test_suggestion_with_one_edit_precedes_two_edits() -> None:
@@ -191,83 +125,10 @@ def test_suggestion_with_one_edit_precedes_two_edits() -> None:
     ]
 
 
-def test_request_behind_booting_machines_waits_for_next_run() -> None:
-    fleet = a_sim_fleet(pools=pools(max_starting=1))
-    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+def test_suggested_tag_is_written_as_yaml() -> None:
+    (found,) = remedies(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
 
-    assert steps(fleet, world, "debian/2") == [
-        "wait 08:10 1 runs",
-        "pools.builders.workers.max_starting: 1 -> 2",
-    ]
-
-
-@pytest.mark.parametrize("mode", ["drain", "pause"])
-def test_suggestion_sets_drain_or_pause_mode_to_apply(mode: str) -> None:
-    assert steps(a_sim_fleet(pools=pools(mode=mode)), ASKING) == [
-        f"pools.builders.mode: {mode} -> apply"
-    ]
-
-
-def test_suggestion_sets_observed_pool_to_apply() -> None:
-    assert steps(a_sim_fleet(pools=pools(mode="observe")), ASKING) == [
-        "pools.builders.mode: observe -> apply"
-    ]
-
-
-def test_suggestion_adds_tag_only_if_workers_have_it() -> None:
-    found = remedies(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
-
-    assert [format_steps(each.suggestion) for each in found] == [
-        "pools.builders.provides: [] -> [gpu]"
-    ]
-    assert found[0].suggestion.changes[0].yaml == "pools: {builders: {provides: [gpu]}}"
-
-
-def test_suggestion_adds_tag_to_image_that_provides_it() -> None:
-    fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["image"]}})
-
-    assert steps(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == [
-        "images.trixie.provides: [] -> [gpu]"
-    ]
-
-
-def test_suggestion_never_adds_tag_of_machines() -> None:
-    fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["machine"]}})
-
-    assert steps(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == []
-
-
-def test_suggestion_adds_unserved_queue_to_a_pool() -> None:
-    assert steps(a_sim_fleet(pools=pools(serves=["copr"])), ASKING) == [
-        "pools.builders.serves: [copr] -> [copr, debian]"
-    ]
-
-
-def test_suggestion_removes_required_tag_of_pool() -> None:
-    assert steps(a_sim_fleet(pools=pools(requires=["trusted"])), ASKING) == [
-        "pools.builders.requires: [trusted] -> []"
-    ]
-
-
-def test_suggestion_requests_tag_of_exclusive_pool() -> None:
-    fleet = a_sim_fleet(
-        pools=pools(provides=["powerful"]),
-        tags={"powerful": {"on_demand": True, "exclusive": True}},
-    )
-
-    found = remedies(fleet, ASKING)
-
-    assert [format_steps(each.suggestion) for each in found] == ["ask powerful"]
-    assert found[0].suggestion.asks == ("powerful",)
-
-
-def test_suggestions_request_on_demand_tag_or_open_the_pool() -> None:
-    fleet = a_sim_fleet(pools=pools(provides=["powerful"]), tags={"powerful": {"on_demand": True}})
-
-    assert steps(fleet, ASKING) == [
-        "ask powerful",
-        "tags.powerful.on_demand: true -> false",
-    ]
+    assert found.suggestion.changes[0].yaml == "pools: {builders: {provides: [gpu]}}"
 
 
 def test_suggestions_permit_user_or_requester_to_request_tag() -> None:
@@ -335,29 +196,6 @@ def test_suggestions_wait_or_permit_boot_of_failing_image() -> None:
     assert found[-1] == "guards.boot_failures.stop_after: 3 -> 4"
 
 
-@pytest.mark.parametrize(
-    ("limits", "figure"),
-    [({"total": 1}, "total"), ({"per": {"submitter": 1}}, "per.submitter")],
-)
-def test_suggestion_raises_limit_of_tag_minimally(limits: dict[str, object], figure: str) -> None:
-    fleet = a_sim_fleet(pools=pools(provides=["big"]), tags={"big": {"limits": limits}})
-    requests = tuple(
-        a_request(id=name, required=("big",), requester="ada") for name in ("100", "101")
-    )
-
-    assert steps(fleet, a_sim_world(requests=requests)) == [f"tags.big.limits.{figure}: 1 -> 2"]
-
-
-def test_suggestion_raises_budget_to_the_cent() -> None:
-    fleet = a_sim_fleet(pools=pools(budget={"per_hour": "0.01 EUR"}))
-
-    found = remedies(fleet, a_sim_world(requests=(a_request(),), ledger=Ledger()))
-
-    assert format_steps(found[0].suggestion) == (
-        "pools.builders.budget.per_hour: 0.01 EUR -> 0.08 EUR"
-    )
-
-
 def test_suggestion_names_request_that_would_wait_instead() -> None:
     fleet = a_sim_fleet(pools=pools(max=2), tags={"powerful": {"exclusive": True}})
     world = a_sim_world(
@@ -368,21 +206,6 @@ def test_suggestion_names_request_that_would_wait_instead() -> None:
 
     assert found[0].suggestion.harms == ("debian/7",)
     assert format_steps(found[0].suggestion) == ("pools.builders.provides: [] -> [powerful]")
-
-
-def test_suggestions_are_empty_when_no_edit_helps() -> None:
-    fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
-
-    assert steps(fleet, ASKING) == []
-
-
-def test_search_for_suggestions_is_bounded() -> None:
-    fleet = a_sim_fleet(pools=pools(max=0))
-    replans = Replans(0)
-    run = PlannedRun(fleet, ASKING, planned(fleet, ASKING))
-
-    assert find_remedies(run, KEY, replans) == ()
-    assert replans.is_spent
 
 
 def test_long_queue_is_replanned_less_often() -> None:
@@ -599,19 +422,6 @@ def test_suggestions_of_a_request_need_at_most_ten_plans(
 
     assert found is not None
     assert len(made) <= MOST_PLANS
-
-
-def test_suggestion_raises_budget_at_stated_exchange_rate() -> None:
-    fleet = a_sim_fleet(
-        pools=pools(budget={"per_hour": "0.01 USD"}),
-        money={"exchange": {"USD": {"rate": 0.5, "as_of": date(2026, 11, 1)}}},
-    )
-
-    found = remedies(fleet, a_sim_world(requests=(a_request(),), ledger=Ledger()))
-
-    assert format_steps(found[0].suggestion) == (
-        "pools.builders.budget.per_hour: 0.01 USD -> 0.16 USD"
-    )
 
 
 def test_suggestions_are_empty_when_plan_limit_is_used_up() -> None:
