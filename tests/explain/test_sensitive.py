@@ -47,9 +47,9 @@ def found(base: Fleet, head: Fleet, world: World | None = None) -> tuple[Sensiti
     return find_sensitive(edits, find_reach(edits, [world], *costs), plans[0])
 
 
-def kinds(base: dict[str, Any], head: dict[str, Any]) -> list[tuple[str, str]]:
+def kinds(base: dict[str, Any], head: dict[str, Any]) -> list[str]:
     edits = found(a_sim_fleet(pools={}, **base), a_sim_fleet(pools={}, **head))
-    return [(each.kind, ".".join(map(str, each.path))) for each in edits]
+    return [f"{each.kind} {'.'.join(map(str, each.path))}" for each in edits]
 
 
 def tagged(**changed: object) -> dict[str, Any]:
@@ -76,100 +76,92 @@ def image(**said: object) -> dict[str, Any]:
     return {"images": {"i": {"suite": "trixie", "architecture": "amd64"} | said}}
 
 
+def webhook(host: str, **said: object) -> dict[str, Any]:
+    return {"notify": {"webhook": {"url": f"https://{host}.example.org"} | said}}
+
+
+def boots(**said: object) -> dict[str, Any]:
+    return {"guards": {"boot_failures": said}}
+
+
+def asked_by(**asker: list[str]) -> dict[str, Any]:
+    return tagged(asked_by=[asker])
+
+
 SENSITIVE = [
-    (budget(), budget(per_day="5 EUR"), ("limit-raised", "budgets.x.per_day")),
-    (budget(), budget(per_day="4 USD"), ("limit-raised", "budgets.x.per_day")),
-    (budget(), {}, ("limit-raised", "budgets.x")),
-    (budget(), budget(scope="debian"), ("limit-raised", "budgets.x.scope")),
+    (budget(), budget(per_day="5 EUR"), "limit-raised budgets.x.per_day"),
+    (budget(), budget(per_day="4 USD"), "limit-raised budgets.x.per_day"),
+    (budget(), {}, "limit-raised budgets.x"),
+    (budget(), budget(scope="debian"), "limit-raised budgets.x.scope"),
     (
         budget(machine_hours_per_day=3, per_day="4 EUR"),
         budget(),
-        ("limit-raised", "budgets.x.machine_hours_per_day"),
+        "limit-raised budgets.x.machine_hours_per_day",
     ),
-    ({}, {"approvals": [APPROVAL]}, ("approval-added", "approvals.0")),
-    (tagged(), tagged(exclusive=None), ("exclusive-removed", "tags.big.exclusive")),
-    (tagged(), tagged(asked_by=None), ("asked-by-widened", "tags.big.asked_by")),
-    (tagged(), tagged(asked_by=["rules", "user"]), ("asked-by-widened", "tags.big.asked_by")),
+    ({}, {"approvals": [APPROVAL]}, "approval-added approvals.0"),
+    (tagged(), tagged(exclusive=None), "exclusive-removed tags.big.exclusive"),
+    (tagged(), tagged(asked_by=None), "asked-by-widened tags.big.asked_by"),
+    (tagged(), tagged(asked_by=["rules", "user"]), "asked-by-widened tags.big.asked_by"),
     (
-        tagged(asked_by=[{"users": ["ada"]}]),
-        tagged(asked_by=[{"users": ["ada"], "groups": ["all"]}]),
-        ("asked-by-widened", "tags.big.asked_by"),
+        asked_by(users=["ada"]),
+        asked_by(users=["ada"], groups=["all"]),
+        "asked-by-widened tags.big.asked_by",
     ),
-    ({}, {"members": {"file": "m.yaml"}}, ("asked-by-widened", "members")),
+    ({}, {"members": {"file": "m.yaml"}}, "asked-by-widened members"),
     (
         tagged(),
         tagged(limits={"total": 3, "per": {"owner": 1}}),
-        ("limit-raised", "tags.big.limits.total"),
+        "limit-raised tags.big.limits.total",
     ),
-    (tagged(), tagged(limits={"total": 2}), ("limit-raised", "tags.big.limits.per.owner")),
-    ({}, refuse(delete={"share": "40%"}), ("guard-loosened", "guards.refuse.delete.share")),
-    (
-        refuse(cost_increase="5 EUR/h"),
-        refuse(),
-        ("guard-loosened", "guards.refuse.cost_increase"),
-    ),
-    (
-        {},
-        {"guards": {"boot_failures": {"of_last": 4}}},
-        ("guard-loosened", "guards.boot_failures.of_last"),
-    ),
-    (
-        {},
-        {"guards": {"boot_failures": {"fall_back": "previous-image"}}},
-        ("guard-loosened", "guards.boot_failures.fall_back"),
-    ),
-    (image(), image(version="20261121T203000Z"), ("image-pinned", "images.i.version")),
-    ({}, image(version="20261121T203000Z"), ("image-pinned", "images.i.version")),
+    (tagged(), tagged(limits={"total": 2}), "limit-raised tags.big.limits.per.owner"),
+    ({}, refuse(delete={"share": "40%"}), "guard-loosened guards.refuse.delete.share"),
+    (refuse(cost_increase="5 EUR/h"), refuse(), "guard-loosened guards.refuse.cost_increase"),
+    ({}, boots(of_last=4), "guard-loosened guards.boot_failures.of_last"),
+    ({}, boots(fall_back="previous-image"), "guard-loosened guards.boot_failures.fall_back"),
+    (image(), image(version="20261121T203000Z"), "image-pinned images.i.version"),
+    ({}, image(version="20261121T203000Z"), "image-pinned images.i.version"),
     (
         queue(DEBIAN),
         queue(DEBIAN, token={"file": "/etc/passwd"}),
-        ("secret-source-changed", "queues.q.token"),
+        "secret-source-changed queues.q.token",
     ),
     (
         queue(DEBIAN),
         queue(DEBIAN, token={"command": ["sh"]}),
-        ("secret-source-changed", "queues.q.token"),
+        "secret-source-changed queues.q.token",
     ),
     (
         queue(DEBIAN),
         queue(DEBIAN, url="https://evil.example"),
-        ("secret-source-changed", "queues.q.url"),
+        "secret-source-changed queues.q.url",
     ),
-    ({}, {"state": {"store": "postgresql://evil"}}, ("secret-source-changed", "state.store")),
+    ({}, {"state": {"store": "postgresql://evil"}}, "secret-source-changed state.store"),
+    (webhook("chat"), webhook("evil"), "secret-source-changed notify.webhook.url"),
     (
-        {"notify": {"webhook": {"url": "https://chat.example.org"}}},
-        {"notify": {"webhook": {"url": "https://evil.example.org"}}},
-        ("secret-source-changed", "notify.webhook.url"),
+        webhook("chat", token={"env": "A"}),
+        webhook("chat", token={"env": "B"}),
+        "secret-source-changed notify.webhook.token",
     ),
-    (
-        {"notify": {"webhook": {"url": "https://chat.example.org", "token": {"env": "A"}}}},
-        {"notify": {"webhook": {"url": "https://chat.example.org", "token": {"env": "B"}}}},
-        ("secret-source-changed", "notify.webhook.token"),
-    ),
-    (
-        {},
-        {"notify": {"webhook": {"url": "https://evil.example.org"}}},
-        ("secret-source-changed", "notify.webhook"),
-    ),
-    ({}, {"notify": {"command": ["mail", "x"]}}, ("command-changed", "notify.command")),
+    ({}, webhook("evil"), "secret-source-changed notify.webhook"),
+    ({}, {"notify": {"command": ["mail", "x"]}}, "command-changed notify.command"),
     (
         provider(HOOKS),
         provider(HOOKS, environment=["HCLOUD_TOKEN"]),
-        ("secret-source-changed", "providers.p.environment"),
+        "secret-source-changed providers.p.environment",
     ),
-    (queue(DEBIAN), queue(DEBIAN, admin=["sh"]), ("command-changed", "queues.q.admin")),
-    (provider(HOOKS), provider(HOOKS, list=["sh"]), ("command-changed", "providers.p.list")),
+    (queue(DEBIAN), queue(DEBIAN, admin=["sh"]), "command-changed queues.q.admin"),
+    (provider(HOOKS), provider(HOOKS, list=["sh"]), "command-changed providers.p.list"),
     (
         provider(CLOUD),
         provider(CLOUD, ssh_keys={"eve": "ssh-ed25519 AAAA"}),
-        ("access-widened", "providers.p.ssh_keys.eve"),
+        "access-widened providers.p.ssh_keys.eve",
     ),
 ]
 
 
 @pytest.mark.parametrize(("base", "head", "edit"), SENSITIVE)
 def test_edit_that_permits_more_is_sensitive(
-    base: dict[str, Any], head: dict[str, Any], edit: tuple[str, str]
+    base: dict[str, Any], head: dict[str, Any], edit: str
 ) -> None:
     assert kinds(base, head) == [edit]
 
@@ -179,9 +171,11 @@ def test_edit_that_permits_more_is_sensitive(
     [
         *(
             (head, base)
-            for base, head, (kind, path) in SENSITIVE
-            if kind in ("limit-raised", "exclusive-removed", "guard-loosened", "image-pinned")
-            and not path.endswith(("scope", "per_day"))
+            for base, head, edit in SENSITIVE
+            if edit.startswith(
+                ("limit-raised", "exclusive-removed", "guard-loosened", "image-pin")
+            )
+            and not edit.endswith(("scope", "per_day"))
         ),
         (budget(per_day="5 EUR"), budget()),
         ({"approvals": [APPROVAL]}, {}),
@@ -209,7 +203,7 @@ def test_edit_of_team_members_is_sensitive(base: dict[str, Any], head: dict[str,
     """Whose budget and limits count for whom changes with it, up or down."""
     (edit,) = kinds({"teams": base} if base else {}, {"teams": head} if head else {})
 
-    assert (edit[0], edit[1].split(".")[0]) == ("limit-raised", "teams")
+    assert edit.startswith("limit-raised teams.")
 
 
 def test_tag_forbidden_by_wider_rule_is_not_sensitive() -> None:
@@ -221,7 +215,7 @@ def test_tag_forbidden_by_wider_rule_is_not_sensitive() -> None:
 def test_narrower_tag_rule_that_lifts_a_limit_is_sensitive() -> None:
     lifted = {"tags": {"b*": TAG, "big": {"exclusive": False, "limits": TAG["limits"]}}}
 
-    assert kinds({"tags": {"b*": TAG}}, lifted) == [("exclusive-removed", "tags.big.exclusive")]
+    assert kinds({"tags": {"b*": TAG}}, lifted) == ["exclusive-removed tags.big.exclusive"]
 
 
 def test_removed_provider_or_queue_is_not_sensitive() -> None:

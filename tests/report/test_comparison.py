@@ -2,36 +2,31 @@
 
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import get_args
 
-from fleet.explain.changes import (
-    ActionsChange,
-    Changes,
-    ComparedPlan,
-    GuardChange,
-    OutdatedChange,
-    PoolChange,
-    PoolValueChange,
-    RequestsChange,
-    Rest,
-    Verdict,
-)
+import yaml
+
+from fleet.explain.changes import Changes, ComparedPlan, GuardChange, PoolChange, Rest
 from fleet.explain.config_changes import ConfigChange
-from fleet.explain.costs import BuildsCost, ComparedBuild, MovedBuilds
-from fleet.explain.reach import RuleReach
-from fleet.explain.sensitive import Kind, SensitiveEdit
-from fleet.model.facts import PlaceFacts, Unknown
-from fleet.model.plan import Plan, Reason
+from fleet.explain.costs import MovedBuilds
+from fleet.explain.sensitive import Kind
+from fleet.model.facts import Unknown
+from fleet.model.plan import Plan
 from fleet.planner.forecast import ExpectedWaits
 from fleet.report.json import plan_to_json, value_to_json
 from fleet.report.plan import plan_to_markdown
 from fleet.words import figures as words
-from tests.builders import NOW, a_plan, ago
+from tests.builders import a_plan
 from tests.builders.sentences import tells
 from tests.report.conftest import Golden
 from tests.rigs.shown import plan_to_text
 
-AFTER = Rest(hour=Decimal("0.3108"), month=Decimal("226.884"))
+TELLING = Changes.model_validate(
+    yaml.safe_load((Path(__file__).parent / "telling_change.yaml").read_text("utf-8"))
+)
+CREATES, OUTDATES, VERDICT = TELLING.actions[0], TELLING.outdated[0], TELLING.verdict
+SENSITIVE, BUILDS, ONE_MOMENT = TELLING.sensitive, TELLING.builds, TELLING.allow_list[0]
 
 
 def a_change(**overrides: object) -> Changes:
@@ -49,228 +44,9 @@ def a_change(**overrides: object) -> Changes:
     return Changes.model_validate(defaults | overrides)
 
 
-POOLS = (
-    PoolChange(
-        pool="builders",
-        change="changed",
-        differences=(
-            PoolValueChange(key="max", before="3", after="8"),
-            PoolValueChange(key="type", before="ccx23", after="ccx33"),
-        ),
-    ),
-    PoolChange(pool="old", change="removed"),
-)
-CREATES = ActionsChange(
-    pool="builders",
-    action="create",
-    reason=Reason.REQUESTS_WAIT,
-    withheld=False,
-    type="ccx33",
-    image="trixie",
-    before=3,
-    after=5,
-    cost=Decimal("0.1554"),
-    because="request debian/16 waits and no free worker fits it",
-)
-OUTDATES = OutdatedChange(
-    pool="builders", outdated=True, workers=("debian-ci-builders-0001", "debian-ci-builders-0002")
-)
-SPARE = ConfigChange(path=("pools", "builders", "workers", "spare"), before="1", after="2")
-DRAINS = ActionsChange(
-    pool="old",
-    action="drain",
-    reason=Reason.POOL_REMOVED,
-    withheld=True,
-    before=0,
-    after=2,
-    cost=Decimal(0),
-    workers=("debian-ci-old-0001", "debian-ci-old-0002"),
-    because="its pool was removed from fleet.yaml",
-)
-REQUESTS = (
-    RequestsChange(
-        served=True,
-        queue="debian",
-        requests=("debian/16", "debian/17"),
-        because="pool builders makes machines for them",
-    ),
-    RequestsChange(
-        served=False,
-        queue="debian",
-        requests=("debian/3",),
-        because="no pool fits",
-        path=("pools", "builders", "provides"),
-    ),
-)
-REFUSES = GuardChange(
-    guard="delete",
-    pool="old",
-    before="passed",
-    after="refused",
-    because="2 of 2 would go",
-    path=("guards", "refuse", "delete"),
-    way_out="raise it",
-)
-
-
-VERDICT = Verdict(
-    create=2,
-    drain=0,
-    delete=-1,
-    gained=2,
-    lost=1,
-    builds=MovedBuilds(
-        count=3,
-        before=BuildsCost(cost=Decimal("2.66"), unplaced=2),
-        after=BuildsCost(cost=Decimal("28.425")),
-    ),
-    waits_before=ExpectedWaits(half=600, most=None, known=3, of=4),
-    waits_after=ExpectedWaits(half=90, most=7200, known=4, of=4),
-)
-SENSITIVE = (
-    SensitiveEdit(
-        kind="secret-source-changed",
-        path=("queues", "debian", "token", "env"),
-        place="fleet.yaml:6:12",
-        before="{env: DEBUSINE_TOKEN}",
-        after="{env: OTHER}",
-    ),
-    SensitiveEdit(kind="command-changed", path=("providers", "x", "new"), before="", after="[sh]"),
-    SensitiveEdit(
-        kind="pattern-matches-more",
-        path=("powerful", 0, "match"),
-        before="a/b/c/d",
-        after="a/.*/c/d",
-        count=2,
-        examples=("a/b/c/d", "a/e/c/d"),
-        packages={"a/b/c/d": 1, "a/e/c/d": 1},
-    ),
-    SensitiveEdit(
-        kind="pattern-matches-more", path=("powerful", 1, "match"), before="", after=".*", count=0
-    ),
-    SensitiveEdit(
-        kind="pattern-matches-more", path=("powerful", 2, "match"), before="", after="@all"
-    ),
-    SensitiveEdit(
-        kind="asked-by-widened", path=("tags", "big", "asked_by"), before="[rules]", after=""
-    ),
-    SensitiveEdit(
-        kind="exclusive-removed", path=("tags", "big", "exclusive"), before="true", after="false"
-    ),
-    SensitiveEdit(
-        kind="pool-removed",
-        path=("pools", "old"),
-        before="{provider: desk, …}",
-        after="",
-        count=2,
-        busy=1,
-        examples=("debian-ci-old-0001", "debian-ci-old-0002"),
-    ),
-    SensitiveEdit(kind="pool-removed", path=("pools", "unseen"), before="{…}", after=""),
-    SensitiveEdit(
-        kind="guard-loosened",
-        path=("guards", "refuse", "cost_increase"),
-        before="5 EUR/h",
-        after="",
-    ),
-    SensitiveEdit(
-        kind="approval-added", path=("approvals", 0), before="", after="{guard: delete, …}"
-    ),
-    SensitiveEdit(
-        kind="limit-raised", path=("budgets", "x", "per_day"), before="4 EUR", after="5 EUR"
-    ),
-    SensitiveEdit(
-        kind="access-widened", path=("providers", "x", "ssh_keys", "eve"), before="", after="ssh …"
-    ),
-    SensitiveEdit(
-        kind="image-pinned", path=("images", "trixie", "version"), before="", after="20261121"
-    ),
-)
-ONE_MOMENT = RuleReach(
-    path=("powerful", 0),
-    before="a/b/c/d",
-    match="a/.*/c/d",
-    ask=("big",),
-    builds=3,
-    of=4,
-    added=2,
-    examples=("a/b/c/d", "a/e/c/d"),
-    packages={"a/b/c/d": 2, "a/e/c/d": 1},
-    added_packages={"a/b/c/d": 1, "a/e/c/d": 1},
-    owners={"ada": 2, "@bob": 1},
-    requesters={"ada": 3},
-    moments=1,
-    seconds=0,
-    cost=Decimal("1.5"),
-    cost_before=Decimal("0.25"),
-    not_known="recorded for less than a day",
-)
-LONG = ONE_MOMENT.altered(moments=40, seconds=864_000, month=Decimal(120), not_known="")
-NO_MOMENT = RuleReach(
-    path=("powerful", 2),
-    match="@all",
-    ask=("big",),
-    builds=0,
-    of=0,
-    added=0,
-    moments=1,
-    seconds=0,
-    not_known="no recorded build matches",
-)
-
-
-def a_place(**overrides: object) -> PlaceFacts:
-    said = {"pool": "builders", "type": "ccx33", "market": "on-demand", "start": NOW}
-    long = {"seconds": 93_600, "end": ago(hours=-26), "cost": Decimal("2.66")}
-    return PlaceFacts.model_validate(said | long | overrides)
-
-
-BIG = a_place(pool="big", type="ccx63", seconds=32_850, end=ago(seconds=-32_850), cost="9.475")
-RULE = '{match: "debian/base/amd64/hello", ask: [big]}'
-BUILDS = (
-    ComparedBuild(
-        name="debian/base/amd64/chromium",
-        task="sbuild",
-        queue="debian",
-        count=1,
-        is_moved=True,
-        before=(a_place(is_chosen=True), BIG.altered(asks=("big",), rule=RULE)),
-        after=(BIG.altered(is_chosen=True), BIG.altered(market="spot", cost=None)),
-        cost_before=Decimal("2.66"),
-        cost_after=Decimal("9.475"),
-    ),
-    ComparedBuild(
-        name="debian/base/amd64/hello",
-        queue="debian",
-        count=2,
-        is_moved=False,
-        before=(a_place(),),
-        after=(
-            a_place(is_late=True, deadline=3600),
-            BIG.altered(asks=("big",), rule=RULE, acts_later=True),
-        ),
-    ),
-)
-
-
 def a_telling_change() -> Changes:
     """Return a change that has something to say of everything."""
-    return a_change(
-        cost_after=Decimal("0.3885"),
-        rest_after=AFTER,
-        verdict=VERDICT,
-        sensitive=SENSITIVE,
-        allow_list=(ONE_MOMENT, LONG, NO_MOMENT),
-        builds=BUILDS,
-        pools=POOLS,
-        actions=(CREATES, DRAINS),
-        outdated=(OUTDATES,),
-        config=(SPARE,),
-        requests=REQUESTS,
-        guards=(REFUSES,),
-        attention=("debian-ci-builders-0009: it costs money",),
-        unknown=("queue old is only in the base and was not read",),
-    )
+    return TELLING
 
 
 def in_text(change: Changes | Unknown) -> str:
@@ -307,6 +83,7 @@ def test_headline_reports_unknown_machines_and_requests() -> None:
         "cost_known": False,
     }
     unread = {"machines_known": False, "requests_known": False, "waits_before": ExpectedWaits()}
+    assert VERDICT is not None
     verdict = VERDICT.altered(**nothing | unread, waits_after=ExpectedWaits())
 
     first, *others = in_text(a_change(verdict=verdict)).splitlines()
