@@ -221,16 +221,31 @@ def test_failures_are_described_from_the_first_one_on(latest: str) -> None:
     assert described(f"{latest} registered") == ""
 
 
-def test_taken_name_closes_no_option() -> None:
-    assert closed(*some("name-taken " * 7)) == ""
+TAKEN, SOLD = "name-taken ", f"{OUT} "
 
 
-def test_pool_closes_when_names_of_eight_runs_are_taken() -> None:
-    assert tells(closed(*some("name-taken " * 8)), "8 runs")
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        pytest.param(TAKEN * 7, None, id="names taken in seven runs"),
+        pytest.param(TAKEN * 8, ["8 runs"], id="names taken in eight runs"),
+        pytest.param("error error name-taken error error", ["4", "4"], id="name taken in between"),
+        pytest.param(f"{SOLD * 2}registered {OUT}", ["in 1 run"], id="success ends a streak"),
+        pytest.param(f"registered {OUT} {OUT}", ["2 runs"], id="success before a streak"),
+        pytest.param(f"{OUT} gone {OUT}", ["2 runs"], id="no result ends no streak"),
+        pytest.param("error", None, id="one error"),
+        pytest.param("registered " * 5 + "error", None, id="one error after successes"),
+        pytest.param("error error error", None, id="three errors are too few for a rate"),
+        pytest.param("failed failed failed failed", ["4", "4"], id="unregistered boots"),
+        pytest.param("error " * 4 + "registered", None, id="the latest attempt succeeded"),
+        pytest.param(SOLD * 4 + "registered error", None, id="out of stock is no error"),
+    ],
+)
+def test_option_closes_by_its_latest_attempts(results: str, words: list[str] | None) -> None:
+    tries = some(results)
 
-
-def test_taken_name_does_not_end_streak_of_errors() -> None:
-    assert tells(closed(*some("error error name-taken error error")), "4", "4")
+    assert tells(closed(*tries), *words) if words else closed(*tries) == ""
+    assert closed(*tries) == closed(*reversed(tries))
 
 
 def test_first_out_of_stock_reply_closes_the_option() -> None:
@@ -280,15 +295,6 @@ def test_many_failures_of_one_run_count_once() -> None:
     assert "(in 1 run)" in closed(*tries)
 
 
-def test_successful_creation_ends_streak_of_errors() -> None:
-    assert "(in 1 run)" in closed(*some(f"{OUT} {OUT} registered {OUT}"))
-    assert tells(closed(*some(f"registered {OUT} {OUT}")), "2 runs")
-
-
-def test_attempt_without_result_does_not_end_streak_of_errors() -> None:
-    assert tells(closed(*some(f"{OUT} gone {OUT}")), "2 runs")
-
-
 def test_failure_is_ignored_after_three_hours() -> None:
     long_ago = an_attempt(result=OUT, at=ago(minutes=1) - FAILURE_MEMORY - timedelta(seconds=1))
 
@@ -308,31 +314,10 @@ def test_attempt_of_removed_pool_counts_for_no_pool() -> None:
     assert closed(an_attempt(pool="removed", result="quota", at=ago(minutes=1))) == ""
 
 
-def test_one_error_closes_no_option() -> None:
-    assert closed(*some("error")) == ""
-    assert closed(*some("registered registered registered registered registered error")) == ""
-
-
-def test_three_errors_are_too_few_for_failure_rate() -> None:
-    assert closed(*some("error error error")) == ""
-
-
 def test_option_closes_when_half_of_its_attempts_fail() -> None:
     tries = some("registered registered error error", minutes=1)
 
     assert tells(closed(*tries), "2", "4", "2", "2026-11-21 08:05:00 UTC")
-
-
-def test_unregistered_boots_count_to_failure_rate() -> None:
-    assert tells(closed(*some("failed failed failed failed")), "4", "4")
-
-
-def test_failure_rate_closes_no_option_when_latest_attempt_succeeded() -> None:
-    assert closed(*some("error error error error registered")) == ""
-
-
-def test_out_of_stock_does_not_count_to_failure_rate() -> None:
-    assert closed(*some(f"{OUT} {OUT} {OUT} {OUT} registered error")) == ""
 
 
 def test_attempt_in_the_future_is_ignored() -> None:
@@ -351,39 +336,26 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
     return [each.result for each in settle(fleet, known, take_inventory(fleet, known))]
 
 
-@pytest.mark.parametrize(
-    "state", sorted(set(WorkerState) - {WorkerState.DEAF, WorkerState.ENROLLED})
-)
+OVERDUE = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
+ENDS = {WorkerState.DEAF: ["failed"], WorkerState.ENROLLED: ["failed"]}
+
+
+@pytest.mark.parametrize("state", sorted(WorkerState))
 def test_attempt_is_registered_when_registry_lists_its_worker(state: WorkerState) -> None:
-    assert settled(a_sim_world(a_worker(state=state))) == ["registered"]
+    assert settled(a_sim_world(a_worker(state=state))) == ENDS.get(state, ["registered"])
 
 
-def test_attempt_is_failed_when_its_worker_is_deaf() -> None:
-    assert settled(a_sim_world(a_worker(state=WorkerState.DEAF))) == ["failed"]
-
-
-def test_attempt_is_failed_when_worker_is_only_enrolled_at_deadline() -> None:
-    assert settled(a_sim_world(a_worker(state=WorkerState.ENROLLED))) == ["failed"]
-
-
-def test_attempt_is_open_while_its_machine_boots() -> None:
-    assert settled(a_sim_world(starting=(FIRST,))) == []
-
-
-def test_attempt_is_failed_when_registration_is_late() -> None:
-    world = a_sim_world(starting=(FIRST,))
-
-    assert settled(with_machines(world, created_at=ago(minutes=11))) == ["failed"]
-
-
-def test_attempt_has_result_gone_when_apply_died_before_creation() -> None:
-    assert settled(a_sim_world()) == ["gone"]
-
-
-def test_attempt_is_open_when_only_one_source_lists_its_machine() -> None:
-    world = a_sim_world(a_worker())
-
-    assert settled(world.altered(stacks={})) == []
+@pytest.mark.parametrize(
+    ("world", "results"),
+    [
+        pytest.param(a_sim_world(starting=(FIRST,)), [], id="its machine boots"),
+        pytest.param(OVERDUE, ["failed"], id="registration is late"),
+        pytest.param(a_sim_world(), ["gone"], id="apply died before the creation"),
+        pytest.param(a_sim_world(a_worker()).altered(stacks={}), [], id="one source lists it"),
+    ],
+)
+def test_attempt_has_result_of_its_machine(world: World, results: list[str]) -> None:
+    assert settled(world) == results
 
 
 @pytest.mark.parametrize(
@@ -413,9 +385,3 @@ def test_failed_boot_counts_in_the_same_plan() -> None:
     reason, _ = find_failing(memory, "builders", "ccx33", "on-demand", "desk")
 
     assert tells(reason, "4", "4")
-
-
-def test_backoff_is_independent_of_attempt_order() -> None:
-    tries = some(f"registered {OUT} gone {OUT}")
-
-    assert closed(*tries) == closed(*reversed(tries))

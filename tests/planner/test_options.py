@@ -198,47 +198,39 @@ def test_failing_image_stops_creation_without_earlier_version() -> None:
     assert tells(why(plan), "trixie", "2", "guards.boot_failures")
 
 
-def test_earlier_version_is_skipped_when_it_also_failed() -> None:
-    tries = [*DEAD, *boots("failed failed failed", "trixie-1")]
-
-    plan = plan_after(desk("small", guards=FALL_BACK), *tries, images=versions("0", "1", "2"))
-
-    assert booted(plan) == ["trixie-0"]
+LATELY_FAILED = "registered registered registered failed failed failed"
+WIDE = {"boot_failures": {"stop_after": 50, "of_last": 50}}
 
 
-def test_new_version_is_booted_after_a_failing_one() -> None:
-    plan = plan_after(desk("small", guards=STOP), *DEAD, images=versions("1", "2", "3"))
+@pytest.mark.parametrize(
+    ("guards", "tries", "images", "found"),
+    [
+        pytest.param(STOP, DEAD, "1 2 3", ["trixie-3"], id="a new version after a failing one"),
+        pytest.param(STOP, boots("failed failed"), "1 2", ["trixie-2"], id="two failed boots"),
+        pytest.param(
+            *(STOP, boots("registered registered failed failed"), "1 2", ["trixie-2"]),
+            id="most boots succeed",
+        ),
+        pytest.param(STOP, boots(LATELY_FAILED), "1 2", ["trixie-2"], id="the latest boots count"),
+        pytest.param(
+            *(STOP, [each.altered(at=ago(hours=24)) for each in DEAD], "1 2", ["trixie-2"]),
+            id="after a day",
+        ),
+        pytest.param({}, DEAD, "1 2", [], id="the default guard"),
+        pytest.param(WIDE, DEAD, "1 2", ["trixie-2"], id="a permissive guard"),
+        pytest.param(
+            *(FALL_BACK, [*DEAD, *boots("failed failed failed", "trixie-1")], "0 1 2"),
+            ["trixie-0"],
+            id="the version before failed too",
+        ),
+    ],
+)
+def test_image_is_booted_unless_its_boots_fail(
+    guards: dict[str, object], tries: list[Attempt], images: str, found: list[str]
+) -> None:
+    fleet = desk("small", guards=guards)
 
-    assert booted(plan) == ["trixie-3"]
-
-
-@pytest.mark.parametrize("results", ["failed failed", "registered registered failed failed"])
-def test_image_is_booted_when_most_boots_succeed(results: str) -> None:
-    assert booted(plan_after(desk("small", guards=STOP), *boots(results), images=PUBLISHED)) == [
-        "trixie-2"
-    ]
-
-
-def test_only_the_latest_boots_count() -> None:
-    tries = boots("registered registered registered failed failed failed")
-
-    assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
-
-
-def test_failing_image_is_booted_again_after_a_day() -> None:
-    tries = [each.altered(at=ago(hours=24)) for each in DEAD]
-
-    assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
-
-
-def test_boot_guard_stops_failing_image_by_default() -> None:
-    assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == []
-
-
-def test_permissive_boot_guard_boots_a_failing_image() -> None:
-    wide = {"boot_failures": {"stop_after": 50, "of_last": 50}}
-
-    assert booted(plan_after(desk("small", guards=wide), *DEAD, images=PUBLISHED)) == ["trixie-2"]
+    assert booted(plan_after(fleet, *tries, images=versions(*images.split()))) == found
 
 
 def test_failing_existing_image_stops_its_pool() -> None:
