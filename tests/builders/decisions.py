@@ -7,7 +7,7 @@ worker N, and `because pool:` about the pool. The files are in `tests/planner/de
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
-from tests.builders.budgeting import a_ledger
+from tests.builders.budgeting import a_charge, a_ledger
 from tests.builders.queue_worlds import QUEUE
 
 _OF_FLEET = {"budgets", "cadence", "durations", "guards", "images", "money", "providers", "tags"}
@@ -129,18 +129,20 @@ def decided(plan: Plan) -> str:
     return ", ".join((*done, *kept, *freed, *notices)) or "nothing"
 
 
+_SENTENCES: dict[str, Callable[[Plan], object]] = {
+    "pool": lambda plan: plan.pools[0].because,
+    "unserved": lambda plan: plan.unserved[0].because,
+    "path": lambda plan: ".".join(map(str, plan.unserved[0].path)),
+    "cost": lambda plan: f"{plan.optimum.cost:.2f}" if plan.optimum else "",
+    "release": lambda plan: plan.releases[0].because,
+    "notice": lambda plan: plan.attention[0],
+}
+
+
 def because(plan: Plan, about: str) -> str:
     """Return the sentence about a worker, by its number, or about another part of the plan."""
-    if about == "pool":
-        return plan.pools[0].because
-    if about == "unserved":
-        return plan.unserved[0].because
-    if about == "path":
-        return ".".join(map(str, plan.unserved[0].path))
-    if about == "release":
-        return plan.releases[0].because
-    if about == "notice":
-        return plan.attention[0]
+    if about in _SENTENCES:
+        return str(_SENTENCES[about](plan))
     return next(each.because for each in plan.workers if _number(each.worker) == about)
 
 
@@ -178,8 +180,9 @@ def world_of(text: str) -> World:
     }
     if ["stacks", "unknown"] in said:
         parts["stacks"] = _SILENT
-    if ["ledger"] in said:
-        parts["ledger"] = a_ledger()
+    spent = [a_charge(item[1]) for item in said if item[0] == "spent"]
+    if spent or ["ledger"] in said:
+        parts["ledger"] = a_ledger(*spent)
     return a_world(**parts)
 
 
@@ -236,9 +239,9 @@ class _Unit:
             if word in self.words:
                 seen[key] = NOW + sign * self._time(word, 0)
         if "began" in self.words:
-            began, lasts = NOW - self._time("began", 0), self._time("lasts", 0)
-            work = {"started_at": began, "expected_seconds": lasts.total_seconds()}
-            seen["work"] = {"task": "sbuild"} | work
+            lasts = self._time("lasts", 0).total_seconds() or None
+            work = {"started_at": NOW - self._time("began", 0), "expected_seconds": lasts}
+            seen["work"] = {"task": "sbuild", "scope": "debian"} | work
         return a_worker(name=self.name, since=since, busy=kind == "busy", **(seen | self.pairs))
 
     @property

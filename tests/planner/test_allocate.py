@@ -1,12 +1,15 @@
 """Allocation: who is served where, at what cost, and what stops the others."""
 
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
-from fleet.planner.allocation import Proof
-from fleet.planner.demand import Fit, LimitRow
+from fleet.planner.allocation import Allocation, Proof
+from fleet.planner.demand import Fit, LimitRow, RequestGroup
 from fleet.planner.formulation import components, open_pairs
 from tests.builders.choosing import (
     CHEAP,
@@ -19,142 +22,91 @@ from tests.builders.choosing import (
     served,
     solved,
 )
+from tests.builders.decisions import Block, read_blocks
+
+CASES = [*read_blocks(Path(__file__).parent / "allocations")]
 
 
-def test_cheapest_fitting_place_is_used() -> None:
-    allocation = solved([a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 2, CHEAP, DEAR)])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_groups_are_served_as_in_their_case(case: Block) -> None:
+    allocation = allocation_of(*case.parts)
 
-    assert allocation.machines == {CHEAP: 2}
+    assert describe(allocation) == case.result
+    for _, figures in case.because:
+        cost, bound, relaxed = map(float, figures.split())
+        proof = allocation.proof
+        assert [proof.cost, proof.bound] == pytest.approx([cost, bound])
+        assert proof.relaxed == pytest.approx(relaxed, rel=1e-4)
+        assert not proof.unfinished
+        assert not proof.rounded
 
 
-def test_free_workers_precede_new_machines() -> None:
-    allocation = solved([a_place(CHEAP), free_workers(FREE, 1)], [a_group("a", 2, CHEAP, FREE)])
+def allocation_of(places: str, groups: str, limits: str) -> Allocation:
+    """Return the allocation of groups to places within limits, each as a text."""
+    there = [
+        free_workers(name, float(rest[1])) if rest[0] == "room" else a_place(key_of(name), rest[0])
+        for name, *rest in (each.split() for each in places.split(","))
+    ]
+    free = {each.key for each in there if not each.makes}
+    rows = [limit_of(number, text, free) for number, text in enumerate(limits.split(";")) if text]
+    return solved(there, [group_of(each.split(), free) for each in groups.split(",")], *rows)
 
-    assert served(allocation) == {FREE: ["a1"], CHEAP: ["a2"]}
+
+def key_of(name: str, free: Collection[str] = ()) -> str:
+    return name if name in free else f"{name}/m/on-demand"
 
 
-def test_scarce_worker_serves_request_without_alternative() -> None:
-    scarce, common = free_workers("scarce", 1), free_workers("common", 1)
-
-    allocation = solved(
-        [scarce, common], [a_group("a", 1, "common", "scarce"), a_group("b", 1, "scarce")]
+def group_of(words: list[str], free: Collection[str]) -> RequestGroup:
+    """Return `NAME COUNT at PLACES`, with its share, its rank, its cost and its first turn."""
+    name, count, *rest = words
+    said: defaultdict[str, list[str]] = defaultdict(list)
+    for word in rest:
+        if word in ("at", "share", "rank", "work", "came"):
+            values = said[word]
+        else:
+            values.append(word)
+    places = [key_of(each, free) for each in said["at"]]
+    group = a_group(name, int(count), *places, rank=int(said["rank"][0]) if said["rank"] else 0)
+    share = float(said["share"][0]) if said["share"] else 1.0
+    work = [Decimal(each) for each in said["work"]] or [Decimal(0)] * len(places)
+    fits = {place: Fit(share, money) for place, money in zip(places, work, strict=True)}
+    first = int(said["came"][0]) if said["came"] else 1
+    requests = tuple(
+        each._replace(order=(0, 0, "q", turn, each.key, 1))
+        for turn, each in enumerate(group.requests, first)
     )
-
-    assert served(allocation) == {"common": ["a1"], "scarce": ["b1"]}
-
-
-def test_allocation_minimizes_total_cost() -> None:
-    allocation = solved(
-        [a_place(CHEAP, "1"), a_place(DEAR, "3"), a_place("other/m/on-demand", "1.5")],
-        [a_group("a", 1, CHEAP, "other/m/on-demand"), a_group("b", 1, CHEAP, DEAR)],
-        a_limit(1, CHEAP),
-    )
-
-    assert served(allocation) == {"other/m/on-demand": ["a1"], CHEAP: ["b1"]}
+    return replace(group, fits=fits, requests=requests if said["came"] else group.requests)
 
 
-def test_demand_uses_next_pool_when_one_is_full() -> None:
-    allocation = solved(
-        [a_place(CHEAP, "1"), a_place(DEAR, "2")],
-        [a_group("a", 3, CHEAP, DEAR)],
-        a_limit(2, CHEAP),
-    )
-
-    assert allocation.machines == {CHEAP: 2, DEAR: 1}
-
-
-def test_earlier_rank_is_served_first_when_many_later_ones_wait() -> None:
-    allocation = solved(
-        [a_place(CHEAP)],
-        [a_group("late", 50, CHEAP, rank=2), a_group("first", 1, CHEAP, rank=0)],
-        a_limit(2, CHEAP),
-    )
-
-    assert [r.key for _, r in allocation.served[CHEAP]] == ["first1", "late1"]
+def limit_of(number: int, text: str, free: Collection[str]) -> LimitRow:
+    """Return `ROOM: WEIGHTS`, of machines at a place, or of requests of a group at a place."""
+    room, _, weights = text.partition(":")
+    machines, requests = {}, {}
+    for word in weights.split(","):
+        *weight, of = word.split()
+        name, _, place = of.rpartition("@")
+        amount = Decimal(weight[0] if weight else 1)
+        if name:
+            requests[name, key_of(place, free)] = amount
+        else:
+            machines[key_of(place, free)] = amount
+    return LimitRow(("limits", number), f"limit {number}", Decimal(room), machines, requests)
 
 
-def test_earlier_rank_displaces_several_requests_of_later_rank() -> None:
-    big, small = a_group("big", 1, CHEAP), a_group("small", 3, CHEAP, rank=1)
-    budget = LimitRow(
-        ("budgets", "b"),
-        "budget b is used up",
-        Decimal(3),
-        requests={("big", CHEAP): Decimal(3), ("small", CHEAP): Decimal(1)},
-    )
-
-    allocation = solved([a_place(CHEAP)], [big, small], budget)
-
-    assert served(allocation) == {CHEAP: ["big1"]}
-
-
-def test_rank_serves_maximum_number_of_requests() -> None:
-    dear, cheap = a_group("dear", 1, CHEAP), a_group("cheap", 3, CHEAP)
-    budget = LimitRow(
-        ("budgets", "b"),
-        "budget b is used up",
-        Decimal(3),
-        requests={("dear", CHEAP): Decimal(3), ("cheap", CHEAP): Decimal(1)},
-    )
-
-    assert len(solved([a_place(CHEAP)], [dear, cheap], budget).unserved) == 1
-
-
-def test_oldest_requests_of_group_are_served_others_have_stop() -> None:
-    limit = a_limit(1, CHEAP)
-
-    allocation = solved([a_place(CHEAP)], [a_group("a", 3, CHEAP)], limit)
-
-    assert served(allocation) == {CHEAP: ["a1"]}
-    assert {
-        key: [(stop.place, stop.rows) for stop in stops]
-        for key, stops in allocation.unserved.items()
-    } == {"a2": [(CHEAP, (limit,))], "a3": [(CHEAP, (limit,))]}
-
-
-def test_unserved_request_names_every_limit_that_stops_it() -> None:
-    first, second = a_limit(1, CHEAP), a_limit(1, CHEAP, key="max_starting")
-
-    allocation = solved([a_place(CHEAP)], [a_group("a", 2, CHEAP)], first, second)
-
-    assert allocation.unserved["a2"][0].rows == (first, second)
-
-
-def test_unserved_request_names_no_limit_when_it_fits_no_place() -> None:
-    assert solved([a_place(CHEAP)], [a_group("a", 1)]).unserved == {"a1": ()}
-
-
-def test_short_requests_share_a_machine() -> None:
-    allocation = solved([a_place(CHEAP)], [a_group("a", 5, CHEAP, share=0.4)])
-
-    assert allocation.machines == {CHEAP: 2}
-
-
-def test_remaining_capacity_is_used_before_a_new_machine() -> None:
-    limit = a_limit(1, CHEAP)
-
-    allocation = solved(
-        [a_place(CHEAP)],
-        [a_group("a", 1, CHEAP, share=0.5), a_group("b", 2, CHEAP, share=0.3, rank=1)],
-        limit,
-    )
-
-    assert served(allocation) == {CHEAP: ["a1", "b1"]}
-
-
-def test_ties_are_broken_by_name() -> None:
-    places = [a_place(f"p{nth}/m/on-demand") for nth in (3, 1, 2)]
-
-    allocation = solved(places, [a_group("a", 1, *(place.key for place in places))])
-
-    assert allocation.machines == {"p1/m/on-demand": 1}
-
-
-def test_bound_counts_integer_machines() -> None:
-    proof = solved([a_place(CHEAP, "2")], [a_group("a", 5, CHEAP, share=0.5)]).proof
-
-    assert proof.cost == pytest.approx(6)
-    assert proof.bound == pytest.approx(6)
-    assert proof.relaxed == pytest.approx(5, rel=1e-4)
+def describe(allocation: Allocation) -> str:
+    """Return the requests per place, with its new machines, and the limits that stop others."""
+    parts = [
+        f"{key.partition('/')[0]} {allocation.machines.get(key, 'free')}: {' '.join(keys)}"
+        for key, keys in served(allocation).items()
+    ]
+    stopped: defaultdict[str, list[str]] = defaultdict(list)
+    for key, stops in allocation.unserved.items():
+        at = (f"{s.place.partition('/')[0]}{[row.path[1] for row in s.rows]}" for s in stops)
+        stopped[" ".join(at) or "no place"].append(key)
+    for stop, keys in stopped.items():
+        who = " ".join(keys) if len(keys) < 5 else f"{len(keys)} requests"
+        parts.append(f"{who} stopped by {stop}")
+    return "; ".join(parts)
 
 
 def test_independent_groups_are_separate_components() -> None:
@@ -199,21 +151,6 @@ def test_pair_closes_if_request_and_machine_exceed_a_limit() -> None:
     assert [[*group.fits] for group in opened] == [[FREE], [CHEAP]]
 
 
-def test_each_limit_of_a_closed_place_stops_a_request() -> None:
-    exhausted = a_budget("0", {("a", CHEAP): 1, ("a", DEAR): 1})
-    full = a_limit(1, CHEAP)
-
-    allocation = solved(
-        [a_place(CHEAP), a_place(DEAR), free_workers(FREE, 0)],
-        [a_group("a", 1, CHEAP, DEAR, FREE), a_group("b", 1, CHEAP)],
-        exhausted,
-        full,
-    )
-
-    stops = {stop.place: stop.rows for stop in allocation.unserved["a1"]}
-    assert stops == {CHEAP: (exhausted, full), DEAR: (exhausted,), FREE: ()}
-
-
 def test_older_request_of_rank_is_served_when_all_else_is_equal() -> None:
     young, old = a_group("young", 9, CHEAP, DEAR), a_group("old", 2, CHEAP)
     requests = tuple(
@@ -241,18 +178,6 @@ def test_proofs_of_independent_components_add_up() -> None:
     assert not (Proof() + Proof()).rounded
 
 
-def test_proof_sums_components() -> None:
-    proof = solved(
-        [a_place(CHEAP, "1"), a_place(DEAR, "2")],
-        [a_group("a", 2, CHEAP, share=0.75), a_group("b", 1, DEAR)],
-    ).proof
-
-    assert proof.cost == pytest.approx(4)
-    assert proof.bound == pytest.approx(4)
-    assert proof.relaxed == pytest.approx(3.5, rel=1e-4)
-    assert (proof.unfinished, proof.rounded) == (False, False)
-
-
 def test_group_is_counted_at_the_place_that_serves_it() -> None:
     allocation = solved(
         [a_place(CHEAP), free_workers(FREE, 1)],
@@ -260,90 +185,6 @@ def test_group_is_counted_at_the_place_that_serves_it() -> None:
     )
 
     assert allocation.counts == {("a", FREE): 1, ("a", CHEAP): 1, ("b", CHEAP): 1}
-
-
-def test_proof_cost_includes_work() -> None:
-    group = a_group("a", 2, CHEAP)
-    group = replace(group, fits={CHEAP: Fit(money=Decimal("0.25"))})
-
-    proof = solved([a_place(CHEAP, "1")], [group]).proof
-
-    assert proof.cost == pytest.approx(2.5)
-    assert proof.bound == pytest.approx(2.5)
-
-
-def test_expensive_machine_is_created_when_its_work_is_cheaper() -> None:
-    group = a_group("a", 1, CHEAP, DEAR)
-    group = replace(group, fits={CHEAP: Fit(money=Decimal(3)), DEAR: Fit(money=Decimal(1))})
-
-    assert solved([a_place(CHEAP, "1"), a_place(DEAR, "2")], [group]).machines == {DEAR: 1}
-
-
-def test_place_without_creations_has_no_machines() -> None:
-    assert solved([a_place(CHEAP)], [a_group("a", 1, CHEAP)], a_limit(0, CHEAP)).machines == {}
-
-
-def test_full_place_is_a_stop_without_rows() -> None:
-    allocation = solved([free_workers(FREE, 1)], [a_group("a", 2, FREE)])
-
-    assert [(stop.place, stop.rows) for stop in allocation.unserved["a2"]] == [(FREE, ())]
-
-
-def test_fractional_free_worker_serves_only_requests_that_fit() -> None:
-    allocation = solved(
-        [free_workers(FREE, 1.5)],
-        [a_group("half", 2, FREE, share=0.5), a_group("whole", 1, FREE, rank=1)],
-    )
-
-    assert served(allocation) == {FREE: ["half1", "half2"]}
-    assert list(allocation.unserved) == ["whole1"]
-
-
-def test_closed_place_serves_no_request() -> None:
-    allocation = solved([a_place(CHEAP)], [a_group("a", 1, DEAR), a_group("b", 1, CHEAP, DEAR)])
-
-    assert allocation.unserved == {"a1": ()}
-    assert served(allocation) == {CHEAP: ["b1"]}
-
-
-def test_requests_served_at_a_place_are_listed_in_the_order_of_ranks() -> None:
-    allocation = solved(
-        [a_place(CHEAP)], [a_group("a", 1, CHEAP, rank=2), a_group("b", 1, CHEAP, rank=1)]
-    )
-
-    assert allocation.served[CHEAP] == sorted(allocation.served[CHEAP])
-    assert served(allocation) == {CHEAP: ["b1", "a1"]}
-
-
-def test_machine_uses_limit_by_weight_of_its_place() -> None:
-    row = LimitRow(("x",), "at x", Decimal(5), {CHEAP: Decimal(2), DEAR: Decimal("1.25")})
-
-    allocation = solved(
-        [a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 5, CHEAP, DEAR)], row
-    )
-
-    assert allocation.machines == {DEAR: 4}
-    assert [stop.rows for stop in allocation.unserved["a5"]] == [(row,), (row,)]
-
-
-def test_request_is_stopped_by_its_own_use_of_a_limit() -> None:
-    row = LimitRow(
-        ("x",), "at x", Decimal(3), {CHEAP: Decimal(1)}, requests={("a", CHEAP): Decimal(1)}
-    )
-
-    allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP, share=0.5)], row)
-
-    assert served(allocation) == {CHEAP: ["a1", "a2"]}
-    assert allocation.unserved["a3"][0].rows == (row,)
-
-
-def test_fractional_limit_is_not_exceeded_by_a_millionth() -> None:
-    row = LimitRow(("x",), "at x", Decimal("0.3"), requests={("a", CHEAP): Decimal("0.1")})
-
-    allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP)], row)
-
-    assert len(allocation.served[CHEAP]) <= 3
-    assert allocation.unserved["a4"][0].rows == (row,)
 
 
 def test_limits_join_only_groups_they_count() -> None:

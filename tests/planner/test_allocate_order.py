@@ -1,7 +1,6 @@
 """Allocation: of one rank, who came first is served."""
 
 from dataclasses import replace
-from decimal import Decimal
 from itertools import combinations
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.planner.allocation import Allocation
-from fleet.planner.demand import LimitRow, RequestGroup
+from fleet.planner.demand import RequestGroup
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
@@ -69,35 +68,6 @@ def test_younger_request_moves_for_older_one_without_solver() -> None:
     allocation = problem.solved(solve=False)
 
     assert served(allocation) == {CHEAP: ["young2"], FREE: ["young1", "old1"]}
-
-
-def test_older_request_waits_when_it_uses_more_of_a_limit() -> None:
-    old, young = arriving(a_group("old", 1, CHEAP), 1), arriving(a_group("young", 1, CHEAP), 2)
-    takes = {("old", CHEAP): Decimal(3), ("young", CHEAP): Decimal(1)}
-
-    allocation = solved(
-        [a_place(CHEAP)], [young, old], LimitRow(("x",), "at x", Decimal(2), {}, takes)
-    )
-
-    assert served(allocation) == {CHEAP: ["young1"]}
-
-
-def test_older_request_waits_when_it_uses_more_of_a_worker() -> None:
-    old = arriving(a_group("old", 1, FREE), 1)
-    young = arriving(a_group("young", 1, FREE, share=0.5), 2)
-
-    assert served(solved([free_workers(FREE, 0.5)], [young, old])) == {FREE: ["young1"]}
-
-
-def test_older_request_of_later_rank_waits() -> None:
-    old = arriving(a_group("old", 1, CHEAP, DEAR, rank=1), 1)
-    young = arriving(a_group("young", 1, CHEAP), 2)
-
-    allocation = solved(
-        [a_place(CHEAP), a_place(DEAR)], [young, old], a_limit(1, CHEAP), a_limit(0, DEAR)
-    )
-
-    assert served(allocation) == {CHEAP: ["young1"]}
 
 
 WHOLE, LARGE = 10**6, 0

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.model.facts import Request, Work, World
+from fleet.model.facts import Request, World
 from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
 from tests.builders.budgeting import HOUR, MACHINE, TAIL, a_budgeted_fleet, a_spent_world
 
 ONE_BUILD = 11
@@ -37,35 +37,6 @@ def served(plan: Plan) -> list[str]:
 # money
 
 
-def test_machine_cost_includes_boot_idle_two_runs_and_work() -> None:
-    assert cost_of(a_budgeted_fleet(), waiting(a_request(expected_seconds=HOUR))) == cents(
-        TAIL + 1
-    )
-
-
-def test_work_of_unknown_duration_counts_as_an_hour() -> None:
-    assert cost_of(a_budgeted_fleet(), waiting(a_request())) == cents(TAIL + 1)
-
-
-def test_on_demand_machine_has_no_idle_cost() -> None:
-    fleet = a_budgeted_fleet(
-        pool={"provides": ["power"]}, tags={"power": {"on_demand": True}}, cadence="10m"
-    )
-    request = a_request(required=("power",), expected_seconds=HOUR)
-
-    idle = Decimal(15 * 60) / HOUR
-    assert cost_of(fleet, waiting(request)) == cents(TAIL - idle + 1)
-
-
-def test_hourly_machine_and_work_cost_whole_hours() -> None:
-    hourly = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
-
-    fleet = a_budgeted_fleet(providers=hourly)
-
-    assert cost_of(fleet, waiting(a_request(expected_seconds=1200))) == 1
-    assert cost_of(fleet, waiting(a_request(expected_seconds=1600))) == 2
-
-
 def test_machine_cost_uses_price_of_its_market() -> None:
     figures = {"cores": 8, "memory": "32GiB", "disk": "40GiB", "architecture": "amd64"}
     big = figures | {"price": "1 EUR/h", "spot": "0.25 EUR/h"}
@@ -77,92 +48,7 @@ def test_machine_cost_uses_price_of_its_market() -> None:
     assert cost_of(fleet, waiting(a_request(expected_seconds=HOUR))) == cents((TAIL + 1) / 4)
 
 
-def test_requests_that_share_a_machine_cost_their_own_time_only() -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "1h"})
-    requests = [a_request(id=str(number), expected_seconds=1200) for number in (1, 2)]
-
-    assert cost_of(fleet, waiting(*requests)) == cents(TAIL + Decimal(2) / 3)
-
-
-def test_different_requests_of_one_kind_have_average_cost() -> None:
-    requests = [
-        a_request(id=str(number), expected_seconds=seconds)
-        for number, seconds in enumerate((1800, 5400))
-    ]
-
-    assert cost_of(a_budgeted_fleet(pool={"max": 2}), waiting(*requests)) == cents(2 * TAIL + 2)
-
-
-def test_requests_with_different_tags_share_a_pool() -> None:
-    pool = a_pool(provider="desk", machine=MACHINE, provides=["a", "b"], max=2)
-    requests = [a_request(id=tag, required=(tag,)) for tag in ("a", "b")]
-
-    plan = reconcile(a_sim_fleet(pools={"builders": pool}), waiting(*requests))
-
-    assert served(plan) == ["debian/a", "debian/b"]
-
-
 # time
-
-
-def test_request_as_long_as_target_wait_gets_own_machine() -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "30m", "max": 9})
-    ready = 30 * 60 - 90
-
-    machines = []
-    for seconds in (ready // 2, ready, ready + 60, 20 * HOUR):
-        both = [a_request(id=str(number), expected_seconds=seconds) for number in (1, 2)]
-        machines.append(len(reconcile(fleet, waiting(*both)).actions))
-
-    assert machines == [1, 2, 2, 2]
-
-
-@pytest.mark.parametrize("wait", ["1m", "90s"])
-def test_requests_share_no_machine_when_boot_takes_target_wait(wait: str) -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": wait, "max": 9})
-    requests = [a_request(id=str(number), expected_seconds=1) for number in (1, 2)]
-
-    assert len(reconcile(fleet, waiting(*requests)).actions) == 2
-
-
-@pytest.mark.parametrize(("minutes", "machines"), [(29, 1), (30, 2)])
-def test_request_that_waited_target_wait_shares_no_machine(minutes: int, machines: int) -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
-    requests = [
-        a_request(id=str(number), expected_seconds=60, pending_since=ago(minutes=minutes))
-        for number in (1, 2)
-    ]
-
-    assert len(reconcile(fleet, waiting(*requests)).actions) == machines
-
-
-@pytest.mark.parametrize(("left", "machines"), [(15 * 60, 0), (15 * 60 + 30, 1), (60 * 60, 1)])
-def test_busy_worker_counts_for_its_free_part_of_target_wait(left: int, machines: int) -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
-    work = Work(started_at=ago(minutes=5), expected_seconds=5 * 60 + left)
-    request = a_request(expected_seconds=(30 * 60 - 90) // 2)
-
-    plan = reconcile(fleet, a_sim_world(a_worker(busy=True, work=work), requests=(request,)))
-
-    assert len(plan.actions) == machines
-
-
-def test_busy_worker_of_unknown_end_is_not_capacity() -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
-    request = a_request(expected_seconds=1)
-
-    assert (
-        len(reconcile(fleet, a_sim_world(a_worker(busy=True), requests=(request,))).actions) == 1
-    )
-
-
-def test_busy_worker_is_free_when_work_of_its_kind_usually_ends() -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "30m"}, durations={"any": "10m"})
-    work = Work(started_at=ago(minutes=5), task="sbuild")
-
-    plan = reconcile(fleet, a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),)))
-
-    assert plan.is_quiet
 
 
 # age and class: a budget serves one long build or two short ones, which are more

@@ -12,7 +12,6 @@ from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_w
 from tests.builders.sentences import tells
 
 POWER = "extra_powerful"
-GIANT = "debian-ci-giants-0001"
 
 
 def powerful(max: int = 9, **rule: object) -> Fleet:  # noqa: A002 - the key of fleet.yaml
@@ -40,10 +39,10 @@ def why_not(plan: Plan) -> set[tuple[str, tuple[str | int, ...]]]:
     return {(b.because, b.path) for unserved in plan.unserved for b in unserved.blocked}
 
 
-def a_busy_giant(**work: object) -> Worker:
-    """Return a giant that runs what `work` says; nobody knows what where it says nothing."""
+def a_busy_giant(number: int = 1, **work: object) -> Worker:
+    """Return a giant that runs what `work` says; its work is unknown if that says nothing."""
     said = {"required": (POWER,)} | work if work else None
-    return a_worker(name=GIANT, pool="giants", busy=True, work=said)
+    return a_worker(name=f"debian-ci-giants-{number:04}", pool="giants", busy=True, work=said)
 
 
 def test_total_limit_of_tag_is_respected_within_one_batch() -> None:
@@ -70,7 +69,7 @@ def test_limit_applies_separately_to_each_payer(key: str, field: str) -> None:
         *asking(3, **{field: "ada"}),
         *asking(3, first=4, **{field: "bob"}),
     )
-    world = a_sim_world(a_busy_giant(**{field: "ada"}), requests=requests)
+    world = a_sim_world(a_busy_giant(1, **{field: "ada"}), requests=requests)
 
     plan = reconcile(powerful(limits={"per": {key: 2}}), world)
 
@@ -186,15 +185,6 @@ def five(**overrides: object) -> World:
     return a_sim_world(requests=tuple(requests))
 
 
-def test_every_request_gets_a_machine_without_target_wait() -> None:
-    assert made(reconcile(patient(None), five(expected_seconds=60)), "builders") == 5
-
-
-def test_one_machine_serves_several_requests_within_target_wait() -> None:
-    # A machine is ready after 90 s, so that it clears four of 420 s in 30 minutes.
-    assert made(reconcile(patient("30m"), five(expected_seconds=420)), "builders") == 2
-
-
 def test_each_request_gets_a_machine_when_boot_takes_target_wait() -> None:
     ten = a_sim_world(requests=tuple(a_request(id=str(n), expected_seconds=60) for n in range(10)))
 
@@ -202,40 +192,6 @@ def test_each_request_gets_a_machine_when_boot_takes_target_wait() -> None:
 
     assert made(plan, "builders") == 9
     assert [unserved.count for unserved in plan.unserved] == [1]
-
-
-def test_every_request_gets_a_machine_without_duration() -> None:
-    assert made(reconcile(patient("30m"), five()), "builders") == 5
-
-
-def test_durations_replace_missing_history_per_task() -> None:
-    known = patient("30m", durations={"sbuild": "7m"})
-    other = patient("30m", durations={"lintian": "7m"})
-    any_ = patient("30m", durations={"any": "7m"})
-
-    assert [made(reconcile(fleet, five()), "builders") for fleet in (known, other, any_)] == [
-        2,
-        5,
-        2,
-    ]
-
-
-def test_request_waiting_beyond_target_wait_shares_no_machine() -> None:
-    world = five(expected_seconds=420, pending_since=ago(hours=1))
-
-    assert made(reconcile(patient("30m"), world), "builders") == 5
-
-
-def test_long_request_gets_a_separate_machine() -> None:
-    assert made(reconcile(patient("30m"), five(expected_seconds=20 * 3600)), "builders") == 5
-
-
-def test_request_waits_for_worker_that_is_free_soon() -> None:
-    busy = a_worker(busy=True, work={"started_at": ago(minutes=5), "expected_seconds": 360})
-    request = a_request(expected_seconds=600)
-
-    assert reconcile(patient("30m"), a_sim_world(busy, requests=(request,))).is_quiet
-    assert made(reconcile(patient(None), a_sim_world(busy, requests=(request,))), "builders") == 1
 
 
 def test_plan_proves_optimal_cost() -> None:
@@ -288,22 +244,11 @@ PATH = ("tags", POWER, "limits")
 
 def decided(*workers: Worker, requests: tuple[Request, ...] = (), **limits: object) -> Plan:
     """Return the plan where a tag of giants has these limits."""
-    giants = a_pool(provider="desk", machine="ccx63", provides=[POWER], max=9)
-    fleet = a_sim_fleet(
-        pools={"builders": a_pool(provider="desk"), "giants": giants},
-        tags={POWER: {"limits": limits}},
-    )
-    return reconcile(fleet, a_sim_world(*workers, requests=requests))
+    return reconcile(powerful(limits=limits), a_sim_world(*workers, requests=requests))
 
 
 def asked(number: int, who: str | None) -> Request:
     return a_request(id=str(number), required=(POWER,), requester=who)
-
-
-def busy(number: int, **work: object) -> Worker:
-    """Return a giant that runs what `work` says; nobody knows what where it says nothing."""
-    said = {"required": (POWER,)} | work if work else None
-    return a_worker(name=f"debian-ci-giants-{number:04}", pool="giants", busy=True, work=said)
 
 
 def figures(plan: Plan) -> list[tuple[str | None, int, int, int]]:
@@ -313,7 +258,7 @@ def figures(plan: Plan) -> list[tuple[str | None, int, int, int]]:
 def test_limit_verdict_counts_in_use_given_and_waiting() -> None:
     requests = (asked(1, "ada"), asked(2, "ada"), asked(3, "ben"))
 
-    plan = decided(busy(1, requester="ada"), requests=requests, per={"submitter": 2})
+    plan = decided(a_busy_giant(1, requester="ada"), requests=requests, per={"submitter": 2})
 
     assert figures(plan) == [("ada", 1, 1, 1), ("ben", 0, 1, 0)]
     assert plan.limits[0] == LimitVerdict(
@@ -322,27 +267,34 @@ def test_limit_verdict_counts_in_use_given_and_waiting() -> None:
 
 
 def test_total_limit_has_no_payer() -> None:
-    plan = decided(busy(1, requester="eve"), requests=(asked(1, "ada"),), total=1)
+    plan = decided(a_busy_giant(1, requester="eve"), requests=(asked(1, "ada"),), total=1)
 
     assert figures(plan) == [(None, 1, 0, 1)]
     assert plan.limits[0].path == (*PATH, "total")
 
 
 def test_limit_verdict_includes_payer_without_requests() -> None:
-    plan = decided(busy(1, requester="eve"), busy(2, requester="eve"), per={"submitter": 2})
+    plan = decided(
+        a_busy_giant(1, requester="eve"), a_busy_giant(2, requester="eve"), per={"submitter": 2}
+    )
 
     assert figures(plan) == [("eve", 2, 0, 0)]
 
 
 def test_work_of_unknown_owner_counts_for_each() -> None:
     plan = decided(
-        busy(1), busy(2, task="sbuild"), requests=(asked(1, "ada"),), per={"submitter": 3}
+        a_busy_giant(1),
+        a_busy_giant(2, task="sbuild"),
+        requests=(asked(1, "ada"),),
+        per={"submitter": 3},
     )
 
     assert figures(plan) == [("ada", 2, 1, 0)]
 
 
 def test_work_without_the_tag_does_not_count_to_its_limit() -> None:
-    plan = decided(busy(1, required=("other",), requester="ada"), per={"submitter": 1}, total=1)
+    plan = decided(
+        a_busy_giant(1, required=("other",), requester="ada"), per={"submitter": 1}, total=1
+    )
 
     assert plan.limits == ()

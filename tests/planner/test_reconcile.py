@@ -23,27 +23,6 @@ from tests.builders.deciding import FIRST, SECOND, actions_of, fleet_with
 from tests.builders.sentences import tells
 
 
-def test_creations_respect_max() -> None:
-    requests = tuple(a_request(id=str(number)) for number in range(5))
-
-    plan = reconcile(fleet_with(max=2), a_sim_world(requests=requests))
-
-    assert len(plan.actions) == 2
-    (unserved,) = plan.unserved
-    assert (unserved.count, unserved.path) == (3, ("pools", "builders", "workers", "max"))
-    assert tells(unserved.because, "builders", "workers.max", "2")
-
-
-def test_creations_respect_max_starting() -> None:
-    requests = tuple(a_request(id=str(number)) for number in range(5))
-    world = a_sim_world(starting=(FIRST,), requests=requests)
-
-    plan = reconcile(fleet_with(max=9, max_starting=2), world)
-
-    assert actions_of(plan) == [("create", SECOND)]
-    assert plan.unserved[0].path == ("pools", "builders", "workers", "max_starting")
-
-
 @pytest.mark.parametrize(
     ("state", "made"), [(MachineState.STARTING, []), (MachineState.RUNNING, [("create", SECOND)])]
 )
@@ -190,9 +169,3 @@ def test_request_names_the_budget_that_pays_for_no_permanent_machine(limit: str)
     (unserved,) = reconcile(fleet, world).unserved
 
     assert unserved.path == ("pools", "builders", "budget", limit)
-
-
-def test_requests_of_unserved_queue_get_no_machine() -> None:
-    plan = reconcile(fleet_with(serves=["other"]), a_sim_world(requests=(a_request(),)))
-
-    assert tells(plan.unserved[0].because, "no pool", "queue debian")

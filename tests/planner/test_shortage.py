@@ -64,16 +64,6 @@ def test_every_key_that_stops_a_request_is_named_once() -> None:
     )
 
 
-def test_pool_filled_by_plan_and_full_pool_differ_in_reason() -> None:
-    two = (a_request(id="1"), a_request(id="2"))
-
-    held = unserved_in(fleet_with(max=1), a_sim_world(a_worker(busy=True), requests=WAITING))
-    made = unserved_in(fleet_with(max=1), a_sim_world(requests=two))
-
-    assert tells(held.because, "builders", "workers.max", "1")
-    assert tells(made.because, "builders", "workers.max", "1")
-
-
 def test_shortage_names_both_limits_of_a_pool() -> None:
     fleet = fleet_with(max=0, machine=MACHINE, budget={"per_hour": "0.50 EUR"})
 
@@ -132,12 +122,6 @@ def test_closed_option_is_reported_next_to_limit_of_open_one() -> None:
         ("pools", "builders", "machine"),
         ("pools", "builders", "workers", "max"),
     ]
-
-
-def test_shortage_names_mode_of_paused_pool() -> None:
-    unserved = unserved_in(fleet_with(mode="pause"), a_sim_world(requests=WAITING))
-
-    assert unserved.path == ("pools", "builders")
 
 
 def test_pool_with_most_memory_is_nearest_when_all_are_too_small() -> None:

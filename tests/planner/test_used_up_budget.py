@@ -32,35 +32,6 @@ def _workers(plan: Plan, action: str) -> list[str]:
     return [a.worker for a in found if a.action == action]
 
 
-@pytest.mark.parametrize(("spent", "drained"), [("9", []), ("9.7", [FIRST]), ("12", [FIRST])])
-def test_idle_worker_is_drained_when_rest_is_less_than_new_work(
-    spent: str, drained: list[str]
-) -> None:
-    world = a_spent_world(IDLE, charges=[a_charge(spent)])
-
-    assert drains(a_budgeted_fleet(DAY), world) == drained
-
-
-def test_busy_worker_is_only_drained_when_budget_is_used_up() -> None:
-    world = a_spent_world(a_busy(HOUR).altered(name=FIRST), charges=[a_charge("10")])
-    plan = reconcile(a_budgeted_fleet(DAY), world)
-
-    assert [(a.worker, a.action) for a in plan.actions] == [(FIRST, "drain")]
-
-
-def test_busy_worker_is_kept_when_its_work_outlasts_the_period() -> None:
-    world = a_spent_world(a_busy(17 * HOUR).altered(name=FIRST), charges=[a_charge("10")])
-
-    assert drains(a_budgeted_fleet(DAY), world) == []
-
-
-def test_budget_keeps_as_many_workers_as_it_pays_for() -> None:
-    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
-    world = a_spent_world(*workers, charges=[a_charge("8.8")])
-
-    assert drains(a_budgeted_fleet(DAY), world) == [SECOND]
-
-
 @pytest.mark.parametrize(
     ("spent", "planned"), [("5", ["create"]), ("6.5", ["drain"]), ("7.5", ["drain", "drain"])]
 )
@@ -76,26 +47,6 @@ def test_no_machine_is_created_when_workers_are_drained(spent: str, planned: lis
     world = a_spent_world(*workers, requests=(waiting,), charges=[a_charge(spent)])
 
     assert [a.action for a in reconcile(fleet, world).actions] == planned
-
-
-@pytest.mark.parametrize("permanent", [{"min": 1}, {"spare": 1}])
-def test_min_and_spare_are_drained_when_budget_is_used_up(permanent: dict[str, int]) -> None:
-    fleet = a_budgeted_fleet({"per_day": "30 EUR"}, pool={"workers": {"max": 4, **permanent}})
-    half = a_spent_world(IDLE, charges=[a_charge("20")])
-    whole = a_spent_world(IDLE, charges=[a_charge("30")])
-    plan = reconcile(fleet, whole)
-
-    assert drains(fleet, half) == []
-    assert [(a.action, a.reason) for a in plan.actions] == [("drain", Reason.BUDGET_USED_UP)]
-
-
-def test_min_is_paid_first_when_pool_has_more_workers() -> None:
-    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
-    fleet = a_budgeted_fleet({"per_day": "30 EUR"}, pool={"workers": {"min": 1, "max": 4}})
-
-    # The rest pays for one machine until midnight, but not for work on another.
-    assert len(drains(fleet, a_spent_world(*workers, charges=[a_charge("14")]))) == 1
-    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("10")])) == []
 
 
 def test_unknown_spending_drains_no_worker() -> None:
@@ -114,13 +65,6 @@ def test_unknown_price_drains_no_worker() -> None:
 
     assert [each.cost_known for each in reconcile(fleet, world).workers] == [False]
     assert drains(fleet, world) == []
-
-
-@pytest.mark.parametrize("mode", ["pause", "drain"])
-def test_pool_is_left_to_its_mode_when_budget_is_used_up(mode: str) -> None:
-    world = a_spent_world(IDLE, charges=[a_charge("12")])
-
-    assert drains(a_budgeted_fleet(DAY, pool={"mode": mode}), world) == []
 
 
 def test_budget_of_all_pools_drains_each_pool() -> None:
@@ -144,14 +88,6 @@ def test_worker_drained_for_one_budget_uses_no_amount_of_another() -> None:
     charges = [a_charge("5"), a_charge("3.8", pool="more")]
 
     assert drains(fleet, a_spent_world(*workers, charges=charges)) == [FIRST]
-
-
-def test_worker_above_max_uses_no_amount_of_a_budget() -> None:
-    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
-    fleet = a_budgeted_fleet(DAY, pool={"workers": {"max": 1}})
-    plan = reconcile(fleet, a_spent_world(*workers, charges=[a_charge("8.8")]))
-
-    assert [(a.worker, a.reason) for a in plan.actions] == [(FIRST, Reason.ABOVE_MAX)]
 
 
 @pytest.mark.parametrize(
@@ -181,13 +117,6 @@ def test_machine_hours_drain_workers_when_used_up() -> None:
 
     assert drains(fleet, a_spent_world(IDLE, charges=[a_charge("0", hours=9)])) == []
     assert drains(fleet, a_spent_world(IDLE, charges=[a_charge("0", hours=10)])) == [FIRST]
-
-
-def test_budget_per_hour_keeps_workers_when_it_pays_for_each() -> None:
-    workers = [a_worker(name=name, since=ago(minutes=1)) for name in (FIRST, SECOND)]
-    fleet = a_budgeted_fleet({"per_hour": "2 EUR"})
-
-    assert drains(fleet, a_spent_world(*workers, charges=[a_charge("0")])) == []
 
 
 def test_figures_of_the_reason_sum_to_the_limit() -> None:
