@@ -27,30 +27,6 @@ from tests.builders.budgeting import (
 # what is chosen takes
 
 
-def test_machine_uses_budget_for_boot_and_idle_and_request_for_work() -> None:
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world())
-
-    assert rounded(today.row.machines[NEW.key]) == rounded(TAIL)
-    assert rounded(today.row.requests["g", NEW.key]) == 1
-
-
-def test_hourly_machine_and_request_use_whole_hours_of_budget() -> None:
-    fleet = a_budgeted_fleet(
-        {"per_day": "10 EUR"},
-        providers={"desk": {"kind": "sim", "billing": {"increment": "1h"}}},
-    )
-
-    today, _ = accounts(fleet, a_spent_world())
-
-    assert these(today.row.machines[NEW.key], today.row.requests["g", NEW.key]) == (1, 1)
-
-
-def test_permanent_machine_uses_both_periods_to_their_end() -> None:
-    today, tomorrow = accounts(a_budgeted_fleet({"per_day": "99 EUR"}), a_spent_world())
-
-    assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (16, 24)
-
-
 @pytest.mark.parametrize("key", ["min", "spare"])
 @pytest.mark.parametrize("increment", ["1s", "1h"])
 @pytest.mark.parametrize(
@@ -73,98 +49,6 @@ def test_first_machines_use_both_periods_when_pool_is_below_min(
 
         assert these(today.row.machines[NEW.key], tomorrow.row.machines[NEW.key]) == (16, 24)
         assert ("g", NEW.key) not in {*today.row.requests, *tomorrow.row.requests}
-
-
-def test_new_machine_uses_budget_to_its_end_when_min_is_reached() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"min": 1})
-
-    today, _ = accounts(fleet, a_spent_world(a_worker()))
-
-    assert rounded(today.row.machines[NEW.key]) == rounded(TAIL)
-
-
-def test_request_of_unknown_duration_uses_budget_to_end_of_periods() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
-
-    today, tomorrow = accounts(fleet, a_spent_world(), a_group(None))
-
-    assert rounded(today.row.requests["g", NEW.key] + today.row.machines[NEW.key]) == 16
-    assert tomorrow.row.requests["g", NEW.key] == 24
-
-
-def test_request_on_idle_machine_uses_unreserved_time() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
-
-    today, _ = accounts(fleet, a_spent_world(a_worker(since=NOW)))
-
-    assert today.row.requests["g", FREE.key] == 1
-
-
-def test_request_on_permanent_machine_uses_no_budget() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"spare": 1})
-
-    today, _ = accounts(fleet, a_spent_world(a_worker()))
-
-    assert ("g", FREE.key) not in today.row.requests
-
-
-def test_requests_that_share_a_machine_use_its_time_once() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
-
-    today, _ = accounts(fleet, a_spent_world(), a_group(600, share=0.2))
-
-    assert rounded(today.row.machines[NEW.key]) == rounded(1 + TAIL - Decimal(90) / HOUR)
-    assert ("g", NEW.key) not in today.row.requests
-
-
-def test_request_beyond_target_wait_uses_budget_for_the_rest() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
-
-    today, _ = accounts(fleet, a_spent_world(), a_group(5 * HOUR, share=0.9))
-
-    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
-    assert rounded(both) == rounded(5 + TAIL)
-
-
-@pytest.mark.parametrize(
-    ("limit", "count", "reserved", "takes"),
-    [
-        (9, 5, 4, None),  # two machines take one more hour each, for any number of requests
-        (9, 1, 2, 1),
-        (3, 5, 3, None),  # the budget pays for one machine, whose next hour is reserved
-    ],
-)
-def test_requests_that_share_existing_machines_extend_each_bill_once(
-    limit: int, count: int, reserved: int, takes: int | None
-) -> None:
-    billed = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
-    pool = {"target_wait": "1h"}
-    fleet = a_budgeted_fleet({"per_day": f"{limit} EUR"}, pool=pool, providers=billed)
-    world = a_spent_world(a_worker(), a_worker(name="debian-ci-builders-0002"))
-
-    today, _ = accounts(fleet, world, a_group(600, share=0.2, count=count))
-
-    assert today.reserved == reserved
-    assert today.row.requests.get(("g", FREE.key)) == takes
-    assert today.row.room == limit - reserved
-
-
-def test_next_work_stays_reserved_when_requests_share_no_machine() -> None:
-    billed = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
-    fleet = a_budgeted_fleet({"per_day": "3 EUR"}, providers=billed)
-    world = a_spent_world(a_worker(), a_worker(name="debian-ci-builders-0002"))
-
-    today, _ = accounts(fleet, world, a_group(600, count=1))
-
-    assert these(today.reserved, today.row.room) == (3, 0)
-
-
-def test_request_on_busy_machine_uses_time_after_current_work() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
-
-    today, _ = accounts(fleet, a_spent_world(a_busy(HOUR)), a_group(2 * HOUR))
-
-    assert today.row.requests["g", FREE.key] == 2
 
 
 @pytest.mark.parametrize(
@@ -207,16 +91,6 @@ def test_budget_period_has_25_hours_when_clocks_go_back() -> None:
     assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (2, 25)
 
 
-def test_batch_of_machines_never_exceeds_budget() -> None:
-    fleet = a_budgeted_fleet({"per_hour": "6 EUR"})
-
-    this_hour, next_hour = accounts(fleet, a_spent_world(), a_group(20 * HOUR))
-
-    for account in (this_hour, next_hour):
-        each = account.row.machines.get(NEW.key, Decimal(0)) + account.row.requests["g", NEW.key]
-        assert account.row.room // each == 6
-
-
 # verdicts
 
 
@@ -238,14 +112,6 @@ def test_build_past_midnight_exceeds_budget_of_tomorrow() -> None:
     found = accounts(fleet, a_spent_world(running, time=evening))
 
     assert [verdict.exceeded for verdict in judge_budgets(found, {}, {}, {})] == [False, True]
-
-
-def test_exceeded_budget_is_reported() -> None:
-    found = accounts(
-        a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(charges=[a_charge("14")])
-    )
-
-    assert [verdict.exceeded for verdict in judge_budgets(found, {}, {}, {})] == [True, False]
 
 
 # time for which `reuse` keeps a machine

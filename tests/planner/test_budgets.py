@@ -1,52 +1,74 @@
 """What budgets allow, one sentence per test. Machines cost 1 EUR/h; it is 08:00 on a Saturday."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from fleet.model.facts import Ledger, Unknown
 from fleet.model.values import amount_of
-from fleet.planner.budgets import HOURS
-from tests.builders import a_pool, a_worker, ago
+from fleet.planner.budgets import HOURS, BudgetAccount
+from tests.builders import a_worker, ago
 from tests.builders.budgeting import (
+    FREE,
     HOUR,
-    MACHINE,
     NEW,
     TAIL,
     a_budgeted_fleet,
     a_busy,
     a_charge,
+    a_group,
     a_spent_world,
     accounts,
     rounded,
     these,
 )
+from tests.builders.decisions import Block, Case, read_blocks, world_of
 from tests.builders.sentences import tells
 
 # what is left
 
 
-def test_fleet_without_budgets_has_no_accounts() -> None:
-    assert accounts(a_budgeted_fleet(), a_spent_world()) == []
+CASES = [*read_blocks(Path(__file__).parent / "budgets")]
 
 
-def test_budget_has_accounts_of_this_and_next_period() -> None:
-    found = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world())
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_budget_has_the_figures_of_its_case(case: Block) -> None:
+    assert figures_of(*case.parts) == case.result
 
-    assert [these(a.limit.period, a.coming, a.limit.amount, a.row.room) for a in found] == [
-        ("day", False, 10, 10),
-        ("day", True, 10, 10),
+
+def figures_of(pool: str, world: str, request: str) -> str:
+    """Return the figures of each account, as text."""
+    priced = f"machine: {{type: ccx33, price: 1 EUR/h}}, {pool}"
+    case = Case("", priced, f"{world}, ledger", "", ())
+    length, *said = request.split() or ["3600"]
+    options = {key: float(value) for key, value in zip(said[::2], said[1::2], strict=True)}
+    group = a_group(
+        None if length == "unknown" else int(length),
+        share=options.get("share", 1),
+        count=int(options.get("count", 0)),
+    )
+    found = accounts(case.fleet, world_of(case.world), group)
+    return "; ".join(map(describe, found)) or "none"
+
+
+def describe(account: BudgetAccount) -> str:
+    """Return what is spent, reserved and left, and what machines and requests take."""
+    row = account.row
+    taken = {
+        "machine": row.machines.get(NEW.key),
+        "its request": row.requests.get(("g", NEW.key)),
+        "request": row.requests.get(("g", FREE.key)),
+        "kept": row.kept.get(NEW.key),
+    }
+    figures = {"spent": amount_of(account.spent), "reserved": account.reserved, "left": row.room}
+    parts = [
+        f"{name} {float(round(value, 4)):g}"
+        for name, value in (figures | taken).items()
+        if value is not None and (value or name == "left")
     ]
-    assert found[0].row.path == ("pools", "builders", "budget", "per_day")
-
-
-def test_spending_reduces_current_period_only() -> None:
-    world = a_spent_world(charges=[a_charge("4")])
-
-    today, tomorrow = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
-
-    assert these(today.spent, today.row.room) == (4, 6)
-    assert these(tomorrow.spent, tomorrow.row.room) == (0, 10)
+    limit = account.limit
+    return f"{limit.period} of {limit.amount:g} {limit.unit}: {', '.join(parts)}"
 
 
 def test_uncharged_time_counts_as_spent() -> None:
@@ -58,14 +80,6 @@ def test_uncharged_time_counts_as_spent() -> None:
     assert today.spent == Decimal("0.5")
 
 
-def test_exceeded_budget_has_remainder_zero() -> None:
-    world = a_spent_world(charges=[a_charge("14")])
-
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
-
-    assert today.row.room == 0
-
-
 def test_budget_row_has_sentence_with_figures() -> None:
     world = a_spent_world(a_busy(), charges=[a_charge("4")])
 
@@ -75,30 +89,6 @@ def test_budget_row_has_sentence_with_figures() -> None:
         assert figures in today.row.because
     for figures in ("10.00 of 10.00 EUR left tomorrow", "0.00 spent, 0.00 reserved"):
         assert figures in tomorrow.row.because
-
-
-def test_budget_in_other_currency_uses_stated_rate() -> None:
-    fleet = a_budgeted_fleet(
-        {"per_day": "10 USD"}, money={"exchange": {"USD": {"rate": 0.5, "as_of": "2026-11-01"}}}
-    )
-
-    today, _ = accounts(fleet, a_spent_world(charges=[a_charge("4")]))
-
-    assert these(today.limit.amount, today.limit.unit, today.row.room) == (5, "EUR", 1)
-
-
-def test_machine_priced_in_dollars_uses_euros_of_budget_in_euros() -> None:
-    fleet = a_budgeted_fleet(
-        budgets={"all": {"per_day": "10 EUR"}},
-        money={"exchange": {"USD": {"rate": 0.5, "as_of": "2026-11-01"}}},
-        pools={
-            "builders": a_pool(provider="desk", machine=MACHINE | {"price": "4 USD/h"}),
-        },
-    )
-
-    today, _ = accounts(fleet, a_spent_world())
-
-    assert rounded(today.row.machines[NEW.key]) == rounded(2 * TAIL)
 
 
 def test_budget_has_no_remainder_when_ledger_is_unknown() -> None:
@@ -113,74 +103,6 @@ def test_budget_has_no_remainder_when_ledger_is_unknown() -> None:
 
 
 # what exists is reserved
-
-
-def test_running_work_reserves_its_expected_remaining_cost() -> None:
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(a_busy(2 * HOUR)))
-
-    assert rounded(today.reserved) == rounded(2 + TAIL - Decimal(90) / HOUR)
-
-
-def test_work_of_unknown_duration_reserves_both_periods_to_their_end() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
-
-    today, tomorrow = accounts(fleet, a_spent_world(a_busy(None)))
-
-    assert these(today.reserved, tomorrow.reserved) == (16, 24)
-
-
-def test_default_duration_is_expected_without_history() -> None:
-    fleet = a_budgeted_fleet(
-        budgets={"debian": {"scope": "debian", "per_day": "9 EUR"}}, durations={"any": "3h"}
-    )
-
-    today, _ = accounts(fleet, a_spent_world(a_busy(None)))
-
-    assert rounded(today.reserved) == rounded(3 + TAIL - Decimal(90) / HOUR)
-
-
-def test_idle_machine_reserves_until_it_can_be_deleted() -> None:
-    idle = a_worker(since=ago(minutes=5))
-
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(idle))
-
-    assert today.reserved == Decimal(10 * 60 + 2 * 600) / HOUR
-
-
-def test_idle_hourly_machine_reserves_its_paid_hours() -> None:
-    fleet = a_budgeted_fleet(
-        {"per_day": "10 EUR"},
-        providers={"desk": {"kind": "sim", "billing": {"increment": "1h"}}},
-    )
-
-    today, _ = accounts(fleet, a_spent_world(a_worker(since=ago(minutes=5))))
-
-    assert today.reserved == 1  # it was made an hour ago: the next hour begins now
-
-
-def test_machines_that_stay_for_min_reserve_both_periods_to_their_end() -> None:
-    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"min": 1})
-
-    today, tomorrow = accounts(fleet, a_spent_world(a_worker()))
-
-    assert these(today.reserved, tomorrow.reserved) == (16, 24)
-
-
-def test_machine_to_delete_reserves_two_runs() -> None:
-    going = a_worker(draining=True)
-
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(going))
-
-    assert rounded(today.reserved) == rounded(Decimal(1200) / HOUR)
-
-
-def test_machines_of_silent_provider_reserve_by_stack() -> None:
-    world = a_spent_world(a_worker())
-    blind = world.altered(providers={"desk": Unknown(unknown="no answer")})
-
-    today, tomorrow = accounts(a_budgeted_fleet({"per_day": "99 EUR"}), blind)
-
-    assert these(today.reserved, tomorrow.reserved) == (16, 24)
 
 
 def test_budget_has_no_remainder_when_machines_are_unknown() -> None:
@@ -222,14 +144,6 @@ def test_filtered_budget_counts_machines_of_matching_work() -> None:
     assert rounded(today.reserved) == rounded(2 + TAIL - Decimal(90) / HOUR)
 
 
-def test_filtered_budget_ignores_other_work() -> None:
-    fleet = a_budgeted_fleet(budgets={"kali": {"scope": "kali", "per_day": "10 EUR"}})
-
-    today, _ = accounts(fleet, a_spent_world(a_busy()))
-
-    assert these(today.reserved, today.row.requests, today.row.machines) == (0, {}, {})
-
-
 @pytest.mark.parametrize(
     ("only", "counts"),
     [
@@ -254,21 +168,19 @@ def test_budget_counts_only_work_that_matches_every_filter(
     assert taken == (counts, counts, counts)
 
 
-def test_budget_without_a_filter_counts_everything() -> None:
-    fleet = a_budgeted_fleet(budgets={"all": {"per_day": "10 EUR"}})
+@pytest.mark.parametrize(
+    ("own", "all_", "spent"),
+    [({"per_day": "10 EUR"}, {}, 5), (None, {"budgets": {"all": {"per_day": "10 EUR"}}}, 6)],
+    ids=["of a pool", "of all"],
+)
+def test_budget_counts_charges_of_its_pool_or_of_all(
+    own: dict[str, str] | None, all_: dict[str, object], spent: int
+) -> None:
     charges = [a_charge("4", scope="debian"), a_charge("1"), a_charge("1", pool="gone")]
 
-    today, _ = accounts(fleet, a_spent_world(charges=charges))
+    today, _ = accounts(a_budgeted_fleet(own, **all_), a_spent_world(charges=charges))
 
-    assert today.spent == 6
-
-
-def test_pool_budget_counts_all_charges_of_that_pool_only() -> None:
-    charges = [a_charge("4", scope="debian"), a_charge("1"), a_charge("1", pool="other")]
-
-    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(charges=charges))
-
-    assert today.spent == 5
+    assert today.spent == spent
 
 
 def test_machine_hours_count_time_and_no_money() -> None:
