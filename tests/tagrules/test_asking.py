@@ -2,16 +2,20 @@
 
 import gc
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import pytest
+import yaml
 
 from fleet.model.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
 from fleet.tagrules.derive import QueueContext, queue_context
 from fleet.tagrules.requests import Judge, Memberships, TagRequirements
 from tests.builders import NOW, a_fleet, a_request
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 
 TODAY = date(2026, 11, 21)
@@ -29,231 +33,62 @@ def asking(
     return Judge(fleet, known, TODAY).ask_of(request, QueueContext(stored=stored))
 
 
-def asked_by(*askers: object, **more: object) -> Fleet:
-    return a_fleet(tags={"power": {"asked_by": list(askers), **more}})
-
-
 def by(source: str, **overrides: object) -> Request:
     return a_request(required=["power"], asked={"power": source}, requester="alice", **overrides)
 
 
-def test_undeclared_tag_may_be_requested_by_any_user() -> None:
-    found = asking(a_fleet(), by("user"))
-
-    assert found.ask.required == {"power"}
-    assert [(o.tag, o.source) for o in found.origins] == [("power", "user")]
+CASES = [*read_blocks(Path(__file__).parent / "asking")]
 
 
-@pytest.mark.parametrize(
-    ("source", "word"), [("user", "user"), ("task", "task"), ("ticket", "tickets")]
-)
-def test_asked_by_permits_only_named_source(source: str, word: str) -> None:
-    others = {"user", "task", "tickets", "rules", "system"} - {word}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_tags_count_or_are_refused_as_in_their_case(case: Block) -> None:
+    found = judged(*case.parts)
 
-    assert asking(asked_by(word), by(source)).ask.required == {"power"}
-    assert asking(asked_by(*sorted(others)), by(source)).ask.required == set()
-
-
-def test_system_tag_counts_when_system_requests_it() -> None:
-    assert asking(asked_by("system"), by("system")).ask.required == {"power"}
-    assert asking(asked_by("system"), by("user")).refused
-
-
-@pytest.mark.parametrize(
-    ("askers", "request_"),
-    [
-        ({"users": ["alice"]}, by("user")),
-        ({"groups": ["toolchain"]}, by("user", groups=("toolchain",))),
-        ({"workspaces": ["kernel"]}, by("user", workspace="kernel")),
-        ({"scopes": ["debian"]}, by("ticket")),
-    ],
-)
-def test_named_asker_may_request_tag(askers: object, request_: Request) -> None:
-    assert asking(asked_by(askers), request_).ask.required == {"power"}
+    assert describe(found) == case.result
+    for about, words in case.because:
+        kind, number = about.split() if " " in about else ("refused", about)
+        of_kind = {
+            "refused": [each.because for each in found.refused],
+            "new": [each.because for each in found.differences],
+            "origin": [each.because for each in found.origins],
+        }
+        assert tells(of_kind[kind][int(number)], *words.split())
 
 
-def test_group_members_are_read_from_members_file() -> None:
-    fleet = asked_by({"groups": ["toolchain"]})
-
-    known = asking(fleet, by("user"), memberships={"toolchain": ["alice"]})
-    other = asking(fleet, by("user"), memberships={"toolchain": ["bob"]})
-
-    assert known.ask.required == {"power"}
-    assert other.ask.required == set()
-
-
-def test_unknown_group_permits_no_tag_with_reason() -> None:
+def judged(fleet: str, request: str, options: str) -> TagRequirements:
+    """Return the requirements of a request, all three as YAML."""
+    said, asks, more = (yaml.safe_load(f"{{{text}}}") for text in (fleet, request, options))
+    if "power" in said:
+        rule = {"asked_by": said.pop("power")} | {
+            k: said.pop(k) for k in ("otherwise",) if k in said
+        }
+        said["tags"] = {"power": rule}
+    if source := asks.pop("by", ""):
+        asks |= {"required": ["power"], "asked": {"power": source}, "requester": "alice"}
+    if package := asks.pop("build", ""):
+        asks |= PING | {"package": package}
+    members = more.pop("members", {})
     dark = Unknown(unknown="members.yaml: gone")
-
-    found = asking(asked_by({"groups": ["toolchain"]}), by("user"), memberships=dark)
-
-    (refusal,) = found.refused
-    assert found.ask.required == set()
-    assert (refusal.who, refusal.is_sure) == ("user alice", False)
-    assert "group toolchain" in refusal.because
-    assert "members.yaml: gone" in refusal.because
+    memberships = dark if members == "unknown" else members
+    return asking(a_fleet(**said), a_request(**asks), memberships=memberships, **more)
 
 
-@pytest.mark.parametrize("source", ["user", "ticket"])
-def test_tag_is_held_while_membership_is_unknown(
-    source: str,
-) -> None:
-    dark = Unknown(unknown="members.yaml: gone")
-    otherwise = {"after": "30m", "drop": True}
-    fleet = asked_by({"groups": ["toolchain"]}, otherwise=otherwise)
-
-    unknown = asking(fleet, by(source), memberships=dark)
-    known = asking(fleet, by(source), memberships={"toolchain": ["bob"]})
-    a_task_s = asking(fleet, by("task"), memberships=dark)
-
-    assert (unknown.held, known.held, a_task_s.held) == (True, False, False)
-    assert [each.tag for each in unknown.refused] == ["power"]
-
-
-def test_refusal_names_asker_and_key() -> None:
-    fleet = asked_by("rules", {"groups": ["toolchain"], "workspaces": ["kernel"]})
-
-    refusal = asking(fleet, by("user")).refused[0]
-
-    assert refusal.who == "user alice"
-    assert refusal.path == ("tags", "power", "asked_by")
-    assert refusal.tag == "power"
-    assert "tags.power.asked_by" in refusal.because
-    assert tells(refusal.because, "rules", "toolchain", "kernel")
-
-
-def test_tag_counts_when_its_asker_is_unknown() -> None:
-    found = asking(asked_by("system"), a_request(required=["power"]))
-
-    assert found.ask.required == {"power"}
-    assert [origin.source for origin in found.origins] == ["unknown"]
-
-
-def test_minimum_is_permitted_by_the_rule_of_its_name() -> None:
-    fleet = a_fleet(tags={"memory_gib": {"kind": "number", "asked_by": ["task"]}})
-    request = a_request(required=["memory_gib>=64"], asked={"memory_gib": "user"})
-
-    found = asking(fleet, request)
-
-    assert found.ask.minimums == ()
-    assert found.refused[0].tag == "memory_gib>=64"
-
-
-def test_forbidden_tag_counts_when_a_rule_also_requests_it() -> None:
-    fleet = a_fleet(
-        tags={"power": {"asked_by": ["rules"]}},
-        powerful=[{"match": "praiskup/.*/chromium", "ask": ["power"]}],
-    )
-
-    found = asking(fleet, by("user", package="chromium", **PING))
-
-    assert found.ask.required == {"power"}
-    assert found.refused == ()
-    assert found.origins[0].path == ("powerful", 0)
-
-
-def test_rule_tag_is_refused_when_rules_may_not_request_it() -> None:
-    fleet = a_fleet(
-        tags={"power": {"asked_by": ["tickets"]}},
-        powerful=[{"match": "praiskup/.*/chromium", "ask": ["power"]}],
-    )
-
-    found = asking(fleet, a_request(package="chromium", **PING))
-
-    assert found.ask.required == set()
-    assert found.refused[0].who == "rule powerful[0]"
-
-
-def test_matching_rules_apply_except_expired_ones() -> None:
-    rules = [
-        {"match": "praiskup/ping/fedora-.*-.*/chromium", "ask": ["power"]},
-        {"match": "praiskup/.*", "ask": ["swap"]},
-        {"match": "praiskup/.*", "ask": ["gpu"], "expires": date(2026, 11, 20)},
+def describe(found: TagRequirements) -> str:
+    """Return the tags that count, each with its source, and the others."""
+    counted = {*found.ask.required, *(f"{name}>={least}" for name, least in found.ask.minimums)}
+    origins = [f"{each.tag} from {each.source}{_place(each.path)}" for each in found.origins]
+    assert {each.tag for each in found.origins} == counted
+    refused = [
+        f"refused {each.tag} of {each.who}{'' if each.is_sure else ' (unsure)'}{_place(each.path)}"
+        for each in found.refused
     ]
-
-    found = asking(a_fleet(powerful=rules), a_request(package="chromium", **PING))
-
-    assert found.ask.required == {"power", "swap"}
+    new = [f"new {each.tag}{_place(each.path)}" for each in found.differences]
+    return "; ".join((*origins, *refused, *new, *(["held"] if found.held else []))) or "nothing"
 
 
-def test_tags_stored_by_queue_precede_current_rules() -> None:
-    fleet = a_fleet(
-        powerful=[{"match": "praiskup/.*", "ask": ["power"]}],
-        derive=[{"from": "host_architecture", "ask": "worker:build-arch:{value}"}],
-    )
-    request = a_request(
-        package="chromium",
-        required=["worker:build-arch:amd64"],
-        task_data={"host_architecture": "arm64"},
-        **PING,
-    )
-
-    found = asking(fleet, request, stored=True)
-
-    assert found.ask.required == {"worker:build-arch:amd64"}
-    assert [(each.tag, each.path) for each in found.differences] == [
-        ("power", ("powerful", 0)),
-        ("worker:build-arch:arm64", ("derive", 0)),
-    ]
-    by_rule, derived = (each.because for each in found.differences)
-    assert "powerful[0]" in by_rule
-    assert "derive[0]" in derived
-    assert "host_architecture: arm64" in derived
-
-
-def test_stored_tag_without_permission_holds_the_request() -> None:
-    found = asking(asked_by("rules"), by("user"), stored=True)
-
-    assert found.held
-    assert found.refused[0].tag == "power"
-
-
-def test_refusal_ignores_unknown_groups_when_no_group_may_ask() -> None:
-    dark = Unknown(unknown="members.yaml: gone")
-
-    found = asking(asked_by({"users": ["bob"]}), by("user"), memberships=dark)
-
-    assert found.refused[0].is_sure
-    assert "members.yaml" not in found.refused[0].because
-
-
-@pytest.mark.parametrize(
-    ("request_", "who"),
-    [
-        (by("user"), "user alice"),
-        (by("ticket"), "user alice (by ticket)"),
-        (a_request(required=["power"], asked={"power": "user"}), "user (unknown)"),
-        (by("task"), "the task"),
-    ],
-)
-def test_refusal_names_asker_as_reported_by_queue(request_: Request, who: str) -> None:
-    assert [refusal.who for refusal in asking(asked_by("system"), request_).refused] == [who]
-
-
-def test_derived_tag_is_refused_when_tasks_may_not_request_it() -> None:
-    fleet = a_fleet(tags={"power": {"asked_by": ["user"]}}, derive=[{"ask": "power"}])
-
-    found = asking(fleet, a_request())
-
-    assert found.ask.required == set()
-    assert found.refused[0].who == "rule derive[0]"
-
-
-@pytest.mark.parametrize(
-    ("askers", "named"),
-    [
-        ([], "no one"),
-        (["task", {"users": ["bob", "eve"]}], "task, user bob, user eve"),
-        (
-            [{"scopes": ["s"], "workspaces": ["w"], "groups": ["g"]}],
-            "group g, workspace w, scope s",
-        ),
-    ],
-)
-def test_refusal_names_all_permitted_askers(askers: list[object], named: str) -> None:
-    found = asking(asked_by(*askers), by("user"))
-
-    assert f" {named}" in found.refused[0].because
+def _place(path: Iterable[str | int]) -> str:
+    place = ".".join(map(str, path))
+    return f" at {place}" if place else ""
 
 
 MANY = a_fleet(
@@ -346,68 +181,6 @@ def test_shared_origin_names_no_package(provided: tuple[str, ...]) -> None:
 
     shared = judge.ask_of_alike(second.model_copy(update={"provided": provided}), KNOWN)
     assert [(each.tag, "dash" in each.because) for each in shared.origins] == [("power", False)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "stored", "word"),
-    [
-        ("user", False, "user"),
-        ("task", False, "task"),
-        ("ticket", True, "ticket"),
-        ("system", True, "system"),
-        (None, False, "request"),
-        (None, True, "queue"),
-    ],
-)
-def test_origin_of_requested_tag_has_its_asker(
-    asked: str | None,
-    word: str,
-    *,
-    stored: bool,
-) -> None:
-    request = a_request(required=["power"], asked={"power": asked} if asked else {})
-
-    (origin,) = asking(a_fleet(), request, stored=stored).origins
-
-    assert (origin.source, origin.path) == (asked or "unknown", ())
-    assert f"the {word} " in origin.because
-
-
-@pytest.mark.parametrize("contact", ["", "@kernel"])
-def test_origin_of_a_rule_names_pattern_request_and_contact(contact: str) -> None:
-    rule = {"match": ".*/chromium", "ask": ["power"]} | ({"contact": contact} if contact else {})
-
-    (origin,) = asking(a_fleet(powerful=[rule]), a_request(package="chromium", **PING)).origins
-
-    assert "'.*/chromium'" in origin.because
-    assert "praiskup/ping/fedora-42-x86_64/chromium" in origin.because
-    assert origin.because.endswith(contact)
-    assert ("contact" in origin.because) == bool(contact)
-
-
-def test_origins_are_sorted_by_tag_with_rule_of_derived_tag() -> None:
-    fleet = a_fleet(derive=[{"task": "other", "ask": "b"}, {"ask": "a"}])
-
-    found = asking(fleet, a_request(required=["b"]))
-
-    assert [(o.tag, o.source, o.path) for o in found.origins] == [
-        ("a", "derived", ("derive", 1)),
-        ("b", "unknown", ()),
-    ]
-
-
-def test_stored_request_has_only_stored_tags() -> None:
-    fleet = a_fleet(derive=[{"ask": "a"}])
-
-    found = asking(fleet, a_request(required=["b"]), stored=True)
-
-    assert found.ask.required == {"b"}
-    assert [origin.tag for origin in found.origins] == ["b"]
-
-
-def test_only_storing_queue_holds_forbidden_tag() -> None:
-    assert not asking(asked_by("rules"), by("user")).held
-    assert not asking(asked_by("user"), by("user"), stored=True).held
 
 
 def test_requirements_include_minimum_from_history() -> None:
