@@ -1,14 +1,15 @@
 """What a change of fleet.yaml does, one sentence per test: both plans are made of one world."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from fleet.explain.changes import Changes, compare, find_renames, find_unseen, rename_pools
 from fleet.guard import guard
 from fleet.model.digests import config_digest
-from fleet.model.facts import Demand, Unknown, World
-from fleet.model.plan import Create, Plan, Reason
+from fleet.model.facts import Demand, World
+from fleet.model.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -25,6 +26,7 @@ from tests.builders import (
     ago,
 )
 from tests.builders.deciding import fleet_with, with_machines
+from tests.builders.decisions import Block, Case, read_blocks, world_of
 from tests.builders.sentences import tells
 
 PRICE = Decimal("0.0777")
@@ -32,12 +34,6 @@ PRICE = Decimal("0.0777")
 
 def waiting(count: int) -> World:
     return a_sim_world(requests=tuple(a_request(id=str(100 + n)) for n in range(count)))
-
-
-def holding(*names: str, idle: int = 5) -> World:
-    """Return a world in which these workers of `builders` are idle and nothing waits."""
-    workers = (a_worker(name=name, machine=name, since=ago(minutes=idle)) for name in names)
-    return a_sim_world(*workers)
 
 
 def made_by(fleet: Fleet, count: int) -> World:
@@ -58,13 +54,6 @@ def changes(base: Fleet, head: Fleet, world: World) -> Changes:
     return compare(planned(base, world), planned(head, world))
 
 
-def counted(change: Changes) -> list[tuple[str, str, Reason, bool, int, int]]:
-    return [
-        (each.pool, each.action, each.reason, each.withheld, each.before, each.after)
-        for each in change.actions
-    ]
-
-
 def differences(change: Changes) -> list[tuple[str, str, str, str]]:
     return [
         (pool.pool, each.key, each.before, each.after)
@@ -73,23 +62,52 @@ def differences(change: Changes) -> list[tuple[str, str, str, str]]:
     ]
 
 
-# nothing
+CASES = [*read_blocks(Path(__file__).parent / "changes")]
 
 
-def test_comparison_is_quiet_when_only_demand_acts() -> None:
-    change = changes(fleet_with(), fleet_with(), waiting(2))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_change_has_the_effects_of_its_case(case: Block) -> None:
+    change = change_of(*case.parts)
 
-    assert change.is_quiet
-    assert change.same_config
-    assert (change.actions, change.requests, change.pools) == ((), (), ())
+    assert describe(change) == case.result
+    for about, words in case.because:
+        (found,) = change.requests if about == "request" else change.actions
+        assert tells(found.because, *words.split())
 
 
-def test_change_without_immediate_effect_names_the_limit() -> None:
-    change = changes(fleet_with(max=3), fleet_with(max=9), waiting(1))
+def change_of(base: str, head: str, world: str) -> Changes:
+    """Return what a change does in a world, all three as in `tests/planner/decisions/`."""
+    before, after = (Case("", pool, world, "", ()).fleet for pool in (base, head))
+    return changes(before, after, world_of(world))
 
-    assert change.is_quiet
-    assert not change.same_config
-    assert differences(change) == [("builders", "max", "3", "9")]
+
+def describe(change: Changes) -> str:
+    """Return the differences in actions, requests, pools, guards and cost."""
+    parts = [
+        f"{each.pool} {each.action} {each.type or 'machines'} {each.reason}"
+        + f"{' withheld' if each.withheld else ''} {each.before} to {each.after}"
+        + (f" ({' '.join(name[-1] for name in each.workers)})" if each.workers else "")
+        for each in change.actions
+    ]
+    parts += [
+        f"{'served' if each.served else 'unserved'} {' '.join(each.requests)}"
+        + (f" at {'.'.join(map(str, each.path))}" if each.path else "")
+        for each in change.requests
+    ]
+    parts += [f"{each.pool} {each.change}" for each in change.pools]
+    parts += [
+        f"{key} {before} to {after}"
+        for _, key, before, after in differences(change)
+        if key != "provides"
+    ]
+    parts += [f"guard {each.guard} {each.before} to {each.after}" for each in change.guards]
+    if change.cost_before != change.cost_after:
+        parts.append(f"cost {change.cost_before} to {change.cost_after}")
+    quiet = [
+        "quiet" if change.is_quiet else "not quiet",
+        *(["same"] if change.same_config else []),
+    ]
+    return "; ".join((*parts, *quiet))
 
 
 def test_comparison_ignores_names_of_new_machines() -> None:
@@ -103,73 +121,6 @@ def test_comparison_names_base_by_digest() -> None:
     base = fleet_with(max=1)
 
     assert changes(base, fleet_with(max=2), waiting(0)).base == config_digest(base)
-
-
-# more and fewer machines
-
-
-def test_raised_max_creates_withheld_machines() -> None:
-    change = changes(fleet_with(max=1), fleet_with(max=3), waiting(3))
-
-    (made,) = change.actions
-    assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 1, 3)]
-    assert (made.type, made.cost) == ("ccx33", 2 * PRICE)
-    assert (change.cost_before, change.cost_after) == (PRICE, 3 * PRICE)
-
-
-def test_raised_max_serves_waiting_requests() -> None:
-    change = changes(fleet_with(max=1), fleet_with(max=3), waiting(3))
-
-    (served,) = change.requests
-    assert (served.served, served.requests) == (True, ("debian/101", "debian/102"))
-    assert "pool builders" in served.because
-
-
-def test_lowered_max_names_requests_without_a_machine() -> None:
-    change = changes(fleet_with(max=3), fleet_with(max=1), waiting(3))
-
-    (unserved,) = change.requests
-    assert (unserved.served, unserved.requests) == (False, ("debian/101", "debian/102"))
-    assert tells(unserved.because, "builders", "workers.max", "1")
-    assert unserved.path == ("pools", "builders", "workers", "max")
-    assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 3, 1)]
-
-
-def test_lowered_max_names_drained_workers() -> None:
-    limits = {"refuse": {"delete": {"share": "100%", "count": 10}}}
-    pools = {"builders": a_pool(provider="desk", max=1)}
-    head = a_sim_fleet(pools=pools, guards=limits)
-
-    change = changes(fleet_with(max=3), head, holding("old", "new"))
-
-    (drained,) = change.actions
-    assert counted(change) == [("builders", "drain", Reason.ABOVE_MAX, False, 0, 1)]
-    assert drained.workers == ("new",)
-    assert tells(drained.because, "2", "workers.max", "1")
-
-
-def test_changed_reason_of_a_drain_is_a_difference() -> None:
-    base = fleet_with(max=1)
-    head = fleet_with(max=1, mode="drain")
-    world = holding("one", idle=60)
-
-    change = changes(base, head, world)
-
-    assert {(each.reason, each.before, each.after) for each in change.actions} == {
-        (Reason.IDLE_TOO_LONG, 1, 0),
-        (Reason.POOL_DRAINING, 0, 1),
-    }
-
-
-def test_comparison_shows_changed_type_at_equal_count() -> None:
-    change = changes(fleet_with(), fleet_with(machine="ccx63"), waiting(2))
-
-    assert [(each.type, each.before, each.after) for each in change.actions] == [
-        ("ccx33", 2, 0),
-        ("ccx63", 0, 2),
-    ]
-    assert ("builders", "type", "ccx33", "ccx63") in differences(change)
-    assert change.requests == ()
 
 
 def test_comparison_names_machines_outdated_by_change() -> None:
@@ -209,77 +160,15 @@ def test_costs_in_different_currencies_are_not_subtracted() -> None:
     assert not change.is_quiet
 
 
-# pools
-
-
 def test_added_pool_serves_requests_that_no_pool_fitted() -> None:
     big = a_pool(provider="desk", provides=["big"])
     head = a_sim_fleet(pools={"builders": a_pool(provider="desk"), "big": big})
-    world = a_sim_world(requests=(a_request(required=["big"]),))
 
-    change = changes(fleet_with(), head, world)
+    change = changes(fleet_with(), head, a_sim_world(requests=(a_request(required=["big"]),)))
 
-    assert [(pool.pool, pool.change) for pool in change.pools] == [("big", "added")]
-    assert [(each.served, each.requests) for each in change.requests] == [(True, ("debian/101",))]
-    assert counted(change) == [("big", "create", Reason.REQUESTS_WAIT, False, 0, 1)]
-
-
-def test_pool_that_is_removed_drains_its_workers() -> None:
-    head = a_sim_fleet(pools={}, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
-
-    change = changes(fleet_with(), head, holding("one"))
-
-    assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "removed")]
-    assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, False, 0, 1)]
-
-
-def test_restored_pool_serves_with_its_remaining_workers() -> None:
-    worker = a_worker(name="one", machine="one")
-    world = a_sim_world(worker, requests=(a_request(),))
-
-    change = changes(a_sim_fleet(pools={}), fleet_with(), world)
-
-    assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "added")]
-    (request,) = change.requests
-    assert request.served
-    assert tells(request.because, "builders")
-
-
-# guards
-
-
-def test_comparison_shows_new_refusal_with_withheld_actions() -> None:
-    change = changes(fleet_with(), a_sim_fleet(pools={}), holding("one"))
-
-    (refusal,) = change.guards
-    assert (refusal.guard, refusal.pool) == ("delete", "builders")
-    assert (refusal.before, refusal.after) == ("passed", "refused")
-    assert refusal.way_out
-    assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, True, 0, 1)]
-    assert change.cost_before == change.cost_after
-
-
-def test_comparison_reports_guard_that_stops_refusing() -> None:
-    pools: dict[str, object] = {}
-    base = a_sim_fleet(pools=pools)
-    head = a_sim_fleet(pools=pools, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
-
-    change = changes(base, head, holding("one"))
-
-    assert [(each.before, each.after) for each in change.guards] == [("refused", "passed")]
-    assert {(each.withheld, each.before, each.after) for each in change.actions} == {
-        (False, 0, 1),
-        (True, 1, 0),
-    }
-
-
-def test_comparison_omits_refusal_in_both_plans() -> None:
-    base = a_sim_fleet(pools={})
-    head = a_sim_fleet(pools={}, guards={"demand_max_age": "9h"})
-
-    change = changes(base, head, holding("one"))
-
-    assert (change.guards, change.is_quiet) == ((), True)
+    assert describe(change).startswith(
+        "big create ccx33 requests-wait 0 to 1; served debian/101; big added; "
+    )
 
 
 def test_comparison_reports_machine_that_newly_needs_attention() -> None:
@@ -331,14 +220,6 @@ def test_comparison_names_unread_provider_of_base() -> None:
     assert any("provider attic" in text for text in change.unknown)
 
 
-def test_comparison_is_quiet_when_both_plans_lack_the_same_source() -> None:
-    world = a_sim_world(providers={"desk": Unknown(unknown="no answer")})
-
-    change = changes(fleet_with(), fleet_with(max=9), world)
-
-    assert (change.is_quiet, change.unknown) == (True, ())
-
-
 def test_comparison_omits_stack_without_pool() -> None:
     world = a_sim_world(
         providers={"desk": a_listing(workers=())}, stacks={"gone": a_stack(provider="desk")}
@@ -374,7 +255,7 @@ def test_renamed_pool_with_higher_max_creates_the_difference() -> None:
 
     change = renamed(fleet_with(max=1), makers(max=2), world)
 
-    assert [(pool, *rest[-2:]) for pool, *rest in counted(change)] == [("makers", 0, 1)]
+    assert [(each.pool, each.before, each.after) for each in change.actions] == [("makers", 0, 1)]
     assert change.cost_after - change.cost_before == PRICE
 
 
