@@ -1,120 +1,56 @@
 """Which version of an image comes next by `images.NAME.promote`: one never in use, published."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
 from fleet.model.images import ImageVersion
 from fleet.planner.images import NextVersion, find_standing
 from tests.builders import NOW, a_sim_fleet, ago
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 
-OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+VERSIONS = {"1": "20261107T060000Z", "2": "20261114T060000Z", "3": "20261121T060000Z"}
+CASES = [*read_blocks(Path(__file__).parent / "versions")]
 
 
-def version(name: str, state: str, **overrides: object) -> ImageVersion:
-    values = {
-        "image": "trixie",
-        "version": name,
-        "state": state,
-        "ids": {"desk": f"id-{name}"},
-        "since": ago(hours=1),
-        "by_rule": True,
-    }
-    return ImageVersion.model_validate(values | overrides)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_next_version_is_that_of_its_case(case: Block) -> None:
+    found = standing(*case.parts)
+
+    assert describe(found) == case.result
+    for _, words in case.because:
+        assert found is not None
+        assert tells(found.why, *words.split())
+        assert found.waiting().command == f"fleet image promote trixie {VERSIONS['2']}"
 
 
-CURRENT = version(OLD, "current")
+def standing(versions: str, recipe: str) -> NextVersion | None:
+    declared = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"]}
+    fleet = a_sim_fleet(images={"trixie": declared | yaml.safe_load(f"{{{recipe}}}")})
+    known = [version_of(*each.split()) for each in versions.split(",")]
+    return find_standing(fleet, "trixie", known, {}, NOW)
 
 
-def standing(*versions: ImageVersion, **recipe: object) -> NextVersion | None:
-    declared = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"]} | recipe
-    return find_standing(a_sim_fleet(images={"trixie": declared}), "trixie", versions, {}, NOW)
+def version_of(number: str, state: str, *said: str) -> ImageVersion:
+    """Return a version that is published at desk since an hour, unless the words say otherwise."""
+    values: dict[str, object] = {"image": "trixie", "version": VERSIONS[number], "state": state}
+    values |= {"ids": {"desk": f"id-{number}"}, "since": ago(hours=1), "by_rule": True}
+    if "for" in said:
+        values["since"] = ago(hours=float(said[said.index("for") + 1].rstrip("h")))
+    pairs = (word.partition("=") for word in said if "=" in word)
+    return ImageVersion.model_validate(values | {k: yaml.safe_load(v) for k, _, v in pairs})
 
 
-def steps(*versions: ImageVersion, **recipe: object) -> tuple[str, str | None, int] | None:
-    found = standing(*versions, **recipe)
-    return (found.version.version, found.becomes, found.share) if found else None
-
-
-def test_newer_tested_version_becomes_candidate_at_20_percent() -> None:
-    assert steps(CURRENT, version(NEW, "tested")) == (NEW, "candidate", 20)
-
-
-def test_tested_version_becomes_current_when_none_is_current() -> None:
-    assert steps(version(NEW, "tested")) == (NEW, "current", 0)
-
-
-def test_tested_version_becomes_current_when_promote_is_tested() -> None:
-    assert steps(CURRENT, version(NEW, "tested"), promote="tested") == (NEW, "current", 0)
-
-
-@pytest.mark.parametrize(("hours", "becomes"), [(5.9, None), (6, "current")])
-def test_candidate_becomes_current_after_trial(hours: float, becomes: str | None) -> None:
-    candidate = version(NEW, "candidate", since=ago(hours=hours))
-
-    found = standing(CURRENT, candidate)
-
-    assert found is not None
-    assert (found.becomes, found.is_on_trial) == (becomes, True)
-    assert found.until == (None if becomes else candidate.since and NOW + timedelta(hours=0.1))
-
-
-def test_newer_version_waits_for_end_of_trial() -> None:
-    found = steps(CURRENT, version(NEW, "candidate"), version(NEWEST, "tested"))
-
-    assert found == (NEW, None, 0)
-
-
-@pytest.mark.parametrize("used", ["retired", "previous", "candidate"])
-def test_version_older_than_a_used_one_is_not_next(used: str) -> None:
-    found = standing(version(OLD, "current"), version(NEW, "tested"), version(NEWEST, used))
-
-    assert found is None or found.version.version == NEWEST
-
-
-@pytest.mark.parametrize("ids", [{}, {"desk": "id"}, {"hetzner": "7"}])
-def test_partly_published_version_is_not_next(
-    ids: dict[str, str],
-) -> None:
-    fresh = version(NEW, "tested", ids=ids)
-
-    assert standing(CURRENT, fresh, publish=["desk", "hetzner"]) is None
-
-
-def test_unpublished_version_is_not_next() -> None:
-    assert standing(CURRENT, version(NEW, "tested"), publish=[]) is None
-
-
-def test_pinned_version_precedes_current_one() -> None:
-    assert standing(CURRENT, version(NEW, "tested"), version=OLD) is None
-
-
-@pytest.mark.parametrize(
-    ("overrides", "recipe", "why"),
-    [
-        ({}, {"promote": "manual"}, "images.trixie.promote"),
-        ({"by_rule": False}, {}, "before"),
-    ],
-)
-def test_version_waits_for_manual_promotion(
-    overrides: dict[str, object], recipe: dict[str, object], why: str
-) -> None:
-    found = standing(CURRENT, version(NEW, "tested", **overrides), **recipe)
-
-    assert found is not None
-    assert (found.becomes, found.is_on_trial) == (None, False)
-    assert tells(found.why, why)
-    assert found.waiting().command == f"fleet image promote trixie {NEW}"
-
-
-def test_manual_candidate_waits_for_manual_promotion() -> None:
-    found = standing(CURRENT, version(NEW, "candidate", by_rule=False, share=5))
-
-    assert found is not None
-    assert (found.becomes, found.is_on_trial) == (None, False)
-    assert tells(found.why, "candidate", "by hand")
-
-
-def test_recorded_versions_without_times_are_not_promoted() -> None:
-    assert standing(CURRENT, version(NEW, "tested", since=None)) is None
+def describe(found: NextVersion | None) -> str:
+    """Return the version, its next state and share, or the end of its trial."""
+    if found is None:
+        return "none"
+    (number,) = (number for number, name in VERSIONS.items() if name == found.version.version)
+    becomes = f"becomes {found.becomes}" if found.becomes else "waits"
+    share = f" at {found.share}%" if found.share else ""
+    trial = " on trial" if found.is_on_trial else ""
+    until = f" for {(found.until - NOW) / timedelta(minutes=1):g} min" if found.until else ""
+    return f"{number} {becomes}{share}{trial}{until}"
