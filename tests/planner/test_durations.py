@@ -2,18 +2,33 @@
 
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.guard import guard
+from fleet.model.facts import TaskRuns
 from fleet.model.plan import Create, Plan
 from fleet.planner.durations import Durations, MachineKind, Timing, kind_at
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, a_world, ago
+from tests.builders import (
+    NOW,
+    a_fleet,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    a_world,
+    ago,
+)
 from tests.builders.deciding import with_machines
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.durations import DAY, HOUR, two_sizes
 from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
@@ -45,71 +60,44 @@ def takes(fleet: Fleet, kind: MachineKind, **request: object) -> int | None:
 # how long
 
 
-def test_duration_is_equal_on_all_machines_without_machine_name() -> None:
+CASES = [*read_blocks(Path(__file__).parent / "lengths")]
+RUNS = (("norm", (18, 19, 20, 20, 21, 22, 90)), ("mons", (2, 3, 3, 4, 1)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_build_takes_as_long_as_in_its_case(case: Block) -> None:
+    assert lengths_of(*case.parts) == case.result
+
+
+def lengths_of(of_fleet: str, request: str) -> str:
+    """Return how long a build takes on each machine, as text."""
+    said, waiting = (yaml.safe_load(f"{{{text}}}") for text in (of_fleet, request))
+    fleet = two_sizes(said["stated"], speeds=said.get("speeds", {}))
+    if "any" in said:
+        usual = a_fleet(durations={"any": said["any"]}).durations
+        fleet = fleet.model_copy(update={"durations": {**fleet.durations, **usual}})
+    runs = [
+        TaskRuns(
+            task="sbuild", package="chromium", machine=kind, seconds=tuple(h * HOUR for h in hours)
+        )
+        for kind, hours in RUNS
+        if said.get("runs")
+    ]
+    reading = a_reading()
+    demand = reading.demand.altered(runs=tuple(runs))
+    world = a_world(queues={"debian": reading.altered(demand=demand)})
+    build = a_request(**({"task": "sbuild", "package": "chromium"} | waiting))
+    seconds, timing = Durations(fleet, world).of("debian", build)
+    kinds = {"norm": kind_at(fleet, "normal", "norm"), "mons": kind_at(fleet, "powerful", "mons")}
+    return ", ".join(
+        f"{name} {timing.on(kind, seconds) if timing else seconds}" for name, kind in kinds.items()
+    )
+
+
+def test_machine_is_created_where_a_build_of_equal_length_is_cheaper() -> None:
     fleet = two_sizes([{"match": "chromium", "takes": "24h"}])
 
-    assert takes(fleet, SMALL) == takes(fleet, BIG) == DAY
     assert made(planned(fleet)) == [("norm", Decimal("2.00"))]
-
-
-def test_stated_duration_counts_on_its_machine() -> None:
-    assert takes(two_sizes(MEASURED), SMALL) == DAY
-    assert takes(two_sizes(MEASURED), BIG) == 3 * HOUR
-
-
-def test_duration_is_scaled_when_general_entry_names_machine() -> None:
-    named = {"match": "chromium", "takes": "3h", "machine": "mons"}
-    general = {"takes": "30m", "machine": "norm"}
-
-    assert takes(two_sizes([named, general]), BIG) == 3 * HOUR
-    assert takes(two_sizes([named, general]), SMALL) == takes(two_sizes([named]), SMALL)
-    assert takes(two_sizes([named, {**general, "match": "chrom.*"}]), SMALL) == HOUR // 2
-
-
-def test_history_has_durations_of_first_named_machine() -> None:
-    fleet = two_sizes(MEASURED)
-
-    assert takes(fleet, SMALL, expected_seconds=20 * HOUR) == 20 * HOUR
-    assert takes(fleet, BIG, expected_seconds=20 * HOUR) == 20 * HOUR // 8
-
-
-@pytest.mark.parametrize(
-    ("parallel", "seconds"),
-    [("0%", DAY), (None, 46_377), ("90%", 46_377), ("100%", 3 * HOUR)],
-)
-def test_duration_on_other_machine_is_scaled_by_cores(parallel: str | None, seconds: int) -> None:
-    # Amdahl: (10% + 90%/64) of (10% + 90%/8) is 53.7%.
-    about = {"match": "chromium", "takes": "24h", "parallel": parallel}
-
-    assert takes(two_sizes([about | {"machine": "norm"}]), BIG) == seconds
-    assert takes(two_sizes([{**about, "cores": 8}]), BIG) == seconds
-
-
-@pytest.mark.parametrize(
-    ("stated", "speeds", "small", "big"),
-    [
-        # What names no machine is of one with 100%.
-        ({"takes": "24h"}, {"mons": "600%"}, DAY, 4 * HOUR),
-        ({"takes": "24h"}, {"norm": "50%", "mons": "600%"}, 2 * DAY, 4 * HOUR),
-        ({"takes": "24h", "machine": "norm"}, {"norm": "50%", "mons": "600%"}, DAY, 2 * HOUR),
-        # Speeds say nothing of a machine without one: its cores do.
-        ({"takes": "24h", "machine": "norm"}, {"mons": "600%"}, DAY, 46_377),
-        ({"takes": "24h", "cores": 8}, {"norm": "50%", "mons": "600%"}, DAY, 46_377),
-    ],
-)
-def test_stated_speed_precedes_cores(
-    stated: dict[str, object], speeds: dict[str, str], small: int, big: int
-) -> None:
-    fleet = two_sizes([stated], speeds=speeds)
-
-    assert takes(fleet, kind_at(fleet, "normal", "norm")) == small
-    assert takes(fleet, kind_at(fleet, "powerful", "mons")) == big
-
-
-def test_stated_duration_precedes_speed() -> None:
-    fleet = two_sizes(MEASURED, speeds={"norm": "100%", "mons": "600%"})
-
-    assert takes(fleet, kind_at(fleet, "powerful", "mons")) == 3 * HOUR
 
 
 def test_pool_states_the_speed_of_its_machines() -> None:
@@ -121,49 +109,10 @@ def test_pool_states_the_speed_of_its_machines() -> None:
     assert takes(faster, kind_at(faster, "normal", "norm")) == DAY
 
 
-def test_history_without_machine_counts_at_usual_speed() -> None:
-    fleet = two_sizes([{"match": "other", "takes": "1m"}], speeds={"mons": "600%"})
-
-    big = kind_at(fleet, "powerful", "mons")
-    assert takes(fleet, big, expected_seconds=DAY) == 4 * HOUR
-    assert takes(fleet, big) is None
-
-
 def test_fast_machine_is_created_when_build_is_cheaper_by_speed() -> None:
     fleet = two_sizes([{"takes": "24h"}], speeds={"mons": "800%"})
 
     assert made(planned(fleet)) == [("mons", Decimal("1.60"))]
-
-
-@pytest.mark.parametrize(
-    ("request_", "seconds"),
-    [
-        ({"package": "chromium"}, 3 * HOUR),
-        ({"package": "chromium-headers"}, 1800),
-        ({"package": None}, 1800),
-        ({"package": "chromium", "task": "lintian"}, None),
-    ],
-)
-def test_pattern_matches_whole_package_name(
-    request_: dict[str, object], seconds: int | None
-) -> None:
-    assert takes(two_sizes(MEASURED), BIG, **request_) == seconds
-
-
-def test_pattern_also_matches_name_of_allow_list() -> None:
-    stated = [{"match": "debian/.*/any/chromium", "takes": "5h"}]
-    named = {"scope": "debian", "workspace": "base"}
-
-    assert takes(two_sizes(stated), BIG, **named) == 5 * HOUR
-    assert takes(two_sizes(stated), BIG) is None
-
-
-def test_duration_of_any_task_is_the_default() -> None:
-    fleet = two_sizes(MEASURED[:2]).model_copy(
-        update={"durations": {**two_sizes(MEASURED[:2]).durations, "any": 600}}
-    )
-
-    assert takes(fleet, BIG, package="hello") == 600
 
 
 def test_running_work_ends_after_duration_of_its_machine() -> None:

@@ -95,13 +95,6 @@ def test_fit_stays_in_range_when_under_half_of_runs_are_outliers(outliers: list[
 # how long
 
 
-def test_duration_of_each_type_is_from_history_by_default() -> None:
-    fleet = two_sizes("5h")
-
-    assert takes(fleet, SMALL, expected_seconds=11 * HOUR) == 20 * HOUR
-    assert takes(fleet, BIG, expected_seconds=11 * HOUR) == 3 * HOUR
-
-
 def test_duration_on_unmeasured_type_is_scaled_by_cores() -> None:
     fleet = two_sizes("5h")
 
@@ -113,27 +106,6 @@ def test_duration_on_unmeasured_type_is_scaled_by_speed() -> None:
     fleet = two_sizes("5h", speeds={"norm": "50%"})
 
     assert takes(fleet, MachineKind("mid", 16, 200)) == 5 * HOUR
-
-
-def test_stated_duration_precedes_fit() -> None:
-    stated = [{"takes": "24h", "machine": "norm"}, {"takes": "6h", "machine": "mons"}]
-
-    assert takes(two_sizes(stated), SMALL) == 24 * HOUR
-    assert takes(two_sizes(stated), BIG) == 6 * HOUR
-    # What its queue tells of it is of the machine that was measured: the ratio is the stated one.
-    assert takes(two_sizes(stated), BIG, expected_seconds=20 * HOUR) == 5 * HOUR
-
-
-def test_fit_precedes_stated_speeds_and_cores() -> None:
-    fleet = two_sizes(
-        [{"takes": "24h", "machine": "norm"}], speeds={"norm": "100%", "mons": "200%"}
-    )
-
-    assert takes(fleet, MachineKind("mons", 64, 200)) == 3 * HOUR
-
-
-def test_other_package_has_stated_duration() -> None:
-    assert takes(two_sizes("5h"), BIG, package="linux") == 5 * HOUR
 
 
 def test_running_work_has_fitted_duration_of_its_machine() -> None:
