@@ -1,6 +1,10 @@
 """What approvals let pass, one sentence per test."""
 
+from collections import Counter
 from datetime import timedelta
+from pathlib import Path
+
+import pytest
 
 from fleet.guard import guard
 from fleet.guard.approvals import approval_digest
@@ -9,6 +13,7 @@ from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 
 TODAY = NOW.date()
@@ -46,122 +51,47 @@ def used(fleet: Fleet, *counts: int) -> dict[str, int]:
     return dict(zip(digests, counts, strict=True))
 
 
-def test_approval_permits_removal_of_pool() -> None:
-    fleet = a_fleet_without_old(an_approval(count=12))
-
-    plan = planned(fleet, old_pool(idle=12))
-
-    assert len(plan.actions) == 12
-    assert not plan.is_refused
-    assert plan.guards[0].result == "passed"
-    assert tells(plan.guards[0].because, "approved", "0", "12", "12")
+CASES = [*read_blocks(Path(__file__).parent / "approvals")]
 
 
-def test_partly_used_approval_permits_its_remainder() -> None:
-    fleet = a_fleet_without_old(an_approval())
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_approvals_permit_the_removals_of_their_case(case: Block) -> None:
+    plan = plan_of(*case.parts)
 
-    plan = planned(fleet, old_pool(idle=6, approved=used(fleet, 12)))
-
-    assert len(plan.actions) == 6
-    assert tells(plan.guards[0].because, "approved", "12", "18", "6")
-
-
-def test_approval_permits_at_most_its_count() -> None:
-    fleet = a_fleet_without_old(an_approval(count=3))
-
-    plan = planned(fleet, old_pool(idle=5))
-
-    assert (len(plan.actions), len(plan.withheld), plan.is_refused) == (3, 2, True)
-    assert plan.approvals[0].passes == tuple(action.worker for action in plan.actions)
+    assert describe(plan) == case.result
+    for about, words in case.because:
+        said = plan.guards[0].because if about == "guard" else plan.warnings[0].message
+        assert tells(said, *words.split())
 
 
-def test_draining_machines_need_no_second_approval() -> None:
-    fleet = a_fleet_without_old(an_approval(count=5))
-
-    plan = planned(fleet, old_pool(idle=0, busy=2, draining=3, approved=used(fleet, 3)))
-
-    assert [action.action for action in plan.actions] == ["drain"] * 2 + ["delete"] * 3
-    assert plan.approvals[0].passes == tuple(action.worker for action in plan.actions[:2])
-    assert not plan.is_refused
-
-
-def test_approvals_of_one_pool_add_up_earliest_expiry_first() -> None:
-    later = (TODAY + timedelta(days=9)).isoformat()
-    fleet = a_fleet_without_old(an_approval(count=2, expires=later), an_approval(count=2))
-
-    plan = planned(fleet, old_pool(idle=3))
-
-    assert not plan.is_refused
-    assert [len(each.passes) for each in plan.approvals] == [1, 2]
+def plan_of(approvals: str, workers: str) -> Plan:
+    """Return the guarded plan without pool `old`, of which these workers are left."""
+    given, counts = [], {}
+    for number, (count, *said) in enumerate(each.split() for each in approvals.split(",")):
+        keys: dict[str, object] = dict(word.partition("=")[::2] for word in said)
+        counts[number] = str(keys.pop("used", "0"))
+        ends = TODAY + timedelta(days=int(str(keys.pop("expires", "0"))))
+        given.append(an_approval(count=int(count), expires=ends.isoformat(), **keys))
+    fleet = a_fleet_without_old(*given)
+    there = {kind: int(n) for n, kind in (each.split() for each in workers.split(",") if each)}
+    world = old_pool(there.get("idle", 0), there.get("busy", 0), there.get("draining", 0))
+    if "unknown" in counts.values():
+        return planned(fleet, world.altered(approved=Unknown(unknown="no answer")))
+    digests = [approval_digest(each) for each in fleet.approvals]
+    used = {digest: int(count) for digest, count in zip(digests, counts.values(), strict=True)}
+    return planned(fleet, world.altered(approved=used))
 
 
-def test_duplicate_approval_counts_once() -> None:
-    fleet = a_fleet_without_old(an_approval(count=2), an_approval(count=2))
-
-    assert len(planned(fleet, old_pool(idle=4)).actions) == 2
-
-
-def test_approval_applies_to_one_pool() -> None:
-    fleet = a_fleet_without_old(an_approval(pool="other"))
-
-    assert planned(fleet, old_pool(idle=4)).actions == ()
-
-
-def test_approval_applies_to_one_guard() -> None:
-    fleet = a_fleet_without_old(an_approval(guard="cost_increase"))
-
-    assert planned(fleet, old_pool(idle=4)).actions == ()
-
-
-def test_approval_is_valid_on_its_last_day() -> None:
-    fleet = a_fleet_without_old(an_approval(expires=TODAY.isoformat()))
-
-    assert not planned(fleet, old_pool(idle=4)).is_refused
-
-
-def test_expired_approval_permits_nothing_with_notice() -> None:
-    yesterday = TODAY - timedelta(days=1)
-    fleet = a_fleet_without_old(an_approval(expires=yesterday.isoformat()))
-
-    plan = planned(fleet, old_pool(idle=4))
-
-    assert plan.actions == ()
-    assert f"(expired on {yesterday})" in plan.guards[0].because
-
-
-def test_used_up_approval_permits_nothing_with_notice() -> None:
-    fleet = a_fleet_without_old(an_approval())
-
-    plan = planned(fleet, old_pool(idle=4, approved=used(fleet, 18)))
-
-    assert plan.actions == ()
-    assert [warning.rule for warning in plan.warnings] == ["inert-approval"]
-    assert tells(plan.warnings[0].message, "used", "18", "18", "used")
-
-
-def test_approval_for_unknown_pool_is_reported() -> None:
-    plan = planned(a_fleet_without_old(an_approval(pool="odl")), old_pool(idle=0))
-
-    assert tells(plan.warnings[0].message, "pool odl")
-
-
-def test_approval_permits_none_when_its_usage_is_unknown() -> None:
-    fleet = a_fleet_without_old(an_approval())
-
-    plan = planned(fleet, old_pool(idle=4, approved=Unknown(unknown="no answer")))
-
-    assert plan.actions == ()
-    assert tells(plan.guards[0].because, "approved", "0", "18", "unknown")
-
-
-def test_guard_explains_expired_and_used_approvals() -> None:
-    yesterday = TODAY - timedelta(days=1)
-    expired = an_approval(expires=yesterday.isoformat())
-    fleet = a_fleet_without_old(expired, an_approval(count=3))
-
-    plan = planned(fleet, old_pool(idle=4, approved=used(fleet, 0, 3)))
-
-    assert tells(plan.guards[0].because, "approved", "3", "21", yesterday, "used up")
+def describe(plan: Plan) -> str:
+    """Return the actions, the withheld ones, and how many each approval lets pass."""
+    actions = Counter(each.action for each in plan.actions)
+    passes = [str(len(each.passes)) for each in plan.approvals]
+    named = {name for each in plan.approvals for name in each.passes}
+    assert named == {each.worker for each in plan.actions if each.action == "drain"}
+    parts = [f"{action} {count}" for action, count in actions.items()]
+    parts += [f"withheld {len(plan.withheld)}"] if plan.withheld else []
+    parts += [f"passed by {' '.join(passes)}", *(f"{g.guard} {g.result}" for g in plan.guards)]
+    return ", ".join((*parts, *(each.rule for each in plan.warnings)))
 
 
 def test_edited_approval_is_a_new_one() -> None:
