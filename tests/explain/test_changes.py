@@ -85,7 +85,7 @@ def describe(change: Changes) -> str:
     """Return the differences in actions, requests, pools, guards and cost."""
     parts = [
         f"{each.pool} {each.action} {each.type or 'machines'} {each.reason}"
-        + f"{' withheld' if each.withheld else ''} {each.before} to {each.after}"
+        f"{' withheld' if each.withheld else ''} {each.before} to {each.after}"
         + (f" ({' '.join(name[-1] for name in each.workers)})" if each.workers else "")
         for each in change.actions
     ]
