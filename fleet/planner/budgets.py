@@ -52,7 +52,7 @@ from fleet.planner.ledger import PayerAccount as LedgerAccount
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.lifecycle.surplus import deletion_age
 from fleet.planner.lifecycle.table import idle_limit
-from fleet.planner.pool_plan import PoolPlan, is_going
+from fleet.planner.pool_plan import GOING_STATES, PoolPlan, is_going
 from fleet.planner.units import NEVER, UnitState, is_busy
 from fleet.schema.model import Budget, Fleet, Money, Pool, PoolBudget, TicketQueue
 from fleet.tagrules.offers import Offer
@@ -157,9 +157,6 @@ def find_counting_budgets(
     return counted_by
 
 
-_GOING = frozenset(
-    {UnitState.DRAINING, UnitState.DISABLED, UnitState.STOPPED, UnitState.UNDELETED}
-)
 _NONE = Decimal(0)
 _EXACT = Decimal("1e-9")
 
@@ -434,7 +431,7 @@ class Lifetimes:
             return NEVER
         if unit.worker is not None and unit.may_run:
             idle_since = self._free_at(holding)
-        elif unit.state in _GOING:
+        elif unit.state in GOING_STATES:
             return self._now + looks
         elif unit.state is UnitState.IDLE or unit.returning:
             idle_since = unit.since or self._now
@@ -609,6 +606,14 @@ class _LimitRest:
         return words.explain_used_up(use, need)
 
 
+class _Free(NamedTuple):
+    """The amount of a limit that new machines and requests may use."""
+
+    left: Decimal
+    claimed: Decimal
+    """The part of an existing machine's next work that is reserved already."""
+
+
 def judge_budgets(
     accounts: Iterable[BudgetAccount],
     made: Mapping[str, int],
@@ -711,17 +716,17 @@ class _Books:
         claimed = _NONE
         if not coming and any(path == limit.path for *_, path in self.unpaid):
             # New machines must not use what the kept workers need while others are drained.
-            known_rest = self._rests[limit.path]
-            extra = max(_NONE, known_rest.committed - reserved)
-            claimed = (extra / max(1, known_rest.kept)).quantize(_EXACT, ROUND_UP)
+            rest = self._rests[limit.path]
+            extra = max(_NONE, rest.committed - reserved)
+            claimed = (extra / max(1, rest.kept)).quantize(_EXACT, ROUND_UP)
             reserved += extra
         places: Collection[Place] = self._places.values()
         if limit.pool is not None:
             places = self._places_of.get(limit.pool, ())
         makes = {place.key: place for place in places if place.makes}
         whole = {key: place for key, place in makes.items() if self._is_alone_at(limit, place)}
-        rest = amount - spent - reserved, claimed
-        requests, shared = self._requests(limit, places, whole, window, rest)
+        free = _Free(amount - spent - reserved, claimed)
+        requests, shared = self._requests(limit, places, whole, window, free)
         reserved += shared
         left = amount - spent - reserved
         if limit.unit == HOURS:
@@ -872,18 +877,15 @@ class _Books:
         places: Iterable[Place],
         whole: Collection[str],
         window: BudgetWindow,
-        rest: tuple[Decimal, Decimal],
+        free: _Free,
     ) -> tuple[dict[tuple[str, str], Decimal], Decimal]:
         """Map (group, place) to the cost of one request, as a coefficient of the limit.
 
         At the places in `whole`, the new machine has a coefficient and is not included here. Also
         return the amount to reserve for requests that share existing machines in turn. Alone, each
         request can add a billing step to any machine; together, they add one step per machine.
-        `rest` are the amount left, and the amount per existing machine that is already reserved
-        for its next work.
         """
-        lives, found = self._lives, dict[tuple[str, str], Decimal]()
-        reserved, (left, claimed) = _NONE, rest
+        lives, found, reserved = self._lives, dict[tuple[str, str], Decimal](), _NONE
         for place in places:
             own = self._lengths_of(limit)[place.key]
             if self._is_kept(limit, place) or not own:
@@ -893,7 +895,7 @@ class _Books:
                 None if is_new or limit.only is None else lives.own(place, self._paid[limit.path])
             )
             alone = lives.bill_new(place, window) if is_new and place.key not in whole else _NONE
-            known = _NONE if is_new else claimed
+            known = _NONE if is_new else free.claimed
             added = lives.add_work(place, window, own, paid)
             takes = {
                 length: max(_NONE, alone + max(amounts, default=_NONE) - known)
@@ -904,7 +906,7 @@ class _Books:
             together = max(_NONE, sum(map(max, each_once), _NONE) - known)
             counts = {n: sum(self._sizes[group] for group, _ in own[n]) for n in shared}
             apart = sum((takes[length] * count for length, count in counts.items()), _NONE)
-            if together < apart and together <= left - reserved:
+            if together < apart and together <= free.left - reserved:
                 reserved += together
                 # The reservation pays for these requests.
                 takes |= dict.fromkeys(shared, _NONE)

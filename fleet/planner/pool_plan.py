@@ -67,9 +67,10 @@ class Headroom:
         return None
 
 
-_GOING = frozenset(
+GOING_STATES = frozenset(
     {UnitState.DRAINING, UnitState.DISABLED, UnitState.STOPPED, UnitState.UNDELETED}
 )
+"""States of machines that get no new work."""
 _CAUSES = {
     Reason.ABOVE_MAX: Cause.CONFIG,
     Reason.OUTDATED: Cause.CONFIG,
@@ -449,7 +450,7 @@ def is_going(unit: Unit) -> bool:
     True also for a machine that an operator holds, which is not deleted.
     """
     is_told = unit.worker is not None and unit.worker.draining
-    return unit.state in _GOING or is_told or unit.held is not None
+    return unit.state in GOING_STATES or is_told or unit.held is not None
 
 
 def reason_of_departure(unit: Unit) -> Reason | None:
