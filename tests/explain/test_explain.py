@@ -16,15 +16,7 @@ from fleet.model.plan import Plan
 from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import (
-    NOW,
-    a_pool,
-    a_request,
-    a_sim_fleet,
-    a_sim_world,
-    a_worker,
-    ago,
-)
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.deciding import FIRST, SECOND, an_unseen_world, fleet_with
 from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells

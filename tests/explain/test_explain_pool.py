@@ -89,11 +89,7 @@ def test_explanation_of_pool_counts_requests_by_kind_of_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "steps"),
-    [
-        ((), ()),
-        ((a_worker(),), ("`fleet explain worker NAME`",)),
-    ],
+    ("workers", "steps"), [((), ()), ((a_worker(),), ("`fleet explain worker NAME`",))]
 )
 def test_explanation_of_pool_suggests_explaining_its_workers(
     workers: tuple[Worker, ...], steps: tuple[str, ...]

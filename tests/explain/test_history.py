@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from fleet.explain.history import SlotGrid, fold, history_of, sample_of, span_of
 from fleet.model.history import MomentFigures, RunSample
 from fleet.model.plan import Estimate
-from tests.builders import (
-    NOW,
-    a_fleet,
-    a_plan,
-    a_pool,
-    a_pool_verdict,
-    a_signature,
-)
+from tests.builders import NOW, a_fleet, a_plan, a_pool, a_pool_verdict, a_signature
 
 NOTHING = MomentFigures(busy=0, idle=0, starting=0, other=0, waiting=0, nanos=0)
 UNREAD = MomentFigures(None, None, None, None, None, None)
@@ -63,9 +56,7 @@ def test_sum_is_unknown_when_a_pool_is_unknown() -> None:
 
 
 def test_waiting_is_unknown_when_a_served_queue_is_unread() -> None:
-    fleet = a_fleet(
-        pools={"builders": a_pool(serves=["debian"]), "rest": a_pool(serves=["copr"])},
-    )
+    fleet = a_fleet(pools={"builders": a_pool(serves=["debian"]), "rest": a_pool(serves=["copr"])})
     plan = a_plan(pools=(a_pool_verdict(), a_pool_verdict(pool="rest")), unread=("debian",))
 
     sample = sample_of(fleet, plan)

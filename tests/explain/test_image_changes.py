@@ -68,10 +68,7 @@ def test_changed_recipe_replaces_machines_of_its_pools() -> None:
             (timed("20261121T060000Z", 227, "disk"), timed("20261122T060000Z", None, "")),
             ("3m 47s", "computer", "no machine"),
         ),
-        (
-            (timed("20261121T060000Z", 60, "instance"),),
-            ("1m", "machine", "cost", "unknown"),
-        ),
+        ((timed("20261121T060000Z", 60, "instance"),), ("1m", "machine", "cost", "unknown")),
     ],
 )
 def test_build_shows_only_known_figures(

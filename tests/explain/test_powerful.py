@@ -55,8 +55,7 @@ def a_powerful_world(required: str) -> World:
     worker = a_worker(name=NAME, machine=NAME, pool="powerful", busy=True, work=work)
     machine = a_machine(name=NAME, pool="powerful", type="ccx63", created_at=ago(hours=6))
     return a_world(
-        queues={"debian": a_reading(workers=(worker,))},
-        providers={"hetzner": a_listing(machine)},
+        queues={"debian": a_reading(workers=(worker,))}, providers={"hetzner": a_listing(machine)}
     )
 
 

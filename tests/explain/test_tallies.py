@@ -6,16 +6,7 @@ from fleet.explain.tallies import bucket_of, most_of, tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Tally
 from fleet.reconcile import reconcile
-from tests.builders import (
-    NOW,
-    a_pool,
-    a_reading,
-    a_request,
-    a_sim_fleet,
-    a_worker,
-    a_world,
-    ago,
-)
+from tests.builders import NOW, a_pool, a_reading, a_request, a_sim_fleet, a_worker, a_world, ago
 
 RULE = {"match": "chromium", "ask": ["big"], "reason": "it is large"}
 FLEET = a_sim_fleet(

@@ -400,9 +400,7 @@ def test_reason_has_time_at_which_a_tag_is_waived() -> None:
     assert any(tells(each.because, "big", "2026-11-21 08:20") for each in found.reasons)
 
 
-def test_suggestions_of_a_request_need_at_most_ten_plans(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_suggestions_of_a_request_need_at_most_ten_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
 
     def counted(fleet: Fleet, world: World) -> Plan:

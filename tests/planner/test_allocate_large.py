@@ -118,9 +118,7 @@ def test_later_rank_is_served_when_earlier_ranks_fit_no_place() -> None:
 
 
 @pytest.mark.parametrize("room", ["101", "100.5", "99.9"])
-def test_budget_with_unequal_weights_is_respected_and_nearly_used(
-    room: str,
-) -> None:
+def test_budget_with_unequal_weights_is_respected_and_nearly_used(room: str) -> None:
     groups = many(1.0, CHEAP, DEAR, ranks=2)
     takes = {
         (group.id, place): Decimal(1 + number % 3)

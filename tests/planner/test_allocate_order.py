@@ -90,9 +90,7 @@ def test_rank_is_served_as_well_as_by_exhaustive_search(seed: int) -> None:
         st.sets(st.sampled_from([FREE, "other", CHEAP, DEAR]), min_size=1), min_size=1, max_size=12
     )
 )
-def test_existing_workers_serve_oldest_fitting_requests(
-    fits: list[set[str]],
-) -> None:
+def test_existing_workers_serve_oldest_fitting_requests(fits: list[set[str]]) -> None:
     """The queue gives its free worker to the first that fits it, whatever a plan says."""
     groups = [
         arriving(a_group(f"g{nth:02}-", 1, *sorted(each)), nth) for nth, each in enumerate(fits)

@@ -52,8 +52,7 @@ def test_first_machines_use_both_periods_when_pool_is_below_min(
 
 
 @pytest.mark.parametrize(
-    "budget",
-    [{"per_day": "99 EUR"}, {"per_hour": "99 EUR"}, {"machine_hours_per_day": 99}],
+    "budget", [{"per_day": "99 EUR"}, {"per_hour": "99 EUR"}, {"machine_hours_per_day": 99}]
 )
 def test_request_uses_no_more_when_its_machine_is_permanent(budget: dict[str, str]) -> None:
     fleet = a_budgeted_fleet(

@@ -24,9 +24,7 @@ def warned(*minutes_ago: float) -> list[str]:
     "minutes_ago",
     [(), (20,), (40, 30, 20, 10), (60, 40, 20), (600, 20, 10), (600, 590, 20, 10), (3, 2, 1)],
 )
-def test_runs_near_cadence_cause_no_warning(
-    minutes_ago: tuple[float, ...],
-) -> None:
+def test_runs_near_cadence_cause_no_warning(minutes_ago: tuple[float, ...]) -> None:
     assert warned(*minutes_ago) == []
 
 

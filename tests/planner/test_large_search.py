@@ -47,9 +47,7 @@ def allocation() -> Allocation:
     return allocate(GROUPS, PLACES, ())
 
 
-def test_large_component_costs_the_relaxation_rounded_up(
-    allocation: Allocation,
-) -> None:
+def test_large_component_costs_the_relaxation_rounded_up(allocation: Allocation) -> None:
     proof = allocation.proof
 
     assert proof.cost == pytest.approx(460)

@@ -65,10 +65,7 @@ def test_running_work_counts_to_limit_of_tag() -> None:
     [("submitter", "requester"), ("owner", "owner"), ("scope", "scope"), ("team", "team")],
 )
 def test_limit_applies_separately_to_each_payer(key: str, field: str) -> None:
-    requests = (
-        *asking(3, **{field: "ada"}),
-        *asking(3, first=4, **{field: "bob"}),
-    )
+    requests = (*asking(3, **{field: "ada"}), *asking(3, first=4, **{field: "bob"}))
     world = a_sim_world(a_busy_giant(1, **{field: "ada"}), requests=requests)
 
     plan = reconcile(powerful(limits={"per": {key: 2}}), world)
@@ -98,10 +95,7 @@ def test_busy_worker_counts_only_to_limits_of_its_work() -> None:
     assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 2
 
 
-@pytest.mark.parametrize(
-    ("requester", "whom"),
-    [("ada", "ada"), (None, "unknown submitter")],
-)
+@pytest.mark.parametrize(("requester", "whom"), [("ada", "ada"), (None, "unknown submitter")])
 def test_per_submitter_limit_names_submitter(requester: str | None, whom: str) -> None:
     plan = reconcile(
         powerful(limits={"per": {"submitter": 1}}),

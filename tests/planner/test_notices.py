@@ -17,11 +17,7 @@ from tests.builders import NOW, a_fleet, a_world, ago
 TODAY = NOW.date()
 RULE = {"match": "debian/.*/chromium", "ask": ["big"], "reason": "large"}
 APPROVAL = {"guard": "delete", "pool": "builders", "count": 3, "reason": "move"}
-RECIPE = {
-    "suite": "trixie",
-    "architecture": "amd64",
-    "rebuild": {"every": "7d"},
-}
+RECIPE = {"suite": "trixie", "architecture": "amd64", "rebuild": {"every": "7d"}}
 
 
 def in_days(days: int) -> str:

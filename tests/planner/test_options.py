@@ -245,10 +245,7 @@ def test_failing_existing_image_stops_its_pool() -> None:
 
 def test_pool_provides_tags_of_fallback_version() -> None:
     old, new = PUBLISHED
-    images = (
-        old.altered(provides=("old",)),
-        new.altered(provides=("new",)),
-    )
+    images = (old.altered(provides=("old",)), new.altered(provides=("new",)))
 
     plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=images)
 
@@ -287,10 +284,7 @@ def test_unregistered_machine_is_kept_when_token_is_irrevocable() -> None:
     listing = world.providers["desk"].altered(workers=None)
     queues = {"debian": world.queues["debian"].altered(workers=())}
 
-    plan = reconcile(
-        a_sim_fleet(),
-        world.altered(providers={"desk": listing}, queues=queues),
-    )
+    plan = reconcile(a_sim_fleet(), world.altered(providers={"desk": listing}, queues=queues))
 
     assert actions_of(plan) == []
     assert reason_of(plan, FIRST).value == "never-registered"

@@ -169,9 +169,7 @@ def test_drain_before_creation_of_orphan_does_not_count() -> None:
     ],
     ids=["no stack ever was", "unknown", "one of its name is recorded"],
 )
-def test_orphan_is_kept_when_stack_is_unknown(
-    stacks: Mapping[str, Stack | Unknown],
-) -> None:
+def test_orphan_is_kept_when_stack_is_unknown(stacks: Mapping[str, Stack | Unknown]) -> None:
     plan = planned(machine(), tenancies=[drained(60)], stacks=stacks)
 
     assert (ORPHAN, Reason.ORPHAN) not in [(a.worker, a.reason) for a in plan.actions]

@@ -224,9 +224,7 @@ def test_machines_of_unread_provider_are_paid_by_their_payers() -> None:
 
 def test_planned_machine_has_payer_of_its_requests() -> None:
     fleet = a_billed_fleet(max=2)
-    requests = [
-        a_request(id="1", scope="debian", team="x", owner="ann", required=(), count=2),
-    ]
+    requests = [a_request(id="1", scope="debian", team="x", owner="ann", required=(), count=2)]
     world = a_sim_world(requests=tuple(requests))
     plan = reconcile(fleet, world)
     creates = [each for each in plan.actions if isinstance(each, Create)]

@@ -35,10 +35,7 @@ def registered(debian: tuple[Worker, ...], ubuntu: tuple[Worker, ...] = ()) -> W
         {
             "fleet": "debian-ci",
             "time": ago(),
-            "queues": {
-                "debian": a_reading(workers=debian),
-                "ubuntu": a_reading(workers=ubuntu),
-            },
+            "queues": {"debian": a_reading(workers=debian), "ubuntu": a_reading(workers=ubuntu)},
             "providers": {"hetzner": a_listing(a_machine())},
             "stacks": {"builders": a_stack(workers=(some_inputs(),), ids=IDS)},
         }

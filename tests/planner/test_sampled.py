@@ -12,15 +12,7 @@ from fleet.report.plan import plan_to_markdown
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
-from tests.builders import (
-    NOW,
-    a_reading,
-    a_request,
-    a_sim_fleet,
-    a_sim_world,
-    a_worker,
-    ago,
-)
+from tests.builders import NOW, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.deciding import FIRST, actions_of, fleet_with, reason_of, sentence_of
 from tests.builders.sentences import tells
 from tests.rigs.shown import plan_to_text, status_to_text

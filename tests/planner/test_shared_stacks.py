@@ -3,11 +3,7 @@
 from fleet.model.facts import Unknown
 from fleet.model.plan import Create
 from fleet.planner.shared_stacks import parts_of, shared_settings, wanted_parts
-from tests.builders import (
-    a_stack,
-    a_world,
-    some_inputs,
-)
+from tests.builders import a_stack, a_world, some_inputs
 from tests.builders.sentences import tells
 from tests.builders.sharing import (
     IDS,

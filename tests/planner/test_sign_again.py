@@ -13,7 +13,7 @@ NONE: dict[str, dict[str, str]] = {}
 FLEET = a_fleet(
     tags={
         "fast": {"otherwise": {"after": "2h", "drop": True}, "limits": {"per": {"submitter": 1}}}
-    },
+    }
 )
 SUPPLIES = {
     name: Supply(name, frozenset({"debian"}), offer_of_pool(FLEET, name, ()))

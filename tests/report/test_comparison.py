@@ -63,9 +63,7 @@ def test_comparison_in_terminal_matches_golden_file(golden: Golden) -> None:
     golden("change.txt", in_text(a_telling_change()))
 
 
-def test_comparison_in_merge_request_matches_golden_file(
-    golden: Golden,
-) -> None:
+def test_comparison_in_merge_request_matches_golden_file(golden: Golden) -> None:
     golden("change.md", plan_to_markdown(a_plan(), a_telling_change()))
 
 

@@ -6,9 +6,7 @@ from tests.report.conftest import Golden
 from tests.rigs.shown import outcome_to_text
 
 
-def test_partial_outcome_shows_done_failed_and_next(
-    golden: Golden,
-) -> None:
+def test_partial_outcome_shows_done_failed_and_next(golden: Golden) -> None:
     outcome = an_outcome(
         a_stack_outcome(
             created=("ci-builders-0001", "ci-builders-0002"), drained=("ci-builders-0007",)

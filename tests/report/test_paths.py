@@ -59,8 +59,4 @@ def test_long_name_is_truncated_and_unique() -> None:
 def test_equal_name_in_two_registries_has_two_path_parts() -> None:
     parts = path_parts([("w", "debian"), ("w", "copr"), ("v", "debian")])
 
-    assert parts == {
-        ("w", "debian"): "w~~debian",
-        ("w", "copr"): "w~~copr",
-        ("v", "debian"): "v",
-    }
+    assert parts == {("w", "debian"): "w~~debian", ("w", "copr"): "w~~copr", ("v", "debian"): "v"}

@@ -4,14 +4,7 @@ import re
 from decimal import Decimal
 from pathlib import Path
 
-from tests.builders import (
-    a_create,
-    a_drain,
-    a_plan,
-    a_pool_verdict,
-    a_warning,
-    an_unserved,
-)
+from tests.builders import a_create, a_drain, a_plan, a_pool_verdict, a_warning, an_unserved
 from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
 from tests.report.conftest import Golden

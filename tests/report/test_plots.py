@@ -97,10 +97,7 @@ def test_plot_of_at_most_two_days_has_hour_labels() -> None:
 
 
 def test_day_labels_are_at_midnight_utc_with_first_month() -> None:
-    assert stepped("w", a_span(64), [0] * 64).days == (
-        Tick(25.0, "22 Nov"),
-        Tick(62.5, "23"),
-    )
+    assert stepped("w", a_span(64), [0] * 64).days == (Tick(25.0, "22 Nov"), Tick(62.5, "23"))
 
 
 def test_label_of_first_day_of_month_has_month() -> None:

@@ -58,10 +58,7 @@ def test_price_comparison_has_date_and_source_of_catalogue() -> None:
     ("said", "says"),
     [
         ({"price": Decimal("0.2220")}, ("0.222 EUR/h",)),
-        (
-            {"month": Decimal(60)},
-            ("60 EUR/month", "138.4656"),
-        ),
+        ({"month": Decimal(60)}, ("60 EUR/month", "138.4656")),
         ({"cores": 16}, ("cores 16", "8")),
         ({"memory": 1024}, ("memory 1024", "32768 MiB")),
         ({"disk": 1024}, ("disk 1024", "245760 MiB")),

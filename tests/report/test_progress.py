@@ -29,12 +29,7 @@ def test_bar_grows_with_the_reported_steps() -> None:
 def test_progress_counts_each_planned_step_once() -> None:
     progress = Progress(PLAN)
 
-    for told in (
-        "builders: create a",
-        "builders: create a",
-        "old: release z",
-        "a note",
-    ):
+    for told in ("builders: create a", "builders: create a", "old: release z", "a note"):
         progress.report(told)
 
     assert str(progress).startswith("[#####...............] 1 of 4 steps")

@@ -6,13 +6,7 @@ import pytest
 
 from fleet.model.facts import Demand, Request, Unknown
 from fleet.schema.model import Fleet
-from fleet.tagrules.allow import (
-    AllowList,
-    BadPattern,
-    PatternSet,
-    compile_pattern,
-    rules_for_name,
-)
+from fleet.tagrules.allow import AllowList, BadPattern, PatternSet, compile_pattern, rules_for_name
 from fleet.tagrules.names import RecordedNames, names_of, recorded_names, without_directory
 from tests.builders import NOW, a_fleet, a_reading, a_request, a_world
 

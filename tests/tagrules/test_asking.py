@@ -23,11 +23,7 @@ PING = {"owner": "praiskup", "project": "ping", "chroot": "fedora-42-x86_64"}
 
 
 def asking(
-    fleet: Fleet,
-    request: Request,
-    *,
-    stored: bool = False,
-    memberships: Memberships | None = None,
+    fleet: Fleet, request: Request, *, stored: bool = False, memberships: Memberships | None = None
 ) -> TagRequirements:
     known: Memberships = {} if memberships is None else memberships
     return Judge(fleet, known, TODAY).ask_of(request, QueueContext(stored=stored))

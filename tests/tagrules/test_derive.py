@@ -61,9 +61,7 @@ BY_ENVIRONMENT = {"from": "environment_id", "lookup": "environments", "ask": ARC
 
 
 @pytest.mark.parametrize("own", [{}, {"6": {"architecture": "arm64"}}, {"5": {"vendor": "x"}}])
-def test_environment_is_looked_up_in_table_of_queue(
-    own: dict[str, dict[str, str]],
-) -> None:
+def test_environment_is_looked_up_in_table_of_queue(own: dict[str, dict[str, str]]) -> None:
     fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups={"environments": own})
     told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
@@ -201,10 +199,7 @@ def test_derived_tag_of_a_source_build_names_it() -> None:
 
 
 def test_rule_without_source_has_no_value_for_template() -> None:
-    rules: list[object] = [
-        {"ask": "all{value}"},
-        {"source_build": False, "ask": "binary{value}"},
-    ]
+    rules: list[object] = [{"ask": "all{value}"}, {"source_build": False, "ask": "binary{value}"}]
 
     assert derived(rules, a_request()) == {"all", "binary"}
 

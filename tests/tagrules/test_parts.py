@@ -153,8 +153,7 @@ def test_pattern_with_many_matches_has_no_words(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    ["ab", "a*b+", "[ab]", "[a-z]", r"a\.b", "(a|b)?c", "", "[0-9]x"],
+    "pattern", ["ab", "a*b+", "[ab]", "[a-z]", r"a\.b", "(a|b)?c", "", "[0-9]x"]
 )
 def test_letters_and_their_classes_never_match_a_slash(pattern: str) -> None:
     assert never_takes(pattern, "/:")

@@ -53,9 +53,7 @@ def world_of(reading: QueueReading, listing: Listing) -> World:
         providers={"desk": listing},
         stacks={
             "powerful": a_stack(
-                provider="desk",
-                workers=(some_inputs(name=NAME, type="ccx63"),),
-                ids={NAME: "1"},
+                provider="desk", workers=(some_inputs(name=NAME, type="ccx63"),), ids={NAME: "1"}
             )
         },
     )

@@ -117,8 +117,7 @@ def test_reason_names_pools_that_create_no_machine() -> None:
 @pytest.mark.parametrize(("priority", "waits"), [("low", 1), ("normal", 2), ("high", 2)])
 def test_priority_of_tag_decides_turn(priority: str, waits: int) -> None:
     fleet = a_ticket_fleet(
-        tag={"priority": priority},
-        queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}},
+        tag={"priority": priority}, queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}}
     )
 
     said = why_all_wait(fleet, "tickets", [a_ticket(1, tags=TAGS), a_ticket(2)], NOW)
@@ -158,10 +157,7 @@ def test_ticket_may_request_tag_that_a_rule_grants() -> None:
 
 @pytest.mark.parametrize(
     ("build", "hint"),
-    [
-        ({}, "--build"),
-        (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash"),
-    ],
+    [({}, "--build"), (CHROMIUM | {"package": "bash"}, "praiskup/ping/fedora-43-x86_64/bash")],
 )
 def test_ticket_is_denied_a_tag_with_a_hint(build: dict[str, object], hint: str) -> None:
     (denied,) = judge(RULED, a_ticket(1, tags=TAGS, **build), NOBODY, NOW.date()).denied

@@ -176,9 +176,7 @@ def test_unreachable_machine_is_not_assigned(misses: int) -> None:
     ],
     ids=["it ends", "it reboots", "nobody looked"],
 )
-def test_reserved_machine_is_assigned_only_while_reachable(
-    seen: dict[str, object],
-) -> None:
+def test_reserved_machine_is_assigned_only_while_reachable(seen: dict[str, object]) -> None:
     fleet = a_cloud_fleet(reuse={"opportunity": "30m"})
     kept = a_tenancy(machine=NAME, uses=1, sandbox="ada/ping", since=ago(minutes=1))
     next_one = a_ticket(2, sandbox="ada/ping")

@@ -150,9 +150,7 @@ def test_waiting_client_is_answered_when_ticket_is_closed(service: TicketService
         assert waiting.result(10) == ""
 
 
-def test_waiting_client_gets_reason_when_service_stops(
-    service: TicketService,
-) -> None:
+def test_waiting_client_gets_reason_when_service_stops(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(service.client.wait, number)
@@ -209,9 +207,7 @@ def test_ticket_without_calls_expires(service: TicketService) -> None:
     assert service.client.collect(kept) == WAITS
 
 
-def test_command_line_ticket_keeps_its_lease_after_old_client(
-    service: TicketService,
-) -> None:
+def test_command_line_ticket_keeps_its_lease_after_old_client(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     now = service.clock.now()
     service.book.change(number, lambda each: each._replace(client="", lease=60), now)
@@ -263,9 +259,7 @@ def test_unprovidable_tags_are_refused_with_reason(
     assert shared.book.tickets() == before
 
 
-def test_ticket_with_unknown_tag_waits_and_can_be_closed(
-    service: TicketService,
-) -> None:
+def test_ticket_with_unknown_tag_waits_and_can_be_closed(service: TicketService) -> None:
     number = service.client.take("extra_powreful")
 
     assert service.client.collect(number) == {
@@ -277,9 +271,7 @@ def test_ticket_with_unknown_tag_waits_and_can_be_closed(
     assert service.client.close(number) is True
 
 
-def test_client_above_ticket_limit_is_refused_with_reason(
-    tmp_path: Path,
-) -> None:
+def test_client_above_ticket_limit_is_refused_with_reason(tmp_path: Path) -> None:
     desk = {"kind": "tickets", "most_open_per_submitter": 2}
     with TicketService(tmp_path, a_ticket_fleet(queues={"tickets": desk})) as service:
         for _ in range(2):
@@ -291,9 +283,7 @@ def test_client_above_ticket_limit_is_refused_with_reason(
         assert service.client.take("extra_powerful", sandbox="ben/ping--ben") == 3
 
 
-def test_address_limit_counts_all_submitters(
-    tmp_path: Path,
-) -> None:
+def test_address_limit_counts_all_submitters(tmp_path: Path) -> None:
     desk = {"kind": "tickets", "most_open_per_address": 3}
     with TicketService(tmp_path, a_ticket_fleet(queues={"tickets": desk})) as service:
         taken = [service.client.take("extra_powerful", sandbox=f"u{n}/p--u{n}") for n in range(3)]
@@ -368,9 +358,7 @@ def test_ticket_is_refused_when_queue_is_not_in_fleet_yaml(service: TicketServic
 # tags that a ticket may not have
 
 
-def test_client_gets_failed_ticket_when_tag_is_denied(
-    service: TicketService,
-) -> None:
+def test_client_gets_failed_ticket_when_tag_is_denied(service: TicketService) -> None:
     service.fleet = a_ticket_fleet(tag={"asked_by": ["rules"]})
 
     number = service.client.take("arch_x86_64", "extra_powerful")
@@ -388,9 +376,7 @@ def test_client_gets_failed_ticket_when_tag_is_denied(
     assert service.book.tickets() == ()
 
 
-def test_client_gets_fault_while_groups_are_unknown(
-    service: TicketService,
-) -> None:
+def test_client_gets_fault_while_groups_are_unknown(service: TicketService) -> None:
     service.fleet = a_ticket_fleet(tag={"asked_by": [{"groups": ["porters"]}]})
     service.calls.members = lambda: Unknown(unknown="members.yaml: no such file")
 
@@ -401,9 +387,7 @@ def test_client_gets_fault_while_groups_are_unknown(
     assert service.client.collect(service.client.take("extra_powerful"))["failed"] is False
 
 
-def test_waiting_client_gets_budget_that_blocks_it(
-    service: TicketService,
-) -> None:
+def test_waiting_client_gets_budget_that_blocks_it(service: TicketService) -> None:
     number = service.client.take("extra_powerful")
     service.book.note({number: "budgets.blue.per_day is 2.00 EUR: 0.52 left today"})
     with ThreadPoolExecutor(1) as threads:
