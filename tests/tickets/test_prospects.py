@@ -1,14 +1,18 @@
 """What a ticket is told while it waits: the limit that stops it, with who counts to it."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
 from fleet.model.facts import Unknown
 from fleet.schema.model import Fleet
 from fleet.tickets.handout import ITS_TURN, judge, why_all_wait, why_waits
 from tests.builders import NOW
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 
@@ -19,71 +23,40 @@ def limited(**limits: object) -> Fleet:
     return a_ticket_fleet(tag={"limits": limits})
 
 
-def told(fleet: Fleet, *tickets: dict[str, object]) -> list[str]:
-    """Return what each of these is told that waits, in their order."""
-    each = [a_ticket(n, **({"tags": TAGS} | ask)) for n, ask in enumerate(tickets, 1)]
-    return [said for _, said in sorted(why_all_wait(fleet, "tickets", each, NOW).items())]
+CASES = [*read_blocks(Path(__file__).parent / "prospects")]
+KEY = re.compile(r"\b(?:tags|queues|pools)\.[\w.]+\w")
 
 
-@pytest.mark.parametrize("of", ["submitter", "owner", "team", "sandbox"])
-def test_per_field_limit_names_tickets_waiting_before(of: str) -> None:
-    ours: dict[str, object] = {of: "lea"}
-    others: dict[str, object] = {of: "ben"}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_waiting_tickets_are_told_the_limits_of_their_case(case: Block) -> None:
+    said = told(*case.parts)
 
-    said = told(limited(per={of: 1}), ours, ours, others)
-
-    limit = f"tags.extra_powerful.limits.per.{of}"
-    assert [each.startswith(f"{ITS_TURN}; {limit}") for each in said] == [True, False, True]
-    assert tells(said[0], limit, "1", "lea", "0")
-    assert tells(said[1], limit, "1", "lea", "0", "1 waiting")
-    assert tells(said[2], limit, "1", "ben", "0")
-    assert [tells(each, "waiting before") for each in said] == [False, True, False]
+    assert describe(said) == case.result
+    for number, words in case.because:
+        assert tells(said[int(number)], *words.split())
 
 
-def test_total_limit_counts_held_and_waiting_tickets() -> None:
-    held: dict[str, object] = {"machine": "m1", "state": "ready", "owner": "ben"}
-
-    said = told(limited(total=2), held, {"owner": "lea"}, {"owner": "ada"})
-
-    limit = "tags.extra_powerful.limits.total"
-    assert said[0].startswith(f"{ITS_TURN}; {limit}")
-    assert tells(said[0], limit, "2", "1")
-    assert tells(said[1], limit, "2", "1", "1 waiting")
-
-
-def test_owner_limit_of_tag_applies_per_architecture() -> None:
-    fleet = a_ticket_fleet(tags={"arch_x86_64": {"limits": {"per": {"owner": 1}}}})
-
-    said = told(fleet, {"tags": ("arch_x86_64",)}, {"tags": ("arch_x86_64",)})
-
-    assert tells(said[1], "tags.arch_x86_64.limits.per.owner", "1", "ada", "0", "1")
+def told(of_fleet: str, tickets: str) -> dict[int, str]:
+    """Return what each of these is told that waits."""
+    keys = yaml.safe_load(f"{{{of_fleet}}}")
+    tag = keys.pop("tag", {}) | ({"limits": keys.pop("limits")} if "limits" in keys else {})
+    fleet = a_ticket_fleet(tag=tag, **keys)
+    each = []
+    for number, words in enumerate(re.split(r",(?![^\[]*\])", tickets), start=1):
+        pairs = (word.partition("=")[::2] for word in words.split())
+        said = {"tags": TAGS} | {key: yaml.safe_load(value) for key, value in pairs}
+        build = CHROMIUM if said.pop("build", "") else {}
+        each.append(a_ticket(number, **said, **build))
+    return why_all_wait(fleet, "tickets", each, NOW)
 
 
-def test_limit_of_queue_counts_tickets_with_any_tags() -> None:
-    fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}})
-
-    said = told(fleet, {"tags": ("arch_x86_64",)}, {})
-
-    assert tells(said[1], "queues.tickets.limits.total", "1", "0", "1")
-
-
-def test_background_ticket_waits_behind_later_ones() -> None:
-    said = told(limited(per={"owner": 1}), {"background": True}, {})
-
-    assert tells(said[0], "1", "ada", "0", "1")
-    assert said[1].startswith(ITS_TURN)
-
-
-def test_unservable_ticket_blocks_no_other() -> None:
-    fleet = a_ticket_fleet(
-        tag={"limits": {"total": 1}}, queues={"tickets": {"kind": "tickets", "blocked": ["eve"]}}
+def describe(said: Mapping[int, str]) -> str:
+    """Return whether it is the turn of a ticket, and the key that it is told of."""
+    return ", ".join(
+        f"{number} {'turn' if because.startswith(ITS_TURN) else 'behind'}"
+        + "".join(f" {key}" for key in KEY.findall(because)[:1])
+        for number, because in sorted(said.items())
     )
-
-    said = told(fleet, {"owner": "eve"}, {"tags": (*TAGS, "arch_riscv64")}, {})
-
-    assert re.match(r"queues\.tickets\.blocked .*\beve\b", said[0])
-    assert tells(said[1], "queue tickets", "arch_riscv64")
-    assert said[2].startswith(ITS_TURN)
 
 
 def test_reason_of_one_ticket_equals_that_of_all() -> None:
@@ -112,18 +85,6 @@ def test_reason_names_pools_that_create_no_machine() -> None:
     because = why_waits(fleet, "tickets", a_ticket(), ())
 
     assert tells(because, "pools.powerful.mode", "pause")
-
-
-@pytest.mark.parametrize(("priority", "waits"), [("low", 1), ("normal", 2), ("high", 2)])
-def test_priority_of_tag_decides_turn(priority: str, waits: int) -> None:
-    fleet = a_ticket_fleet(
-        tag={"priority": priority}, queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}}
-    )
-
-    said = why_all_wait(fleet, "tickets", [a_ticket(1, tags=TAGS), a_ticket(2)], NOW)
-
-    held_back = [number for number, because in said.items() if not because.startswith(ITS_TURN)]
-    assert held_back == [waits]
 
 
 # what the rules make of a ticket's tags
@@ -195,15 +156,3 @@ def test_rule_does_not_make_a_project_a_source_build() -> None:
 
     assert of_project.given == ()
     assert [each.tag for each in of_source.given] == ["extra_powerful"]
-
-
-def test_waiting_ticket_names_limit_of_rule_tag() -> None:
-    fleet = a_ticket_fleet(
-        tag={"asked_by": ["rules"], "limits": {"per": {"owner": 1}}},
-        powerful=[{"match": "praiskup/ping/fedora-.*/chromium", "ask": ["extra_powerful"]}],
-    )
-    tags: dict[str, object] = {"tags": ("arch_x86_64",)}
-
-    said = told(fleet, tags | CHROMIUM, tags | CHROMIUM)
-
-    assert tells(said[1], "tags.extra_powerful.limits.per.owner", "1", "praiskup", "0", "1")
