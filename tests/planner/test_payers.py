@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+import yaml
 
 from fleet.model.facts import Ended, Ledger, MachinePayer, Unknown, Work, Worker, World
 from fleet.model.plan import Create
@@ -26,16 +28,18 @@ from tests.builders import (
     ago,
     some_inputs,
 )
+from tests.builders.decisions import Block, read_blocks
 
 NAME = "debian-ci-builders-0001"
+HOURLY = {"increment": "1h"}
 MINUTE = timedelta(minutes=1)
 
 
-def a_billed_fleet(increment: str = "1h", **pool: object) -> Fleet:
+def a_billed_fleet(billing: dict[str, str] = HOURLY, **pool: object) -> Fleet:
     """Return a fleet with one pool whose machines cost 6 EUR/h."""
     machine = {"type": "ccx33", "price": "6 EUR/h"}
     return a_sim_fleet(
-        providers={"desk": {"kind": "sim", "billing": {"increment": increment}}},
+        providers={"desk": {"kind": "sim", "billing": billing}},
         pools={"builders": a_pool(provider="desk", machine=machine, **pool)},
     )
 
@@ -79,49 +83,41 @@ def paid(fleet: Fleet, *worlds: World) -> dict[str | None, Decimal]:
     return {team: money for team, money in sums.items() if money}
 
 
-def test_payer_pays_for_boot_and_idle_time() -> None:
-    since = ago(minutes=31)
-    world = a_world_of(a_worker(), a_payer("x", since), made=ago(minutes=30), since=since)
-
-    assert paid(a_billed_fleet(), world) == {"x": 6}
+CASES = [*read_blocks(Path(__file__).parent / "payers")]
 
 
-def test_pool_pays_for_machine_created_for_pool() -> None:
-    since = ago(minutes=31)
-    world = a_world_of(a_worker(), a_payer(None, since), made=ago(minutes=30), since=since)
-
-    assert paid(a_billed_fleet(), world) == {None: 6}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_teams_pay_as_in_their_case(case: Block) -> None:
+    assert paid_by(*case.parts) == case.result
 
 
-def test_build_of_ten_minutes_pays_whole_hour() -> None:
-    made, begun = ago(minutes=20), ago(minutes=15)
-    busy = a_worker(busy=True, work=work_of("x", begun))
-    idle = a_worker(since=ago(minutes=5))
-
-    first = a_world_of(busy, a_payer("x", made), made=made, since=made, time=ago(minutes=10))
-    then = a_world_of(idle, made=made, since=ago(minutes=10))
-
-    assert paid(a_billed_fleet(), first, then) == {"x": 6}
+def paid_by(pool: str, runs: str) -> str:
+    """Return what each payer pays, as text."""
+    keys = yaml.safe_load(f"{{{pool}}}")
+    fleet = a_billed_fleet(keys.pop("billing", HOURLY), **keys)
+    found = paid(fleet, *(world_of(each.split()) for each in runs.split(";")))
+    return ", ".join(f"{team or 'pool'} {money.normalize():f}" for team, money in found.items())
 
 
-def test_idle_payer_pays_both_paid_hours() -> None:
-    made = ago(minutes=150)
-    idle = a_worker(since=ago(minutes=140))
-    world = a_world_of(idle, a_payer("x", ago(minutes=140)), made=made, since=made)
+def world_of(words: list[str]) -> World:
+    def before(word: str, after: int = 1) -> datetime:
+        return ago(minutes=int(words[words.index(word) + after].rstrip("m")))
 
-    assert paid(a_billed_fleet(), world) == {"x": 18}
-
-
-def test_teams_share_an_hour_by_start_of_next_work() -> None:
-    """A machine is made at 07:00; x has 40 minutes of its hour, y has 20."""
-    made = ago(minutes=60)
-    x = a_worker(busy=True, work=work_of("x", ago(minutes=55)))
-    y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
-
-    first = a_world_of(x, a_payer("x", made), made=made, since=made, time=ago(minutes=50))
-    then = a_world_of(y, made=made, since=ago(minutes=50))
-
-    assert paid(a_billed_fleet(), first, then) == {"x": 4, "y": 2}
+    kind, *said = words
+    ended = {}
+    if "ended" in said:
+        work = work_of(words[words.index("ended") + 1], before("ended", 2))
+        ended = {"ended": Ended(work=work, at=before("ended", 3))}
+    if kind == "busy":
+        worker = a_worker(busy=True, work=work_of(said[0], before("busy", 2)), **ended)
+    else:
+        worker = a_worker(since=before("for") if "for" in said else ago(minutes=5))
+    payers = []
+    if "payer" in said:
+        team = words[words.index("payer") + 1]
+        payers.append(a_payer(None if team == "-" else team, before("payer", 2)))
+    at = {"time": before("at")} if "at" in said else {}
+    return a_world_of(worker, *payers, made=before("made"), since=before("since"), **at)
 
 
 @pytest.mark.parametrize("runs", [1, 2, 7])
@@ -140,52 +136,6 @@ def test_shares_of_three_teams_sum_to_the_bill(runs: int) -> None:
         since = now
 
     assert sum(paid(a_billed_fleet(), *worlds).values()) == 12
-
-
-def test_billing_per_second_transfers_no_cost() -> None:
-    made = ago(minutes=60)
-    y = a_worker(busy=True, work=work_of("y", ago(minutes=20)))
-    world = a_world_of(y, a_payer("x", made), made=made, since=made)
-
-    assert paid(a_billed_fleet("1s"), world) == {"x": 4, "y": 2}
-
-
-def test_remainder_of_minimum_is_transferred_to_next_payer() -> None:
-    fleet = a_sim_fleet(
-        providers={"desk": {"kind": "sim", "billing": {"minimum": "1h"}}},
-        pools={"builders": a_pool(provider="desk", machine={"type": "ccx33", "price": "6 EUR/h"})},
-    )
-    made = ago(minutes=45)
-    y = a_worker(busy=True, work=work_of("y", ago(minutes=15)))
-    world = a_world_of(y, a_payer("x", made), made=made, since=made)
-
-    assert paid(fleet, world) == {"x": 3, "y": 3}
-
-
-def test_pool_pays_for_kept_machine_once_deletable() -> None:
-    """Idle since 05:50, until 06:05, two runs until 06:25: x pays to the end of that hour."""
-    made = ago(minutes=180)
-    idle = a_worker(since=ago(minutes=130))
-    world = a_world_of(idle, a_payer("x", ago(minutes=130)), made=made, since=made)
-
-    assert paid(a_billed_fleet(min=1), world) == {"x": 12, None: 6}
-
-
-def test_ended_ticket_pays_until_next_ticket() -> None:
-    made = ago(minutes=60)
-    ended = Ended(work=work_of("x", ago(minutes=50)), at=ago(minutes=40))
-    y = a_worker(busy=True, work=work_of("y", ago(minutes=10)), ended=ended)
-    world = a_world_of(y, a_payer("x", made), made=made, since=made)
-
-    assert paid(a_billed_fleet(), world) == {"x": 5, "y": 1}
-
-
-def test_first_payer_keeps_its_charged_hour() -> None:
-    """No payer is recorded: work that goes on pays from the next hour."""
-    x = a_worker(busy=True, work=work_of("x", ago(minutes=70)))
-    world = a_world_of(x, made=ago(minutes=80), since=ago(minutes=30))
-
-    assert paid(a_billed_fleet(), world) == {"x": 6}  # of the hour that began at 07:40
 
 
 def test_payers_are_kept_when_clock_went_back() -> None:
