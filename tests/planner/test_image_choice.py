@@ -1,6 +1,9 @@
 """What a pool's next machine boots: the pinned version, else the current one, and a candidate."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from fleet.model.facts import Unknown, World
 from fleet.model.images import ImageVersion
@@ -26,10 +29,11 @@ from tests.builders import (
     an_attempt,
 )
 from tests.builders.deciding import with_machines
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 
 WORKERS = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 10))
-OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+VERSIONS = OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 
 
 def version(name: str, state: str, **overrides: object) -> ImageVersion:
@@ -59,39 +63,40 @@ def failed(name: str) -> tuple[object, ...]:
     )
 
 
-# which version
+CASES = [*read_blocks(Path(__file__).parent / "images")]
 
 
-def test_current_version_boots_although_newer_ones_exist() -> None:
-    images = (version(NEWEST, "tested"), version(NEW, "current"), version(OLD, "previous"))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_new_machine_boots_the_image_of_its_case(case: Block) -> None:
+    chosen = choice_of(*case.parts)
 
-    assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
-
-
-def test_newest_version_boots_when_states_are_unrecorded() -> None:
-    images = tuple(
-        ImageVersion(image="trixie", version=name, ids={"desk": f"id-{name}"})
-        for name in (NEW, OLD)
-    )
-
-    assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
+    assert describe(chosen) == case.result
+    for about, words in case.because:
+        assert tells(chosen.closed if about == "closed" else chosen.problem, *words.split())
 
 
-def test_previous_version_replaces_current_one_that_fails_to_boot() -> None:
-    images = (version(NEW, "current"), version(OLD, "previous"), version(NEWEST, "tested"))
+def choice_of(versions: str, options: str) -> ImageChoice:
+    said = yaml.safe_load(f"{{{options}}}")
+    attempts = failed(str(said.pop("fails"))) if "fails" in said else ()
+    if "version" in said:
+        said["version"] = VERSIONS[said["version"] - 1]
+    images = []
+    for number, *words in (each.split() for each in versions.split(";") if each):
+        state = {"state": words[0]} if words else {}
+        pairs = (word.partition("=")[::2] for word in words[1:])
+        given = {"ids": {"desk": f"id-{number}"}} | {k: yaml.safe_load(v) for k, v in pairs}
+        values = {"image": "trixie", "version": VERSIONS[int(number) - 1]} | state | given
+        images.append(ImageVersion.model_validate(values))
+    return choice(a_fleet_with(**said), a_sim_world(images=tuple(images), attempts=attempts))
 
-    chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
 
-    assert (chosen.id, chosen.stopped, chosen.closed) == (f"id-{OLD}", (f"id-{NEW}",), "")
-
-
-def test_retired_version_does_not_replace_a_failing_one() -> None:
-    images = (version(NEW, "current"), version(OLD, "retired"))
-
-    chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
-
-    assert chosen.id == f"id-{NEW}"
-    assert tells(chosen.closed, "trixie", NEW)
+def describe(chosen: ImageChoice) -> str:
+    parts = [chosen.id or "none"]
+    parts += [f"candidate {chosen.candidate}"] if chosen.candidate else []
+    parts += [f"stopped {' '.join(chosen.stopped)}"] if chosen.stopped else []
+    parts += ["closed"] if chosen.closed else []
+    parts += ["problem"] if chosen.problem else []
+    return ", ".join((*parts, *(["until"] if chosen.until else [])))
 
 
 def test_pool_is_closed_with_reason_without_promoted_version() -> None:
@@ -100,64 +105,6 @@ def test_pool_is_closed_with_reason_without_promoted_version() -> None:
     assert tells(
         choice(a_fleet(), a_world(images=(tested,))).closed, "image trixie", "promoted", "trixie"
     )
-
-
-# pins
-
-
-def test_pinned_version_boots_regardless_of_promotion() -> None:
-    images = (version(OLD, "retired"), version(NEW, "current"), version(NEWEST, "candidate"))
-
-    chosen = choice(a_fleet_with(version=OLD), a_sim_world(images=images))
-
-    assert (chosen.id, chosen.candidate) == (f"id-{OLD}", "")
-
-
-@pytest.mark.parametrize(
-    ("images", "because"),
-    [
-        ((), "store"),
-        ((version(OLD, "built"),), "built"),
-        ((version(OLD, "failed"),), "failed"),
-        ((version(OLD, "tested", ids={}),), "provider desk"),
-    ],
-)
-def test_pin_to_unknown_version_creates_no_machine(
-    images: tuple[ImageVersion, ...], because: str
-) -> None:
-    others = (version(NEW, "current"),)
-
-    chosen = choice(a_fleet_with(version=OLD), a_sim_world(images=(*images, *others)))
-
-    assert tells(chosen.closed, "trixie", OLD, "images.trixie", because)
-
-
-def test_pinned_version_that_fails_to_boot_has_no_replacement() -> None:
-    images = (version(NEW, "current"), version(OLD, "previous"))
-
-    chosen = choice(a_fleet_with(version=NEW), a_sim_world(images=images, attempts=failed(NEW)))
-
-    assert chosen.id == f"id-{NEW}"
-    assert tells(chosen.problem, "pinned", "pinned", "no replacement")
-    assert chosen.until is not None
-
-
-# images that were baked elsewhere
-
-
-def test_existing_image_boots_as_declared_until_a_promotion() -> None:
-    fleet = a_fleet_with(existing={"desk": "golden-1"})
-
-    assert choice(fleet, a_sim_world()).id == "golden-1"
-
-
-def test_promoted_existing_image_falls_back_when_boots_fail() -> None:
-    fleet = a_fleet_with(existing={"desk": f"id-{NEW}"})
-    images = (version(NEW, "current"), version(OLD, "previous"))
-
-    chosen = choice(fleet, a_sim_world(images=images, attempts=failed(NEW)))
-
-    assert chosen.id == f"id-{OLD}"
 
 
 # not known
@@ -260,17 +207,6 @@ def test_failing_candidate_is_not_created_and_replaces_none() -> None:
     assert giving_way(world) == []
     said = choice(a_fleet_with(), world).problem
     assert tells(said, "trixie", NEW, "2", "2")
-
-
-def test_candidate_problem_names_tags_it_no_longer_provides() -> None:
-    images = (
-        version(OLD, "current", provides=("sbuild:1", "unshare")),
-        version(NEW, "candidate", share=50, provides=("sbuild:2", "unshare")),
-    )
-
-    chosen = choice(a_fleet_with(), a_sim_world(images=images))
-
-    assert tells(chosen.problem, "trixie", NEW, "sbuild:1")
 
 
 def test_promotion_keeps_candidate_machines_and_outdates_others() -> None:
