@@ -1,15 +1,17 @@
 """Machines for tickets that nobody knows go once two listings, some time apart, have said so."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fleet.apply.rebuild import find_orphans
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
-from fleet.model.facts import Machine, MachineState, Stack, Unknown, World
-from fleet.model.plan import Delete, Plan, Reason
+from fleet.model.facts import Machine, Stack, Unknown, World
+from fleet.model.plan import Plan, Reason
 from fleet.model.tickets import Ticket, TicketState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -17,6 +19,7 @@ from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
 from tests.builders.deciding import actions_of, reason_of, sentence_of
+from tests.builders.decisions import Block, decided, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 
@@ -55,30 +58,45 @@ def drained(minutes: float, name: str = ORPHAN, **said: object) -> Tenancy:
     return a_tenancy(machine=name, since=ago(minutes=minutes), draining=True, **said)
 
 
-def test_first_listing_of_orphan_only_blocks_tickets() -> None:
-    plan = planned(machine())
-
-    assert actions_of(plan) == [("drain", ORPHAN)]
-    assert reason_of(plan, ORPHAN) is Reason.ORPHAN
-    assert tells(sentence_of(plan, ORPHAN), "no stack", "10m")
+CASES = [*read_blocks(Path(__file__).parent / "orphans")]
 
 
-def test_early_second_listing_does_not_confirm_orphan() -> None:
-    plan = planned(machine(), tenancies=[drained(9.9)])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_orphans_go_as_in_their_case(case: Block) -> None:
+    plan = plan_of(*case.parts)
 
-    assert actions_of(plan) == []
-    assert reason_of(plan, ORPHAN) is Reason.ORPHAN
-    assert tells(sentence_of(plan, ORPHAN), "9m", "54s", "10m")
-    assert plan.attention == ()
+    assert decided(plan) == case.result
+    assert plan.guards == ()
+    assert {getattr(action, "registry", None) for action in plan.actions} <= {"tickets"}
+    for number, words in case.because:
+        assert tells(sentence_of(plan, f"debian-ci-powerful-{number:>04}"), *words.split())
 
 
-def test_orphan_is_deleted_after_later_listing() -> None:
-    plan = planned(machine(), tenancies=[drained(10)])
+def plan_of(pool: str, machines: str) -> Plan:
+    """Return the plan of a pool of tickets whose stack knows none of these machines."""
+    listed, tenancies, tickets = [], [], []
+    for number, *words in (each.split() for each in machines.split(",")):
 
-    (action,) = plan.actions
-    assert isinstance(action, Delete)
-    assert (action.worker, action.registry, action.reason) == (ORPHAN, "tickets", Reason.ORPHAN)
-    assert tells(action.because, "no stack", "10m")
+        def minutes(word: str, words: list[str] = words) -> float:
+            return float(words[words.index(word) + 1].rstrip("m"))
+
+        name = f"debian-ci-powerful-{number:>04}"
+        states = {"starting", "stopped"} & {*words}
+        said: dict[str, object] = {"state": states.pop()} if states else {}
+        if "made" in words:
+            said["created_at"] = ago(minutes=minutes("made"))
+        listed.append(machine(name, **said))
+        if "drained" in words:
+            uses = {"uses": 1} if "held" in words else {}
+            state = {"disabled": "disabled" in words} | uses
+            tenancies.append(drained(minutes("drained"), name, **state))
+        if "back" in words:
+            since = ago(minutes=minutes("back"))
+            tenancies.append(a_tenancy(machine=name, since=since, uses=1, sandbox="ada"))
+        if "held" in words:
+            tickets.append(a_ticket(state=TicketState.READY, machine=name))
+    fleet = a_ticket_fleet(pool=yaml.safe_load(f"{{{pool}}}"))
+    return planned(*listed, fleet=fleet, tickets=tickets, tenancies=tenancies)
 
 
 KNOWN = {
@@ -101,59 +119,6 @@ def test_orphan_of_ended_ticket_is_deleted_as_late_as_known_one(
 
     assert actions_of(orphan) == [("delete", ORPHAN)] * goes
     assert actions_of(known) == [("delete", ORPHAN)]
-
-
-def test_orphan_of_sandbox_is_deleted_after_second_listing() -> None:
-    given_back = a_tenancy(machine=ORPHAN, since=ago(minutes=11), uses=1, sandbox="ada")
-
-    reused = planned(
-        machine(),
-        fleet=a_ticket_fleet(pool={"reuse": {"opportunity": "1h"}}),
-        tenancies=[given_back],
-    )
-
-    assert actions_of(reused) == [("drain", ORPHAN)]
-
-
-def test_orphan_is_deleted_again_after_failed_deletion() -> None:
-    switched_off = planned(machine(), tenancies=[drained(10, disabled=True)])
-
-    assert actions_of(switched_off) == [("delete", ORPHAN)]
-
-
-@pytest.mark.parametrize("state", [MachineState.STARTING, MachineState.STOPPED])
-def test_stopped_orphan_is_deleted(state: MachineState) -> None:
-    asleep = machine(state=state)
-
-    assert actions_of(planned(asleep)) == [("drain", ORPHAN)]
-    assert actions_of(planned(asleep, tenancies=[drained(11)])) == [("delete", ORPHAN)]
-
-
-def test_orphan_is_kept_until_its_ticket_ends() -> None:
-    held = a_ticket(state=TicketState.READY, machine=ORPHAN)
-
-    plan = planned(machine(), tickets=[held], tenancies=[drained(60, uses=1)])
-
-    assert actions_of(plan) == []
-    assert tells(sentence_of(plan, ORPHAN), "ticket 1")
-
-
-def test_stopped_orphan_is_deleted_and_fails_its_ticket() -> None:
-    held = a_ticket(state=TicketState.READY, machine=ORPHAN)
-    off = machine(state=MachineState.STOPPED)
-
-    plan = planned(off, tickets=[held], tenancies=[drained(10, uses=1)])
-
-    (action,) = plan.actions
-    assert isinstance(action, Delete)
-    assert action.releases
-    assert tells(action.because, "ticket 1", "stopped", "10m")
-
-
-def test_drain_before_creation_of_orphan_does_not_count() -> None:
-    plan = planned(machine(created_at=ago(minutes=5)), tenancies=[drained(60)])
-
-    assert actions_of(plan) == [("drain", ORPHAN)]
 
 
 @pytest.mark.parametrize(
@@ -200,25 +165,11 @@ def test_explain_reports_no_action_for_orphan() -> None:
     assert tells(found.next_steps[0], "nothing")
 
 
-def test_orphan_of_paused_pool_is_kept() -> None:
-    plan = planned(
-        machine(), tenancies=[drained(60)], fleet=a_ticket_fleet(pool={"mode": "pause"})
-    )
-
-    assert actions_of(plan) == []
-
-
 def test_orphan_of_removed_pool_is_kept() -> None:
     gone = machine("debian-ci-gone-0001", pool="gone")
     stacks = {**EMPTY, "gone": a_stack(provider="desk", workers=(), ids={})}
 
     assert actions_of(planned(gone, stacks=stacks)) == []
-
-
-def test_few_orphans_are_deleted_in_pool_without_other_machines() -> None:
-    plan = planned(machine(), machine(OTHER))
-
-    assert (len(plan.actions), plan.guards) == (2, ())
 
 
 def test_deletion_of_many_orphans_is_refused() -> None:
