@@ -1,6 +1,10 @@
 """A queue of tickets as it is told to whoever plans, and the machines that it gives out."""
 
-from datetime import timedelta
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
 
 from fleet.model.facts import (
     Demand,
@@ -18,13 +22,13 @@ from fleet.model.plan import Drain, Reason
 from fleet.model.tickets import Ticket
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.inventory import attend, take_inventory
-from fleet.planner.units import UnitState
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import TicketAssigner
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
+from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of, used
 
@@ -84,70 +88,65 @@ def test_ticket_counts_for_its_owner_and_team() -> None:
     assert worker.work.required == ("arch_x86_64",)
 
 
-def test_work_of_machine_is_build_named_by_its_ticket() -> None:
-    ticket = a_ticket(7, machine="m1", state="ready", chroot="fedora-43", package="chromium")
-
-    (worker,) = workers_of(a_reading(ticket, tenancies=(used(),)))
-
-    assert worker.work is not None
-    assert worker.work.package == "chromium"
+CASES = [*read_blocks(Path(__file__).parent / "desk")]
 
 
-def test_used_up_machine_is_drained() -> None:
-    assert [
-        w.draining for w in workers_of(a_reading(tenancies=(used(first_used=ago(hours=1)),)))
-    ] == [True]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_machine_is_given_out_as_in_its_case(case: Block) -> None:
+    assert outcome_of(*case.parts) == case.result
 
 
-def test_running_machine_is_assigned_without_registration() -> None:
-    inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
+def outcome_of(tickets: str, machine: str) -> str:
+    """Return the state of the only machine, its work and uses, and the tickets that get it."""
+    waiting = [ticket_of(*each.split()) for each in tickets.split(",") if each]
+    words = machine.split()
+    said = dict(word.partition("=")[::2] for word in words if "=" in word)
+    states = {"starting", "failed"} & {*words}
+    listed: dict[str, object] = {"state": states.pop()} if states else {}
+    if "made" in said:
+        listed["created_at"] = before(said["made"])
+    tenancies = []
+    if "used" in words:
+        times = {
+            "since": before(said.get("since", "1m")),
+            "first_used": before(said.get("first", "9m")),
+        }
+        tenancies.append(used(machine=NAME, **times))
+    if "draining" in words:
+        tenancies.append(a_tenancy(machine=NAME, draining=True))
+    world = world_of(a_reading(*waiting, tenancies=tuple(tenancies)), listing_of(**listed))
+    (unit,) = take_inventory(FLEET, world)["powerful"].units
+    parts = [f"{unit.state} of {unit.registry}"]
+    if unit.worker:
+        parts += [f"runs {unit.worker.running}"] if unit.worker.running else []
+        parts += [f"uses {unit.worker.uses}"] if unit.worker.uses is not None else []
+    leases = TicketAssigner(FLEET, world).assign("tickets", waiting).leases
+    assert {lease.machine for lease in leases} <= {NAME}
+    return ", ".join((*parts, *(f"given to {lease.ticket}" for lease in leases)))
 
-    (unit,) = inventory["powerful"].units
-    assert (unit.state, unit.registry) == (UnitState.IDLE, "tickets")
+
+def before(text: str) -> datetime:
+    unit = {"m": "minutes", "h": "hours"}[text[-1]]
+    return ago(**{unit: int(text[:-1])})
 
 
-def test_booting_machine_is_not_assigned() -> None:
-    listing = listing_of(state=MachineState.STARTING, created_at=NOW)
-
-    inventory = take_inventory(FLEET, world_of(a_reading(), listing))
-
-    assert [unit.state for unit in inventory["powerful"].units] == [UnitState.STARTING]
+def ticket_of(number: str, *words: str) -> Ticket:
+    said: dict[str, object] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "ready":
+            said |= {"machine": NAME, "state": "ready"}
+        elif key in ("for", "heard"):
+            said["opened_at" if key == "for" else "heard_at"] = before(value)
+        else:
+            said[key] = yaml.safe_load(value)
+    return a_ticket(int(number), **said)
 
 
 def test_booting_machine_can_be_excluded_from_tickets() -> None:
     inventory = take_inventory(FLEET, world_of(a_reading(), listing_of()))
 
     assert inventory["powerful"].tokens == "tickets"
-
-
-def test_machine_with_ticket_is_busy() -> None:
-    ticket = a_ticket(7, machine=NAME, state="ready")
-    reading = a_reading(ticket, tenancies=(used(machine=NAME, sandbox=" ticket 7"),))
-
-    (unit,) = take_inventory(FLEET, world_of(reading, listing_of()))["powerful"].units
-
-    assert unit.state is UnitState.BUSY
-    assert unit.worker is not None
-    assert unit.worker.running == "7"
-
-
-def test_tenancy_of_older_machine_does_not_count() -> None:
-    reading = a_reading(tenancies=(used(machine=NAME, since=ago(hours=2)),))
-
-    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of(), is_running)
-
-    assert isinstance(workers, dict)
-    assert [worker.uses for worker in workers["tickets"]] == [None]
-
-
-def test_machine_with_ticket_is_busy_when_provider_clock_is_ahead() -> None:
-    ticket = a_ticket(7, machine=NAME, state="ready")
-    reading = a_reading(ticket, tenancies=(used(machine=NAME, since=ago(hours=2)),))
-
-    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of(), is_running)
-
-    assert isinstance(workers, dict)
-    assert [worker.running for worker in workers["tickets"]] == ["7"]
 
 
 def test_worker_drained_at_its_provider_is_draining() -> None:
@@ -183,47 +182,10 @@ def test_unreadable_ticket_queue_stops_changes_of_its_pools() -> None:
     assert tells(inventory.frozen[0], "queue tickets", "unknown", "store", "answer")
 
 
-def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tuple[int, str]]:
-    """Return what is given out of one machine that runs."""
-    world = world_of(a_reading(*tickets, tenancies=tenancies), listing_of())
-    leases = TicketAssigner(FLEET, world).assign("tickets", tickets).leases
-    return [(lease.ticket, lease.machine) for lease in leases]
-
-
-def test_free_machine_is_assigned_to_waiting_ticket() -> None:
-    assert given_out(a_ticket(7)) == [(7, NAME)]
-
-
 def test_ticket_unknown_to_the_world_waits() -> None:
     world = world_of(a_reading(), listing_of())
 
     assert TicketAssigner(FLEET, world).assign("tickets", [a_ticket(7)]).leases == []
-
-
-def test_machine_without_required_tags_is_not_assigned() -> None:
-    assert given_out(a_ticket(7, tags=("arch_ppc64le",))) == []
-
-
-def test_machine_with_ticket_is_not_assigned_again() -> None:
-    had = a_ticket(7, machine=NAME, state="ready")
-
-    assert given_out(had, a_ticket(8), tenancies=(used(machine=NAME),)) == []
-
-
-def test_machine_reserved_for_sandbox_is_assigned_to_it_only() -> None:
-    tickets = (a_ticket(8), a_ticket(9, sandbox="ada/ping", opened_at=NOW))
-
-    assert given_out(*tickets, tenancies=(used(machine=NAME),)) == [(9, NAME)]
-
-
-def test_expired_ticket_gets_no_machine() -> None:
-    late = a_ticket(7, lease=60, heard_at=NOW - timedelta(minutes=2))
-
-    assert given_out(late) == []
-
-
-def test_draining_machine_is_not_assigned() -> None:
-    assert given_out(a_ticket(7), tenancies=(a_tenancy(machine=NAME, draining=True),)) == []
 
 
 def test_priorities_of_pools_are_summed_over_required_tags() -> None:
