@@ -33,7 +33,10 @@ from tests.builders import (
 from tests.builders.budgeting import a_charge, a_ledger
 from tests.builders.queue_worlds import QUEUE
 
-_OF_FLEET = {"budgets", "cadence", "durations", "guards", "images", "money", "providers", "tags"}
+_OF_FLEET = {
+    *("budgets", "cadence", "durations", "guards", "images", "money", "powerful", "providers"),
+    *("queues", "tags"),
+}
 _NAME = "debian-ci-builders-{:04}"
 _OF_WORDS: dict[str, dict[str, object]] = {
     "running": {"running": "90"},
