@@ -14,7 +14,16 @@ from typing import NamedTuple
 
 import yaml
 
-from fleet.model.facts import Machine, MachineState, Request, Unknown, Worker, WorkerInputs, World
+from fleet.model.facts import (
+    Machine,
+    MachineState,
+    QueueSample,
+    Request,
+    Unknown,
+    Worker,
+    WorkerInputs,
+    World,
+)
 from fleet.model.plan import Delete, Plan
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -53,6 +62,7 @@ _OF_TIMES = {
 _PAIR = re.compile(r"\w+=")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SILENT = Unknown(unknown="no answer")
+SAMPLE = QueueSample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
 
 
 class Case(NamedTuple):
@@ -167,6 +177,9 @@ def world_of(text: str) -> World:
     reading = a_reading(*requests, workers=None)
     if ["at", "debusine"] in said:
         reading, rows = reading.altered(workers=rows), None
+    if ["demand", "sampled"] in said:
+        parts = {"stored": True, "estimate": True, "sample": SAMPLE}
+        reading = reading.altered(demand=reading.demand.altered(**parts))
     if ["demand", "unknown"] in said:
         reading = reading.altered(demand=_SILENT)
     listing = a_listing(*(each.machine for each in workers if each.is_listed), workers=rows)
@@ -176,17 +189,17 @@ def world_of(text: str) -> World:
         ids={each.name: each.id for each in workers if each.has_id},
         interrupted=any({"begun", "ending"} & {*each.words} for each in workers),
     )
-    parts: dict[str, object] = {
+    seen: dict[str, object] = {
         "queues": {"debian": reading},
         "providers": {"desk": _SILENT if ["machines", "unknown"] in said else listing},
         "stacks": {"builders": stack} if workers else {},
     }
     if ["stacks", "unknown"] in said:
-        parts["stacks"] = _SILENT
+        seen["stacks"] = _SILENT
     spent = [a_charge(item[1]) for item in said if item[0] == "spent"]
     if spent or ["ledger"] in said:
-        parts["ledger"] = a_ledger(*spent)
-    return a_world(**parts)
+        seen["ledger"] = a_ledger(*spent)
+    return a_world(**seen)
 
 
 class _Unit:

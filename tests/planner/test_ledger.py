@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +23,9 @@ from tests.builders import (
     ago,
     some_inputs,
 )
+from tests.builders.decisions import Block, Case, read_blocks, world_of
 from tests.builders.sentences import tells
 
-HOURLY = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
 PRICE = Decimal("0.36")
 
 
@@ -71,27 +72,24 @@ def _sum(entries: tuple[LedgerEntry, ...], payer: str | None) -> tuple[int, Deci
     return sum(e.seconds for e in theirs), sum((e.money for e in theirs), Decimal(0))
 
 
-def test_idle_machine_is_paid_by_its_pool() -> None:
-    world = a_charged_world(a_worker(), since=ago(minutes=10))
-
-    assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
+CASES = [*read_blocks(Path(__file__).parent / "ledger")]
 
 
-def test_busy_time_is_paid_by_the_scope_of_the_work() -> None:
-    worker = a_worker(busy=True, work=some_work())
-    world = a_charged_world(worker, since=ago(minutes=10))
-
-    assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_time_is_charged_as_in_its_case(case: Block) -> None:
+    assert charged_by(*case.parts) == case.result
 
 
-def test_work_pays_from_its_start_and_pool_before() -> None:
-    worker = a_worker(busy=True, work=some_work(started_at=ago(minutes=4)))
-    world = a_charged_world(worker, since=ago(minutes=10))
-
-    assert charged(a_priced_fleet(), world) == [
-        (None, 360, Decimal("0.036")),
-        ("debian", 240, Decimal("0.024")),
-    ]
+def charged_by(pool: str, world: str, age: str) -> str:
+    """Return who is charged how many seconds and how much, as text."""
+    fleet = Case("", f"machine: {{type: ccx33, price: 0.36 EUR/h}}, {pool}", world, "", ()).fleet
+    units = {"m": "minutes", "h": "hours"}
+    since = None if age == "never" else ago(**{units[age[-1]]: int(age[:-1])})
+    found = charged(fleet, world_of(world).altered(ledger=Ledger(charged_until=since)))
+    said = (
+        f"{scope or 'pool'} {seconds} s {money.normalize():f}" for scope, seconds, money in found
+    )
+    return ", ".join(said) or "nothing"
 
 
 def test_payer_has_team_owner_and_tags_of_work() -> None:
@@ -104,51 +102,11 @@ def test_payer_has_team_owner_and_tags_of_work() -> None:
     assert (entry.team, entry.owner, entry.tags) == ("x", "ann", ("big",))
 
 
-def test_pool_pays_for_busy_machine_of_unknown_work() -> None:
-    world = a_charged_world(a_worker(busy=True), since=ago(minutes=10))
-
-    assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
-
-
 def test_work_of_unknown_start_pays_since_last_charge() -> None:
     worker = a_worker(busy=True, since=None, work=some_work(started_at=None))
     world = a_charged_world(worker, since=ago(minutes=10))
 
     assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
-
-
-def test_time_before_creation_of_machine_is_not_charged() -> None:
-    world = a_charged_world(machines=[a_machine(created_at=ago(minutes=1))], since=ago(hours=5))
-
-    assert charged(a_priced_fleet(), world) == [(None, 60, Decimal("0.006"))]
-
-
-def test_first_run_charges_from_the_creation_of_each_machine() -> None:
-    world = a_charged_world(a_worker(), since=None)
-
-    assert charged(a_priced_fleet(), world) == [(None, 3600, PRICE)]
-
-
-def test_first_run_charges_only_this_month() -> None:
-    world = a_charged_world(machines=[a_machine(created_at=ago(days=40))], since=None)
-
-    seconds = 20 * 86400 + 8 * 3600
-    assert charged(a_priced_fleet(), world) == [(None, seconds, PRICE * seconds / 3600)]
-
-
-def test_work_pays_remainder_of_started_hour() -> None:
-    fleet = a_priced_fleet(providers=HOURLY)
-    machine = a_machine(created_at=ago(minutes=20))
-    begun = a_charged_world(machines=[machine], since=ago(minutes=30))
-    used = a_charged_world(
-        a_worker(busy=True, work=some_work()), machines=[machine], since=ago(minutes=15)
-    )
-
-    assert charged(fleet, begun) == [(None, 1200, PRICE)]
-    assert charged(fleet, used) == [
-        (None, 300, Decimal("-0.3")),  # 50 of 60 minutes were left
-        ("debian", 600, Decimal("0.3")),
-    ]
 
 
 def test_gap_of_days_is_charged_hourly_with_notice() -> None:
@@ -168,30 +126,10 @@ def test_ledger_charged_at_last_run_causes_no_notice() -> None:
     assert gap_of(a_charged_world(since=ago(minutes=10))) == ""
 
 
-def test_charge_is_empty_when_clock_went_back() -> None:
-    world = a_charged_world(a_worker(), since=NOW + timedelta(hours=1))
-
-    assert charged(a_priced_fleet(), world) == []
-
-
 def test_unknown_ledger_is_not_charged() -> None:
     world = a_charged_world(a_worker(), since=None, ledger=Unknown(unknown="no store"))
 
     assert charged(a_priced_fleet(), world) == []
-
-
-def test_machines_of_silent_provider_are_charged_by_stack() -> None:
-    world = a_charged_world(a_worker(), since=ago(minutes=10))
-    blind = world.altered(providers={"desk": Unknown(unknown="no answer")})
-
-    assert charged(a_priced_fleet(), blind) == [(None, 600, Decimal("0.06"))]
-
-
-def test_machines_of_a_removed_pool_are_charged() -> None:
-    fleet = a_sim_fleet(pools={})
-    world = a_charged_world(a_worker(), since=ago(hours=1))
-
-    assert charged(fleet, world) == [(None, 3600, Decimal("0.0777"))]
 
 
 # periods

@@ -4,7 +4,7 @@ import re
 
 from fleet.explain.pool import explain_pool
 from fleet.model.facts import Demand, QueueSample, Request, Worker, World
-from fleet.model.plan import Plan, Reason
+from fleet.model.plan import Plan
 from fleet.planner.forecast import forecast
 from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
@@ -13,11 +13,11 @@ from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from fleet.site.files import Shown, site
 from tests.builders import NOW, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
-from tests.builders.deciding import FIRST, actions_of, fleet_with, reason_of, sentence_of
+from tests.builders.deciding import FIRST, actions_of, fleet_with
+from tests.builders.decisions import SAMPLE
 from tests.builders.sentences import tells
 from tests.rigs.shown import plan_to_text, status_to_text
 
-SAMPLE = QueueSample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
 LONG_IDLE = a_worker(since=ago(days=1))
 
 
@@ -32,48 +32,6 @@ def a_sampled_world(*workers: Worker, demand: Demand, starting: tuple[str, ...] 
 
 def planned(world: World, fleet: Fleet | None = None) -> Plan:
     return reconcile(fleet or a_sim_fleet(), world)
-
-
-def test_idle_worker_is_kept_when_queue_is_sampled() -> None:
-    plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()))
-
-    assert plan.is_quiet
-    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
-    assert tells(sentence_of(plan, FIRST), "debian", "partly")
-
-
-def test_idle_worker_is_drained_when_queue_is_complete() -> None:
-    whole = sampled().altered(estimate=False, sample=None)
-
-    plan = planned(a_sampled_world(LONG_IDLE, demand=whole))
-
-    assert actions_of(plan) == [("drain", FIRST)]
-
-
-def test_booting_machine_is_kept_when_queue_is_sampled() -> None:
-    world = a_sampled_world(starting=(FIRST,), demand=sampled())
-
-    assert planned(world).is_quiet
-
-
-def test_machines_are_created_for_listed_requests() -> None:
-    plan = planned(a_sampled_world(demand=sampled(a_request(id="7"))))
-
-    assert actions_of(plan) == [("create", FIRST)]
-
-
-def test_unwanted_worker_is_drained_when_queue_is_sampled() -> None:
-    plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()), fleet_with(mode="drain"))
-
-    assert actions_of(plan) == [("drain", FIRST)]
-
-
-def test_drained_worker_is_deleted_when_queue_is_sampled() -> None:
-    drained = a_worker(since=ago(days=1), draining=True)
-
-    plan = planned(a_sampled_world(drained, demand=sampled()))
-
-    assert actions_of(plan) == [("delete", FIRST)]
 
 
 def test_plan_names_queue_length_that_requires_sql() -> None:
