@@ -2,6 +2,10 @@
 
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
 
 from fleet.explain.config_changes import Edits
 from fleet.explain.costs import BuildCosts
@@ -12,9 +16,8 @@ from fleet.model.prices import Tariff, bill
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool, PowerfulRule
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
+from tests.builders.decisions import Block, read_blocks
 
-HOUR = bill(Tariff(Decimal("0.0777")), 3600 + 90 + 15 * 60 + 2 * 600)
-"""An hour of work, the boot, the idle time-out, and two runs that delete the machine."""
 CHROMIUM, HEADERS = "praiskup/ping/f43/chromium", "praiskup/ping/f43/chromium-headers"
 
 
@@ -44,57 +47,49 @@ def reach(base: Fleet, head: Fleet, *worlds: World) -> tuple[RuleReach, ...]:
     return find_reach(Edits(base, head), worlds, *costs)
 
 
-def test_unchanged_allow_list_has_no_report() -> None:
-    assert reach(with_rules(CHROMIUM), with_rules(CHROMIUM), moment(build(1))) == ()
+CASES = [*read_blocks(Path(__file__).parent / "reaches")]
 
 
-def test_new_rule_has_matched_builds_examples_and_cost() -> None:
-    world = moment(build(1), build(2, HEADERS, requester="bob"), build(3, "a/b/c/d"))
-
-    (rule,) = reach(with_rules(), with_rules("praiskup/.*"), world)
-
-    assert (rule.builds, rule.of, rule.added, rule.before) == (2, 3, 2, "")
-    assert (rule.owners["praiskup"], rule.requesters["bob"]) == (2, 1)
-    assert rule.examples == (CHROMIUM, HEADERS)
-    assert (rule.cost, rule.month, bool(rule.not_known)) == (2 * HOUR, None, True)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_changed_rule_matches_the_builds_of_its_case(case: Block) -> None:
+    assert reach_of(*case.parts) == case.result
 
 
-def test_widened_rule_has_old_pattern_and_added_builds() -> None:
-    world = moment(build(1), build(2, HEADERS))
+def reach_of(before: str, after: str, moments: str) -> str:
+    """Return the builds, the packages and the cost of the only changed rule, as text."""
+    fleets = []
+    for match, *options in (text.split() or [""] for text in (before, after)):
+        more = dict(word.partition("=")[::2] for word in options)
+        fleets.append(with_rules(*([match.replace("C", CHROMIUM)] if match else []), **more))
+    worlds = []
+    for text in moments.split(";"):
+        ago_, _, listed = text.rpartition("days:")
+        builds = [
+            build(number, words[0].replace("C", CHROMIUM), **_pairs(words[1:]))
+            for number, words in enumerate((each.split() for each in listed.split(",")), start=1)
+        ]
+        worlds.append(moment(*builds, days_ago=float(ago_ or 0)))
+    base, head = fleets
+    found = reach(base, head, *worlds)
+    if not found:
+        return "no report"
+    (rule,) = found
+    parts = [f"{rule.builds} of {rule.of}", f"added {rule.added}"]
+    parts += [f"before {rule.before}"] if rule.before else []
+    parts += ["wider"] if rule.is_wider else []
+    parts.append(", ".join(f"{name} {count}" for name, count in rule.packages.items()) or "none")
+    parts += [f"{who} {count}" for who, count in sorted((rule.owners | rule.requesters).items())]
+    parts += [f"examples {' '.join(rule.examples)}"] if rule.examples else []
+    parts += [f"cost {rule.cost:.4f}" if rule.cost is not None else "cost unknown"]
+    parts += [f"per month {rule.month:.4f}"] if rule.month is not None else []
+    parts += [f"in {rule.moments} moments of {rule.seconds} s"] if rule.moments > 1 else []
+    return "; ".join((*parts, *(["not known"] if rule.not_known else [])))
 
-    (rule,) = reach(with_rules(CHROMIUM), with_rules(f"{CHROMIUM}.*"), world)
 
-    assert (rule.before, rule.builds, rule.added, rule.is_wider) == (CHROMIUM, 2, 1, True)
-    assert rule.examples[0] == HEADERS
-
-
-def test_narrowed_rule_has_no_new_builds() -> None:
-    (rule,) = reach(with_rules(f"{CHROMIUM}.*"), with_rules(CHROMIUM), moment(build(1)))
-
-    assert (rule.builds, rule.added, rule.is_wider) == (1, 0, False)
-
-
-def test_expired_rule_matches_no_build() -> None:
-    yesterday = NOW.date() - timedelta(days=1)
-
-    (rule,) = reach(with_rules(), with_rules(".*", expires=yesterday), moment(build(1)))
-
-    assert (rule.builds, rule.of) == (0, 1)
-
-
-def test_grouped_builds_count_each() -> None:
-    (rule,) = reach(with_rules(), with_rules(CHROMIUM), moment(build(1, count=7)))
-
-    assert (rule.builds, rule.cost) == (7, 7 * HOUR)
-
-
-def test_rule_cost_is_unknown_when_a_duration_is_unknown() -> None:
-    world = moment(build(1), build(2, expected_seconds=None))
-
-    (rule,) = reach(with_rules(), with_rules(CHROMIUM), world)
-
-    assert (rule.builds, rule.cost, rule.month) == (2, None, None)
-    assert rule.not_known
+def _pairs(words: list[str]) -> dict[str, object]:
+    return {
+        key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in words)
+    }
 
 
 def test_rule_cost_is_unknown_when_no_pool_provides_its_tag() -> None:
@@ -104,36 +99,6 @@ def test_rule_cost_is_unknown_when_no_pool_provides_its_tag() -> None:
     (rule,) = reach(with_rules(), head, moment(build(1)))
 
     assert rule.cost is None
-
-
-def test_build_in_several_moments_counts_once() -> None:
-    worlds = (
-        moment(build(1), build(2), days_ago=10),
-        moment(build(2), build(3), days_ago=5),
-        moment(build(4)),
-    )
-
-    (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
-
-    assert (rule.builds, rule.moments, rule.seconds) == (4, 3, 864_000)
-    assert (rule.cost, rule.month) == (4 * HOUR, round(2 * HOUR * Decimal("3.0416667"), 4))
-
-
-def test_cost_per_month_is_unknown_for_history_under_a_day() -> None:
-    worlds = (moment(build(1), days_ago=0.9), moment(build(2)))
-
-    (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
-
-    assert (rule.builds, rule.month) == (2, None)
-
-
-def test_builds_of_one_name_are_one_package() -> None:
-    world = moment(build(1), build(2), build(3, count=4), build(5, HEADERS))
-
-    (rule,) = reach(with_rules(), with_rules("praiskup/.*"), world)
-
-    assert (rule.builds, rule.packages) == (7, {CHROMIUM: 6, HEADERS: 1})
-    assert rule.added_packages == rule.packages
 
 
 def test_chroots_of_a_package_are_one_package() -> None:
@@ -155,22 +120,6 @@ def test_pull_requests_of_a_project_are_one_package() -> None:
 
     (rule,) = reach(with_rules(), with_rules("@copr/cli/.*", dirs=True), world)
     assert rule.packages == {"@copr/cli:*/f43/cli": 3}
-
-
-def test_packages_of_two_owners_are_two_packages() -> None:
-    world = moment(build(1), build(2, "mallory/ping/f43/chromium"))
-
-    (rule,) = reach(with_rules(), with_rules(".*/chromium"), world)
-
-    assert sorted(rule.packages.values()) == [1, 1]
-
-
-def test_build_in_two_moments_counts_once_for_its_package() -> None:
-    worlds = (moment(build(1), days_ago=2), moment(build(1), build(2)))
-
-    (rule,) = reach(with_rules(), with_rules(CHROMIUM), *worlds)
-
-    assert rule.packages == {CHROMIUM: 2}
 
 
 def two_pools(**more: object) -> dict[str, Pool]:
