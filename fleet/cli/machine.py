@@ -496,7 +496,7 @@ class Machines(Value):
 def _machine_blocks(status: Status) -> Iterator[Block]:
     """Yield the machines of a status as a table, then the unknown facts."""
     if status.workers or not status.unknown:
-        yield worker_table(status) if status.workers else line("No such machines.")
+        yield worker_table(status, status.workers) if status.workers else line("No such machines.")
     yield from (line(StyledText("unknown: ", Style.YELLOW), text) for text in status.unknown)
     if status.unlisted:
         which = words.named("pool", status.unlisted)

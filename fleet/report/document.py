@@ -22,6 +22,8 @@ class Style(StrEnum):
     GREEN = "32"
     YELLOW = "33"
     CYAN = "36"
+    CODE = "0"
+    """A text to copy as it is."""
 
 
 class StyledText(NamedTuple):
@@ -29,6 +31,8 @@ class StyledText(NamedTuple):
 
     text: str
     style: Style = Style.PLAIN
+    target: str = ""
+    """Quoted path of a page of the same site, or a URL. Only HTML links to it."""
 
 
 MAX_ROWS = 500
@@ -60,6 +64,8 @@ class Items:
     """Maximum texts to draw in a terminal."""
     noun: str = ""
     """Noun for the texts that a terminal leaves out, such as `warning`."""
+    has_figures: bool = False
+    """Whether each text starts with a figure, which a page draws large."""
 
 
 class Form(StrEnum):
@@ -105,10 +111,17 @@ class Column:
 class Lines(NamedTuple):
     """A cell of several lines."""
 
-    lines: Sequence[str]
+    lines: Sequence[str | Line]
 
 
-Cell = str | Line | Lines
+class Bar(NamedTuple):
+    """A cell with shares of a whole. Only HTML draws them; figures next to it have the numbers."""
+
+    parts: Sequence[tuple[str, float]]
+    """Kind and percentage of each share, from the left."""
+
+
+Cell = str | Line | Lines | Bar
 
 
 class Row(NamedTuple):
@@ -137,7 +150,7 @@ class Table:
     """Columns. If the first column has no name, the title of the section is its heading."""
     rows: Sequence[Row]
     is_list: bool = False
-    """Whether a terminal leaves out the headings, because the rows are clear without headings."""
+    """Whether the rows are clear without headings. A terminal and pages leave the headings out."""
 
     def select(self, form: Form) -> tuple[list[int], list[Row]]:
         """Return the numbers of the columns, and the rows, that renderers of a form draw.
@@ -150,7 +163,7 @@ class Table:
             nth
             for row in rows
             for nth, cell in enumerate(row.cells)
-            if (cell.lines if isinstance(cell, Lines) else cell)
+            if (cell[0] if isinstance(cell, Lines | Bar) else cell)
         }
         if not self.is_list:
             used |= {
@@ -196,10 +209,12 @@ def line(*parts: str | StyledText) -> Line:
     return tuple(StyledText(part) if isinstance(part, str) else part for part in parts)
 
 
-def as_spans(cell: str | Line | Lines, style: Style = Style.PLAIN) -> Line:
+def as_spans(cell: Cell, style: Style = Style.PLAIN) -> Line:
     """Return a cell as one line. Join several lines with semicolons."""
+    if isinstance(cell, Bar):
+        return ()
     if isinstance(cell, Lines):
-        cell = "; ".join(cell.lines)
+        cell = "; ".join(text_of(as_spans(each)) for each in cell.lines)
     if isinstance(cell, str):
         return (StyledText(cell, style),) if cell else ()
     return cell
@@ -223,6 +238,11 @@ def figures(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
         *(Column(each, ColumnKind.FIGURE) for each in others),
     ]
     return Table(columns, [*map(Row, rows)])
+
+
+def facts(*pairs: tuple[str, Cell]) -> Table:
+    """Return a table of names, each with its fact."""
+    return Table((Column("", ColumnKind.NAME), Column("")), [row(*pair) for pair in pairs], True)
 
 
 def is_empty(block: Block) -> bool:

@@ -1,11 +1,15 @@
-"""Draw a document as HTML; the templates escape every text."""
+"""Draw a document as an HTML page, alone or as a page of a site; every text is escaped."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from functools import cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.report.document import (
+    Bar,
     Block,
     Cell,
     Column,
@@ -13,6 +17,8 @@ from fleet.report.document import (
     Form,
     Line,
     Lines,
+    Row,
+    Style,
     Table,
     Title,
     as_spans,
@@ -22,60 +28,61 @@ from fleet.report.document import (
 from fleet.report.terminal import shown
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
+
+_ELEMENTS = {Style.BOLD: "strong", Style.CODE: "code", Style.DIM: "small"}
+_CODE = re.compile(r"`([^`]+)`")
+_PLAIN_FIGURE = re.compile(r"[\d.,]+")
+
+
+class SiteFrame(NamedTuple):
+    """The parts that all pages of a site share: its name, the time, and the navigation."""
+
+    name: str
+    time: str
+    moment: str
+    """The time in the format of ISO 8601."""
+    navigation: Sequence[tuple[str, str]]
+    """Label and path of each page in the navigation."""
 
 
 class HtmlCell(NamedTuple):
-    """A table cell with heading, CSS class and lines, and an id to draw after the lines."""
+    """A table cell: its heading, its CSS class, and its content as HTML."""
 
     label: str
     look: str
-    lines: Sequence[Line]
-    id: str = ""
+    html: str
 
 
-def table_cells(table: Table, title: str) -> tuple[list[HtmlCell], list[list[HtmlCell]]]:
-    """Return the heading cells and the rows of a table."""
-    used, drawn = table.select(Form.FULL)
-    columns = [(nth, table.columns[nth]) for nth in used]
-    headings = [
-        HtmlCell(_label(column, title), _LOOKS.get(column.kind, ""), ())
-        for _, column in columns
-        if column.kind is not ColumnKind.ID
-    ]
-    rows = []
-    for row in drawn:
-        found: list[HtmlCell] = []
-        for nth, column in columns:
-            cell = row.cell(nth)
-            if column.kind is ColumnKind.ID:
-                found[-1] = found[-1]._replace(id=str(cell))
-            else:
-                look = _LOOKS.get(column.kind, "")
-                found.append(HtmlCell(_label(column, title), look, _lines(cell)))
-        rows.append(found)
-    return headings, rows
+def document_to_html(
+    blocks: Iterable[Block], path: str = "", frame: SiteFrame | None = None
+) -> str:
+    """Return a document as an HTML page. Without a frame, the page includes its style sheet."""
+    blocks = [*blocks]
+    title = next(each.line for each in blocks if isinstance(each, Title))
+    up = "../" * path.count("/")
+    return _template().render(
+        title=text_of(title),
+        blocks=blocks,
+        frame=frame,
+        path=path,
+        up=up,
+        html=partial(_draw_line, up),
+        draw_table=partial(_draw_table, up),
+    )
 
 
-def _label(column: Column, title: str) -> str:
-    name = column.name or title
-    return f"{name[:1].upper()}{name[1:]}"
+def style_sheet() -> str:
+    """Return the style sheet of all pages."""
+    return _template().environment.get_template("style.css").render()
 
 
-_LOOKS = {ColumnKind.FIGURE: "number", ColumnKind.PROSE: "prose", ColumnKind.COMMAND: "prose"}
-
-
-def _lines(cell: Cell) -> list[Line]:
-    lines = cell.lines if isinstance(cell, Lines) else (cell,)
-    return [as_spans(each) for each in lines if each]
-
-
-def html_environment(*packages: str) -> Environment:
-    """Return a Jinja environment with the templates of these packages and of reports."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
-        loader=ChoiceLoader([PackageLoader(each) for each in (*packages, "fleet.report")]),
+        loader=PackageLoader("fleet.report"),
         autoescape=True,
         auto_reload=False,
         undefined=StrictUndefined,
@@ -88,15 +95,102 @@ def html_environment(*packages: str) -> Environment:
     found.globals.update(
         as_spans=as_spans,
         is_empty=is_empty,
+        is_figure=_PLAIN_FIGURE.fullmatch,
         kind_of=lambda block: type(block).__name__,
-        table_cells=table_cells,
+        text_of=text_of,
     )
-    return found
+    return found.get_template("page.html")
 
 
-def document_to_html(blocks: Iterable[Block]) -> str:
-    """Return a document as one HTML page with its style."""
-    blocks = [*blocks]
-    title = next(each.line for each in blocks if isinstance(each, Title))
-    page = html_environment().get_template("document.html")
-    return page.render(title=text_of(title), blocks=blocks)
+def _draw_line(up: str, spans: Line) -> str:
+    """Return a line as HTML; `up` leads from its page to the root of the site."""
+    from markupsafe import Markup, escape
+
+    parts = []
+    for text, style, target in (span for span in spans if span.text):
+        part = str(escape(shown(text)))
+        if "`" in part:
+            part = _CODE.sub(r"<code>\1</code>", part)
+        if style in _ELEMENTS:
+            part = f"<{_ELEMENTS[style]}>{part}</{_ELEMENTS[style]}>"
+        elif style:
+            part = f'<span class="{style.name.lower()}">{part}</span>'
+        if target:
+            is_path = ":" not in target and not target.startswith("#")
+            part = f'<a href="{up if is_path else ""}{escape(target)}">{part}</a>'
+        parts.append(part)
+    return Markup("".join(parts))  # noqa: S704 - each text above is escaped
+
+
+def _draw_table(
+    up: str, table: Table, title: str
+) -> tuple[list[HtmlCell], list[tuple[str, list[list[HtmlCell]]]]]:
+    """Return the headings of a table, and its groups of rows with their headings as HTML.
+
+    `title` is the heading of a first column without a name.
+    """
+    used, rows = table.select(Form.FULL)
+    columns = [(nth, table.columns[nth]) for nth in used]
+    ids = {nth - 1 for nth, column in columns if column.kind is ColumnKind.ID}
+    group = next((nth for nth, column in columns if column.kind is ColumnKind.GROUP), None)
+    heads = {
+        nth: _head(column, "" if nth else title)
+        for nth, column in columns
+        if column.kind not in (ColumnKind.ID, ColumnKind.GROUP)
+    }
+
+    def draw(row: Row) -> list[HtmlCell]:
+        return [
+            head._replace(
+                html=_draw_cell(up, row.cell(nth))
+                + (
+                    _draw_cell(up, f" `{id_}`")
+                    if nth in ids and (id_ := row.cell(nth + 1))
+                    else ""
+                )
+            )
+            for nth, head in heads.items()
+        ]
+
+    groups = groupby(rows, lambda row: "" if group is None else row.cell(group))
+    return [*heads.values()], [
+        (_draw_cell(up, name), [draw(row) for row in part]) for name, part in groups
+    ]
+
+
+def _head(column: Column, title: str) -> HtmlCell:
+    """Return the heading of a column, with the CSS class of its cells."""
+    name = column.name or title
+    name = name.lower() if name.isupper() else name
+    look = f"{_LOOKS.get(column.kind, '')} {'fold' if column.fold else ''}".strip()
+    return HtmlCell(f"{name[:1].upper()}{name[1:]}", look, "")
+
+
+_LOOKS = {
+    ColumnKind.FIGURE: "number",
+    ColumnKind.PROSE: "prose",
+    ColumnKind.COMMAND: "prose",
+}
+
+
+def _draw_cell(up: str, cell: Cell) -> str:
+    from markupsafe import Markup
+
+    if isinstance(cell, Bar):
+        return _draw_bar(cell)
+    if isinstance(cell, Lines):
+        return Markup("<br>").join(_draw_line(up, as_spans(each)) for each in cell.lines if each)
+    return _draw_line(up, as_spans(cell))
+
+
+def _draw_bar(bar: Bar) -> str:
+    from markupsafe import Markup
+
+    shares, begin = "", 0.0
+    for kind, width in bar.parts:
+        shares += f'<rect class="{kind}" x="{round(begin, 2)}" width="{width}" height="8"/>'
+        begin += width
+    return Markup(  # noqa: S704 - kinds and numbers of the program
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" '
+        f'focusable="false"><rect class="free" width="100" height="8"/>{shares}</svg>'
+    )

@@ -182,8 +182,8 @@ def _cell(cell: Cell, column: Column) -> str:
         if isinstance(cell, str):
             return code(cell)
         if isinstance(cell, Lines):
-            return ", ".join(map(code, cell.lines))
-        return _spans(cell, code)
+            return ", ".join(code(text_of(as_spans(each))) for each in cell.lines)
+        return _spans(as_spans(cell), code)
     return _spans(as_spans(cell))
 
 

@@ -96,7 +96,7 @@ def plan_blocks(
     notes += [line(age)] if age else []
     headline, *totals = _totals(plan)
     whole = (
-        Section(words.ORDERS_HEADING, [Items(_orders(plan), _WARNING)]),
+        Section(words.ORDERS_HEADING, [Items(orders_of(plan), _WARNING)]),
         changes_section(plan),
         _draw_unserved(plan),
         _pools(plan),
@@ -112,11 +112,16 @@ def plan_blocks(
     compared = () if change is None else comparison_blocks(change, plan.included)
     if change is None or isinstance(change, Unknown):
         yield Title(head, plan.fleet, notes, headline)
-        yield from (*totals, *compared, *_notices(plan), *whole, *_warnings(plan))
+        yield from (*totals, *compared, *notice_sections(plan), *whole, *_warnings(plan))
         yield sources
     else:
         yield Title(head, plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
-        yield from (comparison_figures(change), *_notices(plan), *compared, *_warnings(plan))
+        yield from (
+            comparison_figures(change),
+            *notice_sections(plan),
+            *compared,
+            *_warnings(plan),
+        )
         yield Fold(words.WHOLE, [headline, *totals, *whole, sources])
 
 
@@ -131,15 +136,15 @@ def _totals(plan: Plan) -> Iterator[Line]:
         yield line(waiting)
 
 
-def _orders(plan: Plan) -> tuple[str, ...]:
+def orders_of(plan: Plan) -> tuple[str, ...]:
     """Return active freezes and holds, each with its command, and machines that this run holds."""
     orders = [each for each in find_troubles(plan) if each.by_order]
     active = (f"{each.about} {each.said}; `{each.fix}`" for each in orders)
     return (*active, *map(words.holding, plan.holds))
 
 
-def _notices(plan: Plan) -> Iterator[Section]:
-    """Yield a section per kind of urgent notice."""
+def notice_sections(plan: Plan) -> Iterator[Section]:
+    """Yield a section per kind of notice: unknown, partly read, attention, notices, remarks."""
     everything = len(plan.unknown) + len(plan.estimates)
     for heading, sign, style, texts, most in (
         (words.UNKNOWN_HEADING, "? ", Style.YELLOW, plan.unknown, everything),

@@ -34,7 +34,9 @@ from fleet.model.plan import (
 from fleet.model.values import Moment, Rate, Value, amount_of, later
 from fleet.planner import assembly
 from fleet.report.document import (
+    Bar,
     Block,
+    Cell,
     Column,
     ColumnKind,
     Form,
@@ -49,7 +51,7 @@ from fleet.report.document import (
     line,
     row,
 )
-from fleet.schema.findings import yaml_key
+from fleet.schema.findings import Path, yaml_key
 from fleet.words import figures as words
 from fleet.words.images import describe_waiting
 
@@ -59,12 +61,55 @@ _FOLDS = {"reserved": 2, "planned": 1, "new": 1}
 """Map of figures to folding ranks. A narrow terminal moves the highest below the row first."""
 
 
-def budgets_section(budgets: Sequence[BudgetVerdict]) -> Section:
-    """Return the budgets as a table; a terminal draws only the most used budgets."""
+class Targets:
+    """The pages that cells link to. A terminal has no pages."""
+
+    def of_worker(self, worker: WorkerVerdict) -> str:  # noqa: ARG002 - for pages
+        """Return the quoted path of a worker's page; empty without a page."""
+        return ""
+
+    def of_pool(self, name: str) -> str:  # noqa: ARG002 - for pages
+        """Return the quoted path of a pool's page; empty without a page."""
+        return ""
+
+
+def linked(text: str, target: str) -> Cell:
+    """Return a text that links to a page; `target` is empty without a page."""
+    return (StyledText(text, target=target),) if target else text
+
+
+def budgets_section(
+    budgets: Sequence[BudgetVerdict], projected: Mapping[Path, Decimal] | None = None
+) -> Section:
+    """Return the budgets as a table; a terminal draws only the most used budgets.
+
+    `projected` maps the path of each monthly budget to its amount at the end of the month.
+    """
     figures = ("spent", "reserved", "planned", "left", "limit")
-    columns = (*_columns("when", figures), Column("note", ColumnKind.PROSE, style=Style.RED))
-    rows = _mark_hidden(*shown_budgets(budgets), "budget")
+    columns = [*_columns("when", figures), Column("note", ColumnKind.PROSE, style=Style.RED)]
+    rows = _mark_hidden(*shown_budgets(budgets, projected=projected), "budget")
+    if projected is not None:
+        columns += [Column("expected", ColumnKind.FIGURE), Column("of the limit")]
+        wanted = (each for each in budgets if not each.coming or each.exceeded)
+        for nth, each in enumerate(wanted):
+            amount = projected.get(each.path)
+            missing = words.UNKNOWN if each.period == "month" else "-"
+            said = missing if amount is None else f"{amount:.2f}"
+            rows[nth] = rows[nth]._replace(cells=(*rows[nth].cells, said, _bar_of_budget(each)))
     return Section("Budgets", [Table(columns, rows)], "budgets")
+
+
+def _bar_of_budget(budget: BudgetVerdict) -> Cell:
+    spent = amount_of(budget.spent)
+    if spent is None:
+        return words.UNKNOWN
+    return share_bar(spent, budget.limit) if budget.limit else Bar((("part", 100),))
+
+
+def share_bar(part: Decimal, whole: Decimal) -> Bar:
+    """Return a bar of a part of a whole. A negative part (a refund) is empty."""
+    share = min(Decimal(100), 100 * max(Decimal(0), part) / whole) if whole > 0 else 0
+    return Bar((("part", round(float(share), 1)),))
 
 
 def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
@@ -87,7 +132,9 @@ def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str
 
 
 def shown_budgets(
-    budgets: Sequence[BudgetVerdict], most: int = _MAX_SHOWN
+    budgets: Sequence[BudgetVerdict],
+    most: int = _MAX_SHOWN,
+    projected: Mapping[Path, Decimal] | None = None,
 ) -> tuple[list[tuple[str, ...]], list[int]]:
     """Return the budgets as rows, and the positions of the `most` most used budgets."""
     wanted = [each for each in budgets if not each.coming or each.exceeded]
@@ -105,18 +152,20 @@ def shown_budgets(
             each.when,
             *map(words.amount, (each.spent, each.reserved, each.planned, each.left)),
             f"{words.rate(each.limit)} {each.unit}",
-            _note(each),
+            _note(each, (projected or {}).get(each.path)),
         )
         for each in wanted
     ]
     return rows, sorted(sorted(range(len(wanted)), key=use, reverse=True)[:most])
 
 
-def _note(budget: BudgetVerdict) -> str:
+def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
     if amount_of(budget.spent) is None:
         return "spending unknown: no new machines under this budget"
     if budget.exceeded:
         return "exceeded: no new machines under this budget, running work ends normally"
+    if projected is not None and projected > budget.limit:
+        return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
     return words.near_limit(budget)
 
 
@@ -155,6 +204,10 @@ _FIGURES: dict[NotKnown, tuple[str, ...]] = {
     "cost": ("cost_before", "cost_after"),
     "price": ("price",),
 }
+BROKEN = frozenset(
+    {"deaf", "disconnected", "failed", "stopped", "never-registered", "unrecorded", "missing"}
+)
+"""States of workers that should work but cannot."""
 _STATE_STYLES = {
     "busy": Style.GREEN,
     "starting": Style.CYAN,
@@ -341,7 +394,7 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
     for each in status.troubles:
         if not (each.by_order or each.reported):
             yield line(StyledText(f"{each.about}: ", Style.YELLOW), f"{each.said}; `{each.fix}`")
-    yield Section("", [_pools(status)])
+    yield Section("", [pool_table(status)])
     yield budgets_section(plan.budgets)
     yield Section("", [*_workers(status)])
 
@@ -365,14 +418,7 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
         yield from (line(StyledText(f"{label}: ", Style.YELLOW), text) for text in texts)
     if status.cadence:
         yield line(StyledText("late: ", Style.YELLOW), status.cadence)
-    for moving in status.promotions:
-        yield line(
-            StyledText(f"image {moving.image}: ", Style.YELLOW),
-            f"next `fleet apply`: {moving.verb} {moving.version}",
-        )
-    for each in status.waiting_versions:
-        waiting = f"{describe_waiting(each)}; `{each.command}`"
-        yield line(StyledText(f"image {each.image}: ", Style.YELLOW), waiting)
+    yield from image_lines(status)
     for guard in status.guards:
         if guard.result == "refused":
             yield line(StyledText("refused: ", Style.RED), guard.because)
@@ -384,12 +430,26 @@ def _draw_unknown(status: Status) -> Iterator[Line]:
         yield line(StyledText("approval: ", Style.DIM), what, inert)
 
 
-def _pools(status: Status) -> Block:
+def image_lines(status: Status) -> Iterator[Line]:
+    """Yield the versions of images that the next run promotes, and those that wait."""
+    for moving in status.promotions:
+        yield line(
+            StyledText(f"image {moving.image}: ", Style.YELLOW),
+            f"next `fleet apply`: {moving.verb} {moving.version}",
+        )
+    for each in status.waiting_versions:
+        waiting = f"{describe_waiting(each)}; `{each.command}`"
+        yield line(StyledText(f"image {each.image}: ", Style.YELLOW), waiting)
+
+
+def pool_table(status: Status, targets: Targets = Targets()) -> Block:  # noqa: B008 - never changes
+    """Return the pools of a status as a table."""
     if not status.pools:
         return line("No pools.")
     money = words.rates([pool.cost_before for pool in status.pools])
     columns = (
         Column("POOL", ColumnKind.NAME),
+        Column("in use", form=Form.FULL),
         Column("BUSY", ColumnKind.FIGURE),
         Column("IDLE", ColumnKind.FIGURE),
         Column("STARTING", ColumnKind.FIGURE, fold=2),
@@ -397,18 +457,32 @@ def _pools(status: Status) -> Block:
         Column("MAX", ColumnKind.FIGURE),
         Column(f"{status.currency}/h", ColumnKind.FIGURE),
         Column("MODE"),
+        Column("why this many", ColumnKind.PROSE, form=Form.FULL),
     )
     rows = [
         row(
-            pool.pool,
+            linked(pool.pool, targets.of_pool(pool.pool)),
+            pool_bar(pool),
             *map(count_cell, (pool.busy, pool.idle, pool.starting, pool.other)),
             str(pool.max),
             rate,
             (StyledText(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
+            pool.because,
         )
         for pool, rate in zip(status.pools, money, strict=True)
     ]
     return Table(columns, rows)
+
+
+def pool_bar(pool: PoolStatus) -> Cell:
+    """Return a bar of the machines of a pool, by state, up to the maximum of the pool."""
+    counts = {"busy": pool.busy, "idle": pool.idle, "starting": pool.starting, "other": pool.other}
+    if pool.machines is None:
+        return ""
+    if pool.busy is None:
+        counts = {"other": pool.machines}
+    whole = max(pool.max, sum(count or 0 for count in counts.values()), 1)
+    return Bar([(kind, round(100 * count / whole, 2)) for kind, count in counts.items() if count])
 
 
 def count_cell(count: int | None) -> Line:
@@ -419,7 +493,7 @@ def count_cell(count: int | None) -> Line:
 
 def _workers(status: Status) -> Iterator[Block]:
     if status.workers:
-        yield worker_table(status)
+        yield worker_table(status, status.workers)
     elif not status.unlisted:
         more = "No workers known; what could not be read may hold some."
         yield line(more if status.unknown else "No workers.")
@@ -436,35 +510,46 @@ def _workers(status: Status) -> Iterator[Block]:
         )
 
 
-def worker_table(status: Status) -> Table:
-    """Return the workers of a status as a table, grouped by pool."""
-    money = words.rates([amount_of(worker.cost) for worker in status.workers])
+def worker_table(
+    status: Status,
+    workers: Sequence[WorkerStatus],
+    targets: Targets = Targets(),  # noqa: B008 - never changes
+) -> Table:
+    """Return some workers of a status as a table, grouped by pool."""
+    money = words.rates([amount_of(worker.cost) for worker in workers])
     columns = (
         Column("Pool", ColumnKind.GROUP),
         Column("WORKER", ColumnKind.NAME),
         Column("STATE"),
         Column("RUNS"),
+        Column("Package", form=Form.FULL),
         Column("SINCE", ColumnKind.FIGURE),
         Column("IMAGE", fold=3),
         Column("TYPE", fold=2),
+        Column("Location", fold=1, form=Form.FULL),
         Column(f"{status.currency}/h", ColumnKind.FIGURE, fold=1),
+        Column("What happens", ColumnKind.PROSE, form=Form.FULL),
     )
     rows = [
         row(
-            worker.pool,
-            worker.worker,
-            (
-                StyledText(
-                    words.state(worker) + (", outdated" if worker.outdated else ""),
-                    _STATE_STYLES.get(worker.state, Style.PLAIN),
-                ),
-            ),
+            linked(worker.pool, targets.of_pool(worker.pool)),
+            linked(worker.worker, targets.of_worker(worker)),
+            state_cell(worker),
             worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
+            worker.package or "-",
             words.since(worker.since, status.time),
             worker.image or "-",
             worker.type or "-",
+            worker.location or worker.provider or "-",
             rate,
+            line(worker.verdict, ": ", worker.because) if worker.state in BROKEN else "",
         )
-        for worker, rate in zip(status.workers, money, strict=True)
+        for worker, rate in zip(workers, money, strict=True)
     ]
     return Table(columns, rows)
+
+
+def state_cell(worker: WorkerVerdict) -> Line:
+    """Return the state of a worker as a cell."""
+    said = words.state(worker) + (", outdated" if worker.outdated else "")
+    return (StyledText(said, _STATE_STYLES.get(worker.state, Style.PLAIN)),)

@@ -250,7 +250,7 @@ class _TableLayout:
                 deep = margin if column.kind is ColumnKind.PROSE else f"{margin}  "
                 if column.lead and cell.lines:
                     below.append(line(margin + column.lead.rstrip()))
-                below += [line(deep, StyledText(text, column.style)) for text in cell.lines]
+                below += [(StyledText(deep), *as_spans(e, column.style)) for e in cell.lines]
                 last = None
             elif cell:
                 lead = as_spans(column.lead, column.style)
@@ -352,7 +352,7 @@ def _wrap(spans: Line, width: int) -> Iterator[Line]:
 
     Words are never cut. Quoted output after a bar is not wrapped.
     """
-    spans = tuple(StyledText(shown(text), style) for text, style in spans)
+    spans = tuple(StyledText(shown(span.text), span.style) for span in spans)
     text = "".join(span.text for span in spans).rstrip()
     margin = _MARGIN.match(text)
     if width_of(text) <= width or margin is None or text.lstrip().startswith("| "):
@@ -374,7 +374,7 @@ def _part(spans: Line, begin: int, end: int, indent: int) -> Line:
     """Return the part of a line between two columns; indent it unless it starts the line."""
     parts = [StyledText(" " * indent)] if begin else []
     at = 0
-    for text, style in spans:
+    for text, style, _ in spans:
         parts.append(StyledText(text[max(0, begin - at) : max(0, end - at)], style))
         at += len(text)
     return tuple(part for part in parts if part.text)

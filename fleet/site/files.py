@@ -1,75 +1,59 @@
-"""Render the status site: an overview, the waiting requests, and pages per pool and worker.
+"""Render the status site. Its kinds of pages: overview, worker, pool, waiting, money and image.
 
-The site works as files, and at any path of a web server. Templates escape all texts.
+The site works as files, and at any path of a web server.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
+from fleet.report.document import StyledText, Title, line
+from fleet.report.html import SiteFrame, document_to_html, style_sheet
 from fleet.report.json import value_to_json
-from fleet.site.machines import gone, images, pools, workers
+from fleet.site.image import images
 from fleet.site.money import money
 from fleet.site.overview import overview
-from fleet.site.pages import (
-    IMAGES,
-    MONEY,
-    MOST_LISTED,
-    OVERVIEW,
-    QUEUE,
-    REQUESTS,
-    WORKERS,
-    Page,
-    PageLinks,
-    Shown,
+from fleet.site.pages import IMAGES, MONEY, OVERVIEW, QUEUE, REQUESTS, WORKERS, Page, Shown
+from fleet.site.pool import pools
+from fleet.site.waiting import waiting
+from fleet.site.worker import workers
+from fleet.words import figures as words
+
+__all__ = ["KINDS", "Shown", "site"]
+
+KINDS: tuple[Callable[[Shown], Iterator[Page]], ...] = (
+    overview,
+    workers,
+    pools,
+    waiting,
+    money,
+    images,
 )
-from fleet.site.queue import queue, requests
-from fleet.site.rendering import environment
-
-__all__ = ["PARTS", "Shown", "SitePart", "site"]
-
-
-class SitePart(NamedTuple):
-    """A part of the site: the renderer of its pages, and its entry in the navigation."""
-
-    pages: Callable[[Shown], Iterator[Page]]
-    label: str = ""
-    """Text of the entry; empty if the part has no entry."""
-    path: str = ""
-    """Page to which the entry links."""
-
-
-PARTS = (
-    SitePart(overview, "Overview", OVERVIEW),
-    SitePart(workers, "Workers", f"{WORKERS}/index.html"),
-    SitePart(queue, "Waiting", f"{QUEUE}/index.html"),
-    SitePart(requests, "Find a build", f"{REQUESTS}/index.html"),
-    SitePart(money, "Money", MONEY),
-    SitePart(images, "Images", IMAGES),
-    SitePart(pools),
-    SitePart(gone),
+"""The renderer of each kind of page."""
+_NAVIGATION = (
+    ("Overview", OVERVIEW),
+    ("Workers", f"{WORKERS}/index.html"),
+    ("Waiting", f"{QUEUE}/index.html"),
+    ("Find a build", f"{REQUESTS}/index.html"),
+    ("Money", MONEY),
+    ("Images", IMAGES),
 )
-"""All parts, in the order of the navigation."""
+
+
+_MOVED = ("-/status/gone/index.html", "-/status/inactive/index.html")
+"""Old paths of lists that are on the page of workers now."""
+
+
+def _link_moved() -> Iterator[Page]:
+    there = StyledText("the page of workers", target=f"{WORKERS}/index.html")
+    text = line("Inactive and deleted workers are at the end of ", there, ".")
+    for path in _MOVED:
+        yield Page(path, [Title(line("Moved")), text])
 
 
 def site(shown: Shown) -> dict[str, str]:
     """Map the relative path of each file of the status site to its text."""
-    templates = environment()
-    parts: Any = templates.get_template("parts.html").module
-    facts = {pool.pool: parts.pool_facts(shown.status, pool) for pool in shown.status.pools}
-    shared = {
-        # Thousands of workers share the facts of about a hundred pools.
-        "pool_facts": facts,
-        "plan": shown.plan,
-        "status": shown.status,
-        "most": MOST_LISTED,
-        "navigation": [(part.label, part.path) for part in PARTS if part.label],
-    }
-    files = {
-        "status.json": value_to_json(shown.status),
-        "style.css": templates.get_template("style.css").render(),
-    }
-    for page in (page for part in PARTS for page in part.pages(shown)):
-        here = PageLinks(page.path, shown.addresses)
-        template = templates.get_template(page.template)
-        files[page.path] = template.render(here=here, **shared, **page.values)
+    time = shown.status.time
+    frame = SiteFrame(shown.status.fleet, words.time(time), time.isoformat(), _NAVIGATION)
+    files = {"status.json": value_to_json(shown.status), "style.css": style_sheet()}
+    for page in (*_link_moved(), *(page for kind in KINDS for page in kind(shown))):
+        files[page.path] = document_to_html(page.blocks, page.path, frame)
     return dict(sorted(files.items()))

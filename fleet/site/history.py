@@ -2,41 +2,58 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import NamedTuple
 
 from fleet.explain.history import STATES, Slot, Trend
+from fleet.model.facts import Unknown
 from fleet.model.history import NANO
-from fleet.report.document import Table, figures
+from fleet.report.document import (
+    Fold,
+    Plots,
+    Section,
+    Style,
+    StyledText,
+    Table,
+    figures,
+    line,
+)
 from fleet.report.plots import Key, Panel, Plot, stacked, stepped
 from fleet.words import figures as words
 
 
-class HistoryPlots(NamedTuple):
-    """Plots of the last days, and a table of the same days with the newest row first."""
+def history_section(
+    trend: Trend | Unknown | None, currency: str, limit: int | None = None, *, only: str = ""
+) -> Section:
+    """Return the plots of a trend, and a table of the same days with the newest row first.
 
-    since: str
-    step: str
-    table_step: str
-    panels: tuple[Panel, ...]
-    table: Table
-
-
-def past_of(trend: Trend, currency: str, limit: int | None = None) -> HistoryPlots:
-    """Return the plots of a trend; `limit` is the maximum number of machines, if any."""
+    `limit` is the maximum number of machines, if any; `only` is the id of the only plot.
+    """
+    if trend is None:
+        return Section("", [])
+    if isinstance(trend, Unknown):
+        text = StyledText(f"History: unknown. {trend.unknown}", Style.RED)
+        return Section("History", [(text,)], "past")
     waiting = stepped("Waiting requests", trend.span, [s.waiting for s in trend.fine])
     money = stepped(f"{currency} per hour", trend.span, [s.rate for s in trend.fine])
     nanos = trend.now.nanos
     rate = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
-    return HistoryPlots(
-        since=words.time(trend.span.start),
-        step=words.duration(trend.span.length),
-        table_step=words.duration(trend.step),
-        panels=(
-            _machines(trend, limit),
-            _panel("waiting", waiting, [Key("", f"now {words.figure(trend.now.waiting)}")], trend),
-            _panel("money", money, [Key("", f"now {rate}")], trend),
-        ),
-        table=_table(trend.coarse, currency),
+    panels = (
+        _machines(trend, limit),
+        _panel("waiting", waiting, [Key("", f"now {words.figure(trend.now.waiting)}")], trend),
+        _panel("money", money, [Key("", f"now {rate}")], trend),
+    )
+    steps = (
+        f"Since {words.time(trend.span.start)}; a step is {words.duration(trend.span.length)}: "
+        "machines and money on average, requests at most."
+    )
+    heading = f"The same as a table, in steps of {words.duration(trend.step)}"
+    return Section(
+        "History",
+        [
+            line(StyledText(steps, Style.DIM)),
+            Plots(lambda: [each for each in panels if only in ("", each.id)]),
+            Fold(heading, [_table(trend.coarse, currency)]),
+        ],
+        "past",
     )
 
 

@@ -1,80 +1,143 @@
 """The page of money: this month by pool, scope and team, with budgets and a projection."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
-from fleet.model.facts import Unknown
+from fleet.model.facts import PlaceFacts, Unknown
 from fleet.model.plan import BudgetVerdict
-from fleet.model.values import amount_of, in_cents
+from fleet.model.values import in_cents
+from fleet.report.document import (
+    Block,
+    Cell,
+    Column,
+    ColumnKind,
+    Items,
+    Section,
+    StyledText,
+    Table,
+    Title,
+    bold,
+    line,
+    row,
+)
+from fleet.report.status import budgets_section, linked, share_bar
+from fleet.schema.units import write_duration
 from fleet.site.charges import Cost, MonthCost
-from fleet.site.history import past_of
-from fleet.site.pages import MONEY, Page, Shown
+from fleet.site.history import history_section
+from fleet.site.pages import MONEY, Page, Shown, alarm, more, quiet
 from fleet.words import figures as words
 
 _MAX_ROWS = 100
 """Maximum payers with their own row in each table; the last row is the sum of all others."""
 
 
-BudgetRow = tuple[BudgetVerdict, str, float | None, str]
-"""A budget, its projection for the end of the month, used percentage, and problem, if any.
-
-The projection is empty if the budget is not monthly. The percentage is None if it is unknown.
-"""
-PayerRow = tuple[Cost, *tuple[str, ...]]
-"""The cost of a payer, and its amounts in cents, so that each column adds up to its total."""
-
-
 def money(shown: Shown) -> Iterator[Page]:
     """Yield the page of money."""
-    found = shown.money
-    known = None if isinstance(found, Unknown) else found
-    history = shown.history
-    plots = None
-    if not isinstance(history, Unknown):
-        plots = past_of(history.fleet, shown.plan.currency)
-        plots = plots._replace(panels=plots.panels[-1:])
-    values = {
-        "money": known,
-        "because": found.unknown if isinstance(found, Unknown) else "",
-        "groupings": [
-            ("pool", _payer_rows("pool", known.pools)),
-            ("scope", _payer_rows("scope", known.scopes)),
-            ("team", _payer_rows("team", known.teams)),
+    found, history, currency = shown.money, shown.history, shown.plan.currency
+    payers: list[Block] = []
+    if isinstance(found, Unknown):
+        unread = alarm(f"The cost of this month: unknown. {found.unknown}")
+        figures: list[Block] = [unread]
+    else:
+        figures = _figures(found, currency)
+        groups = (("pool", found.pools), ("scope", found.scopes), ("team", found.teams))
+        payers = [
+            Section(f"By {noun}", [payer_table(shown, noun, costs, found)], f"by-{noun}")
+            for noun, costs in groups
         ]
-        if known
-        else (),
-        "powerful": shown.powerful[:_MAX_ROWS],
-        "more_powerful": len(shown.powerful[_MAX_ROWS:]),
-        "budgets": [budget_row(each, known) for each in shown.plan.budgets if not each.coming],
-        "past": plots,
-        "no_past": history.unknown if isinstance(history, Unknown) else "",
-    }
-    yield Page(MONEY, "money.html", values)
+    about = quiet(
+        "The allow-list gave them a tag. Without it: the cheapest pool that fits, by its cost per "
+        "hour."
+    )
+    powerful: list[Block] = [about, _powerful_table(shown), more(shown.powerful, _MAX_ROWS)]
+    trend = history if isinstance(history, Unknown) else history.fleet
+    blocks: list[Block] = [
+        Title(line("Money")),
+        *figures,
+        project_budgets(shown, shown.plan.budgets),
+        Section("Builds on powerful machines", powerful if shown.powerful else [], "powerful"),
+        *payers,
+        history_section(trend, currency, only="money"),
+    ]
+    yield Page(MONEY, blocks)
 
 
-def budget_row(budget: BudgetVerdict, money: MonthCost | None) -> BudgetRow:
-    """Return the row of a budget."""
-    projected = money.projected.get(budget.path) if money else None
-    spent, limit, used = amount_of(budget.spent), budget.limit, None
-    if spent is not None:
-        used = round(float(min(Decimal(100), 100 * spent / limit)), 1) if limit else 100.0
-    said = words.UNKNOWN if budget.period == "month" else ""
-    said = said if projected is None else f"{projected:.2f}"
-    return budget, said, used, _note(budget, projected)
+def _figures(money: MonthCost, currency: str) -> list[Block]:
+    """Return the main figures, and the meaning of the projection."""
+    lately, total = _name_week(money), money.total
+    figures = (
+        (total.month, f"{currency} this month, until {words.time(money.until)}"),
+        (total.projected, f"{currency} expected at the end of the month"),
+        (total.week, f"{currency} in the {lately}"),
+        (total.today, f"{currency} today"),
+    )
+    basis = f"the {lately}" if money.week_since else "this month"
+    about = (
+        "Expected: the cost of the month so far, and for each hour that is left the average cost "
+        f"of an hour in {basis}. The month began at {words.time(money.start)} and ends at "
+        f"{words.time(money.end)}."
+    )
+    tiles = [line(*bold(words.cents(amount)), text) for amount, text in figures]
+    return [Items(tiles, has_figures=True), quiet(about)]
 
 
-def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
-    if amount_of(budget.spent) is None:
-        return "spending unknown: no new machines under this budget"
-    if budget.exceeded:
-        return "exceeded: no new machines under this budget"
-    if projected is not None and projected > budget.limit:
-        return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
-    return words.near_limit(budget)
+def _name_week(money: MonthCost) -> str:
+    return (
+        f"last {words.since(money.week_since, money.until)}" if money.week_since else "last 7 days"
+    )
 
 
-def _payer_rows(noun: str, costs: Sequence[Cost]) -> Sequence[PayerRow]:
-    """Return the rows of the payers of one kind. The last row is the sum of those not shown."""
+def project_budgets(shown: Shown, budgets: Sequence[BudgetVerdict]) -> Section:
+    """Return budgets as a table, with the amounts that are expected at the end of the month."""
+    projected = {} if isinstance(shown.money, Unknown) else shown.money.projected
+    return budgets_section([each for each in budgets if not each.coming], projected)
+
+
+def _powerful_table(shown: Shown) -> Table:
+    columns = (
+        Column("Request", ColumnKind.NAME),
+        Column("Package"),
+        Column("Worker"),
+        Column("Runs for", fold=1),
+        Column("Expected end"),
+        Column("Cost so far", ColumnKind.FIGURE),
+        Column("Expected cost", ColumnKind.FIGURE),
+        Column("Without the allow-list"),
+    )
+    rows = [
+        row(
+            each.worker.running or "",
+            each.package or words.UNKNOWN,
+            line(
+                StyledText(each.worker.worker, target=shown.addresses.of_worker(each.worker)),
+                f" ({each.worker.type})" if each.worker.type else "",
+            ),
+            words.since(each.since, shown.status.time) if each.since else words.UNKNOWN,
+            words.time(each.ends) if each.ends else words.UNKNOWN,
+            words.cents(each.cost),
+            words.cents(each.expected),
+            _describe_place(shown, each.elsewhere),
+        )
+        for each in shown.powerful[:_MAX_ROWS]
+    ]
+    return Table(columns, rows)
+
+
+def _describe_place(shown: Shown, place: PlaceFacts | None) -> Cell:
+    """Return the pool, machine type, cost and time of a build without the allow-list."""
+    if place is None:
+        return "unknown, or no pool fits"
+    cost = f"{words.cents(place.cost)} {shown.status.currency}"
+    takes = write_duration(place.seconds or 0)
+    name = StyledText(place.pool, target=shown.addresses.of_pool(place.pool))
+    return line("pool ", name, f" ({place.type}): {cost} in {takes}")
+
+
+def payer_table(shown: Shown, noun: str, costs: Sequence[Cost], money: MonthCost) -> Block:
+    """Return the payers of one kind as a table. Each column adds up to its last row."""
+    if not costs:
+        return line("Nothing was charged.")
     if rest := costs[_MAX_ROWS:]:
         others = Cost(
             name=f"{len(rest):,} other {noun}s",
@@ -85,16 +148,36 @@ def _payer_rows(noun: str, costs: Sequence[Cost]) -> Sequence[PayerRow]:
             projected=_total([each.projected for each in rest]),
         )
         costs = [*costs[:_MAX_ROWS], others]
-    columns = ("month", "projected", "week", "today")
-    return [
-        *zip(costs, *(_column([getattr(e, name) for e in costs]) for name in columns), strict=True)
-    ]
+    columns = (
+        Column(noun, ColumnKind.NAME),
+        Column("This month", ColumnKind.FIGURE),
+        Column("Share"),
+        Column("Expected", ColumnKind.FIGURE),
+        Column(_name_week(money), ColumnKind.FIGURE),
+        Column("Today", ColumnKind.FIGURE),
+        Column("Hours", ColumnKind.FIGURE),
+    )
+    amounts = (
+        _column([getattr(each, name) for each in (*costs, money.total)])
+        for name in ("month", "projected", "week", "today")
+    )
+    rows = []
+    everyone = (*costs, replace(money.total, name="All"))
+    for cost, texts in zip(everyone, zip(*amounts, strict=True), strict=True):
+        is_pool = noun == "pool"
+        name = linked(cost.name, shown.addresses.of_pool(cost.name)) if is_pool else cost.name
+        share = share_bar(cost.month, money.total.month)
+        rows.append(row(name, texts[0], share, *texts[1:], f"{cost.seconds / 3600:,.1f}"))
+    return Table(columns, rows)
 
 
 def _column(amounts: Sequence[Decimal | None]) -> list[str]:
-    """Round amounts to cents that add up to the rounded total; keep unknown amounts."""
-    shown = iter(in_cents([amount for amount in amounts if amount is not None]))
-    return [words.cents(None if amount is None else next(shown)) for amount in amounts]
+    """Round amounts to cents that add up to the rounded total, the last; keep unknown amounts."""
+    *parts, total = amounts
+    shown = iter(in_cents([amount for amount in parts if amount is not None]))
+    return [words.cents(None if each is None else next(shown)) for each in parts] + [
+        words.cents(total)
+    ]
 
 
 def _total(amounts: Sequence[Decimal | None]) -> Decimal | None:

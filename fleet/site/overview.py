@@ -1,46 +1,103 @@
-"""The overview page: figures at the top, then pools, budgets and waiting requests."""
+"""The overview page: figures at the top, then waiting requests, pools and budgets."""
 
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import NamedTuple
 
 from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
-from fleet.report.document import Column, ColumnKind, Section, Table, row
-from fleet.report.status import Status, budgets_section
-from fleet.site.history import past_of
-from fleet.site.pages import OVERVIEW, Page, Shown
-from fleet.site.queue import late_requests
-from fleet.site.rendering import BROKEN
+from fleet.report.document import (
+    Block,
+    Column,
+    ColumnKind,
+    Items,
+    Line,
+    Section,
+    Style,
+    StyledText,
+    Table,
+    Title,
+    bold,
+    line,
+    row,
+)
+from fleet.report.plan import notice_sections, orders_of
+from fleet.report.status import BROKEN, Status, budgets_section, image_lines, pool_table
+from fleet.site.history import history_section
+from fleet.site.pages import OVERVIEW, QUEUE, WORKERS, Page, Shown, quiet
+from fleet.site.waiting import FIND, group_table, late_requests, unread_lines
 from fleet.words import figures as words
+from fleet.words.waiting import NO_CONTACT
 
 _SOON = timedelta(hours=1)
+_MAX_GROUPS = 10
+_LEGEND = (
+    "In use, from the left: busy, idle, starting, other (drained, broken or unknown), and free up "
+    "to the maximum."
+)
 
 
 def overview(shown: Shown) -> Iterator[Page]:
     """Yield the start page of the site."""
-    history = shown.history
-    yield Page(
-        OVERVIEW,
-        "index.html",
-        {
-            "past": None
-            if isinstance(history, Unknown)
-            else past_of(history.fleet, shown.plan.currency),
-            "tiles": tiles(shown.status, shown.plan),
-            "tables": [_bases(shown.status), budgets_section(shown.plan.budgets)],
-            "unserved": [each for each in shown.status.waiting if each.served < each.count],
-            "groups": [each for each in shown.waits.groups if not each.is_served],
-            "served": [
-                each.altered(count=each.served, because=())
-                for each in shown.status.waiting
-                if each.served
+    status, plan, history = shown.status, shown.plan, shown.history
+    *alarms, notices, remarks = notice_sections(plan)
+    page = ["Maintainers: `docs/how-to/runbook/needs-attention.md`"] if plan.attention else []
+    guards = [
+        line(
+            StyledText(f"Guard {each.guard}: {each.result}", Style.BOLD),
+            StyledText(f", pool {each.pool}. " if each.pool else ". ", Style.BOLD),
+            f"{each.because}{each.way_out and f' Maintainers: {each.way_out}'}",
+        )
+        for each in plan.guards
+        if each.result != "passed"
+    ]
+    contact = [NO_CONTACT] if status.waiting and not status.contact else []
+    trend = None if isinstance(history, Unknown) else history.fleet
+    blocks: list[Block] = [
+        Title(line("Build machines")),
+        line("Your build: ", FIND),
+        Items(
+            [line(*bold(figure), text) for figure, text in _tiles(status, plan)], has_figures=True
+        ),
+        Section(
+            "Needs attention",
+            [
+                Items([*orders_of(plan), *_troubles(shown)]),
+                *alarms,
+                Items([*page, *guards]),
             ],
-            "broken": sum(each.state in BROKEN for each in shown.status.workers),
-            "late": _describe_late(shown),
-        },
-    )
+            "attention",
+        ),
+        _waiting(shown, "Waiting without a machine", is_served=False),
+        Section(
+            "Pools",
+            [pool_table(status, shown.addresses), quiet(_LEGEND if status.pools else "")],
+            "pools",
+        ),
+        _bases(status),
+        budgets_section(plan.budgets),
+        _waiting(
+            shown,
+            "Waiting for a machine that exists or that the next apply creates",
+            is_served=True,
+        ),
+        notices,
+        remarks,
+        Section("Contact and images", [Items([*contact, *image_lines(status)])]),
+        history_section(trend, plan.currency),
+    ]
+    yield Page(OVERVIEW, blocks)
+
+
+def _troubles(shown: Shown) -> Iterator[Line]:
+    """Yield links to the workers and requests that need attention."""
+    broken = sum(each.state in BROKEN for each in shown.status.workers)
+    for label, text, page in (
+        ("Not working: ", words.many(broken, "worker") if broken else "", WORKERS),
+        ("Waiting too long: ", _describe_late(shown), QUEUE),
+    ):
+        if text:
+            yield (*bold(label), StyledText(text, target=f"{page}/index.html"))
 
 
 def _describe_late(shown: Shown) -> str:
@@ -54,6 +111,21 @@ def _describe_late(shown: Shown) -> str:
     return words.late(prompt, len(starts) - prompt, unknown, never) if late else ""
 
 
+def _waiting(shown: Shown, heading: str, *, is_served: bool) -> Section:
+    """Return the requests with or without a machine, by cause."""
+    groups = [each for each in shown.waits.groups if each.is_served is is_served]
+    hidden = len(groups) - _MAX_GROUPS
+    rest = f"{words.many(hidden, 'more kind')} of request. " if hidden > 0 else ""
+    why = StyledText("Why, and until when", target=f"{QUEUE}/index.html")
+    parts: list[Block] = [
+        group_table(shown, groups[:_MAX_GROUPS], is_brief=True),
+        line(StyledText(rest, Style.DIM), why),
+    ]
+    unread = () if is_served else unread_lines(shown.status)
+    id_ = "served" if is_served else "unserved"
+    return Section(heading, [*(parts if groups else ()), *unread], id_)
+
+
 def _bases(status: Status) -> Section:
     """Return the section with the pending changes of resources that machines share."""
     rows = [
@@ -64,27 +136,14 @@ def _bases(status: Status) -> Section:
     return Section("Shared resources", [Table(columns, rows)], "shared")
 
 
-class Tile(NamedTuple):
-    """A figure and its label; figures with `wordy` are displayed smaller."""
-
-    figure: str
-    text: str
-    wordy: bool = False
-
-
-def tiles(status: Status, plan: Plan) -> tuple[Tile, ...]:
-    """Return the tiles; an unreadable figure is shown as unknown, never as zero."""
+def _tiles(status: Status, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the main figures; an unreadable figure is shown as unknown, never as zero."""
+    yield from (_workers(status), _demand(status), _money(status))
     withheld = words.withheld(plan)
-    changes = f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
-    return (
-        _workers(status),
-        _waiting(status),
-        _money(status),
-        Tile(words.changes(plan), changes, wordy=True),
-    )
+    yield words.changes(plan), f"in this plan{f'; guards withhold {withheld}' if withheld else ''}"
 
 
-def _workers(status: Status) -> Tile:
+def _workers(status: Status) -> tuple[str, str]:
     count = len(status.workers)
     noun = "worker" if count == 1 else "workers"
     states = Counter(words.state(worker) for worker in status.workers)
@@ -92,26 +151,26 @@ def _workers(status: Status) -> Tile:
     kinds += sorted(states.keys() - {*kinds})
     counted = ", ".join(f"{states[kind]:,} {kind}" for kind in kinds)
     if not status.unlisted:
-        return Tile(f"{count:,}", f"{noun}: {counted}")
+        return f"{count:,}", f"{noun}: {counted}"
     where = words.named("pool", status.unlisted)
     if not count:
-        return Tile(words.UNKNOWN, f"workers: {where} could not be read", wordy=True)
-    return Tile(f"at least {count:,}", f"{noun}: {counted}; {where} could not be read", wordy=True)
+        return words.UNKNOWN, f"workers: {where} could not be read"
+    return f"at least {count:,}", f"{noun}: {counted}; {where} could not be read"
 
 
-def _waiting(status: Status) -> Tile:
+def _demand(status: Status) -> tuple[str, str]:
     total = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
     noun = "request waits" if total == 1 else "requests wait"
     is_known = served or not status.unlisted
     others = f"{total - served:,} {'waits' if total - served == 1 else 'wait'} for one"
     text = f"{noun}: {words.have_a_machine(served)}, {others}" if total and is_known else noun
-    where = list(_incomplete_queues(status))
+    where = "; ".join(_incomplete_queues(status))
     if not where:
-        return Tile(f"{total:,}", text)
+        return f"{total:,}", text
     if not total:
-        return Tile(words.UNKNOWN, f"waiting requests: {'; '.join(where)}", wordy=True)
-    return Tile(f"at least {total:,}", f"{text}; {'; '.join(where)}", wordy=True)
+        return words.UNKNOWN, f"waiting requests: {where}"
+    return f"at least {total:,}", f"{text}; {where}"
 
 
 def _incomplete_queues(status: Status) -> Iterator[str]:
@@ -123,11 +182,10 @@ def _incomplete_queues(status: Status) -> Iterator[str]:
         yield f"{words.named('queue', sampled)} only partly read"
 
 
-def _money(status: Status) -> Tile:
+def _money(status: Status) -> tuple[str, str]:
     text = f"{status.currency} an hour now"
     now, after = status.cost_per_hour, status.cost_per_hour_after
     if now is None or after is None:
         least = status.cost_per_hour_at_least
-        figure = f"at least {least:.2f}" if least else words.UNKNOWN
-        return Tile(figure, text, wordy=True)
-    return Tile(f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text)
+        return f"at least {least:.2f}" if least else words.UNKNOWN, text
+    return f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text

@@ -1,4 +1,4 @@
-"""Types of the status pages and of their input, paths of pages, and relative links.
+"""Types of the status pages and of their input, paths of pages, and links to pages.
 
 The links work as files and below any path of a web server. Two names never get the same path. No
 path leads to an upper folder, and no part exceeds the length of a file name.
@@ -21,15 +21,14 @@ from fleet.explain.waiting import WaitingExplanations
 from fleet.model.facts import Attempt, Request, Unknown, WorkerFacts
 from fleet.model.log import LogEntry
 from fleet.model.plan import Plan, WorkerVerdict
-from fleet.report.status import Status, status_of
+from fleet.report.document import BLANK, Block, Line, Style, StyledText, line
+from fleet.report.status import Status, Targets, status_of
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet
 from fleet.site.charges import MonthCost
 from fleet.site.versions import ImageStory
 
 OVERVIEW = "index.html"
 WORKERS = "-/status/workers"
-INACTIVE = "-/status/inactive"
-GONE = "-/status/gone"
 POOLS = "-/status/pools"
 QUEUE = "-/status/queue"
 MONEY = "-/status/money/index.html"
@@ -41,8 +40,8 @@ _RESERVED_NAMES = frozenset({".", "..", "index.html"})
 
 
 @dataclass(frozen=True)
-class Addresses:
-    """Paths of the pages of workers, pools and explained requests."""
+class Addresses(Targets):
+    """Paths of the pages of workers, pools and explained requests, and the links to them."""
 
     workers: Mapping[tuple[str, str], str]
     pools: Mapping[str, str]
@@ -53,9 +52,39 @@ class Addresses:
         """Map the name of a worker to its page; of equal names, to one of their pages."""
         return {name: path for (name, _), path in self.workers.items()}
 
-    def of_worker(self, worker: WorkerVerdict) -> str:
+    def path_of(self, worker: WorkerVerdict) -> str:
         """Return the path of a worker's page."""
         return self.workers[_worker_key(worker)]
+
+    def of_worker(self, worker: WorkerVerdict) -> str:
+        """Return the quoted path of a worker's page."""
+        return link(self.path_of(worker))
+
+    def of_pool(self, name: str) -> str:
+        """Return the quoted path of a pool's page; empty without a page."""
+        return link(self.pools.get(name, ""))
+
+    def of_pools(self, names: Iterable[str]) -> Line:
+        """Return the names of pools as links."""
+        links = (StyledText(name, target=self.of_pool(name)) for name in names)
+        return join_links(links, ", ")
+
+    def of_request(self, key: str) -> str:
+        """Return the quoted path of a request's page; empty without a page."""
+        return link(self.requests.get(key, ""))
+
+    def in_text(self, text: str) -> Line:
+        """Return a text that links to the pages of the requests and workers that it names."""
+        found, plain = [], ""
+        for part in _NAMES.split(text):
+            name = part.rstrip(".:")
+            path = self.requests.get(name) or self.by_worker.get(name)
+            if path:
+                found += [StyledText(plain), StyledText(name, target=link(path))]
+                plain = part[len(name) :]
+            else:
+                plain += part
+        return (*found, StyledText(plain))
 
 
 def addresses_of(status: Status, requests: Iterable[str] = ()) -> Addresses:
@@ -71,51 +100,6 @@ def addresses_of(status: Status, requests: Iterable[str] = ()) -> Addresses:
 
 def _worker_key(worker: WorkerVerdict) -> tuple[str, str]:
     return worker.worker, f"{worker.pool} {worker.registry or ''}"
-
-
-class PageLinks:
-    """Relative links from one page to other pages of the site."""
-
-    def __init__(self, path: str, addresses: Addresses) -> None:
-        self._path = path
-        self._addresses = addresses
-        self.up = "../" * path.count("/")
-
-    def to(self, path: str) -> str:
-        """Return the link to a page of the site."""
-        return self.up + link(path)
-
-    def to_worker(self, worker: WorkerVerdict) -> str:
-        """Return the link to a worker's page."""
-        return self.to(self._addresses.of_worker(worker))
-
-    def to_pool(self, name: str) -> str | None:
-        """Return the link to a pool's page; None if the pool has no page."""
-        path = self._addresses.pools.get(name)
-        return self.to(path) if path else None
-
-    def to_request(self, key: str) -> str | None:
-        """Return the link to a request's page; None if the request has no page."""
-        path = self._addresses.requests.get(key)
-        return self.to(path) if path else None
-
-    def in_text(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield the parts of a text, each with the link to the request or worker that it names."""
-        for part in _NAMES.split(text):
-            name = part.rstrip(".:")
-            path = self._addresses.requests.get(name) or self._addresses.by_worker.get(name)
-            yield name if path else part, self.to(path) if path else ""
-            if path and name != part:
-                yield part[len(name) :], ""
-
-    def is_at(self, path: str) -> bool:
-        """Return whether this page has the path `path`."""
-        return self._path == path
-
-    def is_below(self, path: str) -> bool:
-        """Return whether this page is in the folder of the page at `path`, or in a subfolder."""
-        folder = path.removesuffix("index.html")
-        return bool(folder) and self._path != path and self._path.startswith(folder)
 
 
 def contact_link(name: str) -> str:
@@ -167,7 +151,7 @@ def path_part(name: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def link(path: str) -> str:
-    """Return a path of the site as a relative link."""
+    """Return the quoted path of a page."""
     return quote(path, safe="/~")
 
 
@@ -198,6 +182,11 @@ class Shown:
     """Key of an explained request to its URL at the queue's server, if the server has a page."""
     powerful: tuple[PowerfulBuild, ...] = ()
     """Builds to which the allow-list gave powerful machines."""
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """Yield the sources that could not be read, each with its error."""
+        yield from (f"Unknown: {each}" for each in self.plan.unknown)
 
     @cached_property
     def status(self) -> Status:
@@ -234,10 +223,41 @@ def in_sheets(
     ], parts
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page: its path in the site, its template, and the values for the template."""
+def sheet_links(sheets: Sequence[Sheet], number: int) -> Line:
+    """Return links to all pages of a list on its page with this number; empty for one page."""
+    if not sheets[1:]:
+        return BLANK
+    return join_links(
+        StyledText(f"{nth}: {sheet.span}", Style.BOLD)
+        if nth == number
+        else StyledText(f"{nth}: {sheet.span}", target=link(sheet.path))
+        for nth, sheet in enumerate(sheets, 1)
+    )
+
+
+def join_links(links: Iterable[StyledText], between: str = " · ") -> Line:
+    """Return a line of links."""
+    return tuple(span for each in links for span in (StyledText(between), each))[1:]
+
+
+class Page(NamedTuple):
+    """A page: its path in the site, and its content, which starts with a title."""
 
     path: str
-    template: str
-    values: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    blocks: Iterable[Block]
+
+
+def alarm(text: str) -> Line:
+    """Return a line that needs attention."""
+    return (StyledText(text, Style.RED),)
+
+
+def quiet(text: str) -> Line:
+    """Return a line with a side note."""
+    return (StyledText(text, Style.DIM),)
+
+
+def more(items: Sequence[object], shown: int, *rest: str | StyledText) -> Line:
+    """Return a line that counts the items after the first `shown`; empty if all are shown."""
+    hidden = len(items) - shown
+    return line(StyledText(f"and {hidden:,} more", Style.DIM), *rest) if hidden > 0 else BLANK

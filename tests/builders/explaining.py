@@ -1,12 +1,16 @@
-"""Explain one request of a plan, as `fleet explain request` does."""
+"""Explain requests of a plan."""
 
 from fleet.explain.case import Case
 from fleet.explain.request import explain_one
-from fleet.explain.values import Explanation
+from fleet.explain.values import ExplainedReason, Explanation, KeyChange, Suggestion
+from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
 from fleet.explain.what_if import Replans, count_plans
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.schema.model import Fleet
+from tests.builders import ago
+
+LONG_NAME = "a-name-without-a-place-to-break-it-" * 6
 
 
 def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
@@ -17,3 +21,39 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
         return None
     signature = next(s for s in plan.signatures if keys[0] in s.requests)
     return explain_one(case, signature, keys[0], Replans(count_plans(plan)))
+
+
+def some_waits(plan: Plan) -> WaitingExplanations:
+    """Return the waits of a plan, each group explained by its first request."""
+    because = {each.signature: each.because for each in plan.unserved}
+    groups = tuple(
+        WaitingGroup(
+            signature,
+            because.get(signature.id, "get new machines"),
+            signature.id not in because,
+            3600,
+            tuple(
+                WaitingRequest(key, ago(hours=n + 1), ago(hours=-n))
+                for n, key in enumerate(signature.requests)
+            ),
+        )
+        for signature in plan.signatures
+    )
+    return WaitingExplanations(
+        groups, {g.requests[0].key: _answer(g.requests[0].key) for g in groups}
+    )
+
+
+def _answer(key: str) -> Explanation:
+    path = ("pools", "builders", "workers", "max")
+    change = KeyChange(path=path, old="4", new="5", yaml="pools: {builders: {workers: {max: 5}}}")
+    return Explanation(
+        kind="request",
+        name=key,
+        headline=f"request {key} waits: pool builders is at workers.max (4)",
+        path=path,
+        facts=(f"requires {LONG_NAME}",),
+        reasons=(ExplainedReason(because=f"pool {LONG_NAME} fits", path=path, by="capacity"),),
+        next_steps=("wait",),
+        suggestions=(Suggestion(sentence="raise it", changes=(change,)),),
+    )

@@ -151,7 +151,7 @@ def test_pages_of_recorded_world_report_missing_history(trial: Trial) -> None:
     files = pages(trial, "--world", "seen.json")
 
     assert not any(PLOT in page for page in files.values())
-    assert tells(files[BUILDERS], '<p class="not-known">', "history")
+    assert tells(files[BUILDERS], '<p><span class="red">', "history")
     assert ">builders</a>" in files[IMAGES]
 
 
@@ -172,5 +172,5 @@ def test_damaged_history_is_unknown_on_its_page_only(trial: Trial) -> None:
 
     files = pages(trial)
 
-    assert tells(files[BUILDERS], '<p class="not-known">', "fleet_samples")
+    assert tells(files[BUILDERS], '<p><span class="red">', "fleet_samples")
     assert PLOT not in files["index.html"]

@@ -53,7 +53,7 @@ def money_page(story: Clocked) -> str:
 
 def figures_of(page: str) -> list[str]:
     """Return the figures at the top of the page of money."""
-    return re.findall(r"<li><strong>([^<]*)</strong>", page)
+    return re.findall(r"<li><strong[^>]*>([^<]*)</strong>", page)
 
 
 def cells_of(page: str, label: str) -> list[str]:

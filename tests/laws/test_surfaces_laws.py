@@ -23,12 +23,13 @@ from fleet.planner.costs import removal_seconds
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import charges_until_now, periods
 from fleet.reconcile import reconcile
+from fleet.report.document import Table, row
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from fleet.simulate.figures import Simulation
 from fleet.simulate.replay import Read, SimulationInputs, simulate
 from fleet.site.charges import Cost, MonthCost, money_of
-from fleet.site.money import money as money_page
+from fleet.site.money import payer_table
 from fleet.site.month import MonthRecords, month_report
 from fleet.site.pages import Shown
 from fleet.words import figures as words
@@ -136,14 +137,16 @@ def test_money_page_equals_budgets_month_report_and_its_rows(
     ):
         assert {each.name: each.month for each in rows} == {r.name: r.money for r in others}
         assert_columns_add_up(rows, money.total)
-    (page,) = money_page(Shown(plan, money=money))
-    for _, rows in page.values["groupings"]:  # type: ignore[attr-defined]
-        for nth, name in ((1, "month"), (2, "projected"), (4, "today")):
-            cells = [row[nth] for row in rows]
-            whole = words.cents(getattr(money.total, name))
-            if cells and whole != words.UNKNOWN:
-                parts = total(Decimal(cell.replace(",", "")) for cell in cells)
-                assert parts == Decimal(whole.replace(",", ""))
+    shown = Shown(plan, money=money)
+    for noun, costs in (("pool", money.pools), ("scope", money.scopes), ("team", money.teams)):
+        table = payer_table(shown, noun, costs, money)
+        *parts, last = table.rows if isinstance(table, Table) else [row("")]
+        for nth in (1, 3, 5):
+            amounts = [str(each.cells[nth]).replace(",", "") for each in parts]
+            if amounts and last.cells[nth] != words.UNKNOWN:
+                whole = str(last.cells[nth]).replace(",", "")
+                assert total(map(Decimal, amounts)) == Decimal(whole)
+        assert not parts or last.cells[1] == words.cents(money.total.month)
 
 
 def assert_columns_add_up(rows: Iterable[Cost], whole: Cost) -> None:

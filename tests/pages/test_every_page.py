@@ -11,12 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from fleet.explain.values import ExplainedReason, Explanation, KeyChange, Suggestion
-from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
-from fleet.model.plan import Plan
 from fleet.site.files import Shown, site
-from tests.builders import a_worker_verdict, ago
+from tests.builders import a_worker_verdict
 from tests.builders.budgeting import a_budget_verdict
+from tests.builders.explaining import LONG_NAME, some_waits
 from tests.builders.past import a_shown_past
 from tests.builders.telling import a_lively_plan
 from tests.rigs.browser import Tab
@@ -25,7 +23,6 @@ pytestmark = pytest.mark.pages
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 _WIDTHS = (400, 1280, 1920)
-_LONG = "a-name-without-a-place-to-break-it-" * 6
 _OUT = """(() => {
   const wide = document.documentElement.clientWidth;
   return [...document.querySelectorAll("body *")]
@@ -46,45 +43,11 @@ _AXE = """axe.run().then(found => found.violations.map(each =>
   each.id + ": " + each.nodes.map(node => node.html.slice(0, 160)).slice(0, 3).join(" | ")))"""
 
 
-def some_waits(plan: Plan) -> WaitingExplanations:
-    """Return the waits of a plan, each group explained by its first request."""
-    because = {each.signature: each.because for each in plan.unserved}
-    groups = tuple(
-        WaitingGroup(
-            signature,
-            because.get(signature.id, "get new machines"),
-            signature.id not in because,
-            3600,
-            tuple(
-                WaitingRequest(key, ago(hours=n + 1), ago(hours=-n))
-                for n, key in enumerate(signature.requests)
-            ),
-        )
-        for signature in plan.signatures
-    )
-    return WaitingExplanations(
-        groups, {g.requests[0].key: _answer(g.requests[0].key) for g in groups}
-    )
-
-
-def _answer(key: str) -> Explanation:
-    path = ("pools", "builders", "workers", "max")
-    change = KeyChange(path=path, old="4", new="5", yaml="pools: {builders: {workers: {max: 5}}}")
-    return Explanation(
-        kind="request",
-        name=key,
-        headline=f"request {key} waits: pool builders is at workers.max (4)",
-        path=path,
-        facts=(f"requires {_LONG}",),
-        reasons=(ExplainedReason(because=f"pool {_LONG} fits", path=path, by="capacity"),),
-        next_steps=("wait",),
-        suggestions=(Suggestion(sentence="raise it", changes=(change,)),),
-    )
-
-
 def _sites() -> dict[str, Shown]:
     plan = a_lively_plan()
-    odd = a_worker_verdict(worker=_LONG, pool=_LONG, running=_LONG, image=_LONG, because=_LONG)
+    odd = a_worker_verdict(
+        worker=LONG_NAME, pool=LONG_NAME, running=LONG_NAME, image=LONG_NAME, because=LONG_NAME
+    )
     broken = a_worker_verdict(worker="w-1", state="disconnected", because="not connected for 3 h")
     budgets = (a_budget_verdict(), *plan.budgets)
     plan = plan.altered(workers=(*plan.workers, odd, broken), budgets=budgets)

@@ -1,0 +1,98 @@
+"""The page of images: versions with places of publication and machines, and due steps."""
+
+from collections.abc import Iterator
+
+from fleet.model.facts import Unknown
+from fleet.model.images import DueImage
+from fleet.report.document import (
+    Block,
+    Column,
+    ColumnKind,
+    Items,
+    Line,
+    Section,
+    Style,
+    StyledText,
+    Table,
+    Title,
+    bold,
+    line,
+    row,
+)
+from fleet.schema.findings import some_of
+from fleet.site.pages import IMAGES, Page, Shown, alarm, quiet
+from fleet.site.versions import ImageStory, VersionRow
+from fleet.words import figures as words
+from fleet.words.images import describe_waiting
+
+_DECLARED = {"recipe": "", "no": " (not in fleet.yaml)", "existing": " (baked elsewhere)"}
+
+
+def images(shown: Shown) -> Iterator[Page]:
+    """Yield the page of images."""
+    title = Title(line("Images"))
+    if isinstance(shown.images, Unknown):
+        yield Page(IMAGES, [title, alarm(f"Images: unknown. {shown.images.unknown}")])
+        return
+    sections = [
+        Section(f"{each.image}{_DECLARED[each.declared]}", _image(shown, each), f"image-{nth}")
+        for nth, each in enumerate(shown.images, 1)
+    ]
+    note = quiet("Newer packages in mirrors are not looked at here: `fleet image due` does.")
+    content = [*sections, note] if sections else [line("No images are configured.")]
+    yield Page(IMAGES, [title, *content])
+
+
+def _image(shown: Shown, image: ImageStory) -> list[Block]:
+    now, pools = shown.status.time, shown.addresses.of_pools(image.pools)
+    columns = (
+        Column("Version", ColumnKind.NAME),
+        Column("State", ColumnKind.PROSE),
+        Column("For", fold=1),
+        Column("Age", fold=1),
+        Column("Machines", ColumnKind.FIGURE),
+        Column("Published at"),
+    )
+    rows = [
+        row(
+            each.version,
+            _state(each),
+            *(words.since(at, now) if at else words.UNKNOWN for at in (each.since, each.built_at)),
+            str(each.machines),
+            ", ".join(each.places) or "-",
+        )
+        for each in image.versions
+    ]
+    older = f"{words.many(image.hidden, 'older version')} not shown." if image.hidden else ""
+    none = "" if rows or image.declared == "existing" else "No version yet."
+    return [
+        line("Booted by ", *pools) if pools else line("No pool uses it."),
+        Items([*_due(image.due, image.commands)] if image.due else []),
+        Table(columns, rows),
+        quiet(older or none),
+    ]
+
+
+def _state(version: VersionRow) -> Line:
+    share = f" {version.share}%" if version.share else ""
+    pinned = " (pinned)" if version.is_pinned else ""
+    why = f": {version.why}" if version.why else ""
+    return line(f"{version.state}{share}{pinned}", StyledText(why, Style.RED))
+
+
+def _due(due: DueImage, commands: tuple[str, ...]) -> Iterator[Line]:
+    """Yield the causes of the due steps, what they wait for, and the commands to run."""
+    for cause in due.causes:
+        code = StyledText(cause.reason.value, Style.CODE)
+        yield (*bold("Due: "), *line(f"{cause.because} ", code))
+    until = f"; retried from {words.time(due.waits_until)}" if due.waits_until else ""
+    run = some_of([f"`{each}`" for each in commands], shown=len(commands))
+    waiting = due.waiting
+    texts = (
+        "" if due.causes else "Nothing is due.",
+        f"Not now: {due.waits}{until}" if due.causes and due.waits else "",
+        due.rebuild if due.causes else "",
+        f"Run {run}" if due.causes and run else "",
+        f"{describe_waiting(waiting)}; `{waiting.command}`" if waiting else "",
+    )
+    yield from map(line, filter(None, texts))

@@ -1,0 +1,532 @@
+"""Pages of waiting requests: by reason, one page per request, and lists of all builds."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+from fleet.explain.tags import WORDS
+from fleet.explain.values import ExplainedReason, Explanation, Suggestion
+from fleet.explain.waiting import WaitingGroup, WaitingRequest
+from fleet.model.plan import Signature
+from fleet.report.answers import place_of, where_to_write
+from fleet.report.document import (
+    BLANK,
+    MAX_ROWS,
+    Block,
+    Column,
+    ColumnKind,
+    Fold,
+    Items,
+    Line,
+    Lines,
+    Section,
+    Style,
+    StyledText,
+    Table,
+    Title,
+    facts,
+    line,
+    row,
+)
+from fleet.report.status import Status, linked
+from fleet.schema.findings import MAX_LISTED, listed, yaml_key
+from fleet.schema.units import write_duration
+from fleet.site.pages import (
+    MOST_LISTED,
+    QUEUE,
+    REQUESTS,
+    Page,
+    Shown,
+    alarm,
+    contact_link,
+    in_sheets,
+    join_links,
+    link,
+    more,
+    quiet,
+    sheet_links,
+)
+from fleet.words import figures as words
+from fleet.words import waiting as sentences
+from fleet.words.waiting import NEVER, NO_PACKAGE, NO_USER, REPAIR_FIRST
+
+_MOST_GROUPS = 300
+_MOST_LONG = 50
+_MOST_ON_SHEET = 1_500
+_MOST_LETTERS = 120
+_MOST_LETTERS_OF_REASON = 240
+_MANY_BUILDS = 5
+"""Number of builds from which a package has its own heading."""
+FIND = StyledText("find it by id or package", target=f"{REQUESTS}/index.html")
+
+
+def waiting(shown: Shown) -> Iterator[Page]:
+    """Yield the waiting requests by reason, the lists of all builds, and a page per request."""
+    yield Page(f"{QUEUE}/index.html", _list_reasons(shown))
+    yield from _lists(shown)
+    for group in shown.waits.groups:
+        for request in group.requests:
+            if answer := shown.waits.explained.get(request.key):
+                path = shown.addresses.requests[request.key]
+                yield Page(path, _request(shown, group, request, answer))
+
+
+def _list_reasons(shown: Shown) -> list[Block]:
+    groups = shown.waits.groups
+    hidden = groups[_MOST_GROUPS:]
+    count = words.many(sum(len(each.requests) for each in hidden), "request")
+    rest = f"and {count} in {words.many(len(hidden), 'more row')}: "
+    everything = StyledText("all requests by id", target=f"{REQUESTS}/~id/index.html")
+    late = sorted(late_requests(shown), key=lambda each: (each[0].since, each[0].key))
+    about = (
+        "Requests with the same tags and the same cause are one row; those without a machine come "
+        "first. Your request: "
+    )
+    about_late = (
+        "Longer than `target_wait` of a pool that fits, or an hour if no such pool has one; the "
+        "oldest first."
+    )
+    return [
+        Title(line("Waiting requests")),
+        *unread_lines(shown.status),
+        *map(alarm, shown.unknown),
+        line(about, FIND, ".") if groups else BLANK,
+        group_table(shown, groups[:_MOST_GROUPS]),
+        line(rest, everything) if hidden else BLANK,
+        Section(
+            "Waiting too long",
+            [line(about_late), _late_table(shown, late), more(late, _MOST_LONG, ": ", everything)]
+            if late
+            else [],
+            "late",
+        ),
+    ]
+
+
+def _late_table(shown: Shown, late: Sequence[tuple[WaitingRequest, WaitingGroup]]) -> Table:
+    rows = [
+        row(
+            _name(shown, each),
+            words.since(each.since, shown.plan.time),
+            _describe_starts([each]),
+            _cut(each.brief or group.verdict, _MOST_LETTERS_OF_REASON),
+        )
+        for each, group in late[:_MOST_LONG]
+    ]
+    columns = (
+        Column("Request", ColumnKind.NAME),
+        Column("Waits", fold=1),
+        Column("Expected start"),
+        Column("Why", ColumnKind.PROSE),
+    )
+    return Table(columns, rows)
+
+
+def group_table(shown: Shown, groups: Sequence[WaitingGroup], *, is_brief: bool = False) -> Table:
+    """Return waiting requests as a table with a row per group; `is_brief`: only why and when."""
+    columns = (
+        Column("Requests", ColumnKind.NAME),
+        Column("Why they wait", ColumnKind.PROSE),
+        Column("Oldest waits", fold=1),
+        Column("Expected start"),
+    )
+    rows = [
+        row(
+            Lines(
+                [
+                    words.many(len(each.requests), "request"),
+                    *([] if is_brief else _describe_signature(each.signature)),
+                ]
+            ),
+            Lines([*_reasons(shown, each, is_brief=is_brief)]),
+            "" if is_brief else _describe_oldest(shown, each),
+            _describe_starts(each.requests),
+        )
+        for each in groups
+    ]
+    return Table(columns, rows)
+
+
+def _describe_signature(signature: Signature) -> tuple[Line, Line]:
+    """Return the queue, priority and tags of requests."""
+    tags = listed([f"`{tag}`" for tag in signature.required])
+    return quiet(f"{signature.queue}, priority {signature.priority}"), quiet(tags or "no tags")
+
+
+def _reasons(shown: Shown, group: WaitingGroup, *, is_brief: bool) -> Iterator[Line]:
+    """Yield the reason of a group, the key that decides, denied tags, and the first request."""
+    first, refused = group.requests[0], group.signature.refused
+    answer = shown.waits.explained.get(first.key)
+    mark = "" if is_brief or group.is_served else "no machine: "
+    yield line(StyledText(mark, Style.YELLOW), _cut(group.why, _MOST_LETTERS_OF_REASON))
+    if answer and answer.path and not is_brief:
+        yield line("decided by ", StyledText(_format_rule(answer), Style.CODE))
+    yield from (alarm(f"denied: {each.because}") for each in refused[:MAX_LISTED])
+    yield more(refused, MAX_LISTED)
+    yield _name(shown, first)
+
+
+def _name(shown: Shown, request: WaitingRequest) -> Line:
+    """Return the package, id and user of a request, with a link to its page."""
+    name = sentences.name_request(request.package, request.key, request.user)
+    return (StyledText(name, target=shown.addresses.of_request(request.key)),)
+
+
+def _describe_oldest(shown: Shown, group: WaitingGroup) -> Line:
+    oldest = min(group.requests, key=lambda each: each.since or shown.plan.time)
+    return line(words.since(oldest.since, shown.plan.time), _mark_long(shown, group, oldest))
+
+
+def _mark_long(shown: Shown, group: WaitingGroup, request: WaitingRequest) -> StyledText:
+    """Return a mark if the request has waited long, else an empty text."""
+    return StyledText(" long" if group.is_long(request, shown.plan.time) else "", Style.RED)
+
+
+def _describe_starts(requests: Sequence[WaitingRequest]) -> str:
+    if requests[0].never:
+        return sentences.UNLESS
+    return words.starts([each.start for each in requests], [each.assumed for each in requests])
+
+
+def unread_lines(status: Status) -> Iterator[Line]:
+    """Yield whether requests wait that could not be read, or that none waits."""
+    if status.unread:
+        queues = words.named("queue", status.unread)
+        yield alarm(f"Waiting requests of {queues}: unknown, could not be read.")
+    elif status.estimates:
+        queues = words.named("queue", [each.queue for each in status.estimates])
+        yield alarm(f"More requests wait in {queues}: only the newest were listed.")
+    elif not status.waiting:
+        yield line("No requests wait.")
+
+
+def late_requests(shown: Shown) -> Iterator[tuple[WaitingRequest, WaitingGroup]]:
+    """Yield the requests that wait unusually long, each with its group."""
+    for group in shown.waits.groups:
+        for request in group.requests:
+            if group.is_long(request, shown.plan.time):
+                yield request, group
+
+
+def _format_rule(answer: Explanation) -> str:
+    """Return the key of fleet.yaml that decides, and its position; empty without a key."""
+    key, place = yaml_key(answer.path), answer.place
+    return place if place.startswith(key) else ", ".join(filter(None, (key, place)))
+
+
+class BuildRow(NamedTuple):
+    """A waiting or running build in the lists of all builds."""
+
+    key: str
+    package: str = ""
+    user: str = ""
+    target: str = ""
+    """The path of its page, or of the page of its worker; empty without a page."""
+    start: str = words.UNKNOWN
+    waits: str = "-"
+    why: str = ""
+
+
+class _BuildList(NamedTuple):
+    """A list of all builds in one order: its folder, order, and the heading of each build."""
+
+    folder: str
+    label: str
+    order: Callable[[BuildRow], tuple[object, ...]]
+    heading: Callable[[BuildRow, Counter[str]], str]
+
+
+def _format_package(row: BuildRow, counts: Counter[str]) -> str:
+    """Return the package if it has many builds, or else its first letter."""
+    name = row.package
+    return name if counts[name] >= _MANY_BUILDS and name else name[:1].upper() or NO_PACKAGE
+
+
+def _format_user(row: BuildRow, _: Counter[str]) -> str:
+    return row.user or NO_USER
+
+
+_LISTS = (
+    _BuildList(
+        REQUESTS,
+        "by package",
+        lambda row: (not row.package, row.package.lower(), _number_key(row.key)),
+        _format_package,
+    ),
+    _BuildList(
+        f"{REQUESTS}/~user",
+        "by user",
+        lambda row: (not row.user, row.user, row.package.lower(), _number_key(row.key)),
+        _format_user,
+    ),
+    _BuildList(f"{REQUESTS}/~id", "by id", lambda row: (_number_key(row.key),), lambda *_: ""),
+)
+"""The lists of all builds. No request has such a folder: see path_part."""
+
+
+def _lists(shown: Shown) -> Iterator[Page]:
+    """Yield the lists of waiting and running builds."""
+    rows = [*_rows(shown), *_running(shown)]
+    counts = Counter(row.package for row in rows)
+    orders = [(each.label, f"{each.folder}/index.html") for each in _LISTS]
+    orders.append(("by reason", f"{QUEUE}/index.html"))
+    for each in _LISTS:
+        ordered = sorted(rows, key=each.order)
+        sheets, parts = in_sheets(ordered, _MOST_ON_SHEET, each.folder, _name_row)
+        links = join_links(
+            StyledText(label, Style.BOLD)
+            if label == each.label
+            else StyledText(label, target=path)
+            for label, path in orders
+        )
+        for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
+            title = f"Find a build{f', page {number} of {len(sheets)}' if number > 1 else ''}"
+            headings = [each.heading(build, counts) for build in part]
+            names = [*dict.fromkeys(headings)]
+            blocks: list[Block] = [
+                line("Ctrl+F finds a package, user or id."),
+                links,
+                sheet_links(sheets, number),
+                join_links(
+                    StyledText(name, target=f"#builds-{nth}")
+                    for nth, name in enumerate(names if names[1:] else (), 1)
+                ),
+                Section("", [_build_table(part, headings if names[1:] else repeat(""))], "builds"),
+            ]
+            unread = unread_lines(shown.status)
+            yield Page(sheet.path, [Title(line(title)), *unread, *(blocks if rows else ())])
+
+
+def _build_table(builds: Iterable[BuildRow], headings: Iterable[str]) -> Table:
+    columns = (
+        Column("Heading", ColumnKind.GROUP),
+        Column("Build", ColumnKind.NAME),
+        *(Column(name, fold=1) for name in ("User", "Starts (UTC)", "Waits")),
+        Column("Why", ColumnKind.PROSE),
+    )
+    rows = [
+        row(
+            heading,
+            linked(_name_row(each), each.target),
+            each.user or "-",
+            each.start,
+            each.waits,
+            each.why,
+        )
+        for each, heading in zip(builds, headings, strict=False)
+    ]
+    return Table(columns, rows)
+
+
+def _request(
+    shown: Shown, group: WaitingGroup, request: WaitingRequest, answer: Explanation
+) -> list[Block]:
+    """Return the answer for the user of a request, then details for operators."""
+    addresses = shown.addresses
+    contacts = [
+        line(StyledText(each.name, target=contact_link(each.name)), f": {each.about}")
+        for each in answer.contacts
+    ]
+    nobody = line(sentences.describe_no_contact(shown.status.fleet))
+    about = quiet("Estimate: the price of the machine until it is deleted, idle time included.")
+    # Only the page of the first request lists the others, so that pages stay small.
+    others = group.requests[1:] if answer.reasons and not answer.like else ()
+    links = [
+        StyledText(each.key, target=addresses.of_request(each.key))
+        for each in others[:MOST_LISTED]
+    ]
+    id_ = StyledText(f" {answer.name}", Style.DIM)
+    return [
+        Title(line(request.package, id_) if request.package else line(answer.name)),
+        addresses.in_text(" ".join(answer.plain) or answer.headline),
+        Section(
+            "What helps",
+            [
+                Section("You", [Items(_own_choices(shown, answer))]),
+                Section("Those who keep this fleet", _changes(shown, group, answer)),
+            ],
+            "change",
+        ),
+        Section("Contact", [Items(contacts or [nobody])], "contact"),
+        _facts(shown, group, request, answer),
+        Section(
+            "Time and money",
+            [about, _place_table(shown, group, answer)] if answer.places else [],
+            "places",
+        ),
+        Fold("For operators: each pool, tags, and facts", _details(group, answer)),
+        Section(
+            f"{words.many(len(others), 'other request')} with the same reason",
+            [join_links(links), more(others, MOST_LISTED)] if others else [],
+            "alike",
+        ),
+    ]
+
+
+def _own_choices(shown: Shown, answer: Explanation) -> list[Line | str]:
+    """Return the choices of the user of a request."""
+    has_start = bool(answer.expected or answer.assumed)
+    choice = shown.addresses.in_text(sentences.describe_choice(answer.behind))
+    others = [
+        each.sentence
+        for each in answer.suggestions
+        if not each.changes and (each.asks or not has_start)
+    ]
+    return [*([choice] if has_start else []), *others] or [sentences.NOTHING]
+
+
+def _changes(shown: Shown, group: WaitingGroup, answer: Explanation) -> list[Block]:
+    """Return the changes and steps that the keepers of fleet.yaml can make."""
+    changing = [each for each in answer.suggestions if each.changes]
+    minor = [each for each in changing if each.is_minor]
+    major: list[Block] = [
+        block
+        for each in changing
+        if not each.is_minor
+        for block in (
+            shown.addresses.in_text(each.brief or each.sentence),
+            Fold("In fleet.yaml", [line(each.sentence if each.brief else ""), *_edits(each)]),
+        )
+    ]
+    folded = [block for each in minor for block in (line(each.brief), *_edits(each))]
+    return [
+        *major,
+        Fold(words.many(len(minor), "other change"), folded),
+        Items([] if group.is_served else answer.next_steps),
+    ]
+
+
+def _edits(suggestion: Suggestion) -> Iterator[Line]:
+    for change in suggestion.changes:
+        if change.yaml:
+            yield line(StyledText(change.yaml, Style.CODE))
+        if change.place:
+            yield quiet(where_to_write(change))
+
+
+def _facts(
+    shown: Shown, group: WaitingGroup, request: WaitingRequest, answer: Explanation
+) -> Table:
+    now, since = shown.plan.time, request.since
+    start = words.starts([answer.expected], [answer.assumed])
+    end = words.time(answer.finish) if answer.finish else words.UNKNOWN
+    assumed = "" if answer.expected or not answer.finish else words.ASSUMED
+    wait = f"{words.since(since, now)}, since {words.time(since)}" if since else ""
+    page = shown.queue_pages.get(answer.name)
+    rules = [f"allow-list{f': {each.reason}' if each.reason else ''}" for each in answer.rules]
+    return facts(
+        ("Expected start", sentences.UNLESS if answer.never else start),
+        ("Expected end", "\N{EN DASH}" if answer.never else f"{end}{assumed}"),
+        ("Waits", line(wait or "since an unknown moment", _mark_long(shown, group, request))),
+        *([("At its queue", linked(answer.name, page))] if page else []),
+        ("Needs", Lines([answer.needs or "nothing special", *rules])),
+        ("Pools that fit", shown.addresses.of_pools(group.signature.pools) or "none"),
+    )
+
+
+def _place_table(shown: Shown, group: WaitingGroup, answer: Explanation) -> Table:
+    """Return the time and cost of a build on a new machine of each pool."""
+    columns = (
+        Column("Pool", ColumnKind.NAME),
+        Column("Machine type"),
+        *([Column("Start"), Column("End")] if group.is_served else []),
+        Column("Takes"),
+        Column("Cost", ColumnKind.FIGURE),
+        Column("Note"),
+    )
+    rows = [
+        row(
+            linked(each.pool, shown.addresses.of_pool(each.pool)),
+            each.type + ("" if each.market == "on-demand" else f" ({each.market})"),
+            *(
+                [words.time(each.start), words.time(each.end) if each.end else words.UNKNOWN]
+                if group.is_served
+                else []
+            ),
+            Lines(
+                [
+                    words.UNKNOWN if each.seconds is None else write_duration(each.seconds),
+                    each.source and quiet(each.source),
+                ]
+            ),
+            words.bill(each.cost) + (f" {answer.currency}" if each.cost is not None else ""),
+            # Each row would repeat why no machine is created.
+            "created in this run" * each.is_chosen
+            + words.place_note(each.altered(closed="") if REPAIR_FIRST in answer.plain else each),
+        )
+        for each in answer.places
+    ]
+    return Table(columns, rows)
+
+
+def _details(group: WaitingGroup, answer: Explanation) -> list[Block]:
+    """Return the command and the key that decides, then the reasons and facts, if any."""
+    rule, tags = _format_rule(answer), [f"`{tag}`" for tag in group.signature.required]
+    reasons = [_reason(each, answer) for each in answer.reasons[:MAX_ROWS]]
+    known = [*answer.facts[:MAX_ROWS], *words.rules_to_allow(answer.places)]
+    details: list[Block] = [
+        line(answer.headline),
+        line(f"Tags: {listed(tags) or 'none'}"),
+        Section("Pool by pool", [Items(reasons), more(answer.reasons, MAX_ROWS)]),
+        Section("Facts", [Items(known), more(answer.facts, MAX_ROWS)]),
+    ]
+    return [
+        line(f"In a terminal: `fleet explain request {answer.name}`"),
+        line("Rule: ", StyledText(rule, Style.CODE)) if rule else BLANK,
+        *(details if reasons else []),
+    ]
+
+
+def _reason(reason: ExplainedReason, answer: Explanation) -> Line:
+    place, by = place_of(reason), WORDS[reason.by] if reason.by else ""
+    who = f"can change it: {reason.who}" if answer.never and reason.who else ""
+    notes = "; ".join(filter(None, (f"see `{place}`" if place else "", by, who)))
+    return line(f"{reason.because} ", StyledText(notes, Style.DIM))
+
+
+def _name_row(row: BuildRow) -> str:
+    return f"{row.package} {row.key}".strip()
+
+
+def _rows(shown: Shown) -> Iterator[BuildRow]:
+    """Yield the waiting requests."""
+    now = shown.plan.time
+    if not shown.waits.groups:
+        for entry in shown.status.waiting:
+            because = _cut("; ".join(entry.because))
+            yield from (BuildRow(key, why=because) for key in entry.requests)
+    for group in shown.waits.groups:
+        for each in group.requests:
+            start = words.brief_time(each.start or each.assumed, now)
+            start += words.ASSUMED if each.assumed and not each.start else ""
+            yield BuildRow(
+                each.key,
+                each.package,
+                each.user,
+                shown.addresses.of_request(each.key),
+                NEVER if each.never else start,
+                words.since(each.since, now),
+                _cut(each.brief or group.verdict),
+            )
+
+
+def _running(shown: Shown) -> Iterator[BuildRow]:
+    """Yield the running builds."""
+    now, pages = shown.plan.time, shown.addresses.by_worker
+    for each in shown.waits.running:
+        end = words.brief_time(each.end, now)
+        runs = sentences.describe_running(each.worker, words.since(each.since, now))
+        start = sentences.describe_end(end)
+        page = link(pages.get(each.worker, ""))
+        yield BuildRow(each.key, each.package, each.user, page, start, "-", runs)
+
+
+def _cut(text: str, most: int = _MOST_LETTERS) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _number_key(key: str) -> list[tuple[int, str]]:
+    parts = re.split(r"([0-9]{1,18})", key)
+    return [(int(part), "") if n % 2 else (-1, part) for n, part in enumerate(parts)]
