@@ -113,9 +113,9 @@ def world_digest(world: World) -> str:
         remarks=(),
     )
     hasher = hashlib.sha256(_encode_sorted(bare))
-    for header, line, records in _list_records(world):
+    for header, records in _list_records(world):
         hasher.update(b"\n" + to_json(header))
-        hasher.update(b"\n".join([b"", *sorted(map(line, records))]))
+        hasher.update(b"\n".join([b"", *sorted(map(_encode_record, records))]))
     return hasher.hexdigest()
 
 
@@ -159,27 +159,24 @@ def _without_records(reading: QueueReading) -> QueueReading:
     return reading.altered(demand=demand, workers=workers)
 
 
-_Records = tuple[tuple[str, str], Callable[[Any], bytes], tuple[Value, ...]]
-"""Kind and name of a source, the encoder of one record, and the records of the source."""
-
-
-def _list_records(world: World) -> Iterator[_Records]:
-    """Yield each long list of records in an observation, with the encoder of its records."""
+def _list_records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:
+    """Yield each long list of records in an observation, after the kind and name of its source."""
     for name, reading in sorted(world.queues.items()):
         if isinstance(reading.demand, Demand):
-            yield ("requests", name), _encode_request, reading.demand.requests
+            yield ("requests", name), reading.demand.requests
         if isinstance(reading.workers, tuple):
-            yield ("workers", name), _encode, reading.workers
+            yield ("workers", name), reading.workers
     for name, listing in sorted(world.providers.items()):
         if isinstance(listing, Listing):
-            yield ("machines", name), _encode, listing.machines
-            yield ("registered", name), _encode, listing.workers or ()
+            yield ("machines", name), listing.machines
+            yield ("registered", name), listing.workers or ()
 
 
-def _encode_request(request: Request) -> bytes:
-    if request.asked or request.task_data or request.groups:
-        return _encode_sorted(request)
-    return _encode(request)
+def _encode_record(record: Value) -> bytes:
+    # Only these fields of a request have sets and keys whose order does not count.
+    if isinstance(record, Request) and (record.asked or record.task_data or record.groups):
+        return _encode_sorted(record)
+    return _encode(record)
 
 
 def _encode(value: Value, omitted: _Omitted | None = None) -> bytes:
