@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from fleet.explain.what_if import write_value
+from fleet.explain.edits import write_value
 from fleet.model.values import Value, later
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet

@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import product
 
-from fleet.explain.what_if import write_value
+from fleet.explain.edits import write_value
 from fleet.model.facts import PlaceFacts, Request, Worker, World, market_of
 from fleet.model.plan import Create
 from fleet.model.pool_limits import boot_of, size_of

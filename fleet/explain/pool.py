@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
+from fleet.explain.edits import Edit, apply_edits
 from fleet.explain.request import FIRST_READ
 from fleet.explain.tags import enforcement_facts, enforcer_of_limit
 from fleet.explain.troubles import list_freeze_ends, list_retries
 from fleet.explain.values import ExplainedReason, Explanation
-from fleet.explain.what_if import Edit, Replans, apply_edits, is_served
+from fleet.explain.what_if import Replans, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Plan, PoolVerdict
 from fleet.model.pool_limits import size_of

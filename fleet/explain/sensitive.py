@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from fleet.explain.config_changes import ChangedEntries, Edited, Edits, differing
+from fleet.explain.edits import value_at, write_value
 from fleet.explain.reach import RuleReach
-from fleet.explain.what_if import value_at, write_value
 from fleet.model.plan import Plan
 from fleet.model.prices import find_types, markets_of, price_per_hour
 from fleet.model.values import Rate, later

@@ -1,39 +1,37 @@
 """Suggest edits of fleet.yaml, or waits, after which a waiting request is served.
 
-A suggestion removes a constraint that the plan reports: `moves` raises each limit by its
-shortfall. Edits that only permit are ranked before edits that claim a property of machines (a
-provided tag). Waits come from the forecast. Each suggestion is checked by a plan of the edited
-fleet.yaml or of the world after the wait, with at most `MOST_PLANS` plans.
+An edit is the inverse of a constraint that the plan records: `moves` raises each limit by its
+shortfall, and permits what is forbidden. A plan of the edited fleet.yaml checks each edit. If the
+request still waits, the edits that this plan calls for are added. At most `MOST_PLANS` plans are
+made.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from heapq import heappop, heappush
 from itertools import chain, islice, product
+from typing import NamedTuple
 
 from fleet.checks import CHECKS
-from fleet.explain.options import rule_for
-from fleet.explain.values import AwaitedEvent, KeyChange, Suggestion
-from fleet.explain.what_if import (
+from fleet.explain.edits import (
     REMOVED,
     REQUEST,
     Edit,
-    PlannedRun,
-    Replans,
     apply_edits,
-    edited,
     figures_at,
-    is_served,
     raise_figure,
-    served_by,
     value_at,
     write_value,
     write_yaml,
 )
+from fleet.explain.options import rule_for
+from fleet.explain.values import AwaitedEvent, KeyChange, Suggestion
+from fleet.explain.waits import describe_wait, find_waits, is_throttled, wait_for_runs
+from fleet.explain.what_if import PlannedRun, Replans, edited, is_served, served_by
 from fleet.guard.approvals import APPROVED_DAYS
-from fleet.guard.refusals import figure_to_pass
+from fleet.guard.refusals import figure_to_pass, pass_order
 from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, Request, World
 from fleet.model.plan import (
@@ -45,22 +43,18 @@ from fleet.model.plan import (
     Signature,
     Unserved,
 )
-from fleet.planner.demand import Drops
 from fleet.planner.fitting import asked_by
-from fleet.planner.forecast import Forecast, next_pause
-from fleet.planner.images import choose_images
-from fleet.planner.step import step
 from fleet.schema.findings import Path, yaml_key
 from fleet.schema.model import (
     Approval,
     Askers,
     DeriveRule,
     Fleet,
+    Money,
     Pool,
     StaticPool,
     serves_queue,
 )
-from fleet.schema.units import write_duration, write_time
 from fleet.tagrules.allow import is_for_task, is_valid, matches_name
 from fleet.tagrules.derive import (
     context_of,
@@ -83,13 +77,11 @@ MOST_VALUES = 3
 """Maximum number of values suggested per look-up key, so that other edits are shown, too."""
 FEW_PLANS = 2
 """If at most this many trial plans are left, edits are tried before waits."""
-MAX_MOMENTS = 3
-"""Maximum number of expiry times of constraints for which a plan is tried."""
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
-MOST_RUNS = 12
 MOST_EDITS = 4
 _NAMED = 3
-_Key = frozenset[tuple[Path, str]]
+_PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
+"""Keys of fleet.yaml that limit users, teams and cost on purpose."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +97,7 @@ class Remedy:
 
 
 def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, ...]:
-    """Return the suggestions for a waiting request: waits first, then edits, smallest first.
-
-    Only suggestions with the fewest edits are returned, at most `replans.most_shown`.
-    """
+    """Return the suggestions for a waiting request: waits first, then edits, smallest first."""
     if is_served(run.plan, key) or key not in run.signatures:
         return ()
     if replans.left <= 0:
@@ -119,166 +108,92 @@ def find_remedies(run: PlannedRun, key: str, replans: Replans) -> tuple[Remedy, 
     is_few = replans.left <= FEW_PLANS and not is_throttled(run.plan, key)
     if is_few:
         # The forecast has the expected start without another plan.
-        found = find_fewest(run, key, replans)
+        found = find_edits(run, key, replans)
     waits = [
         Remedy(Suggestion(sentence=describe_wait(run.fleet, wait), wait=wait))
         for wait in find_waits(run, key, replans)
     ]
     timed = [each for each in waits if each.suggestion.wait and each.suggestion.wait.until]
     if not is_few and len(timed) < replans.most_shown:
-        found = find_fewest(run, key, replans)
+        found = find_edits(run, key, replans)
     return (*waits, *found)
 
 
-def find_single_edits(run: PlannedRun, key: str, replans: Replans) -> Iterator[Remedy]:
-    """Yield the single edits that loosen a limit, even if the request then still waits."""
-    for edits in moves(run, key):
-        is_limit = len(edits) == 1 and edits[0].rank < RULE
-        after = plan_edits(run, key, edits, replans) if is_limit else None
-        if after is not None:
-            yield remedy_of(run, edits, after)
+def find_edits(run: PlannedRun, key: str, replans: Replans) -> list[Remedy]:
+    """Return the smallest sets of edits that serve a request, at most `replans.most_shown`.
 
+    A set also serves the request if then only a throttle withholds its machine for some runs.
+    """
+    is_patient = not is_throttled(run.plan, key)
 
-def remedy_of(run: PlannedRun, edits: tuple[Edit, ...], after: PlannedRun) -> Remedy:
-    """Return edits as a suggestion, with their side effects in the run after them."""
-    harms = _find_harmed(run.plan, after.plan)
-    return Remedy(_suggest(run.fleet, edits, harms, None, ()), edits)
+    def is_enough(after: PlannedRun) -> bool:
+        is_later = is_patient and is_throttled(after.plan, key)
+        return is_served(after.plan, key) or (
+            is_later and wait_for_runs(after, key, replans) is not None
+        )
 
-
-_PURPOSEFUL = frozenset({"limits", "budget", "budgets"})
-"""Keys of fleet.yaml that limit users, teams and cost on purpose."""
-
-
-def find_fewest(
-    run: PlannedRun, key: str, replans: Replans, *, patient: bool = True
-) -> list[Remedy]:
-    """Return the suggestions with the fewest edits, smallest figures first."""
-    patient = patient and not is_throttled(run.plan, key)
-    search = _EditSearch(run, key, replans, patient=patient)
-    every = search.find()
-    fewest = min(map(_user_edit_count, every), default=(0, 0))
-    found = [(edits, search.harms(edits)) for edits in every if _user_edit_count(edits) == fewest]
-    found.sort(key=lambda each: (lifts_limit(each[0]), len(each[1]), _size(each[0])))
+    tried = try_edits(run, key, replans, moves, is_enough)
+    found = [*islice((each for each in tried if each.is_enough), replans.most_shown)]
+    least = min((len(each.edits) for each in found), default=0)
     remedies = []
-    for edits, harms in found:
-        works, wait = search.awaited(edits)
-        if works:
-            freed = _find_freed(run, key, edits)
-            remedies.append(Remedy(_suggest(run.fleet, edits, harms, wait, freed), edits))
-    if not remedies and search.patient and replans.left:
-        # The throttle would last too many runs: raise the throttle too.
-        return find_fewest(run, key, replans, patient=False)
-    return remedies[: replans.most_shown]
+    for edits, after, _ in (each for each in found if len(each.edits) == least):
+        is_now = is_served(after.plan, key)
+        wait = None if is_now else wait_for_runs(after, key, replans)
+        remedies.append(remedy_of(run, key, edits, after, wait))
+    remedies.sort(key=lambda each: len(each.suggestion.harms))
+    return sorted(remedies, key=lambda each: each.suggestion.lifts_limit)
 
 
-@dataclass
-class _Frontier:
-    """Priority queue of the sets of edits to try. The set with the fewest edits is first."""
+class EditTrial(NamedTuple):
+    """A set of edits that was tried, with the run after it."""
 
-    is_few: bool
-    """True if few trial plans are left. Edits that only grant permissions are then first."""
-    heap: list[tuple[bool, int, int, int, tuple[Edit, ...]]] = field(default_factory=list)
-    seen: set[_Key] = field(default_factory=set)
-
-    def add(self, edits: tuple[Edit, ...]) -> None:
-        """Add a set of edits unless the set was added before."""
-        name = _edits_key(edits)
-        if name not in self.seen:
-            self.seen.add(name)
-            rank = sum(edit.rank for edit in edits)
-            order = (self.is_few and rank > 0, _count(edits), rank, len(self.seen))
-            heappush(self.heap, (*order, edits))
+    edits: tuple[Edit, ...]
+    after: PlannedRun
+    is_enough: bool
 
 
-@dataclass
-class _EditSearch:
-    """Best-first search for the fewest edits after which a request is served."""
+def try_edits(
+    run: PlannedRun,
+    key: str,
+    replans: Replans,
+    find: Callable[[PlannedRun, str, int], Iterable[tuple[Edit, ...]]],
+    is_enough: Callable[[PlannedRun], bool],
+) -> Iterator[EditTrial]:
+    """Yield the sets of edits that were tried, from the smallest on, until some are enough.
 
-    run: PlannedRun
-    key: str
-    replans: Replans
-    patient: bool = False
-    """True if a machine that a throttle withholds suffices, since a later run creates it."""
+    `find` yields the edits for the constraints in a plan. If a set is not enough, the edits for
+    the constraints in the plan after it are added.
+    """
+    known: set[frozenset[tuple[Path, str]]] = set()
+    heap: list[tuple[bool, tuple[int, int], int, tuple[Edit, ...]]] = []
+    is_few = replans.left <= FEW_PLANS
 
-    def find(self) -> list[tuple[Edit, ...]]:
-        """Return the smallest sets of edits that serve the request, each checked by a plan.
+    def add(edits: tuple[Edit, ...], after: PlannedRun) -> None:
+        for more in find(after, key, replans.left + 1):
+            each = _join_edits(edits, more)
+            if each and (name := _edits_key(each)) not in known:
+                known.add(name)
+                # With few trial plans, edits that only permit are tried first.
+                is_last = is_few and any(edit.rank for edit in each)
+                heappush(heap, (is_last, _size(each), len(known), each))
 
-        This is a best-first search. If the request is not yet served, figures rise by the
-        shortfall in that plan. If no plan is left, a set that was not minimized is dropped if
-        another set is known.
-        """
-        frontier = _Frontier(is_few=self.replans.left <= FEW_PLANS)
-        found: list[tuple[Edit, ...]] = []
-        self._extend(frontier, (), self.run)
-        while frontier.heap and len(found) < self.replans.most_shown:
-            first = heappop(frontier.heap)
-            edits = first[-1]
-            size = _count(edits)
-            if size > MOST_EDITS or (found and size > _count(found[0])):
-                break
-            if _is_refused(self.run.fleet, edits):
-                continue
-            after = plan_edits(self.run, self.key, edits, self.replans)
-            if after is None:
-                heappush(frontier.heap, first)
-                break
-            if self._is_reached(after.plan):
-                least, is_proven = self._minimize(edits)
-                is_new = _edits_key(least) not in map(_edits_key, found)
-                if is_new and (is_proven or not found):
-                    found.append(least)
-            elif self.replans.left:
-                self._extend(frontier, edits, after)
-        if frontier.heap and not self.replans.left and not found:
-            self.replans.is_spent = True
-        return found
-
-    def _extend(self, frontier: "_Frontier", edits: tuple[Edit, ...], after: PlannedRun) -> None:
-        """Add each union of these edits and a further set that removes another constraint."""
-        few = self.replans.left if frontier.is_few else None
-        for move in moves(after, self.key, few=few):
-            each = _join_edits(edits, move)
-            if each:
-                frontier.add(each)
-
-    def _minimize(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], bool]:
-        """Drop needless edits and steps; return False if trial plans ran out before the end."""
-        is_proven = True
-        for edit in edits if len(edits) > 1 else ():
-            fewer = tuple(each for each in edits if each.path != edit.path)
-            serves = self._serves(fewer) if fewer else False
-            is_proven &= serves is not None
-            edits = fewer if serves else edits
-        for number, edit in enumerate(edits):
-            for steps in range(edit.steps - 1, 0, -1):
-                less = (*edits[:number], edit.turned(steps), *edits[number + 1 :])
-                serves = self._serves(less)
-                is_proven &= serves is not None
-                if not serves:
-                    break
-                edits = less
-        return edits, is_proven
-
-    def harms(self, edits: tuple[Edit, ...]) -> tuple[str, ...]:
-        """Return the requests that are served now but would wait with these edits."""
-        run = plan_edits(self.run, self.key, edits, self.replans)
-        return _find_harmed(self.run.plan, run.plan) if run else ()
-
-    def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, AwaitedEvent | None]:
-        """Return whether edits serve the request, and the wait if this takes later runs."""
-        run = plan_edits(self.run, self.key, edits, self.replans)
-        if run is None or is_served(run.plan, self.key):
-            return run is not None, None
-        wait = wait_for_runs(run, self.key, self.replans)
-        return wait is not None, wait
-
-    def _serves(self, edits: tuple[Edit, ...]) -> bool | None:
-        """Return whether the request is served with these edits; None if no trial plan is left."""
-        run = plan_edits(self.run, self.key, edits, self.replans)
-        return None if run is None else self._is_reached(run.plan)
-
-    def _is_reached(self, plan: Plan) -> bool:
-        return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
+    add((), run)
+    most = MOST_EDITS
+    while heap:
+        _, size, _, edits = heappop(heap)
+        if size[0] > most:
+            return
+        if _is_refused(run.fleet, edits):
+            continue
+        after = plan_edits(run, key, edits, replans)
+        if after is None:
+            return
+        trial = EditTrial(edits, after, is_enough(after))
+        yield trial
+        if trial.is_enough:
+            most = size[0]
+        else:
+            add(edits, after)
 
 
 def plan_edits(
@@ -298,62 +213,44 @@ def _find_harmed(plan: Plan, after: Plan) -> tuple[str, ...]:
     return tuple(key for key in keys if key not in still)
 
 
-def _join_edits(edits: tuple[Edit, ...], move: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """Return the union of two sets of edits; raises of the same figure are added up.
+def _join_edits(edits: tuple[Edit, ...], more: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """Return the union of edits and more edits, which raise the figures further.
 
     Empty if both set the same key and its value is not a figure.
     """
     found = {edit.path: edit for edit in edits}
-    for edit in move:
-        known = found.get(edit.path)
-        if known is None:
-            found[edit.path] = edit
-        elif known.steps and edit.steps:
-            found[edit.path] = known.turned(known.steps + edit.steps)
-        else:
-            return ()
-    return tuple(found.values())
+    if any(edit.path in found and not _is_raise(edit) for edit in more):
+        return ()
+    return tuple((found | {edit.path: edit for edit in more}).values())
 
 
-def _edits_key(edits: tuple[Edit, ...]) -> _Key:
+def _is_raise(edit: Edit) -> bool:
+    return isinstance(edit.new, int | Money) and not isinstance(edit.new, bool)
+
+
+def _edits_key(edits: tuple[Edit, ...]) -> frozenset[tuple[Path, str]]:
     """Return a hashable key of a set of edits, independent of the order of the edits."""
     return frozenset((edit.path, repr(edit.new)) for edit in edits)
 
 
-def _user_edit_count(edits: tuple[Edit, ...]) -> tuple[int, int]:
-    """Return the numbers of edits (two tags in one list count twice) and of edited keys."""
-    return _count(edits), len(edits)
+def _size(edits: tuple[Edit, ...]) -> tuple[int, int]:
+    """Return the number of edits (two tags in one list count twice) and the sum of their ranks."""
+    return sum(edit.count for edit in edits), sum(edit.rank for edit in edits)
 
 
-def _count(edits: tuple[Edit, ...]) -> int:
-    return sum(edit.count for edit in edits)
-
-
-def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
-    return (
-        _count(edits),
-        sum(edit.rank for edit in edits),
-        max((edit.steps for edit in edits), default=0),
-        str([edit.path for edit in edits]),
-    )
-
-
-def _find_freed(run: PlannedRun, key: str, edits: Iterable[Edit]) -> tuple[str, ...]:
-    """Return the pools of which a larger size helps a request that does not fit them."""
-    asked = asked_by(run.fleet, run.signatures[key])
-    sizes = [str(edit.path[1]) for edit in edits if edit.path[::2] == ("pools", "workers")]
-    return tuple(name for name in dict.fromkeys(sizes) if not run.decider.fits(asked, name))
-
-
-def _suggest(
-    fleet: Fleet,
+def remedy_of(
+    run: PlannedRun,
+    key: str,
     edits: tuple[Edit, ...],
-    harms: tuple[str, ...],
-    wait: AwaitedEvent | None,
-    freed: tuple[str, ...],
-) -> Suggestion:
+    after: PlannedRun,
+    wait: AwaitedEvent | None = None,
+) -> Remedy:
+    """Return edits as a suggestion, with their side effects in the run after them."""
+    fleet, plan = run.fleet, run.plan
+    harms = _find_harmed(plan, after.plan)
+    freed = _find_freed(run, key, edits)
     asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
-    return Suggestion(
+    suggestion = Suggestion(
         sentence=", and ".join(describe(fleet, edit) for edit in edits)
         + (f", then {describe_wait(fleet, wait)}" if wait else "")
         + (answers.explain_freed(freed) if freed else "")
@@ -374,6 +271,14 @@ def _suggest(
         harms=harms,
         lifts_limit=lifts_limit(edits),
     )
+    return Remedy(suggestion, edits)
+
+
+def _find_freed(run: PlannedRun, key: str, edits: Iterable[Edit]) -> tuple[str, ...]:
+    """Return the pools of which a larger size helps a request that does not fit them."""
+    asked = asked_by(run.fleet, run.signatures[key])
+    sizes = [str(edit.path[1]) for edit in edits if edit.path[::2] == ("pools", "workers")]
+    return tuple(name for name in dict.fromkeys(sizes) if not run.decider.fits(asked, name))
 
 
 def lifts_limit(edits: Iterable[Edit]) -> bool:
@@ -388,18 +293,17 @@ def _format_harms(harms: tuple[str, ...]) -> str:
     return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"
 
 
-def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tuple[Edit, ...]]:
+def moves(run: PlannedRun, key: str, most: int | None = None) -> Iterator[tuple[Edit, ...]]:
     """Yield sets of edits, each of which removes a constraint that makes a request wait.
 
-    `few`: the number of plans left, if small. Limits are then raised at one additional place,
-    because the smallest set is tried first.
+    Limits are raised for the first `most` places where a machine could run the request.
     """
     fleet, world = run.fleet, run.world
     signature, found = run.signatures.get(key), run.find(key)
     if signature is None or found is None:
         return
     request, demand = found
-    yield from lifts(run, key, few)
+    yield from raises(run, key, most)
     for edit in _expired_rules(fleet, world, request):
         yield (edit,)
     unserved = run.unserved.get(key)
@@ -414,22 +318,20 @@ def moves(run: PlannedRun, key: str, *, few: int | None = None) -> Iterator[tupl
     yield from _fitting_edits(run, signature, None if demand.stored else request)
 
 
-def lifts(run: PlannedRun, key: str, few: int | None) -> Iterator[tuple[Edit, ...]]:
+def raises(run: PlannedRun, key: str, most: int | None = None) -> Iterator[tuple[Edit, ...]]:
     """Yield, per machine option, the limits to raise; then an edit per other blocking key."""
     fleet, plan = run.fleet, run.plan
     unserved = run.unserved.get(key)
     if unserved is None:
         return
     if any(each.code == "limit" for each in unserved.blocked):
-        most = None if few is None else few + 1
         for lack in islice(run.shortfalls.of(key), most):
             raised = [raise_figure(fleet, each.path, each.amount) for each in lack.missing]
             if all(raised):
                 yield tuple(edit for edit in raised if edit)
     yield from _keep_machines(fleet, plan)
     for path in _blocking_paths(plan, unserved):
-        for edit in _loosen_key(fleet, run.world, plan, key, path):
-            yield (edit,)
+        yield from _loosen_key(fleet, run.world, plan, key, path)
 
 
 def _keep_machines(fleet: Fleet, plan: Plan) -> Iterator[tuple[Edit, ...]]:
@@ -452,22 +354,30 @@ def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
     yield from dict.fromkeys(path for path in paths if path)
 
 
-def _loosen_key(fleet: Fleet, world: World, plan: Plan, key: str, path: Path) -> Iterator[Edit]:
-    """Yield edits that loosen a key that makes a request wait."""
+def _loosen_key(
+    fleet: Fleet, world: World, plan: Plan, key: str, path: Path
+) -> Iterator[tuple[Edit, ...]]:
+    """Yield sets of edits, each of which loosens a key that makes a request wait."""
+    raised: dict[str | int, Edit] = {}
     for figure in figures_at(fleet, path):
         if figure[-1] == "of_last":
             continue  # a larger `of_last` counts more boots but permits no boot
         short = _shortfall(fleet, plan, key, figure)
-        raised = raise_figure(fleet, figure, short) if short else None
-        if raised is not None:
-            yield raised
+        edit = raise_figure(fleet, figure, short) if short else None
+        if edit is not None:
+            raised[figure[-1]] = edit
+    if path == CREATE_LIMIT and (count := raised.pop("count", None)):
+        # `count` limits creations in addition to `share` of `free_below`.
+        yield from ((count, other) for other in raised.values())
+        raised = {} if raised else {"count": count}
+    yield from ((edit,) for edit in raised.values())
     if path[-1] == "mode" and value_at(fleet, path) not in (None, "apply"):
-        yield Edit(path, "apply", text=f"set {yaml_key(path)} to apply")
+        yield (Edit(path, "apply", text=f"set {yaml_key(path)} to apply"),)
     for guard in plan.guards:
         if guard.path == path and guard.result == "refused":
-            yield from _approvals(fleet, world, guard)
+            yield from ((edit,) for edit in _approvals(fleet, world, guard))
             if guard.guard == "unenforced":
-                yield Edit(path, REMOVED, rank=REMOVE, text=f"remove {yaml_key(path)}")
+                yield (Edit(path, REMOVED, rank=REMOVE, text=f"remove {yaml_key(path)}"),)
 
 
 def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
@@ -475,23 +385,23 @@ def _shortfall(fleet: Fleet, plan: Plan, key: str, figure: Path) -> Decimal:
     old = Decimal(int(value_at(fleet, figure)))
     guards = [g for g in plan.guards if figure[: len(g.path)] == g.path and g.result != "passed"]
     is_throttle = bool(guards) and figure[:-1] == CREATE_LIMIT
+    counts = [(guard, guard.count) for guard in guards]
+    if is_throttle:
+        places = [(guard, _place_at(plan, guard, key)) for guard in guards]
+        counts = [(guard, place) for guard, place in places if place] or counts
     needed = [old + (not is_throttle)]
-    for guard in guards:
-        count = guard.count
-        if is_throttle:
-            # A later run creates the machine, in service order.
-            later = [
-                each
-                for each in plan.withheld
-                if isinstance(each, Create) and guard.pool in (None, each.pool)
-            ]
-            later.sort(key=lambda each: each.turn)
-            places = (n for n, each in enumerate(later, 1) if key in each.serves)
-            place = next(places, len(later))
-            count += place - guard.withheld
+    for guard, count in counts:
         least = figure_to_pass(fleet, guard, str(figure[-1]), count)
         needed += [] if least is None else [Decimal(least)]
     return max(needed) - old
+
+
+def _place_at(plan: Plan, guard: GuardResult, key: str) -> int:
+    """Return the number of machines that a throttle passes up to that of a request; 0 if none."""
+    creates = [each for each in (*plan.actions, *plan.withheld) if isinstance(each, Create)]
+    own = pass_order([each for each in creates if guard.pool in (None, each.pool)])
+    serves = [isinstance(each, Create) and key in each.serves for each in own]
+    return serves.index(True) + 1 if any(serves) else 0
 
 
 def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]:
@@ -509,10 +419,11 @@ def _approvals(fleet: Fleet, world: World, guard: GuardResult) -> Iterator[Edit]
     if guard.guard in ("delete", "cost_increase"):
         for name in [pool] if pool else sorted(fleet.pools):
             expires = today + timedelta(days=APPROVED_DAYS)
-            written = {"guard": guard.guard, "pool": name, "count": 0, "reason": "say why"}
+            count = max(1, guard.count)
+            written = {"guard": guard.guard, "pool": name, "count": count, "reason": "say why"}
             new = Approval.model_validate(written | {"expires": expires})
             path = ("approvals", len(fleet.approvals))
-            yield Edit(path, new, rank=APPROVE, least=new).turned(max(1, guard.count))
+            yield Edit(path, new, rank=APPROVE)
 
 
 def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edit]:
@@ -544,8 +455,7 @@ def _correct_tag(fleet: Fleet, path: Path) -> Iterator[Edit]:
 
 def _not_before(world: World, path: Path) -> Edit:
     """Return the edit that moves an expiry date to today or later."""
-    yesterday = world.time.date() - timedelta(days=1)
-    return Edit(path, None, rank=EXPIRY, least=yesterday).turned(1)
+    return Edit(path, world.time.date(), rank=EXPIRY)
 
 
 def find_missing_entries(
@@ -608,7 +518,7 @@ def _fitting_edits(
     for name, pool in sorted(run.fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
             parts = [*_fix_mismatches(run, signature, name, ruled)]
-            lacks = sum(min(map(_count, ways)) for ways in parts if ways)
+            lacks = sum(min(map(_size, ways))[0] for ways in parts if ways)
             if parts and all(parts) and lacks <= MOST_EDITS:
                 found.append((lacks, name, parts))
     for _, _, parts in sorted(found, key=lambda each: each[:2]):
@@ -671,7 +581,9 @@ def _fix_mismatches(
         asking = Edit(REQUEST, unasked, count=len(unasked), rank=ASK, text=text)
         opened = tuple(_open_tags(fleet, exclusive, on_demand))
         ways = [(edit,) for edit in _rules(fleet, ruled, unasked)] if ruled else []
-        yield [*ways, (asking,), *([opened] if opened else [])]
+        # Any request may use a machine with an on-demand tag if the machine exists.
+        free: list[tuple[Edit, ...]] = [] if exclusive else [()]
+        yield [*free, *ways, (asking,), *([opened] if opened else [])]
 
 
 def _open_tags(
@@ -720,193 +632,5 @@ def describe(fleet: Fleet, edit: Edit) -> str:
         return f"move {yaml_key(edit.path)} from {old} to {new} or later"
     if edit.rank == APPROVE:
         return f"add an approval: {new}"
-    verb = "set" if edit.least is None else "raise"
+    verb = "raise" if _is_raise(edit) else "set"
     return f"{verb} {yaml_key(edit.path)} from {old} to {new}"
-
-
-def describe_wait(fleet: Fleet, wait: AwaitedEvent) -> str:
-    """Return a wait as a phrase, such as "wait for the next run, about 12:00 UTC"."""
-    when = write_time(wait.until) if wait.until else ""
-    begins = f", then it starts about {write_time(wait.start)}" if wait.start else ""
-    if wait.runs:
-        runs = "the next run" if wait.runs == 1 else f"{wait.runs} runs"
-        return f"wait for {runs}, about {when}: fleet apply every {write_duration(fleet.cadence)}"
-    if wait.workers:
-        names = ", ".join(wait.workers[:_NAMED])
-        names += " and others" if len(wait.workers) > _NAMED else ""
-        many = f"{len(wait.workers)} busy workers are" if len(wait.workers) > 1 else "a worker is"
-        known = f", expected {when}" if when else ", duration unknown"
-        if wait.assumed:
-            known += f"; assumed: {write_time(wait.assumed)}"
-        return f"wait until {many} free ({names}){known}{begins}"
-    return f"wait until {when}{begins}"
-
-
-def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
-    """Yield waits after which a plan serves the request: for runs, or else for work or time."""
-    if _is_eased_by_runs(run, key):
-        wait = wait_for_runs(run, key, replans)
-        if wait is not None:
-            yield wait
-            return
-    if replans.left <= 0:
-        replans.is_spent = True
-        return
-    after = _after_work(run, key, replans)
-    # An attempt after a shortage may fail again, so prefer a known end of work.
-    found = [after, _after_time(run, key, replans, attempts=after is None)]
-    known = [wait for wait in found if wait is not None]
-    yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
-
-
-def is_throttled(plan: Plan, key: str) -> bool:
-    """Return whether only a throttle withholds the request's machine until a later run."""
-    return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
-
-
-def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
-    """Return whether one of the next runs possibly serves a request without any edit.
-
-    Until then, machines boot or are deleted, or their creation is retried.
-    """
-    plan, following = run.plan, run.world.time + next_pause(run.fleet)
-    blocked = run.unserved[key].blocked if key in run.unserved else ()
-    is_made = any(not isinstance(action, Create) for action in plan.actions)
-    return (
-        is_made
-        or bool(plan.releases or plan.resumes)
-        or is_throttled(plan, key)
-        or any(each.path[-1:] == ("max_starting",) for each in blocked)
-        or any(each.until and each.until <= following for each in blocked)
-    )
-
-
-def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait for the first run that serves a request if all machines boot, or None."""
-    while run.number < MOST_RUNS:
-        if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
-            return None
-        following = replans.run_after(run)
-        if following is None:
-            return None
-        run = following
-        if is_served(run.plan, key):
-            start = run.forecast.start_of(key)
-            return AwaitedEvent(runs=run.number, until=run.world.time, start=start)
-    return None
-
-
-def _after_work(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
-    """Return the wait for workers to end their work, if the request is then served, or None."""
-    found = run.forecast
-    if key in found.untimed:
-        found = run.assumed
-    wait = _for_workers(run, key, found) if key in found.starts else _for_limit(run, key)
-    if wait is None or (wait.assumed and not _all_exist(run, wait.workers)):
-        return None
-    return _start_after(run, key, wait, replans)
-
-
-def _all_exist(run: PlannedRun, workers: Iterable[str]) -> bool:
-    """Return whether all these workers exist now and are busy or idle."""
-    states = {each.worker: each.state for each in run.plan.workers}
-    return all(states.get(name) in ("busy", "idle") for name in workers)
-
-
-def _for_workers(run: PlannedRun, key: str, found: Forecast) -> AwaitedEvent:
-    """Return the wait for the busy workers that will first serve this and earlier requests."""
-    own = found.workers[key]
-    names: dict[str, None] = {}
-    for other, worker in found.workers.items():
-        each = found.standing[worker]
-        if each.works and each.alike == found.standing[own].alike:
-            names[worker] = None
-        if other == key:
-            break
-    return _wait(run, tuple(names) or (own,), found, found.starts[key])
-
-
-def _wait(
-    run: PlannedRun, workers: tuple[str, ...], found: Forecast, seconds: int
-) -> AwaitedEvent:
-    moment = run.world.time + timedelta(seconds=seconds)
-    if found is run.forecast:
-        return AwaitedEvent(workers=workers, until=moment)
-    return AwaitedEvent(workers=workers, assumed=moment)
-
-
-def _for_limit(run: PlannedRun, key: str) -> AwaitedEvent | None:
-    """Return the wait for the work in whose place limits on tags or queues admit a request."""
-    for found, turns in ((run.forecast, run.turns), (run.assumed, run.assumed_turns)):
-        turn = turns.get(key)
-        if turn and turn.first and turn.first.end is not None:
-            return _wait(run, (turn.first.worker,), found, turn.first.end)
-    return None
-
-
-def _after_time(
-    run: PlannedRun, key: str, replans: Replans, *, attempts: bool
-) -> AwaitedEvent | None:
-    """Return the wait for the first expiry of a constraint that lets a plan serve a request.
-
-    `attempts`: also wait for the next attempt to create a machine.
-    """
-    moments = sorted(set(_moments(run, key, attempts=attempts)))
-    for moment in islice(moments, MAX_MOMENTS):
-        wait = AwaitedEvent(until=moment)
-        if then := _start_after(run, key, wait, replans):
-            return then
-    return None
-
-
-def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]:
-    """Yield the times when a constraint ends or `otherwise` lets the request waive a tag."""
-    blocked = run.unserved[key].blocked if key in run.unserved else ()
-    yield from (b.until for b in blocked if b.until and (attempts or b.code != "closed"))
-    if attempts and run.world.attempts:
-        # A stopped image version with more tags may boot again.
-        choices = choose_images(run.fleet, run.world).values()
-        yield from (each.until for each in choices if each.until)
-    found, signature = run.find(key), run.signatures.get(key)
-    since = found[0].pending_since if found else None
-    if since is None or signature is None:
-        return
-    for *_, seconds in Drops(run.fleet, run.world.time).delays(signature.required):
-        if (moment := since + timedelta(seconds=seconds)) > run.world.time:
-            yield moment
-
-
-def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | None:
-    """Return the expected world after a wait; None if no trial plan is left."""
-    later: PlannedRun | None = run
-    for _ in range(wait.runs):
-        later = replans.run_after(later) if later else None
-    if later is None or wait.runs:
-        return later.world if later else None
-    found = run.assumed if wait.assumed else run.forecast
-    moment = wait.assumed or wait.until or run.world.time
-    return step(run.fleet, run.world, run.plan, moment, found)
-
-
-def _start_after(
-    run: PlannedRun, key: str, wait: AwaitedEvent, replans: Replans
-) -> AwaitedEvent | None:
-    """Return a wait, with the start of the request if later; None if no run then serves it.
-
-    A ticket's machine may first have to be deleted, and another created.
-    """
-    if (seen := awaited(run, wait, replans)) is None:
-        return None
-    plan = replans.plan(run.fleet, seen, of=("wait", wait))
-    if plan is None:
-        return None
-    then = PlannedRun(run.fleet, seen, plan, of=("wait", wait))
-    start = then.forecast.start_of(key)
-    if not is_served(plan, key):
-        further = wait_for_runs(then, key, replans) if _is_eased_by_runs(then, key) else None
-        if further is None:
-            return None
-        start = further.start
-    # With an assumed duration, the start is unknown.
-    is_later = not wait.workers or start != wait.until
-    return wait.altered(start=start) if is_later and not wait.assumed else wait

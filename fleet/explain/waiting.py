@@ -1,19 +1,12 @@
 """The waiting requests by outcome and age, with explanations of the longest waits."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from fleet.explain.case import Case
-from fleet.explain.helps import (
-    Helps,
-    add_gains,
-    combine_edits,
-    extend_helps,
-    find_helps,
-    find_slow,
-)
+from fleet.explain.helps import add_gains, find_helps
 from fleet.explain.request import (
     ENDED,
     FEWEST_PLANS,
@@ -27,7 +20,7 @@ from fleet.explain.request import (
     places_of,
     unknown_of,
 )
-from fleet.explain.unblock import find_remedies
+from fleet.explain.unblock import Remedy, find_remedies
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
@@ -132,12 +125,12 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
     unserved = [group for group in groups if not group.is_served]
     served = [group for group in groups if group.is_served]
     explained: dict[str, Explanation] = {}
-    helps: dict[str, Helps] = {}
+    remedies: dict[str, Sequence[Remedy]] = {}
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
     plans = min(MOST_REPLANS, _MAX_WORK // (size + 1))
     replans = Replans(plans)
     for key, answer, found in _explain_firsts(case, unserved[:most], replans):
-        explained[key], helps[key] = answer, found
+        explained[key], remedies[key] = answer, found
     for group in served[:most]:
         key = group.requests[0].key
         explained[key] = explain_one(case, group.signature, key, Replans(0))
@@ -149,16 +142,14 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
                 places = places_of(case, group.signature, request.key) if is_costed else ()
                 answer = explain_alike(case, group.signature, request.key, first, places)
                 explained[request.key] = answer.altered(places=places, next_steps=first.next_steps)
-    alike = {g.requests[0].key: [explained[r.key] for r in g.requests] for g in unserved[:most]}
-    slow = {key: len(find_slow(alike[key], helps[key].runs)) for key in alike}
     replans.left += plans
-    for key in sorted(alike, key=lambda key: slow[key]):
-        with replans.share(replans.left * slow[key] // max(1, sum(slow.values()))) as given:
-            helps[key] = extend_helps(case, alike[key], helps[key], given)
-        slow[key] = 0
-    for key, answers in alike.items():
-        own = combine_edits(case, answers, helps[key], replans)
-        explained |= {each.name: add_gains(case, each, own) for each in answers}
+    # Small groups are first, because they leave trial plans to the large ones.
+    in_turn = sorted(unserved[:most], key=lambda group: len(group.requests))
+    for number, group in enumerate(in_turn):
+        keys = [request.key for request in group.requests]
+        with replans.share(replans.left // (len(in_turn) - number)) as given:
+            helps = find_helps(case, keys, remedies[keys[0]], given)
+        explained |= {key: add_gains(case, explained[key], helps) for key in keys}
     shown = (each for group in groups for each in _set_starts(case, group, explained))
     return WaitingExplanations(tuple(shown), explained, tuple(_running(case)))
 
@@ -243,8 +234,8 @@ def _long_seconds(fleet: Fleet, signature: Signature) -> int:
 
 def _explain_firsts(
     case: Case, groups: list[WaitingGroup], replans: Replans
-) -> Iterator[tuple[str, Explanation, Helps]]:
-    """Yield (request, explanation, helpful edits) for the first request of each group."""
+) -> Iterator[tuple[str, Explanation, Sequence[Remedy]]]:
+    """Yield (request, explanation, suggestions) for the first request of each group."""
     for number, group in enumerate(groups):
         fair = max(FEWEST_PLANS, replans.left // (len(groups) - number))
         with replans.share(fair) as given:
@@ -253,5 +244,4 @@ def _explain_firsts(
             answer = explain_one(case, group.signature, key, given, remedies)
             steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
             steps += map(describe_repair, unknown_of(case, case.unserved.get(key)))
-            answer = answer.altered(next_steps=tuple(steps))
-            yield key, answer, find_helps(case, key, remedies, given)
+            yield key, answer.altered(next_steps=tuple(steps)), remedies

@@ -155,22 +155,27 @@ def figure_to_pass(fleet: Fleet, result: GuardResult, figure: str, count: int) -
     return None
 
 
-def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
-    """Split actions into at most `allowed` actions for now, and the actions for later.
+def pass_order(actions: Sequence[Action]) -> list[Action]:
+    """Return actions in the order in which a throttle passes them.
 
     Started actions come first, then the first action of each pool, then the other actions.
     """
-    if len(actions) <= allowed:
-        return [*actions], []
     in_turn = sorted(actions, key=_service_position)
     begun = [action for action in in_turn if is_begun(action)]
     fresh = [action for action in in_turn if not is_begun(action)]
     firsts = list({action.pool: action for action in reversed(fresh)}.values())
     firsts.sort(key=_service_position)
     first_names = {action.worker for action in firsts}
-    rest = [action for action in fresh if action.worker not in first_names]
-    allowed = max(0, allowed - len(begun))
-    return [*begun, *[*firsts, *rest][:allowed]], [*firsts, *rest][allowed:]
+    return [*begun, *firsts, *(each for each in fresh if each.worker not in first_names)]
+
+
+def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
+    """Split actions into at most `allowed` actions for now, and the actions for later."""
+    if len(actions) <= allowed:
+        return [*actions], []
+    allowed = max(allowed, sum(map(is_begun, actions)))
+    in_turn = pass_order(actions)
+    return in_turn[:allowed], in_turn[allowed:]
 
 
 def _service_position(action: Action) -> int:

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from fleet.apply.config import check_file
-from fleet.explain.unblock import awaited, find_remedies
+from fleet.explain.unblock import find_remedies
+from fleet.explain.waits import awaited
 from fleet.explain.what_if import PlannedRun, Replans, edited, is_served
 from fleet.guard import guard
 from fleet.model.facts import World

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.explain.unblock import Remedy, awaited, describe, find_remedies, moves
+from fleet.explain.edits import apply_edits
+from fleet.explain.unblock import Remedy, describe, find_remedies, moves
 from fleet.explain.values import Explanation, Suggestion
+from fleet.explain.waits import awaited
 from fleet.explain.what_if import (
     MOST_PLANS,
     PlannedRun,
     Replans,
-    apply_edits,
     count_plans,
     edited,
     is_served,
