@@ -9,7 +9,7 @@ from fleet.explain.pool import explain_pool
 from fleet.explain.request import MOST_REPLANS, by_outcome, explain_like, explain_one
 from fleet.explain.tags import WORDS, list_tags
 from fleet.explain.values import ExplainedReason, Explanation, Matches
-from fleet.explain.what_if import Replans
+from fleet.explain.what_if import Replans, count_plans
 from fleet.explain.worker import explain_worker
 from fleet.planner.images import find_image_troubles, find_waiting
 from fleet.schema.findings import listed
@@ -56,7 +56,9 @@ def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
         first = None
         for key in filter(meant.__contains__, keys):
             if first is None:
-                yield (first := explain_one(case, signature, key, replans))
+                with replans.share(count_plans(case.plan)) as given:
+                    first = explain_one(case, signature, key, given)
+                yield first
             else:
                 yield explain_like(case, signature, key, first)
 

@@ -24,9 +24,9 @@ from fleet.schema.model import Fleet
 MOST_PLANS = 10
 """Maximum number of trial plans for one request, over all suggestions and combinations."""
 MOST_SHOWN = 4
-_WORK = 300
-"""Maximum work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10 or
-more pools. `fleet explain request` then takes 1.2 to 2 times as long as `fleet plan`."""
+_WORK = 200
+"""Maximum work of all plans for one request: 1 plan with 140 requests in a limited fleet of 10
+pools. `fleet explain request` then takes at most 1.5 times as long as `fleet plan`."""
 _REQUESTS_EACH = 8
 """Number of waiting requests that take as long to plan as one blocked (requests, pool) pair."""
 

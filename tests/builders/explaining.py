@@ -1,10 +1,9 @@
 """Explain requests of a plan."""
 
+from fleet.explain.anything import explain_requests
 from fleet.explain.case import Case
-from fleet.explain.request import explain_one
 from fleet.explain.values import ExplainedReason, Explanation, KeyChange, Suggestion
 from fleet.explain.waiting import WaitingExplanations, WaitingGroup, WaitingRequest
-from fleet.explain.what_if import Replans, count_plans
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.schema.model import Fleet
@@ -19,8 +18,7 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
     keys = case.named(name)
     if len(keys) != 1:
         return None
-    signature = next(s for s in plan.signatures if keys[0] in s.requests)
-    return explain_one(case, signature, keys[0], Replans(count_plans(plan)))
+    return next(explain_requests(case, keys[0]))
 
 
 def some_waits(plan: Plan) -> WaitingExplanations:
