@@ -81,6 +81,14 @@ def test_plot_equals_committed_picture(golden: Golden) -> None:
     golden.compare(GOLDEN, page[start : page.index('<section aria-labelledby="waiting', start)])
 
 
+@pytest.mark.parametrize("path", ["index.html", BUILDERS, MONEY])
+def test_path_of_a_plot_is_whole(files: dict[str, str], path: str) -> None:
+    paths = re.findall(r' d="([^"]*)"', files[path])
+
+    assert max(map(len, paths)) > 1_000
+    assert not [each for each in paths if "…" in each]
+
+
 def test_history_table_has_last_week_in_steps_of_four_hours(files: dict[str, str]) -> None:
     table = files[BUILDERS].split("<details>")[1].split("</details>")[0]
 
