@@ -83,7 +83,7 @@ def overview(shown: Shown) -> Iterator[Page]:
         ),
         notices,
         remarks,
-        Section("Contact and images", [Items([*contact, *image_lines(status)])]),
+        Section("Notices", [Items([*contact, *image_lines(status)])], "notices"),
         history_section(trend, plan.currency),
     ]
     yield Page(OVERVIEW, blocks)
