@@ -21,7 +21,7 @@ from fleet.report.document import (
 )
 from fleet.schema.findings import some_of
 from fleet.site.pages import IMAGES, Page, Shown, alarm, quiet
-from fleet.site.versions import ImageStory, VersionRow
+from fleet.site.versions import ImageStory, ShownVersion
 from fleet.words import figures as words
 from fleet.words.images import describe_waiting
 
@@ -55,11 +55,12 @@ def _image(shown: Shown, image: ImageStory) -> list[Block]:
     )
     rows = [
         row(
-            each.version,
+            each.fact.version,
             _state(each),
-            *(words.since(at, now) if at else words.UNKNOWN for at in (each.since, each.built_at)),
+            words.since(each.fact.since, now) if each.fact.since else words.UNKNOWN,
+            words.since(each.record.built_at, now) if each.record else words.UNKNOWN,
             str(each.machines),
-            ", ".join(each.places) or "-",
+            ", ".join(sorted(each.fact.ids)) or "-",
         )
         for each in image.versions
     ]
@@ -73,11 +74,12 @@ def _image(shown: Shown, image: ImageStory) -> list[Block]:
     ]
 
 
-def _state(version: VersionRow) -> Line:
-    share = f" {version.share}%" if version.share else ""
+def _state(version: ShownVersion) -> Line:
+    fact, record = version.fact, version.record
+    share = f" {fact.share}%" if fact.share and fact.state == "candidate" else ""
     pinned = " (pinned)" if version.is_pinned else ""
-    why = f": {version.why}" if version.why else ""
-    return line(f"{version.state}{share}{pinned}", StyledText(why, Style.RED))
+    why = f": {record.why}" if record and record.why else ""
+    return line(f"{fact.state}{share}{pinned}", StyledText(why, Style.RED))
 
 
 def _due(due: DueImage, commands: tuple[str, ...]) -> Iterator[Line]:

@@ -172,9 +172,9 @@ def _image(shown: Shown, image: ImageStory) -> Section:
         known = known if is_baked else "No tested version of this image yet."
     else:
         pinned = ", pinned" if version.is_pinned else ""
-        built = version.built_at
-        age = f", built {words.since(built, shown.status.time)} ago" if built else ""
-        known = f"New machines boot {version.version}: {version.state}{pinned}{age}."
+        built = version.record
+        age = f", built {words.since(built.built_at, shown.status.time)} ago" if built else ""
+        known = f"New machines boot {version.fact.version}: {version.fact.state}{pinned}{age}."
     everything = line(StyledText("All images", target=IMAGES))
     return Section(f"Image {image.image}", [line(known), everything], "image")
 

@@ -1,8 +1,7 @@
 """Images and their versions: places of publication, machines, and due steps."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fleet.model.facts import Unknown, World
@@ -14,24 +13,14 @@ _MAX_VERSIONS = 20
 """Maximum listed versions per image; versions that machines boot are listed additionally."""
 
 
-class VersionRow(NamedTuple):
-    """A version of an image."""
+class ShownVersion(NamedTuple):
+    """A version of an image, with the number of machines that boot the version."""
 
-    version: str
-    state: str
-    share: int
-    """Percentage of each pool's workers that boot the version, if it is the candidate."""
+    fact: ImageVersion
+    record: Version | None
+    """Record of its build; None in a recording of the world, which has no records."""
     is_pinned: bool
-    built_at: datetime | None
-    """Time of the build; None in a recording, which does not have this time."""
-    since: datetime | None
-    """Time at which the version entered its state."""
-    places: tuple[str, ...]
-    """Providers and stores where the version is published and verified."""
     machines: int
-    """Number of machines that boot the version."""
-    why: str
-    """Reason of the failure; empty without a failure."""
 
 
 class ImageStory(NamedTuple):
@@ -41,7 +30,7 @@ class ImageStory(NamedTuple):
     declared: str
     """Declaration in fleet.yaml: `recipe`, `existing`, or `no` if undeclared."""
     pools: tuple[str, ...]
-    versions: tuple[VersionRow, ...]
+    versions: tuple[ShownVersion, ...]
     """The versions, the newest first."""
     hidden: int
     due: DueImage | None
@@ -50,10 +39,10 @@ class ImageStory(NamedTuple):
     """Commands for the due steps."""
 
     @property
-    def current(self) -> VersionRow | None:
+    def current(self) -> ShownVersion | None:
         """Return the version that new machines boot: pinned, else current; None if unknown."""
         pinned = [each for each in self.versions if each.is_pinned]
-        serving = [each for each in self.versions if each.state == "current"]
+        serving = [each for each in self.versions if each.fact.state == "current"]
         return next(iter((*pinned, *serving)), None)
 
 
@@ -79,11 +68,11 @@ def image_stories(
         image = fleet.images.get(name)
         ours = [each for each in world.versions if each.image == name]
         rows = [
-            _row(
+            ShownVersion(
                 each,
                 known.get((name, each.version)),
-                booted,
                 is_pinned=image is not None and each.version == image.version,
+                machines=sum(booted[id_] for id_ in {*each.ids.values(), each.version}),
             )
             for each in sorted(ours, key=lambda each: each.version, reverse=True)
         ]
@@ -93,13 +82,13 @@ def image_stories(
 
 
 def _story(
-    fleet: Fleet, name: str, rows: Sequence[VersionRow], due: DueImage | None
+    fleet: Fleet, name: str, rows: Sequence[ShownVersion], due: DueImage | None
 ) -> ImageStory:
     image = fleet.images.get(name)
     kept = [
         row
         for nth, row in enumerate(rows)
-        if nth < _MAX_VERSIONS or row.machines or row.is_pinned or row.state == "current"
+        if nth < _MAX_VERSIONS or row.machines or row.is_pinned or row.fact.state == "current"
     ]
     declared = "existing" if isinstance(image, ExistingImage) else "recipe"
     return ImageStory(
@@ -112,25 +101,4 @@ def _story(
         hidden=len(rows) - len(kept),
         due=due,
         commands=due.commands if due and due.is_due else (),
-    )
-
-
-def _row(
-    version: ImageVersion,
-    record: Version | None,
-    booted: Mapping[str | None, int],
-    *,
-    is_pinned: bool,
-) -> VersionRow:
-    ids = {*version.ids.values(), version.version}
-    return VersionRow(
-        version=version.version,
-        state=version.state,
-        share=version.share if version.state == "candidate" else 0,
-        is_pinned=is_pinned,
-        built_at=record.built_at if record else None,
-        since=version.since,
-        places=tuple(sorted(version.ids)),
-        machines=sum(booted[id_] for id_ in ids),
-        why=record.why if record else "",
     )
