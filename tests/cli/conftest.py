@@ -10,7 +10,8 @@ import time_machine
 
 from fleet.state.processes import Invocation, run
 from tests.rigs.clocked import Clocked, moved_clock
-from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.stories import begin_idle
+from tests.rigs.trial import Trial
 
 
 @pytest.fixture
@@ -32,15 +33,6 @@ def trial(project: Path) -> Trial:
 def idle(trial: Trial) -> Trial:
     """Return a fleet with two idle machines, which nothing that waits needs."""
     return trial.begun(begin_idle)
-
-
-def begin_idle(trial: Trial) -> None:
-    pool = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
-    trial.write(fleet_yaml(pools={"builders": pool}))
-    trial.wait_for("1", "2")
-    trial.apply()
-    trial.age(minutes=2)
-    trial.wait_for()
 
 
 @pytest.fixture

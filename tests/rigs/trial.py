@@ -6,9 +6,10 @@
 
 import io
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, chdir, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, chdir, closing, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,12 @@ BUILDERS = (
     "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}, retire: {idle_after: 10m}}"
 )
 BIG = "{provider: desk, machine: ccx63, image: trixie, provides: [big], workers: {max: 4}}"
+WARM = BUILDERS.replace("max: 4", "max: 4, min: 0, spare: 0")
 WORLD_QUEUE = "{kind: world, path: world.json}"
+ONE, TWO = "trial-builders-0001", "trial-builders-0002"
+"""The first machines of pool builders."""
+WHY = ("--for", "2h", "--reason", "disk full")
+"""The terms of an order."""
 
 
 def fleet_yaml(
@@ -99,9 +105,12 @@ class Trial:
     def wait_for(self, *requests: str, big: Sequence[str] = ()) -> None:
         """Have these requests wait in the queue, and nothing else; `big` only fits that pool."""
         waiting: list[dict[str, object]] = [{"id": name} for name in requests]
-        waiting += [{"id": name, "required": ["big"]} for name in big]
+        self.queue(*waiting, *({"id": name, "required": ["big"]} for name in big))
+
+    def queue(self, *requests: Mapping[str, object], **more: object) -> None:
+        """Have these requests wait, each with an id at least; the queue reports `more`, too."""
         moment = "2026-11-21T08:00:00Z"
-        demand = {"demand": {"read_at": moment, "requests": waiting}}
+        demand = {"demand": {"read_at": moment, "requests": requests, **more}}
         world = {"fleet": "trial", "time": moment, "queues": {"work": demand}}
         (self.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
 
@@ -117,6 +126,13 @@ class Trial:
         ended, said = self.do(*args)
         assert ended == code, said
         return said
+
+    def json(self, *args: str, code: int = 0) -> Any:  # noqa: ANN401 - whatever it prints
+        """Return what a command prints with `--json`; it ends with this code."""
+        said = self.told(*args, "--json", code=code)
+        begin = re.search(r"^[{\[]", said, re.MULTILINE)
+        assert begin is not None, said
+        return json.loads(said[begin.start() :])
 
     def init(self) -> None:
         """Create the store; an empty one of this fleet at the usual place is always the same."""
@@ -145,6 +161,17 @@ class Trial:
         said = self.told("apply", "--json")
         outcome = json.loads(said[said.index("{") :])
         return {stack["result"] for stack in outcome["stacks"]} <= {"unchanged"}
+
+    def change(self, old: str, new: str) -> None:
+        """Replace a part of fleet.yaml, wherever it is."""
+        text = (self.folder / "fleet.yaml").read_text(encoding="utf-8")
+        assert old in text
+        self.write(text.replace(old, new))
+
+    def sql(self, statement: str, *values: object) -> int:
+        """Change rows of the store, as no command does; return how many."""
+        with closing(sqlite3.connect(self.folder / ".fleet/store.db")) as connection, connection:
+            return connection.execute(statement, values).rowcount
 
     def plan(self) -> dict[str, Any]:
         """Plan and return the plan."""
@@ -194,14 +221,13 @@ class Trial:
 
     def _age_attempts(self, by: timedelta) -> None:
         tries = self.store().attempts(100)
-        with sqlite3.connect(self.folder / ".fleet/store.db") as connection:
+        with closing(sqlite3.connect(self.folder / ".fleet/store.db")) as connection, connection:
             connection.execute("delete from fleet_attempts")
             for (made,) in connection.execute("select value from fleet_about where key = 'made'"):
                 earlier = (datetime.fromisoformat(made) - by).isoformat()
                 connection.execute(
                     "update fleet_about set value = ? where key = 'made'", (earlier,)
                 )
-        connection.close()
         self.store().record_attempts([each.altered(at=each.at - by) for each in tries])
 
     def end_orders(self) -> None:

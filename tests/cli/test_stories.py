@@ -1,0 +1,17 @@
+"""Stories of a fleet at the command line, told in tests/cli/stories/*.txt."""
+
+from pathlib import Path
+
+import pytest
+import time_machine
+
+from tests.rigs.stories import Story, read_stories
+from tests.rigs.trial import Trial
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("steps", read_stories(Path(__file__).parent / "stories"))
+def test_fleet_is_as_its_story_tells(
+    trial: Trial, clock: time_machine.Traveller, steps: list[str]
+) -> None:
+    Story(trial, clock).play(steps)

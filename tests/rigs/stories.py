@@ -1,0 +1,313 @@
+"""Stories of a trial fleet, told in text: a title, then a step in each line below it.
+
+Verbs:
+
+- `idle` and `two` are fleets of one pool with two idle machines: `begin_idle` and `begin_two`;
+  `tickets QUEUE` is one whose machines are asked for by tickets: `ticket_yaml`; `rack KEY=VALUE`
+  is one whose machines own commands make, and which has a ticket: `a_rack`;
+- `pool NAME {…}` is a pool of fleet.yaml, and `fleet KEY …` the keys `desk`, `queue` or `more` of
+  `fleet_yaml`, in place of those of a trial; `edit "OLD" "NEW"` changes the text later, of
+  which `base` keeps a copy in base.yaml;
+- `wait 1 2 big:3` has requests wait, and no other, `queue [{…}]` these; `age 2m` has all have
+  happened earlier, `later 2m` moves the clock, and `runs 3` applies as
+  often, a second after each other;
+- `assign MACHINE 7`, `free MACHINE`, `drain MACHINE`, `disable MACHINE` and `lose MACHINE` happen
+  at the provider, `end-orders` and `sql STATEMENT` in the store; `remove FILE` deletes a file of
+  the folder, `empty` all, and `file FILE TEXT` writes one; `version VERSION STATE` is remembered;
+- `$ apply` runs a command, which exits with 0; `$4 apply` with 4, and `$* apply` with any code;
+- `> a b` are words that the last command told in this order, `>! a` is what it did not tell, and
+  `says a` all that it told; `json a.0.b VALUE` is a value of its JSON;
+- `plan delete MACHINE reason, …` is what a plan does, `worker MACHINE state reason` what it says
+  of a worker, `creates POOL:TYPE` what it makes; `machines`, `made`, `recorded`, `draining`,
+  `images`, `versions`, `files` and `ticket 1 MACHINE` are what there is; no file has changed
+  between `note` and `same`.
+
+A machine is written as `builders-1`. A title that ends in `(slow)` is a slow test. What begins
+with `given NAME` is no story: its steps stand for the step `given NAME`.
+"""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import time_machine
+import yaml
+
+from fleet.model.facts import Listing
+from fleet.model.images import Publication
+from tests.builders import NOW
+from tests.builders.sentences import tells
+from tests.builders.versioning import a_version
+from tests.rigs.racks import a_rack, made
+from tests.rigs.trial import ONE, WARM, Trial, fleet_yaml
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def read_stories(folder: Path) -> list[object]:
+    """Return the stories of a folder as parameters of a test: the steps of each."""
+    found: list[object] = []
+    for path in sorted(folder.glob("*.txt")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        text = "\n".join(line for line in lines if line.strip()[:1] not in {"", "#"})
+        given: dict[str, list[str]] = {}
+        for part in re.split(r"\n(?=\S)", text):
+            title, *written = part.splitlines()
+            steps = [each for step in written for each in given.get(step.strip(), [step.strip()])]
+            if title.startswith("given "):
+                given[title] = steps
+                continue
+            marks = [pytest.mark.slow] if title.endswith("(slow)") else []
+            name = f"{path.stem}: {title.removesuffix(' (slow)')}"
+            found.append(pytest.param(steps, id=name, marks=marks))
+    return found
+
+
+POOLS = {
+    "normal": "{provider: desk, machine: ccx13, image: trixie, workers: {max: 4},"
+    " reuse: {opportunity: 5m}}",
+    "powerful": "{provider: desk, machine: ccx63, image: trixie, provides: [extra_powerful],"
+    " workers: {max: 4}}",
+}
+TAGS = """\
+tags:
+  arch_x86_64: {}
+  extra_powerful: {on_demand: true, exclusive: true, limits: {per: {submitter: 1}, total: 2}}
+"""
+
+
+def ticket_yaml(queue: str = "{kind: tickets}", desk: str = "boot: 1m", more: str = TAGS) -> str:
+    """Return the fleet.yaml of a trial whose machines are asked for by tickets."""
+    written = fleet_yaml(pools=POOLS, queue=queue, desk=desk, more=more)
+    return written.replace("architecture: amd64}", "architecture: amd64, provides: [arch_x86_64]}")
+
+
+def begin_idle(trial: Trial) -> None:
+    """Have two idle machines, which nothing that waits needs."""
+    pool = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
+    trial.write(fleet_yaml(pools={"builders": pool}))
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(minutes=2)
+    trial.wait_for()
+
+
+def begin_two(trial: Trial) -> None:
+    """Have two machines, the first of which is busy; the loop keeps both."""
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(minutes=2)
+    trial.cloud.assign(ONE, "1")
+    trial.wait_for()
+
+
+class Story:
+    """A trial fleet that does what a story says."""
+
+    def __init__(self, trial: Trial, clock: time_machine.Traveller) -> None:
+        self.trial = trial
+        self.prefix = "trial"
+        self._clock = clock
+        self._pools: dict[str, str] = {}
+        self._more: dict[str, str] = {}
+        self._said = ""
+        self._noted: dict[str, bytes] = {}
+
+    def play(self, steps: list[str]) -> None:
+        """Do each step, or see that it is as it says."""
+        for step in steps:
+            verb, _, rest = step.partition(" ")
+            try:
+                if verb[:1] in "$>":
+                    getattr(self, "_run" if verb[0] == "$" else "_hear")(
+                        verb[1:], self._named(rest)
+                    )
+                else:
+                    getattr(self, f"_{verb.replace('-', '_')}")(
+                        *self._words(verb, self._named(rest))
+                    )
+            except AssertionError as wrong:
+                raise AssertionError(f"{step}: {wrong}\n{self._said[:3000]}") from wrong
+
+    def _named(self, text: str) -> str:
+        name = rf"{self.prefix}-\1-000\2"
+        return re.sub(r"(?<![\w-])(?!sim-)([a-z]+)-(\d)(?![\w-])", name, text)
+
+    @staticmethod
+    def _words(verb: str, rest: str) -> list[str]:
+        if verb in {"pool", "fleet"}:
+            return rest.split(" ", 1)
+        return [rest] if verb in {"tickets", "queue", "sql"} and rest else shlex.split(rest)
+
+    def _run(self, code: str, rest: str) -> None:
+        ended, self._said = self.trial.do(*shlex.split(rest))
+        assert code == "*" or ended == int(code or 0), ended
+
+    def _hear(self, absent: str, rest: str) -> None:
+        joined = " ".join(self._said.split())
+        if absent:
+            assert rest not in joined
+        else:
+            parts = shlex.split(rest)
+            assert tells(self._said, *parts) or tells(joined, *parts)
+
+    def _pool(self, name: str, text: str) -> None:
+        self._pools[name] = text
+        self._fleet("more", self._more.get("more", "").rstrip("\n"))
+
+    def _fleet(self, key: str, text: str) -> None:
+        self._more[key] = text if key != "more" else text.replace("\\n", "\n") + "\n"
+        chosen: dict[str, Any] = {**self._more, "pools": self._pools or None}
+        self.trial.write(fleet_yaml(**chosen))
+
+    def _idle(self) -> None:
+        self.trial.begun(begin_idle)
+
+    def _two(self) -> None:
+        self.trial.begun(begin_two)
+
+    def _note(self) -> None:
+        self._noted = self.trial.files()
+
+    def _same(self) -> None:
+        assert self.trial.files() == self._noted
+
+    def _tickets(self, queue: str = "{kind: tickets}") -> None:
+        self.trial.write(ticket_yaml(queue))
+
+    def _says(self, text: str) -> None:
+        assert self._said == f"{text}\n"
+
+    def _rack(self, *words: str) -> None:
+        given: dict[str, Any] = dict(word.split("=", 1) for word in words)
+        if "most" in given:
+            given["most"] = int(given["most"])
+        self.prefix = "rack"
+        shutil.rmtree(self.trial.folder / ".fleet")
+        a_rack(self.trial.folder, given.pop("first", ". ./new.sh"), **given)
+
+    def _sql(self, statement: str) -> None:
+        assert self.trial.sql(statement) > 0
+
+    def _base(self) -> None:
+        shutil.copy(self.trial.folder / "fleet.yaml", self.trial.folder / "base.yaml")
+
+    def _json(self, path: str, value: str = "") -> None:
+        begin = re.search(r"^[{\[]", self._said, re.MULTILINE)
+        assert begin is not None
+        found = json.loads(self._said[begin.start() :])
+        for part in path.split("."):
+            found = found[int(part) if part.lstrip("-").isdigit() else part]
+        shown = found if isinstance(found, str) else json.dumps(found)
+        assert shown == value, shown
+
+    def _runs(self, count: str) -> None:
+        for _ in range(int(count)):
+            _, self._said = self.trial.do("apply")
+            self._clock.shift(1.1)
+
+    def _version(self, version: str, state: str) -> None:
+        uploaded = Publication(id=f"trixie-{version}", at=NOW, verified=True)
+        self.trial.remember(
+            a_version(version=version, state=state, publications={"desk": uploaded})
+        )
+
+    def _creates(self, *wanted: str) -> None:
+        actions = [each for each in self.trial.plan()["actions"] if each["action"] == "create"]
+        found = [f"{each['pool']}:{each['inputs']['type']}" for each in actions]
+        assert sorted(found) == [*wanted], found
+
+    def _made(self, *names: str) -> None:
+        assert made(self.trial) == [*names], made(self.trial)
+
+    def _empty(self) -> None:
+        for path in self.trial.folder.iterdir():
+            (shutil.rmtree if path.is_dir() else Path.unlink)(path)
+
+    def _files(self, *names: str) -> None:
+        found = sorted(path.name for path in self.trial.folder.iterdir())
+        assert found == [*names], found
+
+    def _file(self, name: str, text: str = "") -> None:
+        path = self.trial.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.replace("\\n", "\n"), encoding="utf-8")
+
+    def _queue(self, requests: str) -> None:
+        self.trial.queue(*({**each, "id": str(each["id"])} for each in yaml.safe_load(requests)))
+
+    def _remove(self, file: str) -> None:
+        (self.trial.folder / file).unlink()
+
+    def _edit(self, old: str, new: str) -> None:
+        self.trial.change(old, new.replace("\\n", "\n"))
+
+    def _wait(self, *names: str) -> None:
+        big = [name.removeprefix("big:") for name in names if name.startswith("big:")]
+        self.trial.wait_for(*(name for name in names if ":" not in name), big=big)
+
+    def _age(self, duration: str) -> None:
+        self.trial.age(**{_UNITS[duration[-1]]: float(duration[:-1])})
+
+    def _later(self, duration: str) -> None:
+        self._clock.shift(int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]])
+
+    def _assign(self, machine: str, request: str | None = None) -> None:
+        self.trial.cloud.assign(machine, request)
+
+    _free = _assign
+
+    def _drain(self, machine: str) -> None:
+        self.trial.cloud.drain(machine)
+
+    def _disable(self, machine: str) -> None:
+        self.trial.cloud.disable(machine)
+
+    def _lose(self, machine: str) -> None:
+        found = (each.id for each in self._listing().machines if each.name == machine)
+        self.trial.cloud.delete(next(found))
+
+    def _end_orders(self) -> None:
+        self.trial.end_orders()
+
+    def _listing(self) -> Listing:
+        listing = self.trial.cloud.list("trial")
+        assert isinstance(listing, Listing), listing
+        return listing
+
+    def _machines(self, *names: str) -> None:
+        assert self.trial.machines() == [*names], self.trial.machines()
+
+    def _recorded(self, *names: str) -> None:
+        assert self.trial.recorded() == [*names], self.trial.recorded()
+
+    def _images(self, *names: str) -> None:
+        assert [each.inputs.image for each in self.trial.made()] == [*names]
+
+    def _versions(self, *states: str) -> None:
+        found = {f"{version}={state}" for version, state in self.trial.versions().items()}
+        assert found == {*states}, found
+
+    def _draining(self, *names: str) -> None:
+        workers = self._listing().workers or ()
+        found = [each.name for each in workers if each.draining]
+        assert found == [*names], found
+
+    def _plan(self, *words: str) -> None:
+        actions = self.trial.plan()["actions"]
+        found = [f"{each['action']} {each['worker']} {each['reason']}" for each in actions]
+        wanted = " ".join(words).split(", ") if words != ("nothing",) else []
+        assert sorted(found) == sorted(wanted), found
+
+    def _worker(self, name: str, state: str, reason: str) -> None:
+        (found,) = [each for each in self.trial.plan()["workers"] if each["worker"] == name]
+        assert (found["state"], found["reason"]) == (state, reason), found
+
+    def _ticket(self, number: str, machine: str = "") -> None:
+        tickets = {str(each["id"]): each for each in self.trial.json("ticket", "list")}
+        assert tickets[number]["machine"] == machine, tickets
