@@ -1,6 +1,5 @@
 """Very long tags and very many of them neither fill the screen nor take minutes."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,7 @@ ABSURD: dict[str, dict[str, Any]] = {
 
 
 def ask(trial: Trial, **fields: object) -> None:
-    request = {"id": "1", "task": "sbuild", "package": "x", "required": [], **fields}
-    demand = {"demand": {"read_at": "2026-11-21T08:00:00Z", "requests": [request]}}
-    world = {"fleet": "trial", "time": "2026-11-21T08:00:00Z", "queues": {"work": demand}}
-    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+    trial.queue({"id": "1", "task": "sbuild", "package": "x", "required": [], **fields})
 
 
 @pytest.fixture
@@ -66,11 +62,11 @@ def trial(project: Path) -> Trial:
     ids=" ".join,
 )
 def test_output_is_bounded_when_a_request_is_absurd(
-    kind: str, command: tuple[str, ...], trial: Trial, run_fleet: RunFleet
+    kind: str, command: tuple[str, ...], trial: Trial
 ) -> None:
     ask(trial, **ABSURD[kind])
 
-    shown = run_fleet(*command).stdout
+    shown = trial.told(*command)
 
     assert shown
     assert len(shown) < MAX_SHOWN
@@ -91,12 +87,10 @@ def test_pages_are_bounded_when_a_request_is_absurd(
 
 
 @pytest.mark.parametrize(("kind", "least"), [("long-tag", len(LONG)), ("many-tags", 20_000)])
-def test_json_is_valid_when_a_request_is_absurd(
-    kind: str, least: int, trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_json_is_valid_when_a_request_is_absurd(kind: str, least: int, trial: Trial) -> None:
     ask(trial, **ABSURD[kind])
 
-    (signature,) = json.loads(run_fleet("plan", "--json").stdout)["signatures"]
+    (signature,) = trial.json("plan")["signatures"]
 
     assert signature["required"] == sorted(ABSURD[kind]["required"])
     assert len("".join(signature["required"])) >= least
@@ -119,11 +113,9 @@ def test_long_tag_is_matched_within_a_second() -> None:
     assert time.process_time() - begin < 1
 
 
-def test_explain_proposes_no_tag_when_fleet_yaml_cannot_name_it(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
+def test_explain_proposes_no_tag_when_fleet_yaml_cannot_name_it(trial: Trial) -> None:
     ask(trial, required=["x" * 201])
 
-    explained = json.loads(run_fleet("explain", "request", "1", "--json").stdout)
+    explained = trial.json("explain", "request", "1")
 
     assert explained["suggestions"] == []

@@ -1,7 +1,5 @@
 """`fleet adopt`: machines that exist become a pool's, and nothing of them changes but labels."""
 
-import json
-
 import pytest
 
 from fleet.clouds.sim.machines import menu_of
@@ -57,29 +55,14 @@ def test_adopted_machine_is_unchanged_by_next_apply(racked: Trial) -> None:
     assert racked.machines() == [NAME]
 
 
-def test_adoption_is_in_journal(racked: Trial) -> None:
-    racked.do(*ARGS)
-
-    assert "adopted builder-01" in racked.do("state", "show")[1]
-
-
 def test_adopting_again_changes_nothing(racked: Trial) -> None:
     racked.do(*ARGS)
     before = touched(racked)
 
-    code, said = racked.do(*ARGS)
+    said = racked.told(*ARGS)
 
-    assert code == 0
     assert tells(said, "builder-01")
     assert touched(racked) == before
-
-
-def test_adopt_json_has_recorded_inputs(racked: Trial) -> None:
-    code, said = racked.do(*ARGS, "--json")
-
-    (adopted,) = json.loads(said[said.index("{") :])["machines"]
-    assert code == 0
-    assert adopted["inputs"]["labels"]["pool"] == "builders"
 
 
 @pytest.mark.parametrize(
@@ -88,8 +71,6 @@ def test_adopt_json_has_recorded_inputs(racked: Trial) -> None:
         (("--select", "rack=b", "--pool", "builders"), 4, "rack=b"),
         (("--select", "rack=a", "--pool", "nope"), 4, "pool nope"),
         (("--select", "rack=a", "--pool", "big"), 4, "add --outdated"),
-        (("--select", "rack", "--pool", "builders"), 2, "expected KEY=VALUE"),
-        (("--select", "=a", "--pool", "builders"), 2, "expected KEY=VALUE"),
     ],
 )
 def test_adopt_is_refused_without_changes_when_impossible(
@@ -102,10 +83,3 @@ def test_adopt_is_refused_without_changes_when_impossible(
     assert refused == code
     assert says in said
     assert touched(racked) == before
-
-
-def test_no_machine_is_adopted_without_store(project_trial: Trial) -> None:
-    code, said = project_trial.do(*ARGS)
-
-    assert code == 4
-    assert "fleet state init" in said

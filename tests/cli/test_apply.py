@@ -4,20 +4,23 @@ import json
 import os
 import pty
 import subprocess
+from collections.abc import Callable
+from contextlib import chdir
 
 import pytest
 
+from fleet.cli import apply
+from fleet.errors import StoreMissing, WrongUsage
+from fleet.program import build_parser
 from tests.builders.sentences import tells
-from tests.rigs.process import RunFleet, clean_environment, unwrapped
+from tests.rigs.process import RunFleet, clean_environment
 from tests.rigs.terminal import (
     answer_at_terminal,
     read_until_closed,
     run_at_terminal,
 )
-from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import Trial
 from tests.rigs.warm import Warm
-
-ONLY_BUILDERS = {"builders": BUILDERS}
 
 
 def test_first_apply_creates_machines_for_waiting_requests(
@@ -36,97 +39,6 @@ def test_first_apply_creates_machines_for_waiting_requests(
     assert pools[::2] == ["  big: applied", "  builders: applied"]
     assert tells(pools[1], "    + ", "1", "trial-big-0001")
     assert tells(pools[3], "    + ", "1", "trial-builders-0001")
-
-
-def test_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1", big=["2"])
-    trial.apply()
-    machines = trial.machines()
-
-    applied = run_fleet("apply")
-
-    assert (applied.returncode, applied.stderr) == (0, "")
-    assert applied.stdout.splitlines()[-1] == "  unchanged: big, builders"
-    assert trial.machines() == machines
-
-
-def test_apply_extends_expiry_of_machines_without_input_changes(
-    trial: Trial,
-) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    made = trial.made()
-
-    trial.apply()
-    trial.apply()
-
-    assert [machine.expires for machine in made] == [None]
-    assert [machine.inputs for machine in trial.made()] == [machine.inputs for machine in made]
-    assert trial.made()[0].expires is not None
-
-
-def test_apply_with_json_prints_only_outcome(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-
-    applied = run_fleet("apply", "--json")
-
-    outcome = json.loads(applied.stdout)
-    assert applied.returncode == 0
-    assert [stack["created"] for stack in outcome["stacks"]] == [[], ["trial-builders-0001"]]
-
-
-# a worker goes in two steps, and never while it works
-
-
-def test_idle_worker_is_drained_then_deleted_by_next_apply(
-    trial: Trial,
-) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.wait_for()
-    trial.age(hours=1)
-
-    first = trial.outcome()["builders"]
-    second = trial.outcome()["builders"]
-
-    assert (first["drained"], first["deleted"]) == (["trial-builders-0001"], [])
-    assert (second["drained"], second["deleted"]) == ([], ["trial-builders-0001"])
-    assert trial.machines() == []
-
-
-# edits of fleet.yaml
-
-
-def test_removed_pool_is_kept_when_guard_refuses(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for(big=["1"])
-    trial.apply()
-    trial.age(minutes=1)
-    trial.write(fleet_yaml(pools=ONLY_BUILDERS))
-
-    refused = run_fleet("apply")
-
-    assert refused.returncode == 4
-    assert tells(unwrapped(refused.stdout), "1 of 1 machine", "pool big", "100%", "30%", "10")
-    assert trial.machines() == ["trial-big-0001"]
-
-
-def test_removed_pool_is_drained_and_forgotten_once_guard_permits(
-    trial: Trial,
-) -> None:
-    trial.wait_for(big=["1"])
-    trial.apply()
-    trial.age(minutes=1)
-    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
-    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=allowed))
-
-    first = trial.outcome()["big"]
-    second = trial.outcome()["big"]
-    third = trial.outcome()
-
-    assert first["drained"] == ["trial-big-0001"]
-    assert second["deleted"] == ["trial-big-0001"]
-    assert "big" not in third
-    assert "trial-big" not in trial.do("state", "show")[1]
 
 
 # who watches
@@ -190,19 +102,6 @@ def test_apply_asks_a_user_at_a_terminal(
     assert shown.count("1 to create") == ("--json" not in words)
 
 
-def test_apply_is_refused_when_plan_changes_during_the_question(trial: Trial, warm: Warm) -> None:
-    trial.wait_for("1")
-
-    with run_at_terminal(trial, warm, "apply") as (process, terminal):
-        while b"Apply this plan?" not in os.read(terminal, 65536):
-            pass
-        trial.wait_for("1", "2")
-        os.write(terminal, b"yes\n")
-        b"".join(read_until_closed(terminal))
-
-    assert (process.returncode, trial.machines()) == (4, [])
-
-
 def test_apply_of_a_quiet_plan_does_not_ask(trial: Trial, warm: Warm) -> None:
     code, _ = answer_at_terminal(trial, warm, b"", "apply")
 
@@ -226,3 +125,95 @@ def test_apply_prints_each_step_as_a_line_in_ci(trial: Trial, warm: Warm) -> Non
     _, shown = watched(trial, warm, CI="true")
 
     assert tells(shown, "builders", "create", "trial-builders-0001")
+
+
+class User:
+    """A console with a user, who waits until the plan is printed."""
+
+    colour = watched = False
+    can_ask = True
+
+    def __init__(self, answer: Callable[[], str], happens: Callable[[], object]) -> None:
+        self.texts: list[str] = []
+        self.is_asked = False
+        self._answer, self._happens = answer, happens
+
+    def columns(self, piped: int | None) -> int | None:
+        return piped or 80
+
+    def out(self, text: str) -> None:
+        self.texts.append(text)
+        if len(self.texts) == 1:
+            self._happens()
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+    def ask(self, question: str) -> str:
+        self.texts.append(question)
+        self.is_asked = True
+        return self._answer()
+
+    def progress(self, text: str) -> None:
+        """Show nothing."""
+
+
+def apply_as(
+    trial: Trial,
+    *words: str,
+    answer: Callable[[], str] = lambda: "yes",
+    happens: Callable[[], object] = lambda: None,
+) -> tuple[int, User]:
+    user = User(answer, happens)
+    with chdir(trial.folder):
+        return apply.run(build_parser().parse_args(["apply", *words]), user), user
+
+
+def interrupt() -> str:
+    raise KeyboardInterrupt
+
+
+def test_apply_refuses_if_a_quiet_plan_changes_after_it_is_printed(trial: Trial) -> None:
+    code, user = apply_as(trial, happens=lambda: trial.wait_for("1"))
+
+    assert (code, trial.machines(), user.is_asked) == (4, [], False)
+
+
+def test_apply_prints_the_current_plan_if_the_plan_has_changed(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    code, user = apply_as(trial, happens=lambda: trial.wait_for("1", "2"))
+
+    shown = "\n".join(user.texts)
+    assert (code, trial.machines()) == (4, [])
+    assert shown.count("1 to create") == shown.count("2 to create") == 1
+    assert "run `fleet apply` again" in shown
+
+
+def test_apply_changes_nothing_when_the_question_is_interrupted(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    code, user = apply_as(trial, answer=interrupt)
+
+    assert (code, trial.machines()) == (130, [])
+    assert user.texts[-1] == "fleet: interrupted: nothing was changed"
+
+
+def test_apply_refuses_an_unknown_pool_before_it_prints_a_plan(trial: Trial) -> None:
+    happened: list[None] = []
+
+    with pytest.raises(WrongUsage):
+        apply_as(trial, "--pool", "other", happens=lambda: happened.append(None))
+
+    assert not happened
+
+
+def test_apply_refuses_a_missing_store_before_it_prints_a_plan(trial: Trial) -> None:
+    trial.wait_for("1")
+    (trial.folder / ".fleet/store.db").unlink()
+    happened: list[None] = []
+
+    with pytest.raises(StoreMissing):
+        apply_as(trial, happens=lambda: happened.append(None))
+
+    assert not happened

@@ -132,32 +132,6 @@ def test_loop_prints_a_line_per_run_with_json(trial: Trial) -> None:
     assert "2 runs" in rest[-1]
 
 
-def test_each_run_of_loop_stores_a_heartbeat(trial: Trial) -> None:
-    kept(trial, between=(nothing, nothing))
-
-    runs = json.loads(trial.do("state", "show", "--json")[1])["runs"]
-
-    assert [bool(run["ended"]) for run in runs] == [True, True, True]
-
-
-@pytest.mark.parametrize("options", [("--for", "14m"), ("--until-quiet",)])
-def test_until_option_is_wrong_usage_without_every(trial: Trial, options: tuple[str, ...]) -> None:
-    code, said = trial.do("apply", *options)
-
-    assert code == 2
-    assert "--every" in said
-
-
-@pytest.mark.parametrize("options", [("--every", "often"), ("--every", "60s", "--for", "0m")])
-def test_apply_every_is_wrong_usage_when_not_a_duration(
-    trial: Trial, options: tuple[str, ...]
-) -> None:
-    code, said = trial.do("apply", *options)
-
-    assert code == 2
-    assert tells(said, "60s", "14m")
-
-
 # what somebody writes while it runs
 
 
@@ -194,17 +168,6 @@ def test_loop_reports_invalid_edit_once_and_continues(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_loop_does_not_become_quiet_while_file_is_invalid(trial: Trial) -> None:
-    trial.wait_for("1")
-
-    _, said = kept(
-        trial, "--until-quiet", between=(lambda: trial.write("fleet: 7\n"), trial.wait_for)
-    )
-
-    assert said.endswith("3 runs (2 failed)\n")
-
-
-@pytest.mark.slow
 def test_loop_ignores_edit_with_name_of_another_fleet(trial: Trial) -> None:
     _, said = kept(
         trial,
@@ -222,21 +185,9 @@ def test_loop_ignores_edit_with_name_of_another_fleet(trial: Trial) -> None:
 def test_loop_ends_when_file_is_invalid_at_start(trial: Trial) -> None:
     trial.write("fleet: 7\n")
 
-    code, said = trial.do("apply", "--every", "60s")
+    said = trial.told("apply", "--every", "60s", code=1)
 
-    assert code == 1
     assert tells(said, "fleet.yaml", "invalid", "1 error")
-
-
-def test_loop_refuses_state_that_a_ci_job_would_lose(
-    trial: Trial, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI_PROJECT_DIR", str(trial.folder))
-
-    code, said = trial.do("apply", "--every", "60s")
-
-    assert code == 4
-    assert tells(said, trial.folder / ".fleet", "state.backend", "state.store")
 
 
 # signals, locks, kills

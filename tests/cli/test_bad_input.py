@@ -4,10 +4,12 @@ import json
 import os
 import resource
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from fleet import program
 from tests.builders.sentences import tells
 from tests.rigs.process import (
     Completed,
@@ -16,7 +18,7 @@ from tests.rigs.process import (
     fleet_command,
     run_process,
 )
-from tests.rigs.trial import Trial
+from tests.rigs.trial import Trial, fleet_yaml
 
 POOL = "provider: p, machine: ccx33, image: i"
 HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: sid, architecture: amd64}}\n"
@@ -85,15 +87,6 @@ def test_missing_file_error_names_init_and_file_option(run_fleet: RunFleet, comm
     assert tells(said, "hint", "fleet init", "--file")
 
 
-def test_validate_reports_a_directory(run_fleet: RunFleet, project: Path) -> None:
-    (project / "fleet.yaml").mkdir()
-
-    ran = run_fleet("validate")
-
-    assert tells(first_line(ran), "fleet.yaml:1:1", "error[unreadable-file]", "directory")
-    assert not tells(ran.stdout, "fleet init")
-
-
 @pytest.mark.slow
 def test_huge_file_is_not_read_completely(run_fleet: RunFleet, project: Path) -> None:
     (project / "fleet.yaml").write_bytes(b"fleet: x\n")
@@ -121,13 +114,13 @@ def _used_by_validate(project: Path) -> resource.struct_rusage:
     return used
 
 
-@pytest.mark.parametrize("command", [("plan",), ("status",), ("observe",)])
+@pytest.mark.parametrize("command", ["plan", "status", "observe", "doctor"])
 def test_each_command_reports_errors_of_fleet_yaml(
-    run_fleet: RunFleet, project: Path, command: tuple[str, ...]
+    run_fleet: RunFleet, project: Path, command: str
 ) -> None:
     (project / "fleet.yaml").write_text("fleet: x\npols: {}\n", encoding="utf-8")
 
-    ran = run_fleet(*command)
+    ran = run_fleet(command)
 
     assert (ran.returncode, ran.stdout) == (1, "")
     assert tells(ran.stderr.splitlines()[0], "fleet.yaml:2:1: error[unknown-key]", "'pols'")
@@ -338,3 +331,66 @@ def test_hint_names_include_when_an_included_file_is_unreadable(
     assert ran.returncode == 1
     assert tells(ran.stdout, "hint", "`include`", "fleet.yaml")
     assert "--file" not in ran.stdout
+
+
+@pytest.mark.parametrize("year", [1, 1969, 2200, 2201, 9999])
+@pytest.mark.parametrize("command", [("plan",), ("validate",), ("status",), ("apply",)])
+def test_clock_out_of_range_gives_one_line_error(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, year: int, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(program, "utc_now", lambda: datetime(year, 6, 1, tzinfo=UTC))
+
+    said = trial.told(*command, code=1)
+
+    assert "clock" in said
+    assert str(year) in said
+
+
+@pytest.mark.parametrize(
+    ("more", "limit"),
+    [
+        ("guards: {refuse: {delete: {count: 99999999999999999999}}}", "100000"),
+        ("guards: {refuse: {delete: {count: 1.0e20}}}", "100000"),
+        (f"guards: {{refuse: {{delete: {{count: {'9' * 90}}}}}}}", "100000"),
+        ("guards: {refuse: {delete: {count: -99999999999999999999}}}", "0"),
+        ("cadence: 999999999d", "9999999"),
+        (f"cadence: {'9' * 5000}d", "9999999"),
+        ("history: {keep: 99999999d}", "9999999"),
+        ("money: {exchange: {USD: {rate: 99999999999999999999, as_of: 2026-11-01}}}", "1e+06"),
+        ("guards: {refuse: {delete: {share: 10000000000%}}}", "9999"),
+        ("guards: {refuse: {cost_increase: 9999999999 EUR/h}}", "999999999"),
+    ],
+)
+def test_number_beyond_range_is_one_error_with_the_range(
+    run_fleet: RunFleet, project: Path, more: str, limit: str
+) -> None:
+    (project / "fleet.yaml").write_text(fleet_yaml(more=more))
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 1
+    assert ran.stdout.count(": error[") == 1
+    source = ran.stdout.splitlines().index("   |")
+    assert tells(" ".join("".join(ran.stdout.splitlines()[:source]).split()), limit)
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1.0e999"])
+def test_number_that_is_not_finite_is_one_error(
+    run_fleet: RunFleet, project: Path, number: str
+) -> None:
+    more = f"guards: {{refuse: {{delete: {{count: {number}}}}}}}"
+    (project / "fleet.yaml").write_text(fleet_yaml(more=more))
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 1
+    assert ran.stdout.count(": error[") == 1
+
+
+def test_quoted_huge_number_is_offered_without_quotes(run_fleet: RunFleet, project: Path) -> None:
+    more = "guards: {refuse: {delete: {count: '99999999999999999999'}}}"
+    (project / "fleet.yaml").write_text(fleet_yaml(more=more))
+
+    ran = run_fleet("validate")
+
+    assert tells(ran.stdout, "write 99999999999999999999 without quotes")

@@ -1,4 +1,4 @@
-"""Fleet takes one pool after the other from a Resalloc that runs on, and gives them back."""
+"""Fleet beside a Resalloc that runs on: it plans, and changes none of its machines."""
 
 import re
 import subprocess
@@ -59,27 +59,9 @@ class Sides:
             code, said = self.fleet.do("apply")
             assert code == 0, said
 
-    def edit(self, file: str, pool: str, old: str, new: str) -> None:
-        """Replace text within a pool of pools.yaml or fleet.yaml."""
-        text = (self.folder / file).read_text(encoding="utf-8")
-        part = re.search(rf"^ *{pool}:\n(?:(?! *\w+_prod:).*\n)*", text, re.MULTILINE)
-        assert part is not None
-        edited = re.sub(old, new, part[0])
-        assert edited != part[0], (pool, old)
-        (self.folder / file).write_text(text.replace(part[0], edited), encoding="utf-8")
-
     def machines(self, pool: str) -> list[str]:
         """Return the machines of a pool that exist, whoever made them."""
         return sorted(p.name for p in (self.folder / "machines").glob(f"{pool}*"))
-
-    def take_over(self, pool: str) -> None:
-        """Do what the guide says to move a pool, while Resalloc runs on."""
-        self.edit("pools.yaml", pool, r"max: \d+", "max: 0")
-        self.edit("pools.yaml", pool, r"  cmd_list: .*\n", "")
-        for each in [r for r in self.resalloc.resources.values() if r.pool == pool]:
-            assert each.ticket is None
-        self.resalloc.delete_unused()
-        self.edit("fleet.yaml", pool, r"(extends: .*\n)", r"\1    mode: apply\n")
 
     def deleted(self) -> list[str]:
         """Return the names that `cmd_delete` was told."""
@@ -101,40 +83,6 @@ def test_paused_fleet_changes_no_machine_of_resalloc(sides: Sides) -> None:
     assert sides.resalloc.machine_of(ticket)
     assert sides.resalloc.names() == sides.machines("")
     assert sides.deleted() == []
-
-
-@pytest.mark.slow
-def test_pools_move_one_after_the_other_and_back_while_both_run(sides: Sides) -> None:
-    at_aws = sides.resalloc.take("aws")
-    sides.run()
-    busy = sides.resalloc.machine_of(at_aws)
-
-    sides.take_over("hv_01_prod")
-    sides.run()
-
-    assert sides.machines("hv_01_prod") == ["hv_01_prod_f0001", "hv_01_prod_f0002"]
-    assert (
-        busy
-        in sides.machines("aws_prod")
-        == [name for name in sides.resalloc.names() if name.startswith("aws_prod")]
-    )
-    opened = sides.fleet.do("ticket", "open", "--tag", "hv", "--user", "ada")[1].split()[0]
-    sides.run()
-    assert sides.fleet.do("ticket", "check", opened, "--user", "ada") == (0, "hv_01_prod_f0001\n")
-
-    sides.fleet.do("ticket", "close", opened, "--user", "ada")
-    sides.edit("fleet.yaml", "hv_01_prod", "mode: apply", "mode: drain")
-    approval = "{guard: delete, pool: hv_01_prod, count: 9, reason: back, expires: 2099-01-01}"
-    with (sides.folder / "fleet.yaml").open("a", encoding="utf-8") as file:
-        file.write(f"approvals: [{approval}]\n")
-    sides.run()
-    sides.edit("pools.yaml", "hv_01_prod", "max: 0", "max: 3\n  cmd_list: sh vm-list")
-    sides.edit("fleet.yaml", "hv_01_prod", "mode: drain", "mode: pause")
-    sides.run()
-
-    assert sides.machines("") == sides.resalloc.names()
-    assert sides.resalloc.machine_of(at_aws) == busy
-    assert busy not in sides.deleted()
 
 
 def scripts_of_the_page(folder: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fleet.apply.wire import engines_of, labels_of_new
+from fleet.clouds.cloud import withheld_variables
 from fleet.clouds.kinds import clouds_of
 from fleet.clouds.local.cloud import LocalMachines
 from fleet.model.facts import Listing
@@ -14,7 +15,6 @@ from fleet.state.secrets import HostSecrets
 from fleet.state.storage import find_storage
 from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FixedClock
-from tests.rigs.local_machines import a_worker, end_machines, until
 
 WORLD = {"trial": {"kind": "world", "path": "world.json"}}
 
@@ -69,22 +69,6 @@ def test_embedded_engine_stores_machines_in_state_folder(tmp_path: Path) -> None
     assert storage.uses_folder
 
 
-def test_process_gets_no_secret_of_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FLEET_PASSPHRASE", "of the test")
-    here = machines_of(a_local_fleet(), tmp_path)
-    inputs = a_worker("sh", "-c", "env; echo ready")
-
-    here.create(inputs)
-
-    log = here.path / inputs.name / "log"
-    until(lambda: log.read_text().endswith("ready\n"))
-    end_machines(tmp_path)
-    assert "LANG=C.UTF-8" in log.read_text()
-    assert "FLEET_PASSPHRASE" not in log.read_text()
-
-
 @pytest.mark.parametrize(
     ("environment", "commit"),
     [
@@ -101,3 +85,43 @@ def test_new_machine_has_expiry_and_commit_of_ci(
 
     assert labels.pop("expires") == "20261121T091500Z"
     assert labels == ({"commit": environment["CI_COMMIT_SHA"]} if commit else {})
+
+
+QUEUE = {
+    "kind": "debusine",
+    "url": "https://debusine.example.org",
+    "scopes": ["debian"],
+    "token": {"env": "QUEUE_TOKEN"},
+}
+
+PROVIDERS = {"hetzner": {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}}
+
+
+def test_variable_with_secret_of_another_part_is_emptied() -> None:
+    fleet = a_fleet(queues={"debian": QUEUE})
+
+    assert withheld_variables(fleet, {"QUEUE_TOKEN": "made up", "HOME": "/root"}) == {
+        "QUEUE_TOKEN": ""
+    }
+
+
+def test_plugins_receive_no_password_of_fleet_yaml() -> None:
+    commands = {"new": ["./new"], "delete": ["./delete"], "list": ["./list"]}
+    names = ["CLOUD_PASSWORD", "HOME", "https_proxy", "AWS_PROFILE"]
+    own = {"kind": "hooks", **commands, "environment": names}
+    fleet = a_fleet(providers={**PROVIDERS, "own": own})
+
+    emptied = withheld_variables(fleet, {"HOME": "/root", **dict.fromkeys(names, "made up")})
+
+    assert emptied == {"CLOUD_PASSWORD": ""}
+
+
+def test_withheld_variables_omit_unset_ones() -> None:
+    assert withheld_variables(a_fleet(queues={"debian": QUEUE}), {"HOME": "/root"}) == {}
+
+
+def test_withheld_variables_keep_those_of_engines() -> None:
+    passphrase = {"passphrase": {"env": "PULUMI_CONFIG_PASSPHRASE"}}
+    fleet = a_fleet(state=passphrase)
+
+    assert withheld_variables(fleet, {"PULUMI_CONFIG_PASSPHRASE": "made up"}) == {}

@@ -89,28 +89,6 @@ def test_each_request_is_unknown_when_no_row_is_readable(
     assert (waiting(plan), estimate["unlisted"]) == ([], 3)
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"id": None},
-        {"id": [2]},
-        {"scope": 3},
-        {"scope": "kali"},
-        {"status": "running"},
-        {"status": None},
-        {"task_type": 1},
-    ],
-    ids=str,
-)
-def test_queue_is_unknown_when_a_row_does_not_match_the_query(
-    odd: dict[str, object], project: Path, run_fleet: RunFleet
-) -> None:
-    plan = planned(project, run_fleet, row(id=1), row(id=2) | odd, row(id=3))
-
-    assert plan["unread"] == ["deb"]
-    assert waiting(plan) == []
-
-
 def test_queue_is_unknown_when_an_odd_row_exceeds_the_count(
     project: Path, run_fleet: RunFleet
 ) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from simulators.hetzner.server import SimulatedHetzner
 from tests.builders.sentences import tells
-from tests.rigs.debusine import LIST, NO_ROWS
-from tests.rigs.loopback import Answer
+from tests.rigs.debusine import LIST
 from tests.rigs.process import RunFleet
 from tests.rigs.replay import PENDING, TOKEN, Replay
 from tests.rigs.trial import Trial, fleet_yaml
@@ -57,34 +56,6 @@ def test_doctor_shows_unserved_architectures_to_viewer_token(
     ]
 
 
-@pytest.mark.usefixtures("looking")
-def test_doctor_exits_1_with_grant_command_when_demand_is_unreadable(
-    run_fleet: RunFleet, server: Replay
-) -> None:
-    server.faults.instead[LIST] = Answer(200, NO_ROWS)
-
-    said = run_fleet("doctor", env={"TOKEN": TOKEN})
-
-    assert said.returncode == 1
-    assert tells(said.stdout, "x queue debian", "demand", "scope debian", "0")
-    assert (
-        "      fix: debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP\n"
-        in said.stdout
-    )
-
-
-@pytest.mark.usefixtures("looking")
-def test_doctor_has_same_findings_as_json(run_fleet: RunFleet) -> None:
-    said = run_fleet("doctor", "--json", env={"TOKEN": TOKEN})
-
-    diagnosis = json.loads(said.stdout)
-    results = {tuple(f["about"].split(", ")): f["result"] for f in diagnosis["findings"]}
-    assert diagnosis["format"] == "fleet-doctor-1"
-    assert results["queue debian", "second witness"] == "ok"
-    assert results["queue debian", "riscv64"] == "notice"
-    assert [wait["waiting"] for wait in diagnosis["waits"]] == [0, 24, 2, 0, 0, 1]
-
-
 def test_doctor_writes_no_file_and_prints_no_token(
     looking: Path, run_fleet: RunFleet, server: Replay
 ) -> None:
@@ -100,52 +71,6 @@ def test_doctor_writes_no_file_and_prints_no_token(
         "/api/1.0/open-metrics/",
         "/api/1.0/whoami/",
     }
-
-
-@pytest.mark.usefixtures("looking")
-def test_doctor_advises_export_when_token_is_unset(run_fleet: RunFleet) -> None:
-    said = run_fleet("doctor")
-
-    assert said.returncode == 1
-    assert "x secret queues.debian.token: secret {env: TOKEN}" in said.stdout
-    assert "      fix: export TOKEN=…\n" in said.stdout
-
-
-def test_doctor_finds_no_problem_in_simulated_fleet(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    trial.apply()
-
-    said = run_fleet("doctor")
-
-    assert said.returncode == 0
-    assert tells(said.stdout, "+ provider desk", "machines", "1")
-    assert "+ provider desk, engine: embedded\n" in said.stdout
-    assert tells(said.stdout, "+ state, lock", "free")
-
-
-def test_doctor_leaves_hetzner_quotas_unchecked(trial: Trial, run_fleet: RunFleet) -> None:
-    pool = "{provider: cloud, machine: ccx33, image: trixie, workers: {max: 1}}"
-    cloud = "providers:\n  cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}\n"
-    written = fleet_yaml(pools={"builders": pool}).replace("providers:\n", cloud)
-    trial.write(written)
-
-    said = run_fleet("doctor")
-
-    assert said.returncode == 1
-    assert "x secret providers.cloud.token: " in said.stdout
-    assert tells(said.stdout, "? provider cloud", "quotas")
-    assert tells(said.stdout, "? provider cloud", "rights")
-
-
-def test_doctor_reports_invalid_fleet_yaml_without_reading_sources(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.write("fleet: trial\npools: {builders: 7}\n")
-
-    said = run_fleet("doctor")
-
-    assert (said.returncode, said.stdout) == (1, "")
-    assert "error[" in said.stderr
 
 
 def test_doctor_runs_pulumi_program_without_workers(project: Path, run_fleet: RunFleet) -> None:
@@ -195,17 +120,6 @@ def test_doctor_suggests_apply_until_first_apply(run_fleet: RunFleet, trial: Tri
     assert "fleet apply" not in [do for do, _ in steps_of(run_fleet)]
 
 
-def test_doctor_suggests_possible_step_without_pulumi(run_fleet: RunFleet, project: Path) -> None:
-    run_fleet("init", "--queue", "tickets", "--cloud", "hcloud")
-    nowhere = {"PATH": "/nowhere", "FLEET_PULUMI": "", "XDG_CACHE_HOME": str(project / "cache")}
-
-    diagnosis = json.loads(run_fleet("doctor", "--json", env=nowhere).stdout)
-
-    (found,) = (each for each in diagnosis["findings"] if each["about"] == "Pulumi, version")
-    assert found["result"] == "wrong"
-    assert tells(found["fix"], "pulumi.com", "FLEET_PULUMI")
-
-
 def test_doctor_suggests_publication_of_unpublished_image(run_fleet: RunFleet) -> None:
     run_fleet("init", "--queue", "debusine", "--cloud", "hcloud")
     with SimulatedHetzner() as api:
@@ -214,24 +128,6 @@ def test_doctor_suggests_publication_of_unpublished_image(run_fleet: RunFleet) -
 
     (step,) = (each for each in steps if each["about"] == ["pool builders, image"])
     assert tells(step["do"], "build", "publish", "docs/how-to/bake-an-image.md")
-
-
-def test_doctor_reports_unknown_spending_when_a_budget_needs_it(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    trial.age(minutes=5)
-    trial.apply()
-    more = "{currency: USD, exchange: {EUR: {rate: 1.1, as_of: 2026-10-01}}}"
-    trial.write(fleet_yaml(more=f"money: {more}\nbudgets: {{all: {{per_day: 9 USD}}}}\n"))
-
-    ran = run_fleet("doctor", "--json")
-
-    diagnosis = json.loads(ran.stdout)
-    (found,) = (each for each in diagnosis["findings"] if each["about"] == "state, spending")
-    assert (ran.returncode, found["result"]) == (1, "wrong")
-    assert tells(found["said"], "recorded in EUR", "USD")
 
 
 def test_doctor_has_own_fix_when_a_script_fails(trial: Trial) -> None:

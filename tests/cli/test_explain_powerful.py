@@ -202,23 +202,6 @@ def test_text_output_has_packages_and_rules(run_fleet: RunFleet, project: Path) 
     assert "powerful: [{match:" in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("powerful", "x"),
-        ("powerful", "--all"),
-        ("powerful", "--world", "w", "--history", "h"),
-        ("pool", "--history", "h"),
-    ],
-)
-def test_invalid_arguments_are_refused(
-    run_fleet: RunFleet, project: Path, arguments: tuple[str, ...]
-) -> None:
-    explain(run_fleet, project, *PAST)
-
-    assert run_fleet("explain", *arguments).returncode == 2
-
-
 def test_explain_powerful_fails_cleanly_without_history(
     run_fleet: RunFleet, project: Path
 ) -> None:

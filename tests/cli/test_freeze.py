@@ -1,85 +1,140 @@
 """`fleet freeze` stops creations or deletions at once, for a while, in a pool or in all."""
 
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
 import pytest
 
-from tests.cli.test_machine import ONE, TWO, WARM
-from tests.rigs.process import RunFleet
-from tests.rigs.trial import Trial, fleet_yaml
+from fleet.clouds.sim.machines import SimCloud
+from tests.builders.sentences import tells
+from tests.rigs.trial import WHY, Trial, fleet_yaml
 
-WHY = ("--for", "2h", "--reason", "disk full")
+POOL = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
 
 
-def test_freeze_of_creates_stops_creation_until_its_end(trial: Trial) -> None:
-    trial.told("freeze", "--creates", *WHY)
+def answer(trial: Trial, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = trial.json("explain", *words)
+    return found
+
+
+def end_of(said: str) -> datetime:
+    found = re.search(r"until (\S+ \S+) UTC", said)
+    assert found is not None, said
+    return datetime.fromisoformat(f"{found[1]}+00:00")
+
+
+def test_frozen_request_starts_after_the_end_of_the_freeze(trial: Trial) -> None:
     trial.wait_for("1")
-    trial.apply()
-    assert trial.machines() == []
+    end = end_of(trial.told("freeze", "--creates", *WHY))
 
-    trial.told("freeze", "--end")
-    trial.apply()
+    found = answer(trial, "request", "1")
+    shown = " ".join(trial.told("explain", "request", "1").split())
 
-    assert len(trial.machines()) == 1
-
-
-@pytest.mark.parametrize("shown", ["plan", "status", "apply"])
-def test_freeze_is_shown_with_author_and_reason(trial: Trial, shown: str) -> None:
-    trial.told("freeze", *WHY)
-
-    said = trial.told(shown)
-
-    assert "disk full" in said
-    assert "@" in said
+    (wait,) = (each["wait"] for each in found["suggestions"] if each["wait"])
+    start = datetime.fromisoformat(wait["start"])
+    assert end <= start < end + timedelta(minutes=10)
+    assert abs(datetime.fromisoformat(wait["until"]) - end) < timedelta(minutes=1)
+    assert "expected start: unknown" not in shown
+    assert tells(shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --end`")
 
 
-def test_freeze_of_deletes_keeps_idle_machines(idle: Trial) -> None:
-    idle.told("freeze", "--pool", "builders", "--deletes", *WHY)
-    idle.age(hours=2)
-    for _ in range(3):
-        idle.apply()
-    assert idle.machines() == [ONE, TWO]
-
-    idle.told("freeze", "--pool", "builders", "--end")
-    for _ in range(2):
-        idle.apply()
-
-    assert idle.machines() == []
-
-
-@pytest.mark.slow
-def test_freeze_ends_after_its_duration(idle: Trial) -> None:
-    idle.told("freeze", *WHY)
-    idle.age(hours=2)
-    assert "orders" in idle.plan()
-
-    idle.end_orders()
-
-    assert "orders" not in idle.plan()
-    for _ in range(2):
-        idle.apply()
-    assert idle.machines() == []
-
-
-def test_request_uses_unfrozen_pool_when_other_is_frozen(trial: Trial) -> None:
-    trial.write(fleet_yaml(pools={"builders": WARM, "others": WARM}))
-    trial.told("freeze", "--pool", "builders", *WHY)
+def test_request_waits_for_the_last_of_its_freezes(trial: Trial) -> None:
     trial.wait_for("1")
+    trial.write(fleet_yaml(pools={"builders": POOL}))
+    trial.told("freeze", "--creates", "--for", "1h", "--reason", "first")
+    end = end_of(trial.told("freeze", "--pool", "builders", *WHY))
 
-    trial.apply()
+    shown = " ".join(trial.told("explain", "request", "1").split())
 
-    assert trial.machines() == ["trial-others-0001"]
-
-
-def test_freeze_of_unknown_pool_names_known_pools(trial: Trial) -> None:
-    assert "builders" in trial.told("freeze", "--pool", "bilders", *WHY, code=1)
+    assert tells(
+        shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --pool builders --end`"
+    )
 
 
-@pytest.mark.parametrize("wrong", [("--for", "0s"), ("--for", "31d"), ("--reason", " ")])
-def test_freeze_without_end_or_reason_is_wrong_usage(
-    run_fleet: RunFleet, wrong: tuple[str, str]
-) -> None:
-    given = dict(zip(WHY[::2], WHY[1::2], strict=True)) | {wrong[0]: wrong[1]}
+def test_frozen_pool_names_end_author_and_reason(trial: Trial) -> None:
+    trial.wait_for("1")
+    end = end_of(trial.told("freeze", "--creates", *WHY))
 
-    ran = run_fleet("freeze", *(word for pair in given.items() for word in pair))
+    shown = " ".join(trial.told("explain", "pool", "builders").split())
 
-    assert ran.returncode == 2
-    assert wrong[0] in ran.stderr
+    assert tells(shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --end`")
+    assert shown.count(f"{end:%Y-%m-%d %H:%M}") == 1
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def cut(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """Return a fleet whose apply was killed before the provider made the machine of request 1."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    trial.wait_for("1")
+    with monkeypatch.context() as patch:
+        patch.setattr(SimCloud, "create", die)
+        with pytest.raises(Killed):
+            trial.do("apply")
+    assert trial.attempts() == [("trial-builders-0001", "starting")]
+    return trial
+
+
+def signature_of(plan: dict[str, Any]) -> dict[str, Any]:
+    (signature,) = plan["signatures"]
+    found: dict[str, Any] = signature
+    return found
+
+
+def test_started_creation_serves_its_request(cut: Trial) -> None:
+    plan = cut.plan()
+
+    (action,) = plan["actions"]
+    assert (action["reason"], action["serves"]) == ("interrupted", ["work/1"])
+    assert signature_of(plan)["by_create"] == {"work/1": "trial-builders-0001"}
+    assert not signature_of(plan).get("by_worker")
+    cut.apply()
+    assert cut.machines() == ["trial-builders-0001"]
+
+
+def test_request_waits_when_freeze_withholds_its_machine(cut: Trial) -> None:
+    end = end_of(cut.told("freeze", "--creates", *WHY))
+
+    plan, found = cut.plan(), answer(cut, "request", "1")
+    shown = " ".join(cut.told("explain", "request", "1").split())
+
+    assert not signature_of(plan).get("by_create")
+    (unserved,) = plan["unserved"]
+    assert unserved["requests"] == ["work/1"]
+    (blocked,) = unserved["blocked"]
+    assert blocked["code"] == "guard"
+    assert abs(datetime.fromisoformat(blocked["until"]) - end) < timedelta(minutes=1)
+    assert end <= datetime.fromisoformat(found["expected"]) < end + timedelta(minutes=10)
+    assert tells(shown, "disk full", "`fleet freeze --end`")
+    assert "gets a new machine" not in shown
+    (builders,) = [each for each in plan["pools"] if each["pool"] == "builders"]
+    assert builders["served"] == 0
+
+
+def test_withheld_creation_ends_with_the_last_freeze(cut: Trial) -> None:
+    cut.told("freeze", "--creates", "--for", "1h", "--reason", "first")
+    end = end_of(cut.told("freeze", "--pool", "builders", *WHY))
+
+    (unserved,) = cut.plan()["unserved"]
+
+    until = datetime.fromisoformat(unserved["blocked"][0]["until"])
+    assert abs(until - end) < timedelta(minutes=1)
+
+
+def test_doctor_advises_no_apply_when_another_run_creates(cut: Trial) -> None:
+    def check(code: int) -> dict[str, Any]:
+        found = cut.json("doctor", code=code)["findings"]
+        (stack,) = [each for each in found if each["about"] == "pool builders, stack"]
+        checked: dict[str, Any] = stack
+        return checked
+
+    assert check(0)["fix"] == "fleet apply"
+    with cut.locked():
+        assert not check(0).get("fix")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import time_machine
 
-from tests.builders.sentences import tells
 from tests.rigs.trial import Trial, fleet_yaml
 
 AT_SIM = "boot: 1s, gone: {lists: 3, after: 1s}"
@@ -116,48 +115,6 @@ def run_after_a_second(clock: time_machine.Traveller, trial: Trial, count: int =
         clock.shift(1.1)
 
 
-def test_ticket_fails_when_several_lists_omit_its_machine(
-    clock: time_machine.Traveller, serving: tuple[Trial, str]
-) -> None:
-    trial, number = serving
-    trial.cloud.delete("sim-1")
-
-    run_after_a_second(clock, trial, 2)
-    before = state_of(trial, number)
-    later = opened(trial)
-    trial.do("apply")
-
-    assert before == "ready"
-    assert state_of(trial, number) == "failed"
-    assert (trial.machines(), trial.recorded()) == (["trial-own-0002"], ["trial-own-0002"])
-    clock.shift(1.1)
-    trial.apply()
-    assert state_of(trial, later) == "ready"
-
-
-def test_machine_is_kept_when_lists_were_too_close_in_time(
-    clock: time_machine.Traveller, serving: tuple[Trial, str]
-) -> None:
-    trial, number = serving
-    trial.write(ticket_fleet(desk=AT_SIM.replace("1s}", "10m}")))
-    trial.cloud.delete("sim-1")
-
-    run_after_a_second(clock, trial, 4)
-
-    assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
-    assert tells(trial.do("explain", "worker", ONE)[1], "3", "10m", "desk.gone")
-
-
-def test_only_runs_count_when_a_machine_is_not_listed(serving: tuple[Trial, str]) -> None:
-    trial, number = serving
-    trial.cloud.delete("sim-1")
-    for _ in range(4):
-        trial.plan()
-
-    assert [each["lists"] for each in absences(trial)] == [1]
-    assert state_of(trial, number) == "ready"
-
-
 def test_unknown_list_does_not_count_as_missing_machine(
     clock: time_machine.Traveller, own: Trial
 ) -> None:
@@ -230,63 +187,6 @@ def test_unlisted_machine_is_kept_when_livecheck_succeeds(
     assert (state_of(own, number), own.recorded()) == ("ready", [ONE])
 
 
-def test_vanished_machine_is_replaced_when_its_ticket_is_closed(
-    serving: tuple[Trial, str],
-) -> None:
-    trial, number = serving
-    trial.write(ticket_fleet(desk="boot: 1s"))
-    trial.cloud.delete("sim-1")
-    trial.told("ticket", "close", number, "--user", "ada")
-    opened(trial)
-
-    said = trial.apply()
-
-    assert tells(said, "own", "delete", ONE)
-    assert trial.machines() == trial.recorded() == ["trial-own-0002"]
-
-
-def test_missing_idle_machine_is_replaced(clock: time_machine.Traveller, project: Path) -> None:
-    trial = Trial(project)
-    pool = POOL.replace("max: 1", "max: 1, min: 1")
-    trial.write(ticket_fleet(pool))
-    trial.init()
-    trial.apply()
-    clock.shift(1.1)
-    trial.apply()
-    trial.cloud.delete("sim-1")
-
-    run_after_a_second(clock, trial, 3)
-
-    assert trial.machines() == trial.recorded() == ["trial-own-0002"]
-
-
-def test_missing_machine_of_another_queue_is_replaced(
-    clock: time_machine.Traveller, project: Path
-) -> None:
-    trial = Trial(project)
-    trial.write(fleet_yaml(pools={"own": POOL}, desk=AT_SIM))
-    trial.init()
-    trial.wait_for("1")
-    trial.apply()
-    trial.cloud.delete("sim-1")
-
-    run_after_a_second(clock, trial, 3)
-
-    assert trial.machines() == trial.recorded() == ["trial-own-0002"]
-
-
-def test_unlisted_held_machine_is_kept(
-    clock: time_machine.Traveller, serving: tuple[Trial, str]
-) -> None:
-    trial, number = serving
-    trial.told("hold", ONE, "--for", "1h", "--reason", "look")
-    trial.cloud.delete("sim-1")
-
-    run_after_a_second(clock, trial, 4)
-
-    assert (state_of(trial, number), trial.recorded()) == ("ready", [ONE])
-
-
 def test_guard_refuses_when_many_machines_vanish_together(
     clock: time_machine.Traveller, project: Path
 ) -> None:
@@ -327,8 +227,7 @@ def test_absence_count_restarts_when_unreadable(serving: tuple[Trial, str]) -> N
     trial, number = serving
     trial.cloud.delete("sim-1")
     trial.do("apply")
-    with trial.store().begin() as connection:
-        connection.exec_driver_sql("update fleet_about set value = '{' where key = 'absent'")
+    trial.sql("update fleet_about set value = '{' where key = 'absent'")
 
     trial.do("apply")
 

@@ -2,28 +2,29 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import time_machine
 
 from tests.builders.sentences import tells
-from tests.rigs.racks import a_rack, made
+from tests.cli.test_gone import (
+    own_commands,
+    run_after_a_second,
+    serve_one,
+    ticket_fleet,
+    write_scripts,
+)
+from tests.rigs.racks import YAML, a_rack, made
+from tests.rigs.repeats import slow_but
+from tests.rigs.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("impatient")
 HANGS = "cat > /dev/null; echo register >&2; exec sleep 300"
 QUICK = ", timeouts: {new: 1s}"
 FIRST, SECOND = "rack-first-0001", "rack-first-0002"
-FAILS = "cat > /dev/null; echo no route >&2; exit 1"
-
-
-@pytest.mark.slow
-def test_late_machine_of_hanging_command_new_is_recorded(project: Path) -> None:
-    trial = a_rack(project, f"(. ./new.sh); {HANGS}", more=QUICK)
-
-    codes = [trial.do("apply")[0] for _ in range(2)]
-
-    assert codes == [1, 0]
-    assert made(trial) == [FIRST]
-    assert [each["worker"] for each in trial.plan()["workers"]] == [FIRST]
+FAILS = "cat > /dev/null; {}; exit 1"
+NO_ROUTE = FAILS.format("echo no route >&2")
 
 
 @pytest.mark.slow
@@ -41,7 +42,7 @@ def test_machine_is_kept_when_it_appears_after_its_pool_closed(project: Path) ->
     assert FIRST in [each["worker"] for each in trial.plan()["workers"]]
 
 
-@pytest.mark.parametrize("new", [HANGS, FAILS])
+@pytest.mark.parametrize("new", [HANGS, NO_ROUTE])
 def test_waiting_ticket_shows_first_failed_attempt(new: str, project: Path) -> None:
     trial = a_rack(project, new, more=QUICK)
     trial.do("apply")
@@ -61,12 +62,12 @@ def test_waiting_ticket_shows_first_failed_attempt(new: str, project: Path) -> N
     for said in (" ".join(each.split()) for each in shown):
         assert tells(said, "1", FIRST)
         assert ("did not finish" in said) == (new == HANGS)
-        assert ("no route" in said) == (new == FAILS)
+        assert ("no route" in said) == (new == NO_ROUTE)
         assert "which exists" not in said
 
 
 def test_waiting_ticket_shows_number_of_failed_attempts(project: Path) -> None:
-    trial = a_rack(project, FAILS, other="")
+    trial = a_rack(project, NO_ROUTE, other="")
 
     for count in range(1, 6):
         trial.do("apply")
@@ -74,16 +75,173 @@ def test_waiting_ticket_shows_number_of_failed_attempts(project: Path) -> None:
         assert str(min(count, 4)) in json.loads(said)["because"], said
 
 
-def test_served_ticket_shows_no_attempt(project: Path) -> None:
-    new = "test -e broken && { cat > /dev/null; exit 1; }; . ./new.sh"
+def strange(trial: Trial, *names: str, fleet: str = "debian") -> None:
+    """Have machines of another fleet be there."""
+    (trial.folder / "machines").mkdir(exist_ok=True)
+    for name in names:
+        machine = {
+            "name": name,
+            "type": "own",
+            "created_at": "2026-11-21T08:00:00Z",
+            "labels": {"fleet": fleet, "pool": "ci-b"},
+        }
+        (trial.folder / "machines" / name).write_text(json.dumps(machine), encoding="utf-8")
+
+
+TAKEN = (
+    'cat > /dev/null; test ! -e "machines/$FLEET_MACHINE" || '
+    "{ echo uniqueness_error: server name is already used >&2; exit 1; }; . ./new.sh"
+)
+
+
+def test_listed_name_is_skipped_when_another_fleet_uses_it(project: Path) -> None:
+    trial = a_rack(project, TAKEN)
+    strange(trial, "rack-first-0001", "rack-first-0002")
+
+    trial.told("apply")
+
+    assert "rack-first-0003" in made(trial)
+
+
+@pytest.mark.parametrize(
+    "said",
+    slow_but(
+        ["echo name-taken"],
+        [
+            "echo uniqueness_error: server name is already used >&2",
+            "echo \"operation failed: domain '$FLEET_MACHINE' already exists with uuid 1\" >&2",
+            "echo name-taken",
+        ],
+    ),
+)
+def test_next_name_is_used_when_command_new_refuses_the_first(said: str, project: Path) -> None:
+    new = f"case $FLEET_MACHINE in *-0001) cat > /dev/null; {said}; exit 1;; esac; . ./new.sh"
     trial = a_rack(project, new)
-    (project / "broken").touch()
+
+    codes = [trial.do("apply")[0] for _ in range(2)]
+
+    assert codes == [1, 0]
+    assert made(trial) == ["rack-first-0002"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    slow_but(
+        ["echo No valid host was found >&2"],
+        [
+            "echo out-of-stock",
+            "echo quota",
+            "echo Quota exceeded for cores >&2",
+            "echo No valid host was found >&2",
+            "echo ZONE_RESOURCE_POOL_EXHAUSTED >&2",
+        ],
+    ),
+)
+def test_next_pool_serves_when_command_new_states_a_shortage(said: str, project: Path) -> None:
+    trial = a_rack(project, FAILS.format(said))
+
     trial.do("apply")
-    (project / "broken").unlink()
-
-    trial.told("apply")
     trial.told("apply")
 
-    assert trial.told("ticket", "check", "1")
-    assert "failed" not in trial.told("ticket", "show", "1")
-    assert "failed" not in trial.told("status")
+    assert made(trial) == ["rack-works-0001"]
+
+
+def action(trial: Trial) -> dict[str, Any]:
+    """Return the only action of a plan."""
+    (found,) = trial.plan()["actions"]
+    return dict(found)
+
+
+@pytest.fixture
+def hung(project: Path) -> Trial:
+    """Return a fleet whose only `new` was stopped after its time limit."""
+    trial = a_rack(project, HANGS, more=QUICK, other="")
+    trial.do("apply")
+    return trial
+
+
+PRINTED = ("two words", "{", "a\\tb")
+
+
+@pytest.mark.parametrize(
+    ("new", "because"),
+    [
+        (HANGS, ("timed out", "0.25s")),
+        *(
+            (f"cat > /dev/null; printf '{each}'; echo ' x'", ("creation failed", "id"))
+            for each in PRINTED
+        ),
+    ],
+    ids=["hangs", *PRINTED],
+)
+def test_plan_repeats_creation_with_reason_when_command_new_failed(
+    new: str, because: tuple[str, ...], project: Path
+) -> None:
+    trial = a_rack(project, new, more=QUICK, other="")
+    trial.do("apply")
+
+    found = action(trial)
+
+    assert (found["action"], found["worker"], found["reason"]) == ("create", FIRST, "interrupted")
+    assert tells(found["because"], *because)
+    assert "earlier apply" not in found["because"]
+
+
+def test_plan_reports_listed_machine_when_its_command_new_hung(hung: Trial) -> None:
+    (hung.folder / "machines").mkdir(exist_ok=True)
+    found = action(hung)
+    machine = {"name": FIRST, "labels": found["inputs"]["labels"], "type": "own"}
+    state = {"id": FIRST, "state": "running", "created_at": "2026-11-21T08:00:00Z"}
+    (hung.folder / "machines" / FIRST).write_text(json.dumps(machine | state), encoding="utf-8")
+
+    found = next(each for each in hung.plan()["actions"] if each["worker"] == FIRST)
+    assert found["action"] == "create"
+    assert tells(found["because"], "timed out", "lists it")
+
+
+def test_apply_cleans_up_after_unneeded_hanging_command_new(hung: Trial) -> None:
+    hung.write(YAML.format(more=QUICK, most=0))
+    found = action(hung)
+
+    said = hung.apply()
+
+    (stack,) = hung.json("state", "show")["runs"][0]["outcome"]["stacks"]
+    assert (found["action"], found["absent"]) == ("delete", "unmade")
+    assert tells(found["because"], "timed out", "no longer needed")
+    assert "0 deleted, 1 cleaned up" in said
+    assert f"1: {FIRST}" in said
+    assert (stack["result"], stack["deleted"], stack["cleaned"]) == ("applied", [], [FIRST])
+    assert (made(hung), hung.recorded(), hung.plan()["actions"]) == ([], [], [])
+    assert tells(hung.told("log"), "clean-up", FIRST)
+
+
+def test_apply_forgets_missing_machine_that_has_a_ticket(
+    clock: time_machine.Traveller, project: Path
+) -> None:
+    trial = Trial(project)
+    trial.write(ticket_fleet())
+    trial.init()
+    trial.told("ticket", "open", "--tag", "deb")
+    run_after_a_second(clock, trial, 2)
+    trial.cloud.delete("sim-1")
+    run_after_a_second(clock, trial, 2)
+
+    outcome = trial.outcome()["own"]
+
+    assert (outcome["forgotten"], outcome["deleted"]) == (["trial-own-0001"], [])
+    assert tells(trial.told("log"), "forget", "trial-own-0001")
+
+
+def test_apply_forgets_a_machine_when_its_ticket_was_closed(project: Path) -> None:
+    write_scripts(project)
+    trial = Trial(project)
+    number = serve_one(trial, own_commands("gone: {lists: 3, after: 1s}"))
+    (project / "machines/trial-own-0001").unlink()
+    trial.told("ticket", "close", number, "--user", "ada")
+
+    said = [trial.do("apply")[1] for _ in range(2)]
+
+    assert "0 deleted, 1 forgotten" in said[0]
+    assert "1: trial-own-0001" in said[0]
+    assert "1 forgotten" not in said[1]
+    assert not (project / "deleted").exists()

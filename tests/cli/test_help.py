@@ -52,9 +52,9 @@ def test_help_prints_a_page_by_any_end_of_its_path(
 
 @pytest.mark.parametrize("page", ["allow-a-powerful-build", "fleet-yaml", "install"])
 def test_help_fills_paragraphs_of_a_page_when_in_a_terminal(
-    trial: Trial, warm: Warm, run_fleet: RunFleet, page: str
+    trial: Trial, warm: Warm, page: str
 ) -> None:
-    raw = run_fleet("help", page).stdout
+    raw = trial.told("help", page)
 
     said = on_a_terminal(trial, warm, "help", page, COLUMNS="72", NO_COLOR="1").replace("\r", "")
 

@@ -30,9 +30,8 @@ def baked(trial: Trial) -> Trial:
 
 
 def test_images_are_listed_with_newest_version_first(baked: Trial) -> None:
-    code, said = baked.do("image", "list")
+    said = baked.told("image", "list")
 
-    assert code == 0
     aged = re.sub(r"\d+ (d|h|min|s)( \d+ (h|min))?", "long", said)
     assert [re.split("  +", row) for row in aged.splitlines()] == [
         ["IMAGE", "VERSION", "STATE", "AGE", "AT"],
@@ -77,7 +76,6 @@ def test_image_list_reports_image_without_versions(baked: Trial) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["sid"], ("image sid", "buster, golden, trixie")),
         (["trixie", "1"], ("image trixie", "version 1", f"{OLD}, {NEW}")),
         (["golden", "1"], ("image golden", "version 1", "none")),
     ],

@@ -6,35 +6,8 @@ from fleet.images.report import BuildResult, built_to_text, step_to_text
 from fleet.model import images
 from fleet.model.images import BuildStep
 from tests.builders import NOW
-from tests.builders.sentences import tells
 from tests.builders.versioning import a_manifest, a_version
-from tests.rigs.trial import Trial, fleet_yaml
-
-
-def test_unknown_image_is_refused_with_known_images(trial: Trial) -> None:
-    code, said = trial.do("image", "build", "trixy")
-
-    assert code == 1
-    assert tells(said, "fleet: error: ", "trixy", "trixie")
-
-
-def test_existing_image_is_not_built(trial: Trial) -> None:
-    trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
-
-    code, said = trial.do("image", "build", "golden")
-
-    assert code == 1
-    assert "image golden" in said
-    assert "`existing`" in said
-
-
-@pytest.mark.parametrize("url", ["ftp://x/debian", "http://user:secret@deb.example.org/debian"])
-def test_mirror_with_password_is_refused(trial: Trial, url: str) -> None:
-    code, said = trial.do("image", "build", "trixie", "--mirror", url)
-
-    assert code == 2
-    assert tells(said, "mirror", "http://deb.example.org/debian")
-    assert "secret" not in said
+from tests.rigs.trial import Trial
 
 
 def test_refused_image_build_records_no_version(
@@ -76,26 +49,6 @@ def test_build_result_names_next_command(tests: tuple[images.Test, ...], end: li
     said = built_to_text(BuildResult(folder="images/trixie", manifest=made)).splitlines()
 
     assert said[4:] == end
-
-
-def test_image_build_on_machine_is_refused_except_at_hetzner(trial: Trial) -> None:
-    code, said = trial.do("image", "build", "trixie", "--at", "desk")
-
-    assert code == 1
-    assert tells(said, "fleet: error: ", "hcloud", "desk (sim)")
-
-
-def test_image_build_accepts_a_queue_as_place(trial: Trial) -> None:
-    assert trial.do("image", "build", "trixie", "--at", "work") == (
-        1,
-        "fleet: error: no Debusine queue work; known: none\n",
-    )
-
-
-def test_image_build_refuses_raw_with_at(trial: Trial) -> None:
-    code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
-
-    assert (code, "--at excludes " in said) == (2, True)
 
 
 @pytest.mark.parametrize(

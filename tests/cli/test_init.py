@@ -53,18 +53,6 @@ def test_first_plan_creates_machines_without_real_systems(
     assert len(re.findall(r"^", (project / "README.md").read_text(), re.MULTILINE)) <= 11
 
 
-def test_init_proposes_a_contact_that_validates(run_fleet: RunFleet, project: Path) -> None:
-    run_fleet("init")
-    path = project / "fleet.yaml"
-
-    text = path.read_text()
-    path.write_text(text.replace("# contact: ", "contact: "))
-
-    assert "\n# contact: build-admins@example.org" in text
-    assert yaml.safe_load(path.read_text())["contact"] == "build-admins@example.org"
-    assert run_fleet("validate").returncode == 0
-
-
 @pytest.mark.parametrize(("queue", "cloud", "size"), CHOICES)
 def test_init_choices_validate_and_plan_names_missing_settings(
     run_fleet: RunFleet, queue: str, cloud: str, size: str
@@ -187,39 +175,6 @@ def test_init_names_and_keeps_existing_file(
     assert kind == "link" or (project / name).read_text() == "mine\n"
 
 
-def test_second_init_is_refused_without_changes(run_fleet: RunFleet, project: Path) -> None:
-    run_fleet("init")
-    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-
-    done = run_fleet("init", "--queue", "tickets")
-
-    assert done.returncode == 4
-    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
-
-
-def test_init_completes_an_interrupted_run(run_fleet: RunFleet, project: Path) -> None:
-    run_fleet("init")
-    for path in (project / ".fleet").iterdir():
-        path.unlink()
-    (project / "fleet.yaml").unlink()
-    (project / "world.json").unlink()
-
-    done = run_fleet("init")
-
-    assert done.returncode == 0, done.stderr
-    assert names(project) == FILES
-
-
-def test_init_leaves_folder_unchanged_when_store_fails(run_fleet: RunFleet, project: Path) -> None:
-    (project / ".fleet").write_text("a file\n")
-
-    done = run_fleet("init")
-
-    assert done.returncode == 1
-    assert done.stderr.startswith("fleet: error: ")
-    assert names(project) == [".fleet"]
-
-
 def test_init_removes_written_files_when_one_fails(project: Path) -> None:
     contents: dict[str, tuple[bytes, int | None]] = {
         "a": (b"a", None),
@@ -297,24 +252,6 @@ def test_init_imports_from_another_system(
     assert yaml.safe_load((project / "fleet.yaml").read_text())["fleet"] == "copr"
     assert run_fleet("validate").returncode == 0
     assert ("`to-do` above" in done.stdout) is (": to-do: " in done.stderr)
-
-
-def test_doctor_names_commands_of_pool_with_hooks(run_fleet: RunFleet, project: Path) -> None:
-    (project / "theirs").write_text(RESALLOC)
-    run_fleet("init", "--from", "resalloc", "theirs")
-
-    steps = json.loads(run_fleet("doctor", "--json").stdout)["next_steps"]
-
-    assert steps[0]["do"] == "see the commands of basic in fleet.yaml"
-
-
-def test_init_leaves_no_files_when_import_fails(run_fleet: RunFleet, project: Path) -> None:
-    (project / "pools.yaml").write_text("basic: [\n")
-
-    done = run_fleet("init", "--from", "resalloc", "pools.yaml")
-
-    assert done.returncode == 1
-    assert names(project) == ["pools.yaml"]
 
 
 @pytest.mark.parametrize(

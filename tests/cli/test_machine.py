@@ -1,20 +1,20 @@
 """`fleet machine`: lists machines by pool and state, and deletes those that a person names."""
 
 import json
+import os
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.builders.sentences import tells
-from tests.cli.test_state import lose
-from tests.cli.test_ticket import open_ticket, ticket_yaml
 from tests.rigs.hook_machines import write_hooks
 from tests.rigs.process import ROOT, RunFleet
-from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
-
-ONE, TWO = "trial-builders-0001", "trial-builders-0002"
-WARM = BUILDERS.replace("max: 4", "max: 4, min: 0, spare: 0")
+from tests.rigs.stories import begin_two
+from tests.rigs.terminal import answer_at_terminal, read_until_closed, run_at_terminal
+from tests.rigs.trial import BUILDERS, ONE, TWO, WARM, WHY, Trial, fleet_yaml
+from tests.rigs.warm import Warm
 
 
 @pytest.fixture
@@ -23,26 +23,15 @@ def two(trial: Trial) -> Trial:
     return trial.begun(begin_two)
 
 
-def begin_two(trial: Trial) -> None:
-    trial.write(fleet_yaml(pools={"builders": WARM}))
-    trial.wait_for("1", "2")
-    trial.apply()
-    trial.age(minutes=2)
-    trial.cloud.assign(ONE, "1")
-    trial.wait_for()
-
-
 def names(trial: Trial, *options: str) -> list[str]:
     """Return the machines that `fleet machine list` lists."""
-    code, said = trial.do("machine", "list", "--json", *options)
-    assert code == 0, said
-    return [each["worker"] for each in json.loads(said)["machines"]]
+    return [each["worker"] for each in trial.json("machine", "list", *options)["machines"]]
 
 
-def test_machines_are_listed_by_pool_and_state(two: Trial, run_fleet: RunFleet) -> None:
-    listed = run_fleet("machine", "list")
+def test_machines_are_listed_by_pool_and_state(two: Trial) -> None:
+    listed = two.told("machine", "list")
 
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == [
+    assert [line.split()[0] for line in listed.splitlines()] == [
         "WORKER",
         "builders",
         ONE,
@@ -68,119 +57,10 @@ def test_cost_of_a_machine_is_unknown_when_its_provider_is_unread(
     assert [[*each["cost"]] for each in listed["machines"]] == [["unknown"]] * 2
 
 
-def test_machine_list_of_unknown_pool_names_known_pools(two: Trial) -> None:
-    code, said = two.do("machine", "list", "--pool", "bilders")
-
-    assert code == 1
-    assert tells(said, "pool bilders", "builders")
-
-
-def test_deletion_is_only_shown_without_apply(two: Trial) -> None:
-    before = two.files()
-
-    code, said = two.do("machine", "delete", TWO)
-
-    assert code == 0
-    assert tells(said, "1 to drain", "0 to delete", "dry run")
-    assert "[requested]" in said
-    assert two.files() == before
-
-
-def test_named_machine_is_drained_and_deleted_by_next_apply(two: Trial) -> None:
-    assert two.do("machine", "delete", TWO, "--apply")[0] == 0
-    assert two.machines() == [ONE, TWO]
-
-    two.apply()
-
-    assert two.machines() == two.recorded() == [ONE]
-
-
-def test_busy_machine_is_only_drained(two: Trial) -> None:
-    for _ in range(3):
-        assert two.do("machine", "delete", ONE, "--apply")[0] == 0
-        two.apply()
-
-    assert ONE in two.machines()
-    code, said = two.do("machine", "delete", ONE)
-    assert tells(said, ONE, "runs request 1")
-    two.cloud.assign(ONE, None)
-    assert two.do("machine", "delete", ONE, "--apply")[0] == code == 0
-    assert ONE not in two.machines()
-
-
-def test_machine_delete_of_pool_keeps_busy_machines(two: Trial) -> None:
-    for _ in range(2):
-        two.do("machine", "delete", "--pool", "builders", "--unused", "--apply")
-
-    assert two.machines() == [ONE]
-    assert names(two, "--state", "busy") == [ONE]
-
-
-def test_machine_delete_all_deletes_busy_machines_once_idle(two: Trial) -> None:
-    two.do("machine", "delete", "--pool", "builders", "--all", "--apply")
-
-    drained = two.do("machine", "delete", "--pool", "builders", "--all", "--apply", "--json")[1]
-    (stack,) = json.loads(drained[drained.index("{") :])["stacks"]
-
-    assert stack["deleted"] == [TWO]
-    assert two.machines() == [ONE]
-
-
-def test_machine_delete_keeps_machine_until_its_ticket_closes(project: Path) -> None:
-    trial = Trial(project)
-    trial.write(ticket_yaml())
-    trial.init()
-    number = open_ticket(trial)
-    trial.apply()
-    trial.age(minutes=2)
-    trial.apply()
-    (name,) = trial.machines()
-
-    for _ in range(2):
-        trial.do("machine", "delete", "--pool", "powerful", "--all", "--apply")
-        trial.do("machine", "delete", "--pool", "powerful", "--unused", "--apply")
-
-    assert trial.machines() == [name]
-    trial.do("ticket", "close", number, "--user", "ada")
-    trial.do("machine", "delete", name, "--apply")
-    assert trial.machines() == []
-
-
-def test_machine_delete_refuses_machine_of_unknown_state(two: Trial) -> None:
-    two.write(fleet_yaml(pools={"builders": WARM.replace("workers", "mode: pause, workers")}))
-
-    code, said = two.do("machine", "delete", TWO, "--apply")
-
-    assert code == 4
-    assert tells(said, TWO, "fleet machine delete", "kept", "mode", "pause")
-    assert two.machines() == [ONE, TWO]
-
-
-def test_machine_delete_suggests_forget_for_missing_machine(two: Trial) -> None:
-    lose(two, TWO)
-
-    code, said = two.do("machine", "delete", TWO, "--apply")
-
-    assert code == 4
-    assert tells(said, f"fleet machine forget {TWO}")
-    assert two.do("machine", "forget", TWO)[0] == 0
-    assert two.recorded() == [ONE]
-
-
-def test_machine_delete_of_unknown_name_changes_nothing(two: Trial) -> None:
-    code, said = two.do("machine", "delete", TWO, "trial-builders-002", "--apply")
-
-    assert code == 1
-    assert tells(said, "machine trial-builders-002", TWO)
-    assert names(two, "--state", "draining") == []
-
-
-def test_machine_delete_holds_lock_and_is_in_journal(two: Trial) -> None:
-    with two.locked():
-        assert two.do("machine", "delete", TWO, "--apply")[0] == 1
+def test_machine_delete_is_in_journal(two: Trial) -> None:
     two.do("machine", "delete", TWO, "--apply")
 
-    runs = json.loads(two.do("state", "show", "--json")[1])["runs"]
+    runs = two.json("state", "show")["runs"]
 
     assert [bool(run["plan"]) for run in runs[:2]] == [False, True]
 
@@ -212,7 +92,210 @@ def test_machine_delete_also_deletes_earlier_failed_deletion(project: Path) -> N
     trial.do("machine", "delete", "trial-own-0002", "--apply")
     (project / "broken").unlink()
 
-    code, said = trial.do("machine", "delete", "trial-own-0002", "--apply")
+    trial.told("machine", "delete", "trial-own-0002", "--apply")
 
-    assert code == 0, said
     assert list((project / "machines").iterdir()) == []
+
+
+THREE = "trial-builders-0003"
+
+
+@pytest.fixture
+def grown(trial: Trial) -> Trial:
+    """Return a fleet with an old machine, and two new ones, the first of which is busy."""
+    return trial.begun(begin_grown)
+
+
+def begin_grown(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(hours=2)
+    trial.cloud.assign(ONE, "1")
+    trial.wait_for("2", "3")
+    trial.apply()
+    trial.age(minutes=2)
+    trial.cloud.assign(TWO, "2")
+    trial.wait_for()
+
+
+def test_delete_since_keeps_busy_and_older_machines(grown: Trial) -> None:
+    for _ in range(2):
+        grown.do("machine", "delete", "--since", "30m", "--apply")
+
+    assert grown.machines() == [ONE, TWO]
+
+
+def test_delete_since_keeps_machine_that_was_busy_once(grown: Trial) -> None:
+    grown.cloud.assign(THREE, "3")
+    grown.cloud.assign(THREE, None)
+
+    shown = grown.json("machine", "delete", "--since", "30m")
+
+    (kept,) = [each for each in shown["workers"] if each["worker"] == THREE]
+    assert shown["actions"] == []
+    assert kept["reason"] == "requested"
+    assert tells(kept["because"], "1 request")
+
+
+def test_delete_run_selects_run_by_prefix_of_start(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    for waiting in (("1",), ("1", "2")):
+        trial.wait_for(*waiting)
+        trial.apply()
+    latest, first = trial.json("state", "show")["runs"]
+
+    for run, machine in ((latest, TWO), (first, ONE)):
+        actions = trial.json("machine", "delete", "--run", run["started"])["actions"]
+
+        assert {each["worker"] for each in actions} == {machine}
+
+
+def test_delete_run_names_latest_run_when_run_is_unknown(grown: Trial) -> None:
+    latest = grown.json("state", "show")["runs"][0]["started"]
+
+    for run in ("2020-01-01T00:00", "nonsense", "2"):
+        assert tells(grown.told("machine", "delete", "--run", run, code=1), run, latest)
+
+    assert grown.machines() == [ONE, TWO, THREE]
+
+
+@pytest.fixture
+def dead(trial: Trial) -> Trial:
+    """Return a fleet with an idle machine that a run vouched for, two days ago."""
+    return trial.begun(begin_dead)
+
+
+def begin_dead(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more="expire_after: 1d\n"))
+    trial.wait_for("1")
+    trial.apply()
+    trial.apply()
+    trial.wait_for()
+    trial.age(days=2)
+    expire(trial)
+
+
+def expire(trial: Trial) -> None:
+    """Have the expiry of every machine be over for a day."""
+    listing = trial.cloud.list("trial")
+    for machine in getattr(listing, "machines", ()):
+        assert machine.expires is not None
+        trial.cloud.extend([machine.id], machine.expires - timedelta(days=2, hours=6))
+
+
+def test_delete_expired_lists_machines_without_changes(dead: Trial, run_fleet: RunFleet) -> None:
+    before = dead.files()
+
+    swept = run_fleet("machine", "delete", "--expired")
+
+    assert (swept.returncode, swept.stderr) == (0, "")
+    headline, *changes, because = filter(None, swept.stdout.splitlines()[1:])
+    assert tells(headline, "Sweep", "0 to create", "1 to drain", "0 to delete", "--apply")
+    assert changes == ["Changes", "  builders", f"    ~ drain  {ONE}  ccx33"]
+    assert tells(because, "1d", "`fleet apply`", "[expired]")
+    assert dead.files() == before
+
+
+def test_delete_expired_drains_first_and_deletes_in_next_run(dead: Trial) -> None:
+    first, said = dead.do("machine", "delete", "--expired", "--apply")
+    machines = dead.machines()
+    second, then = dead.do("machine", "delete", "--expired", "--apply")
+
+    assert [first, second] == [0, 0]
+    assert machines == [ONE]
+    assert tells(said, "drained", "fleet machine delete --expired --apply")
+    assert "- deleted 1: trial-builders-0001" in then
+    assert dead.machines() == dead.recorded() == []
+
+
+def test_delete_expired_works_without_a_store(dead: Trial) -> None:
+    (dead.folder / ".fleet/store.db").unlink()
+
+    (first, said), (second, _) = [
+        dead.do("machine", "delete", "--expired", "--apply") for _ in range(2)
+    ]
+
+    assert [first, second] == [1, 1], "what became of the state, a person has to see to"
+    assert tells(said, "lock", ".fleet/store.db")
+    assert "provider's list" in said
+    assert dead.machines() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("machine", "delete", "--expired"), "expired-only"),
+        (("machine", "delete", ONE), "requested-only"),
+        (("machine", "delete", "--pool", "builders", "--unused"), "requested-only"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("guards", [(), ("guard-keeps",)], ids=str)
+@pytest.mark.usefixtures("dead")
+def test_delete_expired_reports_ignored_demand_when_guard_withholds(
+    command: tuple[str, ...], code: str, guards: tuple[str, ...], run_fleet: RunFleet
+) -> None:
+    if guards:
+        assert run_fleet("freeze", "--for", "1h", "--reason", "look").returncode == 0
+
+    plan = json.loads(run_fleet(*command, "--json").stdout)
+
+    (pool,) = plan["pools"]
+    assert [each["code"] for each in pool["decisions"]] == [code, *guards]
+    assert pool["because"] == "; ".join(each["message"] for each in pool["decisions"])
+    assert plan["digests"]["over"] == "decisions"
+
+
+def test_delete_expired_plans_no_shared_resources(dead: Trial) -> None:
+    network = "network: {ip_range: 10.20.0.0/16, zone: eu-central}"
+    far = f"  far: {{kind: hcloud, location: fsn1, token: {{env: NO_TOKEN}}, {network}}}\n"
+    state = "state: {passphrase: {env: NO_PASSPHRASE}}"
+    dead.change("providers:\n", f"{state}\nproviders:\n{far}")
+    bases = dead.plan()["bases"]
+
+    shown = dead.json("machine", "delete", "--expired")
+
+    assert [each["create"] for each in bases] == [["network/trial-far-network"]]
+    assert shown["bases"] == []
+    assert [each["action"] for each in shown["actions"]] == ["drain"]
+
+
+def test_delete_expired_is_in_journal_but_not_a_heartbeat(dead: Trial) -> None:
+    dead.do("machine", "delete", "--expired", "--apply")
+
+    runs = dead.json("state", "show")["runs"]
+
+    assert [bool(run["plan"]) for run in runs] == [False, True, True]
+    assert len(dead.world()["runs"]) == 2
+
+
+EMPTY = ("machine", "delete", "--pool", "builders", "--all", "--apply")
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"), [(b"yes\n", (0, [TWO])), (b"no\n", (1, [ONE, TWO]))]
+)
+def test_delete_asks_a_user_at_a_terminal(
+    idle: Trial, warm: Warm, answer: bytes, result: tuple[int, list[str]]
+) -> None:
+    idle.do("machine", "delete", ONE, "--apply")
+
+    code, shown = answer_at_terminal(idle, warm, answer, "machine", "delete", ONE)
+
+    assert (code, idle.machines()) == result
+    assert shown.count("1 to delete") == 1
+    assert "dry run" not in shown
+
+
+def test_delete_is_refused_when_plan_changes_during_the_question(idle: Trial, warm: Warm) -> None:
+    idle.do("machine", "delete", ONE, "--apply")
+
+    with run_at_terminal(idle, warm, "machine", "delete", ONE) as (process, terminal):
+        while b"yes/no" not in os.read(terminal, 65536):
+            pass
+        idle.told("freeze", *WHY)
+        os.write(terminal, b"yes\n")
+        b"".join(read_until_closed(terminal))
+
+    assert (process.returncode, idle.machines()) == (4, [ONE, TWO])

@@ -80,15 +80,6 @@ def test_run_continues_when_metrics_file_is_unwritable(
     assert trial.machines() == ["trial-builders-0001"]
 
 
-@pytest.mark.usefixtures("trial")
-def test_status_fails_when_metrics_file_is_unwritable(run_fleet: RunFleet) -> None:
-    shown = run_fleet("status", "--metrics", "nowhere/fleet.prom")
-
-    assert (shown.returncode, shown.stdout) == (1, "")
-    assert "nowhere/fleet.prom" in shown.stderr
-    assert run_fleet("status", "--heartbeat", "--metrics", "x").returncode == 2
-
-
 def test_serve_returns_metrics_in_requested_format(counter: Trial) -> None:
     def look(client: OldClient, console: Heard) -> None:
         here = browser(console)

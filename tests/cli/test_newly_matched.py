@@ -1,6 +1,5 @@
 """What a new pattern matches is told by package, and requests of one cause in one line."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +69,6 @@ def test_comparison_names_a_package_once(
     each = "*" if len({str(b.task_data) for b in builds}) > 1 else "amd64"
     assert said.count(f"3 recorded builds newly, all debian/base/{each}/chromium") == 1
     assert said.count(f"3 newly, all debian/base/{each}/chromium") == 1
-
-
-def test_comparison_counts_the_builds_of_each_package(run_fleet: RunFleet, project: Path) -> None:
-    builds = [build(n, "chromium") for n in (1, 2, 3)] + [build(4, "chromium-bsu")]
-
-    change = json.loads(
-        compare(run_fleet, project, "debian/.*/chromium.*", *builds, form="--json")
-    )["change"]
-
-    expected = {"debian/base/amd64/chromium": 3, "debian/base/amd64/chromium-bsu": 1}
-    (edit,) = change["sensitive"]
-    (rule,) = change["allow_list"]
-    assert (edit["count"], edit["packages"]) == (4, expected)
-    assert (rule["packages"], rule["added_packages"]) == (expected, expected)
 
 
 def test_newly_matched_requests_share_one_line_per_cause(

@@ -75,32 +75,6 @@ def test_doctor_never_advises_to_end_an_order_of_a_user(night: Trial) -> None:
     assert not [each["do"] for each in found["next_steps"] if "--end" in each["do"]]
 
 
-def test_explained_worker_names_console_and_end_of_hold(night: Trial) -> None:
-    own = night.told("explain", "worker", "trial-builders-0001")
-    night.told("hold", "trial-builders-0001", "--for", "4h", "--reason", "look at disk")
-    persons = " ".join(night.told("explain", "worker", "trial-builders-0001").split())
-
-    assert "`fleet machine console trial-builders-0001`" in own
-    assert "`fleet hold trial-builders-0001 --end`: the next `fleet apply` deletes it" in own
-    assert "nothing to do: checked again" not in own + persons
-    assert tells(persons, "the hold ends at", "ask", "gives its worker work again")
-
-
-@pytest.mark.parametrize(
-    ("pool", "shown"),
-    [
-        ("rare", "the first `fleet apply` after"),
-        ("stopped", "the freeze of creates and deletes of pool stopped ends at"),
-        ("builders", "`fleet image build trixie`"),
-    ],
-)
-def test_explained_pool_names_the_end_of_its_stop(night: Trial, pool: str, shown: str) -> None:
-    steps = " ".join(night.told("explain", "pool", pool).split()).partition("would change it:")[2]
-
-    assert shown in steps
-    assert "fleet explain worker NAME" not in steps
-
-
 @pytest.mark.usefixtures("night")
 def test_status_as_json_has_each_stop_with_its_command(run_fleet: RunFleet) -> None:
     status = json.loads(run_fleet("status", "--json").stdout)
@@ -113,42 +87,7 @@ def test_status_as_json_has_each_stop_with_its_command(run_fleet: RunFleet) -> N
     }
 
 
-@pytest.mark.usefixtures("night")
-def test_image_list_shows_failed_boots_below_the_image(run_fleet: RunFleet) -> None:
-    lines = run_fleet("image", "list").stdout.splitlines()
-
-    at = next(nth for nth, line in enumerate(lines) if line.startswith("trixie"))
-    assert tells(lines[at], "failed")
-    assert tells(lines[at + 1], "pool builders", "3 of its last 3 boots")
-
-
-def test_quiet_fleet_has_no_stops(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.apply()
-
-    assert "troubles" not in json.loads(run_fleet("status", "--json").stdout)
-
-
-@pytest.mark.parametrize("command", ["plan", "status", "doctor", "machine list", "image list"])
-def test_missing_store_is_reported(trial: Trial, run_fleet: RunFleet, command: str) -> None:
-    trial.wait_for("1")
-    (trial.folder / ".fleet/store.db").unlink()
-
-    shown = run_fleet(*command.split())
-
-    assert tells(" ".join((shown.stdout + shown.stderr).split()), "there is no store at")
-
-
-@pytest.mark.parametrize("kind", ["pool builders", "request 1", "worker trial-builders-0001"])
-def test_explanation_reports_missing_store(trial: Trial, run_fleet: RunFleet, kind: str) -> None:
-    trial.wait_for("1")
-    (trial.folder / ".fleet/store.db").unlink()
-
-    shown = run_fleet("explain", *kind.split())
-
-    assert tells(" ".join((shown.stdout + shown.stderr).split()), "there is no store at")
-
-
-def test_one_long_id_does_not_wrap_the_table(trial: Trial, run_fleet: RunFleet) -> None:
+def test_one_long_id_does_not_wrap_the_table(trial: Trial) -> None:
     long = f"python-{'x' * 60}"
     trial.wait_for("1", "2", "3", long)
     trial.apply()
@@ -156,7 +95,7 @@ def test_one_long_id_does_not_wrap_the_table(trial: Trial, run_fleet: RunFleet) 
     for nth, request in enumerate(("1", "2", "3", long), 1):
         trial.cloud.assign(f"trial-builders-000{nth}", request)
 
-    lines = run_fleet("status").stdout.splitlines()
+    lines = trial.told("status").splitlines()
 
     heading = next(line for line in lines if line.startswith("WORKER"))
     assert heading.split() == ["WORKER", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", "EUR/h"]
@@ -173,11 +112,9 @@ def full(trial: Trial) -> Trial:
     trial.wait_for(big=["first"])
     trial.do("apply")
     trial.age(minutes=3)
-    trial.wait_for(big=["last"])
-    world = json.loads((trial.folder / "world.json").read_text())
-    requests = world["queues"]["work"]["demand"]["requests"]
-    requests += [{"id": each, "priority": 5} for each in ("1", "2")]
-    (trial.folder / "world.json").write_text(json.dumps(world))
+    trial.queue(
+        {"id": "last", "required": ["big"]}, *({"id": each, "priority": 5} for each in ("1", "2"))
+    )
     trial.do("apply")
     return trial
 

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from tests.builders.sentences import tells
-from tests.cli.test_freeze import WHY
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
@@ -70,22 +69,6 @@ def test_message_suspects_machine_when_image_boots_elsewhere(
     assert "fleet image build" not in shown
 
 
-def test_message_suspects_image_when_it_failed_everywhere(dead: Trial) -> None:
-    shown = " ".join(dead.told("status").split())
-
-    assert tells(shown, "image trixie failed 3 of its last 3 boots on lemon", "fleet image build")
-    assert "suspect" not in shown
-
-
-@pytest.mark.usefixtures("lemon")
-def test_doctor_advises_console_when_image_boots_elsewhere(run_fleet: RunFleet) -> None:
-    found = json.loads(run_fleet("doctor", "--json").stdout)["findings"]
-
-    (about,) = (each for each in found if each["about"] == "pool builders, image")
-    assert about["result"] == "wrong"
-    assert about["fix"].startswith("fleet machine console trial-builders-000")
-
-
 def test_doctor_needs_images_extra_when_it_advises_a_build(
     dead: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,24 +83,6 @@ def test_doctor_needs_images_extra_when_it_advises_a_build(
         ["fleet, extras"],
         ["pool builders, image"],
     ]
-
-
-def test_pool_boots_again_when_its_machine_type_changed(lemon: Trial) -> None:
-    assert created(lemon) == []
-
-    text = (lemon.folder / "fleet.yaml").read_text()
-    lemon.write(text.replace("machine: lemon", "machine: good"))
-
-    assert created(lemon) == [("builders", "good")] * 3
-
-
-def test_guard_closes_only_the_type_that_fails_to_boot(lemon: Trial) -> None:
-    text = (lemon.folder / "fleet.yaml").read_text()
-    lemon.write(text.replace("machine: lemon", "machine: {type: [lemon, good]}"))
-
-    assert created(lemon) == [("builders", "good")] * 3
-    why = " ".join(lemon.told("explain", "pool", "builders").split())
-    assert tells(why, "not created: lemon", "suspect machine type lemon")
 
 
 def mend(trial: Trial) -> None:
@@ -141,32 +106,3 @@ def test_printed_approval_tries_again_and_lifts_the_guard(dead: Trial) -> None:
 
     assert created(dead) == [("builders", "lemon")]
     assert "guards.boot_failures" not in dead.told("status")
-
-
-def test_approval_permits_only_its_count_of_boots(dead: Trial) -> None:
-    dead.told(*APPROVE, "--count", "1", *WHY)
-
-    assert created(dead) == [("builders", "lemon")]
-    dead.do("apply")
-    dead.age(hours=1)
-    dead.do("apply")
-
-    assert created(dead) == []
-    assert tells(" ".join(dead.told("status").split()), "4 of its last 4 boots", "used 1 of 1")
-
-
-def test_approval_of_fleet_yaml_tries_again(dead: Trial) -> None:
-    text = (dead.folder / "fleet.yaml").read_text()
-    approval = (
-        "{guard: boot_failures, pool: builders, count: 2, reason: mended, expires: 2099-01-01}"
-    )
-    dead.write(f"{text}\napprovals:\n- {approval}\n")
-
-    assert created(dead) == [("builders", "lemon")] * 2
-
-
-def test_ended_approval_boots_no_machine(dead: Trial) -> None:
-    dead.told(*APPROVE, "--count", "2", *WHY)
-    dead.told(*APPROVE, "--end")
-
-    assert created(dead) == []

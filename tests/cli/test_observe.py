@@ -2,13 +2,17 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jsonschema
 
+from fleet.model.facts import World
+from fleet.model.history import MomentFigures, RunObservation, RunSample
+from fleet.queues.recorded import world_of
+from fleet.state import history
 from fleet.state.history import append
-from tests.builders.sentences import tells
+from tests.builders import NOW
 from tests.rigs.process import ROOT, RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -16,24 +20,15 @@ THEN = "2026-11-20T08:00:00Z"
 AT = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 
 
-def test_observed_world_matches_published_schema(trial: Trial, run_fleet: RunFleet) -> None:
+def test_observed_world_matches_published_schema(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
 
-    observed = run_fleet("observe")
+    observed = trial.told("observe")
 
-    world = json.loads(observed.stdout)
+    world = json.loads(observed)
     jsonschema.validate(world, json.loads((ROOT / "docs/schemas/world.json").read_text()))
-    assert observed.returncode == 0
     assert list(world["stacks"]) == ["builders"]
-
-
-def test_observe_out_names_file_and_its_use(trial: Trial, run_fleet: RunFleet) -> None:
-    observed = run_fleet("observe", "--out", "seen.json")
-
-    assert (observed.returncode, observed.stdout) == (0, "")
-    assert tells(observed.stderr, "seen.json", "--world", "seen.json")
-    assert json.loads((trial.folder / "seen.json").read_text())["fleet"] == "trial"
 
 
 def test_recorded_world_gives_the_plan_of_its_time(trial: Trial, run_fleet: RunFleet) -> None:
@@ -44,8 +39,8 @@ def test_recorded_world_gives_the_plan_of_its_time(trial: Trial, run_fleet: RunF
     trial.wait_for("1", "3", big=["2"])
     run_fleet("observe", "--out", "seen.json")
 
-    live = timeless(json.loads(run_fleet("plan", "--json").stdout))
-    replayed = timeless(json.loads(run_fleet("plan", "--json", "--world", "seen.json").stdout))
+    live = timeless(trial.json("plan"))
+    replayed = timeless(trial.json("plan", "--world", "seen.json"))
 
     assert live["actions"]
     assert live == replayed
@@ -56,17 +51,9 @@ def timeless(plan: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in plan.items() if key not in ("time", "digests")}
 
 
-def test_observe_reports_unwritable_file(trial: Trial, run_fleet: RunFleet) -> None:
-    failed = run_fleet("observe", "--out", "/dev/full")
-
-    assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
-    assert failed.stderr.startswith("fleet: error: /dev/full: ")
-    assert trial.machines() == []
-
-
 def test_plan_uses_one_moment_of_a_history(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
-    world = json.loads(run_fleet("observe").stdout)
+    world = json.loads(trial.told("observe"))
     append(str(trial.folder / "history.jsonl.zst"), json.dumps(world | {"time": THEN}) + "\n", AT)
     trial.wait_for("1", "2")
     appended = run_fleet("observe", "--append", "history.jsonl.zst")
@@ -102,27 +89,84 @@ def test_torn_history_is_read_and_truncated_with_a_warning(
     assert mended.stderr == ""
 
 
-def test_observe_append_refuses_a_file_that_is_not_a_history(
-    trial: Trial, run_fleet: RunFleet
-) -> None:
-    before = (trial.folder / "fleet.yaml").read_bytes()
-
-    appended = run_fleet("observe", "--append", "fleet.yaml")
-
-    assert appended.returncode == 1
-    assert tells(appended.stderr, "fleet.yaml", "fleet observe --append")
-    assert (trial.folder / "fleet.yaml").read_bytes() == before
-
-
 def test_observe_records_pseudonyms_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    world = json.loads((trial.folder / "world.json").read_text(encoding="utf-8"))
-    (request,) = (each for each in world["queues"]["work"]["demand"]["requests"][:1])
-    request["requester"] = "alice"
-    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+    trial.queue({"id": "1", "requester": "alice"})
 
     plain, other = run_fleet("observe"), run_fleet("observe", "--pseudonyms")
 
     assert "alice" in plain.stdout
     assert (other.returncode, "alice" in other.stdout) == (0, False)
     assert '"person-' in other.stdout
+
+
+NOTHING = MomentFigures(0, 0, 0, 0, 0, 0)
+
+
+def observed(run_fleet: RunFleet, *options: str) -> dict[str, object]:
+    found = run_fleet("observe", "--kept", *options)
+    assert found.returncode == 0, found.stderr
+    world: dict[str, object] = json.loads(found.stdout)
+    return world
+
+
+def test_kept_observation_reproduces_plan_of_its_run(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.write(fleet_yaml(desk="boot: 1h"))
+    trial.wait_for("1", big=["2"])
+    trial.apply()
+    (trial.folder / "kept.json").write_text(json.dumps(observed(run_fleet)))
+
+    planned = trial.json("plan", "--world", "kept.json")
+
+    [run] = trial.store().last_runs(1)
+    assert planned["actions"]
+    assert planned["digests"]["plan"] == run["plan"]
+
+
+def test_observe_writes_latest_observation_of_time_span(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.apply()
+    first = observed(run_fleet)
+    trial.apply()
+
+    assert observed(run_fleet)["time"] != first["time"]
+    assert observed(run_fleet, "--until", str(first["time"])) == first
+
+
+def test_history_append_adds_only_newer_observations(trial: Trial, run_fleet: RunFleet) -> None:
+    store, day = trial.store(), timedelta(days=1)
+    for nth in range(3):
+        world = World(fleet="trial", time=NOW + nth * day)
+        seen = RunObservation(world.time, world.model_dump_json(), 100 * day)
+        store.record_sample(RunSample(at=world.time, fleet=NOTHING), seen)
+        assert run_fleet("observe", "--kept", "--append", "h.zst").returncode == 0
+
+    again = run_fleet("observe", "--kept", "--append", "h.zst")
+
+    name = str(trial.folder / "h.zst")
+    assert again.returncode == 0
+    assert history.last_moment(name) == NOW + 2 * day
+    assert [world_of(name, each).time for each in history.read_earlier(name, NOW + 9 * day)] == [
+        NOW,
+        NOW + day,
+        NOW + 2 * day,
+    ]
+
+
+def test_observe_replaces_names_when_requested(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.queue({"id": "1", "requester": "ada"})
+    trial.apply()
+
+    assert "ada" in json.dumps(observed(run_fleet))
+    assert "ada" not in json.dumps(observed(run_fleet, "--pseudonyms"))
+
+
+def test_observe_writes_no_file_without_kept_observation(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.write(fleet_yaml().replace("fleet: trial", "fleet: trial\nhistory: {keep: null}"))
+    trial.apply()
+
+    found = run_fleet("observe", "--kept", "--out", "kept.json")
+
+    assert found.returncode == 1
+    assert "history.keep" in found.stderr
+    assert not (trial.folder / "kept.json").exists()

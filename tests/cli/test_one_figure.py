@@ -2,15 +2,13 @@
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.builders.recording import a_job, record, write
 from tests.rigs.clocked import Clocked
-from tests.rigs.golden_plans import load_fleet
 from tests.rigs.repeats import slow_after, slow_but
+from tests.rigs.trial import Trial
 
 FLEET = """\
 fleet: trial
@@ -37,13 +35,7 @@ def let_wait(**tags: str) -> None:
         {"id": name, "task": "sbuild", "scope": name[0], "required": [tag] if tag else []}
         for name, tag in tags.items()
     ]
-    world = {
-        "format": "fleet-world-1",
-        "fleet": "trial",
-        "time": "2026-11-23T08:00:00Z",
-        "queues": {"work": {"demand": {"read_at": "2026-11-23T08:00:00Z", "requests": requests}}},
-    }
-    Path("world.json").write_text(json.dumps(world))
+    Trial(Path()).queue(*requests)
 
 
 def money_page(story: Clocked) -> str:
@@ -54,10 +46,6 @@ def money_page(story: Clocked) -> str:
 def figures_of(page: str) -> list[str]:
     """Return the figures at the top of the page of money."""
     return re.findall(r"<li><strong[^>]*>([^<]*)</strong>", page)
-
-
-def cells_of(page: str, label: str) -> list[str]:
-    return re.findall(rf'data-label="{label}"[^>]*>([^<]*)<', page)
 
 
 @pytest.mark.parametrize(
@@ -98,75 +86,6 @@ def test_money_page_has_recent_cost_when_first_run_is_in_an_hour(
     month, _, lately, today = figures_of(money_page(story))
 
     assert lately == month == today != "0.00"
-
-
-def test_money_page_rows_add_up_to_the_cent(story: Clocked) -> None:
-    story.write(FLEET, step="1s")
-    let_wait(a1="", b2="small", c3="big", d4="small")
-    story.run("apply")
-    for minutes in range(1, 7):
-        story.later(minutes)
-        story.run("apply")
-        story.later(minutes)
-
-        page = money_page(story)
-
-        tables = re.findall(r"<h2 id=\"by-.*?</table>", page, re.DOTALL)
-        assert len(tables) == 3
-        for table in tables:
-            for label in ("This month", "Today"):
-                *rows, total = [float(each) for each in cells_of(table, label)]
-                assert round(sum(rows), 2) == total
-
-
-REPLAYED = """\
-fleet: trial
-cadence: CADENCE
-providers:
-  desk: {kind: sim, boot: 30s, billing: {increment: 1h}}
-queues:
-  work: {kind: world, path: world.json}
-images:
-  trixie: {suite: trixie, architecture: amd64}
-pools:
-  builders:
-    provider: desk
-    machine: {type: ccx33, price: 1 EUR/h}
-    image: trixie
-    workers: {max: 2}
-    retire: {idle_after: IDLE, at: AT}
-"""
-START = datetime(2026, 11, 23, 8, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("at", "cadence", "idle", "minutes"),
-    slow_after(
-        2,
-        [
-            ("once", "10m", "10m", 30),
-            ("paid-end", "10m", "10m", 30),
-            ("once", "1m", "10m", 47),
-            ("once", "5m", "1s", 49),
-            ("paid-end", "1m", "10m", 47),
-        ],
-    ),
-)
-def test_simulation_costs_as_planned_when_billed_by_hour(
-    story: Clocked, at: str, cadence: str, idle: str, minutes: int
-) -> None:
-    story.write(REPLAYED, at=at, cadence=cadence, idle=idle)
-    fleet = load_fleet(Path())
-    job = a_job(1, START, minutes * 60, expected_seconds=minutes * 60)
-    worlds = [*record(fleet, [job], START, START + timedelta(hours=9))]
-    write(Path("history.jsonl"), worlds)
-    first = next(w for w in worlds if any(demand.requests for _, demand in w.demands()))
-    Path("first.json").write_text(first.model_dump_json())
-
-    simulation = json.loads(story.run("simulate", "--history", "history.jsonl", "--json"))
-
-    plan = json.loads(story.run("plan", "--world", "first.json", "--json"))
-    assert float(simulation["after"]["money"]) == float(plan["optimum"]["cost"]) > 0
 
 
 HOURS = """\

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,6 @@ def test_type_known_only_to_hetzner_is_created(asked: Asked) -> None:
     }
 
 
-def test_unknown_type_causes_warning_and_is_not_created(asked: Asked) -> None:
-    write("ccx34")
-
-    plan = asked.plan()
-
-    assert plan["actions"] == []
-    assert "unknown-machine-type" in {each["rule"] for each in plan["warnings"]}
-
-
 def test_type_no_longer_sold_by_hetzner_is_not_created(asked: Asked) -> None:
     types = asked.api.state.resources["server_types"]
     for number in [key for key, each in types.items() if each["name"] == "ccx33"]:
@@ -135,13 +126,6 @@ def test_type_no_longer_sold_by_hetzner_is_not_created(asked: Asked) -> None:
 
     assert plan["actions"] == []
     assert plan["pools"][0]["not_known"] == ["price"]
-
-
-def test_price_in_fleet_yaml_precedes_hetzner_price(asked: Asked) -> None:
-    asked.charge("0.5000000000")
-    write("{type: ccx33, price: 0.3 EUR/h}")
-
-    assert asked.plan()["cost_after"] == "0.3000"
 
 
 def test_hetzner_prices_are_read_once_a_day(asked: Asked) -> None:
@@ -221,22 +205,3 @@ def test_prices_check_compares_and_stores_new_prices(asked: Asked) -> None:
     assert first["prices"][0]["differences"][0] == "0.5 EUR/h"
     assert second["prices"][0]["differences"] == []
     assert asked.plan()["cost_after"] == "0.5008"
-
-
-def test_old_prices_finding_is_absent_with_fresh_prices(asked: Asked) -> None:
-    asked.run("observe", "--out", "new.json")
-    world = json.loads(Path("new.json").read_text(encoding="utf-8"))
-    read_at = datetime.fromisoformat(world["prices"]["hetzner"]["read_at"])
-    world["prices"]["hetzner"]["read_at"] = (read_at - timedelta(days=91)).isoformat()
-    Path("old.json").write_text(json.dumps(world), encoding="utf-8")
-
-    found = {
-        file: json.loads(asked.run("validate", "--json", "--world", file))["findings"]
-        for file in ("new.json", "old.json")
-    }
-
-    old = [each for each in found["old.json"] if each["rule"] == "old-prices"]
-    assert [each["path"] for each in old] == [["providers", "hetzner"]]
-    assert str((read_at - timedelta(days=91)).date()) in old[0]["message"]
-    assert "old-prices" not in {each["rule"] for each in found["new.json"]}
-    assert "old-prices" not in {each["rule"] for each in asked.plan()["warnings"]}

@@ -84,15 +84,13 @@ def budget_of_0_2_0(name: str, **more: object) -> dict[str, object]:
     ],
 )
 def test_budget_of_older_saved_plan_is_unchanged(
-    trial: Trial, run_fleet: RunFleet, budget: dict[str, object], cells: tuple[str, ...]
+    trial: Trial, budget: dict[str, object], cells: tuple[str, ...]
 ) -> None:
     keep(trial, saved(trial) | {"budgets": [budget]})
 
-    printed = run_fleet("report", "plan.json")
+    printed = trial.told("report", "plan.json")
 
-    (shown,) = [
-        each for each in printed.stdout.splitlines() if f"budgets.{budget['budget']}." in each
-    ]
+    (shown,) = [each for each in printed.splitlines() if f"budgets.{budget['budget']}." in each]
     assert tuple(map(str.strip, shown.split("|")))[3:7] == cells
 
 
@@ -185,14 +183,12 @@ def test_long_report_is_cut_with_notice(
     assert "`plan`" in comment.splitlines()[-1]
 
 
-def test_report_truncates_to_limit_of_forge(trial: Trial, run_fleet: RunFleet) -> None:
+def test_report_truncates_to_limit_of_forge(trial: Trial) -> None:
     keep(trial, saved(trial) | {"attention": [f"{'word ' * 200}{n}" for n in range(100)]})
 
-    printed = run_fleet("report", "--most", "65536", "plan.json")
+    printed = trial.told("report", "--most", "65536", "plan.json")
 
-    assert printed.returncode == 0
-    assert 60_000 < len(printed.stdout) <= 65_536
-    assert run_fleet("report", "--most", "10", "plan.json").returncode == 2
+    assert 60_000 < len(printed) <= 65_536
 
 
 @pytest.mark.usefixtures("trial")
@@ -287,10 +283,10 @@ def test_report_adds_simulated_cost_to_plan(trial: Trial, run_fleet: RunFleet) -
 
     alone = run_fleet("report", "--simulation", "simulation.json")
     both = run_fleet("report", "--simulation", "simulation.json", "plan.json")
-    plan = run_fleet("report", "plan.json")
+    plan = trial.told("report", "plan.json")
 
     assert (alone.returncode, both.returncode, both.stderr) == (0, 0, "")
-    assert both.stdout.startswith(plan.stdout.rstrip())
+    assert both.stdout.startswith(plan.rstrip())
     assert alone.stdout.rstrip() in both.stdout
     outside = re.sub(r"`[^`]*`", "", both.stdout)
     assert ("@all" in outside, "<b>" in outside, "@all" in both.stdout) == (False, False, True)
@@ -330,8 +326,3 @@ def test_documented_job_comments_on_merge_requests_with_plans(
     assert gitlab.comments(3) == []
     said = [gitlab.comments(iid)[0] for iid in (5, 7)]
     assert [bool(re.search(r"\d (->|→) [\d.]+ EUR", each)) for each in said] == [False, True]
-
-
-@pytest.mark.parametrize("number", ["0", "-3", "x", "3/notes", "03"])
-def test_merge_request_argument_must_be_a_number(run_fleet: RunFleet, number: str) -> None:
-    assert run_fleet("report", "--merge-request", number, "plan.json").returncode == 2

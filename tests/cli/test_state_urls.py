@@ -1,13 +1,12 @@
 """`state.store` and `state.backend` in a form that no store has: an error with its place."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.builders.sentences import tells
 from tests.rigs.process import RunFleet
-from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.trial import fleet_yaml
 
 
 @pytest.mark.parametrize(
@@ -85,33 +84,6 @@ def test_wellformed_state_urls_are_valid(run_fleet: RunFleet, project: Path, sta
     assert "wrong-value" not in ran.stdout
 
 
-def test_unreachable_store_is_named_as_in_fleet_yaml(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    url = "postgresql://fleet@127.0.0.1:1/fleet"
-    (trial.folder / "fleet.yaml").write_text(fleet_yaml(more=f"state: {{store: '{url}'}}"))
-
-    ran = run_fleet("plan")
-    found = run_fleet("doctor")
-
-    shown = " ".join(ran.stdout.split())
-    assert tells(shown, "postgresql://fleet@127.0.0.1:1/fleet")
-    assert "psycopg" not in shown
-    assert tells(shown, "frozen by fleet until the store is readable")
-    assert "freeze --end" not in shown + found.stdout
-
-
-def test_doctor_does_not_create_store_when_its_server_does_not_answer(project: Path) -> None:
-    trial = Trial(project)
-    trial.write(fleet_yaml(more='state: {store: "postgresql://u@127.0.0.1:1/x"}\n'))
-    trial.wait_for()
-
-    _, said = trial.do("doctor", "--json")
-
-    findings = {each["about"]: each for each in json.loads(said)["findings"]}
-    found = findings["state, store"]
-    assert (found["result"], found["fix"]) == ("wrong", "see state.store in fleet.yaml")
-
-
 @pytest.mark.parametrize(
     ("state", "place"),
     [
@@ -129,23 +101,3 @@ def test_state_is_below_home_when_its_path_begins_with_a_tilde(
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "home" / place).is_file()
     assert not (project / "~").exists()
-
-
-@pytest.mark.parametrize("state", ["{backend: 'file://~nobody-here/x'}", "{images: ~nobody-here}"])
-def test_state_of_unknown_user_is_refused(run_fleet: RunFleet, project: Path, state: str) -> None:
-    (project / "fleet.yaml").write_text(fleet_yaml(more=f"state: {state}"))
-
-    ran = run_fleet("state", "init")
-
-    assert (ran.returncode, tells(ran.stderr, "~nobody-here")) == (1, True)
-    assert not (project / "~nobody-here").exists()
-
-
-def test_secret_of_unknown_user_is_missing(run_fleet: RunFleet, project: Path) -> None:
-    more = "state: {passphrase: {file: ~nobody-here/secret}}"
-    (project / "fleet.yaml").write_text(fleet_yaml(more=more))
-
-    ran = run_fleet("doctor")
-
-    assert tells(ran.stdout, "~nobody-here/secret")
-    assert "Traceback" not in ran.stderr

@@ -1,9 +1,7 @@
 """`fleet status`: pools and workers, as text, JSON and pages."""
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -36,30 +34,6 @@ def test_status_lists_pools_and_workers_with_their_figures(
     assert [worker[-3:] for worker in workers] == [["trixie", "ccx33", "0.0777"]] * 2
 
 
-def test_status_has_same_content_as_json(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    trial.apply()
-
-    shown = run_fleet("status", "--json")
-
-    status = json.loads(shown.stdout)
-    assert shown.returncode == 0
-    assert [worker["worker"] for worker in status["workers"]] == ["trial-builders-0001"]
-    assert [pool["pool"] for pool in status["pools"]] == ["big", "builders"]
-
-
-def test_status_creates_folder_for_pages(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.wait_for("1")
-    trial.apply()
-
-    shown = run_fleet("status", "--site", "public/fleet")
-
-    site = trial.folder / "public/fleet"
-    assert (shown.returncode, shown.stdout) == (0, "")
-    assert shown.stderr.startswith("wrote ")
-    assert "trial-builders-0001" in (site / "-/status/workers/index.html").read_text()
-
-
 def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for(*(str(number) for number in range(1, 11)))
 
@@ -77,71 +51,21 @@ def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) ->
     assert found.count('/index.html">work/') == 10
 
 
-@pytest.mark.usefixtures("trial")
-def test_status_reports_unwritable_pages(run_fleet: RunFleet) -> None:
-    failed = run_fleet("status", "--site", "fleet.yaml")
-
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("fleet: error: fleet.yaml/")
-    assert failed.stderr.count("\n") == 1
-
-
-def test_status_is_unknown_when_sources_are_silent(trial: Trial, run_fleet: RunFleet) -> None:
+def test_status_is_unknown_when_sources_are_silent(trial: Trial) -> None:
     (trial.folder / "world.json").unlink()
     trial.cloud.path.parent.mkdir(exist_ok=True)
     trial.cloud.path.write_text("{}")
 
-    shown = run_fleet("status")
-    status = json.loads(run_fleet("status", "--json").stdout)
+    shown = trial.told("status")
+    status = trial.json("status")
 
-    assert "EUR/h;" not in shown.stdout
-    assert tells(shown.stdout, "big", "builders", "unknown")
+    assert "EUR/h;" not in shown
+    assert tells(shown, "big", "builders", "unknown")
     assert (status["cost_per_hour"], status["unread"]) == (None, ["work"])
     assert {pool["busy"] for pool in status["pools"]} == {None}
 
 
-def test_status_of_recorded_world_reads_only_the_recording(
-    trial: Trial, run_fleet: RunFleet, tmp_path: Path
-) -> None:
-    trial.wait_for("1")
-    trial.apply()
-    seen = tmp_path / "seen.json"
-    run_fleet("observe", "--out", seen)
-    trial.cloud.path.unlink()
-
-    shown = run_fleet("status", "--world", seen)
-
-    assert shown.returncode == 0
-    assert "trial-builders-0001" in shown.stdout
-
-
 # whether anybody still runs apply
-
-
-def test_heartbeat_is_alive_after_recent_run(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.apply()
-
-    beat = run_fleet("status", "--heartbeat")
-
-    assert (beat.returncode, beat.stderr) == (0, "")
-    assert re.fullmatch(r"fleet trial .*\balive\b.* \ds .*\bcadence .*\b10m\n", beat.stdout)
-
-
-def test_heartbeat_is_dead_when_no_apply_ran(trial: Trial) -> None:
-    code, said = trial.do("status", "--heartbeat", "--json")
-
-    assert code == 1
-    beat = json.loads(said)
-    assert beat == {"alive": False, "because": beat["because"]}
-    assert tells(beat["because"], "`fleet apply`", "cadence", "10m")
-
-
-def test_heartbeat_reads_only_the_store(trial: Trial) -> None:
-    trial.apply()
-    (trial.folder / "world.json").unlink()
-    (trial.folder / ".fleet/sim-desk.json").write_text("rubbish")
-
-    assert trial.do("status", "--heartbeat")[0] == 0
 
 
 def test_status_reports_runs_rarer_than_cadence(trial: Trial) -> None:
@@ -158,14 +82,6 @@ def test_status_reports_runs_rarer_than_cadence(trial: Trial) -> None:
     assert tells(trial.do("plan")[1], "cadence", "1s", "3 runs", "30m")
 
 
-@pytest.mark.parametrize("option", ["--world", "--site"])
-def test_heartbeat_is_wrong_usage_with_recording_or_site(trial: Trial, option: str) -> None:
-    code, said = trial.do("status", "--heartbeat", option, "world.json")
-
-    assert code == 2
-    assert said.startswith("fleet: error: --heartbeat ")
-
-
 @pytest.mark.parametrize(
     ("limit", "kept", "until"),
     [
@@ -174,7 +90,7 @@ def test_heartbeat_is_wrong_usage_with_recording_or_site(trial: Trial, option: s
     ],
 )
 def test_status_and_doctor_name_a_budget_that_leaves_requests_waiting(
-    trial: Trial, run_fleet: RunFleet, limit: str, kept: str, until: str
+    trial: Trial, limit: str, kept: str, until: str
 ) -> None:
     types = "{m8: {cores: 8, memory: 32GiB, disk: 200GiB, price: 1 EUR/h}}"
     pool = (
@@ -185,8 +101,8 @@ def test_status_and_doctor_name_a_budget_that_leaves_requests_waiting(
     trial.write(fleet_yaml(pools={"builders": pool}, desk=desk, more="durations: {any: 10m}\n"))
     trial.wait_for("1", "2")
 
-    status = run_fleet("status").stdout
-    notices = json.loads(run_fleet("doctor", "--json").stdout)["findings"]
+    status = trial.told("status")
+    notices = trial.json("doctor")["findings"]
 
     line = next(each for each in status.split("\n") if each.startswith("pools.builders.budget"))
     assert line.startswith(f"pools.builders.budget.per_day: {kept} request")

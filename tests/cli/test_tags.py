@@ -43,52 +43,16 @@ def test_explain_shows_rule_line_and_pools_of_a_name(run_fleet: RunFleet) -> Non
     assert (its_place, other_place) == ("    see fleet.yaml:9:8", "    see fleet.yaml:10:13")
 
 
-@pytest.mark.usefixtures("ruled")
-def test_tags_explain_names_user_and_line_when_tag_is_denied(run_fleet: RunFleet) -> None:
-    explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", "--user", "bob")
+def test_tags_explain_finds_waiting_request_by_id(ruled: Trial) -> None:
+    ruled.queue({"id": "7", "required": ["gpu"], "asked": {"gpu": "task"}})
 
-    assert tells(explained.stdout.splitlines()[0], "a/b/c/d", "0", "1 denied")
-    assert tells(explained.stdout, "- big", "denied")
-    assert tells(explained.stdout, "bob", "big")
-    assert "see fleet.yaml:12:53\n" in explained.stdout
+    said = ruled.json("tags", "explain", "--request", "work/7")
 
-
-@pytest.mark.usefixtures("ruled")
-@pytest.mark.parametrize("more", [("--user", "alice"), ("--user", "bob", "--group", "toolchain")])
-def test_tags_explain_grants_tag_to_group_member(
-    run_fleet: RunFleet, more: tuple[str, ...]
-) -> None:
-    explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", *more)
-
-    assert tells(explained.stdout, "+ big")
-
-
-def test_tags_explain_finds_waiting_request_by_id(ruled: Trial, run_fleet: RunFleet) -> None:
-    world = json.loads((ruled.folder / "world.json").read_text(encoding="utf-8"))
-    request = {"id": "7", "required": ["gpu"], "asked": {"gpu": "task"}}
-    world["queues"]["work"]["demand"]["requests"] = [request]
-    (ruled.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
-
-    explained = run_fleet("tags", "explain", "--request", "work/7", "--json")
-
-    said = json.loads(explained.stdout)
-    assert said["name"] == "work/7"
-    because = said["tags"][0]["reasons"][0].pop("because")
-    assert tells(because, "task")
-    assert said["tags"] == [
-        {
-            "reasons": [
-                {
-                    "by": None,
-                    "path": [],
-                    "place": "",
-                    "who": "",
-                }
-            ],
-            "tag": "gpu",
-            "verdict": "counts",
-        }
-    ]
+    (tag,) = said["tags"]
+    (reason,) = tag["reasons"]
+    assert (said["name"], tag["tag"], tag["verdict"]) == ("work/7", "gpu", "counts")
+    assert tells(reason.pop("because"), "task")
+    assert reason == {"by": None, "path": [], "place": "", "who": ""}
 
 
 HISTORY = """\
@@ -103,14 +67,12 @@ lookups: {environments: {"5": {architecture: arm64}}}
 @pytest.fixture
 def told(trial: Trial) -> Trial:
     trial.write(fleet_yaml(more=HISTORY))
-    world = json.loads((trial.folder / "world.json").read_text(encoding="utf-8"))
-    request = {"id": "7", "task": "sbuild", "package": "linux", "task_data": {"environment_id": 5}}
-    world["queues"]["work"]["demand"] |= {
-        "requests": [request],
-        "history": [{"task": "sbuild", "package": "linux", "memory_mib": [900, 1500]}],
-        "environments": {"5": {"architecture": "amd64"}},
-    }
-    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+    build = {"task": "sbuild", "package": "linux"}
+    trial.queue(
+        {"id": "7", **build, "task_data": {"environment_id": 5}},
+        history=[{**build, "memory_mib": [900, 1500]}],
+        environments={"5": {"architecture": "amd64"}},
+    )
     return trial
 
 
@@ -125,57 +87,6 @@ def test_tags_explain_shows_figures_of_history_and_lookups(run_fleet: RunFleet) 
     assert all(figure in lines[place + 1] for figure in figures)
     assert lines[place + 2 : place + 4] == ["      see fleet.yaml:13:5", "  + on:amd64"]
     assert "  + on:arm64" in lines
-
-
-@pytest.mark.usefixtures("told")
-def test_plan_warns_when_tables_of_queue_and_file_differ(run_fleet: RunFleet) -> None:
-    planned = run_fleet("plan")
-
-    (warning,) = [
-        line
-        for line in unwrapped(planned.stdout).splitlines()
-        if line.startswith("  warning[contradicting-sources] queue work: ")
-    ]
-    words = ("environment 5", "amd64", "lookups.environments", "arm64")
-    assert all(word in warning for word in words)
-
-
-def test_tags_explain_parses_name_like_the_fleets_queues(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    queue = "{kind: debusine, url: https://debusine.example.org, scopes: [debian]}"
-    (project / "fleet.yaml").write_text(fleet_yaml(queue=queue), encoding="utf-8")
-
-    explained = run_fleet("tags", "explain", "debian/builds/arm64/chromium")
-
-    assert tells(explained.stdout, "+ worker:build-arch:arm64")
-
-
-@pytest.mark.usefixtures("ruled")
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "(OWNER/PROJECT/CHROOT/PACKAGE) or --request ID"),
-        (("a/b",), "a/b: "),
-        (("a/b/c/d", "--tag", ""), "--tag is empty"),
-        (("--request", "7", "--user", "bob"), "a --request has its own"),
-    ],
-)
-def test_tags_explain_refuses_contradicting_arguments(
-    run_fleet: RunFleet, arguments: tuple[str, ...], said: str
-) -> None:
-    failed = run_fleet("tags", "explain", *arguments)
-
-    assert (failed.returncode, failed.stdout) == (2, "")
-    assert said in failed.stderr
-
-
-@pytest.mark.usefixtures("ruled")
-def test_tags_explain_fails_when_request_is_unknown(run_fleet: RunFleet) -> None:
-    failed = run_fleet("tags", "explain", "--request", "99")
-
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert tells(failed.stderr, "fleet: error", "request 99")
 
 
 PATTERN = "praiskup/ping/.*/chromium"

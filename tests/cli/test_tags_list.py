@@ -64,30 +64,9 @@ def test_tags_list_has_same_content_as_json(run_fleet: RunFleet) -> None:
     ]
 
 
-def test_tags_list_reports_fleet_without_tags(run_fleet: RunFleet, project: Path) -> None:
-    (project / "fleet.yaml").write_text("fleet: demo\n", encoding="utf-8")
-
-    listed = run_fleet("tags", "list")
-
-    assert (listed.returncode, listed.stdout.count("\n")) == (0, 1)
-    assert tells(listed.stdout, "demo")
-
-
 @pytest.mark.parametrize("what", [["pool", "powerful"], ["request", "7"]])
 def test_explain_names_enforcer_of_tag(run_fleet: RunFleet, what: list[str]) -> None:
     explained = run_fleet("explain", *what, "--world", "world.json")
 
     assert explained.returncode == 0
     assert tells(unwrapped(explained.stdout), f"  - {TAG}", "exclusive", "capacity", "debian")
-
-
-def test_plan_warns_of_exclusive_tag_enforced_by_capacity_alone(run_fleet: RunFleet) -> None:
-    planned = run_fleet("plan", "--world", "world.json")
-
-    (warning,) = [
-        line
-        for line in unwrapped(planned.stdout).splitlines()
-        if "warning[enforced-by-capacity-alone]" in line
-    ]
-    names = ("'debian'", "'exclusive'", "'worker:class:powerful'")
-    assert all(name in warning for name in names)

@@ -12,17 +12,6 @@ from tests.rigs.trial import Trial
 FIRST, STRAY = "rack-first-0001", "rack-first-0007"
 
 
-def shown(trial: Trial, ticket: str) -> list[str]:
-    """Return what each surface says of a ticket, on one line each."""
-    commands = [
-        ("ticket", "show", ticket),
-        ("ticket", "list"),
-        ("explain", "request", ticket),
-        ("plan",),
-    ]
-    return [" ".join(trial.told(*command).split()) for command in commands]
-
-
 @pytest.fixture
 def free(project: Path) -> Trial:
     """Return a pool of one machine, which is free."""
@@ -32,15 +21,6 @@ def free(project: Path) -> Trial:
     trial.told("apply")
     trial.told("ticket", "close", "1")
     return trial
-
-
-def test_ticket_names_a_held_machine_in_the_first_run(free: Trial) -> None:
-    free.told("hold", FIRST, "--reason", "look at its disk", "--for", "2h")
-    free.told("ticket", "open", "--tag", "any")
-    free.do("apply")
-
-    for said in shown(free, "2"):
-        assert tells(said, "workers.max", FIRST, "held", "look at its disk")
 
 
 def test_ticket_names_an_unrecorded_machine_in_the_first_run(free: Trial) -> None:
@@ -55,18 +35,6 @@ def test_ticket_names_an_unrecorded_machine_in_the_first_run(free: Trial) -> Non
     said = " ".join(free.told("explain", "request", "2").split())
 
     assert tells(said, "workers.max", FIRST, "still counts", STRAY, "still counts")
-
-
-def test_ticket_names_a_machine_that_is_not_listed(project: Path) -> None:
-    trial = a_rack(project, ". ./new.sh", most=1, other="")
-    trial.told("apply")
-    trial.told("apply")
-    (project / "machines" / FIRST).unlink()
-    trial.told("ticket", "open", "--tag", "any")
-    trial.do("apply")
-
-    for said in shown(trial, "2"):
-        assert tells(said, "workers.max", FIRST, "not listed")
 
 
 def test_ticket_names_three_machines_when_more_use_capacity(project: Path) -> None:
@@ -85,12 +53,3 @@ def test_ticket_names_three_machines_when_more_use_capacity(project: Path) -> No
 
     assert said.count(" still counts") >= 3
     assert tells(said, "and 2 more that serve no request")
-
-
-def test_ticket_names_no_machine_when_others_are_busy(project: Path) -> None:
-    trial = a_rack(project, ". ./new.sh", most=1, other="")
-    trial.told("apply")
-    trial.told("ticket", "open", "--tag", "any")
-    trial.told("apply")
-
-    assert all(FIRST not in said for said in shown(trial, "2")[::2])

@@ -1,12 +1,11 @@
 """`fleet ticket`: what waits is ordered, what is closed is let go, and nobody takes all."""
 
 import json
-import re
 import shutil
-import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import time_machine
@@ -21,24 +20,8 @@ from tests.builders.sentences import tells
 from tests.fakes.engine import FixedClock
 from tests.fakes.waiter import FakeWaiter
 from tests.rigs.process import RunFleet
+from tests.rigs.stories import TAGS, ticket_yaml
 from tests.rigs.trial import Trial, fleet_yaml
-
-POOLS = {
-    "normal": "{provider: desk, machine: ccx13, image: trixie, workers: {max: 4},"
-    " reuse: {opportunity: 5m}}",
-    "powerful": "{provider: desk, machine: ccx63, image: trixie, provides: [extra_powerful],"
-    " workers: {max: 4}}",
-}
-TAGS = """\
-tags:
-  arch_x86_64: {}
-  extra_powerful: {on_demand: true, exclusive: true, limits: {per: {submitter: 1}, total: 2}}
-"""
-
-
-def ticket_yaml(queue: str = "{kind: tickets}", desk: str = "boot: 1m", more: str = TAGS) -> str:
-    written = fleet_yaml(pools=POOLS, queue=queue, desk=desk, more=more)
-    return written.replace("architecture: amd64}", "architecture: amd64, provides: [arch_x86_64]}")
 
 
 @pytest.fixture
@@ -52,192 +35,47 @@ def counter(project: Path) -> Trial:
 
 def open_ticket(trial: Trial, *more: str, user: str = "ada", tag: str = "extra_powerful") -> str:
     """Open a ticket and return its id."""
-    code, said = trial.do("ticket", "open", "--tag", tag, "--user", user, *more)
-    assert code == 0, said
+    said = trial.told("ticket", "open", "--tag", tag, "--user", user, *more)
     return said.split()[0]
 
 
 def tickets_of(trial: Trial) -> dict[str, dict[str, object]]:
     """Return the open tickets by id."""
-    _, said = trial.do("ticket", "list", "--json")
-    return {str(each["id"]): each for each in json.loads(said)}
+    return {str(each["id"]): each for each in trial.json("ticket", "list")}
 
 
-def test_ready_machine_is_assigned_to_its_ticket(counter: Trial) -> None:
-    number = open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=2)
-
-    assert tells(
-        counter.apply(), "powerful", "trial-powerful-0001", "assigned", f"ticket {number}"
-    )
-
-    assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-0001\n")
-
-
-@pytest.mark.slow
-def test_on_demand_machine_is_assigned_to_its_ticket_only(
-    project: Path,
-) -> None:
-    """As Resalloc: four ordinary tickets wait before it, and its pool could make four."""
-    trial = Trial(project)
-    shared = ticket_yaml(more="tags:\n  extra_powerful: {on_demand: true}\n")
-    reuse = "provides: [extra_powerful], reuse: {opportunity: 5m}"
-    full = shared.replace("max: 4}, reuse", "max: 1}, reuse")
-    trial.write(full.replace("provides: [extra_powerful]", reuse))
-    trial.init()
-    for user in ("ada", "cyd", "dan", "eve"):
-        open_ticket(trial, "--sandbox", "s", tag="arch_x86_64", user=user)
+def hold_machine(trial: Trial, minutes: int = 10, tag: str = "extra_powerful") -> str:
+    """Open a ticket, have its machine boot for so long, and return the id of the ticket."""
+    number = open_ticket(trial, tag=tag)
     trial.apply()
-    asking = open_ticket(trial, "--sandbox", "s", "--tag", "arch_x86_64", user="ben")
-    made = {"trial-normal-0001", "trial-powerful-0001"}
-
-    assert "create trial-powerful-0001" in trial.apply()
-    assert tells(trial.apply(), "unchanged", "normal", "powerful")
-    trial.age(minutes=2)
-    said = trial.apply()
-
-    assert tells(said, "trial-powerful-0001", "assigned", f"ticket {asking}")
-    assert set(trial.machines()) == made
-    trial.do("ticket", "close", asking, "--user", "ben")
-    assert tells(trial.apply(), "trial-powerful-0001", "assigned", "ticket 2")
-    assert set(trial.machines()) == made
+    trial.age(minutes=minutes)
+    trial.apply()
+    return number
 
 
-def test_waiting_ticket_shows_reason_and_limit_of_its_user(
-    counter: Trial,
+MANY = [part for number in range(1000) for part in ("--tag", f"t{number}")]
+UNKNOWN = ("99", "x", "1" * 5000, "-1", "²")
+REFUSED = {
+    "a tag that no pool provides": (
+        ("open", "--tag", "extra_powreful"),
+        ("no ticket", "work", "extra_powreful", "extra_powerful?"),
+    ),
+    "too many tags": (("open", *MANY), ("no ticket", "50", "1,000")),
+    **{
+        f"unknown id {name[:9]}": (
+            ("check", "--user", "ada", "--", name),
+            ("fleet: error", "queue work", f" {name}"),
+        )
+        for name in UNKNOWN
+    },
+}
+
+
+@pytest.mark.parametrize(("words", "parts"), REFUSED.values(), ids=REFUSED)
+def test_ticket_command_is_refused_with_its_reason(
+    counter: Trial, words: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
-    number = open_ticket(counter)
-
-    code, said = counter.do("ticket", "check", number, "--user", "ada")
-
-    assert code == 1
-    assert said.startswith(f"ticket {number} waits: {ITS_TURN}; ")
-    assert tells(said, "tags.extra_powerful.limits.total", "2", "0")
-    assert tells(said, "tags.extra_powerful.limits.per.submitter", "1", "ada", "0")
-
-
-@pytest.mark.slow
-def test_ticket_open_shows_machines_in_use_by_the_user(counter: Trial) -> None:
-    open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-
-    _, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
-
-    assert said == (
-        "2\nticket 2 waits: tags.extra_powerful.limits.per.submitter is 1 for ada: 1 in use\n"
-    )
-
-
-@pytest.mark.slow
-def test_explain_names_limit_and_its_remedy_for_ticket(counter: Trial) -> None:
-    counter.write(ticket_yaml("{kind: tickets, limits: {per: {owner: 1}}}"))
-    first, second = (open_ticket(counter, user=user) for user in ("ada", "ada"))
-    assert (first, second) == ("1", "2")
-
-    _, said = counter.do("explain", "request", "2")
-
-    assert tells(said, "limits.per.owner", "queue work", "1", "ada")
-    assert "queues.work.limits.per.owner" in said
-
-
-def test_blocked_owner_gets_no_machine_with_reason(counter: Trial) -> None:
-    counter.write(ticket_yaml("{kind: tickets, blocked: [ada]}"))
-
-    _, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
-
-    assert re.search(r"queues\.work\.blocked .*\bada\b", said)
-    plan = counter.plan()
-    assert plan["actions"] == []
-    assert tells(plan["unserved"][0]["because"], "queue work", "ada", "blocked")
-
-
-def test_ticket_of_another_user_cannot_be_closed_by_mistake(counter: Trial) -> None:
-    number = open_ticket(counter)
-
-    code, said = counter.do("ticket", "close", number, "--user", "ben")
-
-    assert code == 1
-    assert tells(said, f"ticket {number}", "ada", "ben", "--user ada")
-    assert list(tickets_of(counter)) == [number]
-
-
-@pytest.mark.parametrize("name", ["99", "x", "1" * 5000, "-1", "²"])
-def test_ticket_check_fails_when_ticket_is_unknown(counter: Trial, name: str) -> None:
-    code, said = counter.do("ticket", "check", "--user", "ada", "--", name)
-
-    assert code == 1
-    assert tells(said, "fleet: error", "queue work")
-    assert f" {name}\n" in said
-
-
-def test_ticket_close_succeeds_when_already_closed(counter: Trial) -> None:
-    number = open_ticket(counter)
-    counter.do("ticket", "close", number, "--user", "ada")
-
-    code, said = counter.do("ticket", "close", number, "--user", "ada")
-
-    assert code == 0
-    assert said.startswith(f"ticket {number} ")
-
-
-def test_ticket_open_refuses_unprovided_tag_with_suggestion(counter: Trial) -> None:
-    code, said = counter.do("ticket", "open", "--tag", "extra_powreful")
-
-    assert code == 1
-    assert tells(said, "no ticket", "work", "extra_powreful", "extra_powerful?")
-
-
-def test_ticket_open_names_tags_that_no_pool_combines(counter: Trial) -> None:
-    counter.write(ticket_yaml(more=TAGS + "  gpu: {}\n"))
-
-    _, said = counter.do("ticket", "open", "--tag", "gpu", "--tag", "arch_x86_64")
-
-    assert said.startswith("1\nticket 1 waits: ")
-    for figure in ("normal", "gpu", "powerful", "extra_powerful"):
-        assert re.search(rf"\b{figure}\b", said)
-
-
-def test_ticket_open_refuses_too_many_tags(counter: Trial) -> None:
-    tags = [part for number in range(1000) for part in ("--tag", f"t{number}")]
-
-    code, said = counter.do("ticket", "open", *tags)
-
-    assert code == 1
-    assert tells(said, "no ticket", "50", "1,000")
-
-
-def test_ticket_open_is_refused_only_to_client_above_its_limit(counter: Trial) -> None:
-    counter.write(ticket_yaml("{kind: tickets, most_open_per_submitter: 2}"))
-    for _ in range(2):
-        open_ticket(counter)
-
-    code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
-
-    assert code == 1
-    assert re.search(r"\bada .* 2 .* queue work \(most_open_per_submitter: 2\)", said)
-    assert open_ticket(counter, user="ben") == "3"
-
-
-def test_ticket_open_is_refused_when_queue_is_full(counter: Trial) -> None:
-    counter.write(ticket_yaml("{kind: tickets, most_open: 1}"))
-    open_ticket(counter)
-
-    code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ben")
-
-    assert code == 1
-    assert "queue work" in said
-    assert "most_open: 1" in said
-
-
-def test_ticket_list_prints_format_of_resalloc(counter: Trial) -> None:
-    open_ticket(counter, "--tag", "arch_x86_64", "--sandbox", "ada/ping")
-
-    _, said = counter.do("ticket", "list")
-
-    assert said.startswith("1 - state=OPEN tags=arch_x86_64,extra_powerful owner=ada sandbox=")
+    assert tells(counter.told("ticket", *words, code=1), *parts)
 
 
 def test_ticket_with_two_optional_tags_gets_the_available_one(counter: Trial) -> None:
@@ -246,42 +84,19 @@ def test_ticket_with_two_optional_tags_gets_the_available_one(counter: Trial) ->
     counter.write(ticket_yaml(more=tags).replace("reuse: {opportunity: 5m}", "mode: pause"))
     number = open_ticket(counter, "--tag", "scarce")
     waits = tickets_of(counter)[number]["because"]
-    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
-        opened = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
-        connection.execute("update fleet_tickets set opened_at = ?", (opened,))
-    connection.close()
+    opened = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
+    counter.sql("update fleet_tickets set opened_at = ?", opened)
 
     assert not tells(str(waits), "no pool fits")
     assert "create trial-powerful-0001" in counter.apply()
-
-
-def test_ticket_wait_ends_when_ticket_has_ended(counter: Trial) -> None:
-    number = open_ticket(counter)
-    counter.do("ticket", "close", number, "--user", "ada")
-
-    code, said = counter.do("ticket", "wait", number, "--user", "ada")
-
-    assert code == 1
-    assert tells(said, f"ticket {number}", "closed")
 
 
 def test_ticket_wait_ends_after_timeout(
     counter: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
     number = open_ticket(counter)
-    args = build_parser().parse_args(
-        [
-            "ticket",
-            "wait",
-            number,
-            "--user",
-            "ada",
-            "--for",
-            "10s",
-            "-f",
-            str(counter.folder / "fleet.yaml"),
-        ]
-    )
+    words = ("ticket", "wait", number, "--user", "ada", "--for", "10s")
+    args = build_parser().parse_args([*words, "-f", str(counter.folder / "fleet.yaml")])
     clock = FixedClock(datetime.now(UTC))
     waiter = FakeWaiter(clock)
 
@@ -289,45 +104,6 @@ def test_ticket_wait_ends_after_timeout(
 
     assert waiter.waits == [3, 3, 3, 3]
     assert capsys.readouterr().err.count(f"waits: {ITS_TURN}") == 1
-
-
-def test_ticket_wait_prints_answer_of_ready_ticket(counter: Trial) -> None:
-    number = open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=2)
-    counter.apply()
-
-    assert counter.do("ticket", "wait", number, "--user", "ada") == (0, "trial-powerful-0001\n")
-
-
-def test_ticket_open_is_refused_without_ticket_queue(trial: Trial) -> None:
-    code, said = trial.do("ticket", "list")
-
-    assert code == 2
-    assert tells(said, "fleet.yaml", "tickets", "`queues`")
-
-
-def test_missing_store_is_reported(project: Path) -> None:
-    trial = Trial(project)
-    trial.write(ticket_yaml())
-
-    code, said = trial.do("ticket", "open", "--tag", "extra_powerful")
-
-    assert code == 4
-    assert "fleet state init" in said
-
-
-def test_ticket_shows_why_its_pool_creates_no_machine(counter: Trial) -> None:
-    counter.told("freeze", "--creates", "--for", "1h", "--reason", "the image does not boot")
-    number = open_ticket(counter, tag="arch_x86_64")
-    counter.apply()
-
-    waits = tickets_of(counter)[number]["because"]
-    counter.told("freeze", "--end")
-    counter.apply()
-
-    assert tells(str(waits), "creates", "frozen by", "the image does not boot")
-    assert tickets_of(counter)[number]["because"] == ITS_TURN
 
 
 # a store that is lost
@@ -340,10 +116,7 @@ def begin_again(trial: Trial) -> None:
 
 
 def test_machine_of_lost_ticket_is_kept_until_closed(counter: Trial) -> None:
-    lost = open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=10)
-    counter.apply()
+    lost = hold_machine(counter)
     begin_again(counter)
 
     assert counter.plan()["actions"] == []
@@ -372,10 +145,7 @@ def test_plan_and_apply_agree_on_ids_when_store_was_lost(counter: Trial, kept: i
     budget = "durations: {any: 10m}\nbudgets: {all: {per_month: 100 EUR}}\n"
     counter.write(ticket_yaml() + budget)
     for _ in range(kept):
-        open_ticket(counter, tag="arch_x86_64")
-    counter.apply()
-    counter.age(minutes=10)
-    counter.apply()
+        hold_machine(counter, tag="arch_x86_64")
     begin_again(counter)
     open_ticket(counter, user="eve", tag="arch_x86_64")
 
@@ -383,10 +153,8 @@ def test_plan_and_apply_agree_on_ids_when_store_was_lost(counter: Trial, kept: i
     counter.do("apply")
     later = counter.plan()
 
-    def counted(plan: dict[str, object]) -> float:
-        budgets = plan["budgets"]
-        assert isinstance(budgets, list)
-        return sum(float(each["reserved"]) + float(each["planned"]) for each in budgets)
+    def counted(plan: dict[str, Any]) -> float:
+        return sum(float(each["reserved"]) + float(each["planned"]) for each in plan["budgets"])
 
     assert counted(planned) == pytest.approx(counted(later), rel=0.3)
     assert len(planned["attention"]) == kept
@@ -491,9 +259,7 @@ def test_lost_ticket_ids_are_not_reused_after_fleet_init(
 
 def test_ticket_ids_continue_when_older_fleet_started_at_1(counter: Trial) -> None:
     open_ticket(counter)
-    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
-        connection.execute("delete from fleet_about where key = 'tickets-after'")
-    connection.close()
+    counter.sql("delete from fleet_about where key = 'tickets-after'")
 
     assert open_ticket(counter) == "2"
 
@@ -529,15 +295,10 @@ def test_ticket_ids_skip_a_block_when_a_machine_may_exist(project: Path, known: 
 
 
 def test_old_machine_is_busy_when_its_store_is_from_the_future(counter: Trial) -> None:
-    open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=10)
-    counter.apply()
+    hold_machine(counter)
     begin_again(counter)
     ahead = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
-        connection.execute("update fleet_about set value = ? where key = 'made'", (ahead,))
-    connection.close()
+    counter.sql("update fleet_about set value = ? where key = 'made'", ahead)
 
     number = open_ticket(counter)
     counter.do("apply")
@@ -560,11 +321,8 @@ def test_ended_ticket_is_found_when_ids_continue_from_seconds(counter: Trial) ->
 
 def test_machine_younger_than_its_store_is_free(counter: Trial) -> None:
     begin_again(counter)
-    number = open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=3)
 
-    counter.apply()
+    number = hold_machine(counter, minutes=3)
 
     assert list(tickets_of(counter)) == [number]
 
@@ -584,16 +342,13 @@ def test_adopted_machine_is_free(counter: Trial) -> None:
 
 
 def test_moved_store_keeps_its_tickets(counter: Trial) -> None:
-    open_ticket(counter)
-    counter.apply()
-    counter.age(minutes=10)
-    counter.apply()
-    assert counter.do("state", "export", "--out", "state.json")[0] == 0
+    hold_machine(counter)
+    counter.told("state", "export", "--out", "state.json")
     for name in ("store.db", "embedded.db"):
         (counter.folder / ".fleet" / name).unlink()
-    assert counter.do("state", "init")[0] == 0
+    counter.told("state", "init")
 
-    assert counter.do("state", "import", "state.json")[0] == 0
+    counter.told("state", "import", "state.json")
 
     before = tickets_of(counter)
     counter.apply()
@@ -601,19 +356,17 @@ def test_moved_store_keeps_its_tickets(counter: Trial) -> None:
 
 
 def test_ticket_starts_on_new_machine_when_limit_and_max_are_reached(counter: Trial) -> None:
-    limit = ticket_yaml(
-        "{kind: tickets, limits: {per: {owner: 1}}}", more="durations: {any: 1h}\n"
-    )
-    counter.write(limit.replace("workers: {max: 4}", "workers: {max: 1}"))
+    limit = "{kind: tickets, limits: {per: {owner: 1}}}"
+    counter.write(ticket_yaml(limit, more="durations: {any: 1h}\n"))
+    counter.change("workers: {max: 4}", "workers: {max: 1}")
     _, second = (open_ticket(counter) for _ in range(2))
     counter.apply()
     counter.age(minutes=2)
     counter.apply()
     given = datetime.now(UTC)
 
-    _, said = counter.do("explain", "request", second, "--json")
+    answer = counter.json("explain", "request", second)
 
-    answer = json.loads(said)
     wait = answer["suggestions"][0]["wait"]
     until, start = (datetime.fromisoformat(wait[key]) for key in ("until", "start"))
     assert abs(until - given - timedelta(hours=1)) < timedelta(minutes=1)

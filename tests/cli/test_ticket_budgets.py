@@ -2,13 +2,12 @@
 
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 import time_machine
 
 from tests.rigs.clocked import Clocked
-from tests.rigs.repeats import slow_after, slow_but
+from tests.rigs.repeats import slow_after
 
 FLEET = """\
 fleet: trial
@@ -69,33 +68,6 @@ class Story(Clocked):
 
 
 @pytest.mark.parametrize(
-    ("keeps", "only", "billed", "limit"),
-    slow_after(
-        1,
-        [
-            ("min: 2", "team: kde", "1s", 8),
-            ("spare: 1", "owner: ann", "1m", 8),
-            ("min: 2", "tags: [big]", "1h", 11),
-        ],
-    ),
-)
-def test_team_pays_at_most_its_limit_in_two_sandboxes(
-    story: Story, keeps: str, only: str, billed: str, limit: int
-) -> None:
-    """The machine of the first sandbox is of no use to the second ticket."""
-    story.begin(keeps=keeps, only=only, billed=billed, limit=str(limit), kept="45m")
-    story.step(2)
-    story.open("ann/one")
-    story.step(2)
-    story.open("ann/two")
-
-    story.step(8)
-
-    assert story.served[:1] == ["1"]
-    assert 0 < story.billed() <= limit
-
-
-@pytest.mark.parametrize(
     ("only", "limit", "billed", "is_never"),
     [
         ("team: kde", 2, "1h", True),
@@ -149,70 +121,3 @@ def test_team_pays_at_most_its_limit_when_reuse_keeps_a_machine(
     assert story.served == (["1"] if limit > 13 else [])
     assert (story.billed() >= 13) is (limit > 13)
     assert story.billed() <= limit
-
-
-@pytest.mark.parametrize(
-    ("keeps", "tags"),
-    slow_after(
-        1,
-        [
-            ("min: 0", "{}"),
-            ("min: 1", "{}"),
-            ("spare: 1", "{}"),
-            ("min: 0", "{big: {on_demand: true}}"),
-        ],
-    ),
-)
-def test_paused_pool_charges_at_most_the_limit_when_reuse_keeps(
-    story: Story, keeps: str, tags: str
-) -> None:
-    story.begin(keeps=keeps, only="team: kde", billed="1s", limit="17", kept="2h")
-    with Path("fleet.yaml").open("a", encoding="utf-8") as file:
-        file.write(f"tags: {tags}\n")
-    story.open("ann/one")
-    story.step(2)
-    text = Path("fleet.yaml").read_text(encoding="utf-8")
-    paused = text.replace("    image: builder\n", "    image: builder\n    mode: pause\n")
-    Path("fleet.yaml").write_text(paused, encoding="utf-8")
-
-    story.step(18)
-
-    assert story.served == ["1"]
-    assert 13 <= story.billed() <= 17
-
-
-@pytest.mark.parametrize("idle", slow_but(["90m"], ["30m", "90m", "2h"]))
-@pytest.mark.parametrize("more", slow_but([""], ["", ", at: once"]))
-def test_ticket_gets_a_machine_when_reuse_ends_before_idle_after(
-    story: Story, idle: str, more: str
-) -> None:
-    """A machine of a sandbox goes after `reuse.opportunity`, however long others may idle."""
-    keeps = f"min: 0}}\n    retire: {{idle_after: {idle}{more}"
-    story.begin(keeps=keeps, only="team: kde", billed="1s", limit="17", kept="10m")
-    text = Path("fleet.yaml").read_text(encoding="utf-8")
-    Path("fleet.yaml").write_text(text.replace("{any: 10m}", "{any: 2h}"), encoding="utf-8")
-    story.open("ann/one")
-
-    story.step(12)
-
-    assert story.served == ["1"]
-    assert 0 < story.billed() <= 5
-
-
-@pytest.mark.parametrize(
-    ("sandbox", "age"),
-    slow_after(1, [("", "8h"), ("ann/one", "20m")]),
-    ids=["no sandbox", "max_age"],
-)
-def test_ticket_gets_a_machine_when_reuse_cannot_keep_it_for_long(
-    story: Story, sandbox: str, age: str
-) -> None:
-    """A second ticket of a sandbox would take all of the time of reuse, this one does not."""
-    only = {"keeps": "min: 0", "only": "team: kde", "billed": "1s", "limit": "8"}
-    story.begin(**only, kept="2h", age=age)
-    story.open(sandbox)
-
-    story.step(18)
-
-    assert story.served == ["1"]
-    assert 0 < story.billed() <= 8

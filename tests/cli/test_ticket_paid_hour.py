@@ -39,9 +39,9 @@ class Story(Clocked):
     def open(self, sandbox: str, user: str = "ada") -> None:
         self.run("ticket", "open", "--tag", "big", "--user", user, "--sandbox", sandbox)
 
-    def given_back(self, billed: str = "1h", most: int = 2, when: str = "paid-end") -> None:
+    def given_back(self, billed: str = "1h", most: str = "2", when: str = "paid-end") -> None:
         """Have a ticket had a machine and closed, eight minutes after that was made."""
-        self.write(FLEET, billed=billed, most=str(most), when=when)
+        self.write(FLEET, billed=billed, most=most, when=when)
         self.open("ada/ping")
         self.run("apply")
         self.later(3)
@@ -69,107 +69,53 @@ def test_returned_machine_is_kept_for_its_sandbox_in_paid_hour(story: Story) -> 
     assert story.planned() == {FIRST: ("keep", "busy")}
 
 
-@pytest.mark.parametrize("minutes", slow_but([45], [39, 45]))
-def test_returned_machine_is_deleted_in_last_run_of_paid_hour(story: Story, minutes: int) -> None:
-    story.given_back()
-    story.later(minutes)
-
-    goes = ("delete", "ticket-returned")
-    assert story.planned() == {FIRST: ("keep", "paid-for") if minutes == 39 else goes}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "said",
-    [{"when": "once"}, {"billed": "1s"}],
-    ids=["at once", "by the second"],
-)
-def test_returned_machine_is_deleted_after_reuse_without_paid_time(
-    story: Story, said: dict[str, str]
-) -> None:
-    story.given_back(**said)  # type: ignore[arg-type]  # texts alone
-    story.later(4)
-    within = story.planned()
-    story.later(1)
-
-    assert within == {FIRST: ("keep", "idle-recently")}
-    assert story.planned() == {FIRST: ("delete", "ticket-returned")}
+GOES, PAID = ("delete", "ticket-returned"), ("keep", "paid-for")
+ONE = {"most": "1"}
+SECONDS = {"billed": "1s"}
+ADA, BEN = ("ada/ping",), ("ben/ping", "ben")
+Case = tuple[dict[str, str], str, int, list[tuple[str, ...]], tuple[str, str]]
+LATER: dict[str, Case] = {
+    "in its paid hour": ({}, "", 39, [], PAID),
+    "in the last run of its paid hour": ({}, "", 45, [], GOES),
+    "within its time of reuse, without paid time": (SECONDS, "", 4, [], ("keep", "idle-recently")),
+    "after its time of reuse, billed by the second": (SECONDS, "", 5, [], GOES),
+    "after its time of reuse, retired at once": ({"when": "once"}, "", 5, [], GOES),
+    "when its slot is needed": (ONE, "", 10, [BEN], GOES),
+    "when there is room for another": ({}, "", 10, [BEN], PAID),
+    "when its sandbox is over a limit": (ONE | SECONDS, "limits: {total: 0}", 420, [ADA], GOES),
+    "when its sandbox is blocked": ({}, "blocked: [ada]", 10, [ADA], PAID),
+    "when its sandbox is blocked, and another waits": ({}, "blocked: [ada]", 10, [ADA, BEN], PAID),
+    "when its blocked sandbox has no paid time": ({}, "blocked: [ada]", 45, [ADA], GOES),
+    "when its sandbox waits late": ({}, "", 51, [ADA], ("keep", "serves-waiting")),
+    "when who waits is blocked": (ONE, "blocked: [ben]", 10, [BEN], PAID),
+    "when who waits is over a limit": (ONE, "limits: {per: {owner: 0}}", 10, [BEN], PAID),
+}
 
 
-@pytest.mark.slow
-def test_returned_machine_is_deleted_when_its_slot_is_needed(story: Story) -> None:
-    story.given_back(most=1)
-    story.later(10)
-    alone = story.planned()
-    story.open("ben/ping")
-
-    verdicts = story.planned()
-
-    assert alone == {FIRST: ("keep", "paid-for")}
-    assert verdicts.pop(FIRST) == ("delete", "ticket-returned")
-
-
-@pytest.mark.slow
-def test_new_machine_is_created_next_to_paid_one_when_below_max(story: Story) -> None:
-    story.given_back(most=2)
-    story.later(10)
-    story.open("ben/ping")
-
-    verdicts = story.planned()
-
-    assert verdicts[FIRST] == ("keep", "paid-for")
-    assert verdicts["trial-powerful-0002"][0] == "create"
-
-
-def declare(addition: str) -> None:
+@pytest.mark.parametrize("name", slow_but(list(LATER)[1:3], LATER))
+def test_returned_machine_is_kept_or_deleted(story: Story, name: str) -> None:
+    given, declared, minutes, opened, expected = LATER[name]
+    story.given_back(**given)
     path = Path("fleet.yaml")
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("{kind: tickets}", f"{{kind: tickets, {addition}}}"), "utf-8")
+    path.write_text(text.replace("{kind: tickets}", f"{{kind: tickets, {declared}}}"), "utf-8")
+    story.later(minutes)
+    for sandbox, *user in opened:
+        story.open(sandbox, *user)
+
+    assert story.planned()[FIRST] == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("addition", ["limits: {total: 0}"])
-def test_returned_machine_is_deleted_when_ticket_is_not_served(
-    story: Story, addition: str
-) -> None:
-    story.given_back(billed="1s", most=1)
-    declare(addition)
-    story.later(7 * 60)
-    story.open("ada/ping")
-
-    alone = story.planned()
-    story.open("ben/ping", user="ben")
-
-    assert alone == {FIRST: ("delete", "ticket-returned")}
-    assert story.planned()[FIRST] == ("delete", "ticket-returned")
-
-
-@pytest.mark.slow
-def test_returned_machine_is_kept_for_paid_hour_of_blocked_ticket(story: Story) -> None:
-    story.given_back()
-    declare("blocked: [ada]")
+def test_returned_machine_is_kept_when_rule_selects_another_pool(story: Story) -> None:
+    story.given_back(most="1")
+    rule = "powerful: [{match: 'ben/ping/f43/chromium', ask: [huge]}]\n"
+    with Path("fleet.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"  huge: {{}}\n{rule}")
     story.later(10)
-    story.open("ada/ping")
+    story.run("ticket", "open", "--tag", "big", "--build", "ben/ping/f43/chromium")
 
-    paid = story.planned()
-    story.open("ben/ping", user="ben")
-    beside = story.planned()
-    story.run("ticket", "close", "3", "--user", "ben")
-    story.later(35)
-
-    assert paid == {FIRST: ("keep", "paid-for")}
-    assert beside[FIRST] == ("keep", "paid-for")
-    assert beside["trial-powerful-0002"][0] == "create"
-    assert story.planned() == {FIRST: ("delete", "ticket-returned")}
-
-
-@pytest.mark.slow
-def test_ticket_of_its_sandbox_gets_returned_machine_when_late(story: Story) -> None:
-    story.given_back()
-    story.later(51)
-    story.open("ada/ping")
-
-    assert story.planned() == {FIRST: ("keep", "serves-waiting")}
+    assert story.planned() == {FIRST: PAID}
 
 
 def test_explain_shows_time_for_which_returned_machine_is_kept(story: Story) -> None:
@@ -195,32 +141,6 @@ def test_explain_omits_returned_machine_for_other_sandboxes(story: Story) -> Non
     told = json.loads(story.run("explain", "request", "3", "--json"))
 
     assert not [fact for fact in told["facts"] if tells(fact, "fit", "idle")]
-
-
-@pytest.mark.parametrize(
-    "addition", slow_but(["blocked: [ben]"], ["blocked: [ben]", "limits: {per: {owner: 0}}"])
-)
-def test_returned_machine_is_kept_when_its_deletion_would_not_help(
-    story: Story, addition: str
-) -> None:
-    story.given_back(most=1)
-    declare(addition)
-    story.later(10)
-    story.open("ben/ping", user="ben")
-
-    assert story.planned() == {FIRST: ("keep", "paid-for")}
-
-
-@pytest.mark.slow
-def test_returned_machine_is_kept_when_rule_selects_another_pool(story: Story) -> None:
-    story.given_back(most=1)
-    path = Path("fleet.yaml")
-    rule = "powerful: [{match: 'ben/ping/f43/chromium', ask: [huge]}]\n"
-    path.write_text(f"{path.read_text(encoding='utf-8')}  huge: {{}}\n{rule}", "utf-8")
-    story.later(10)
-    story.run("ticket", "open", "--tag", "big", "--build", "ben/ping/f43/chromium")
-
-    assert story.planned() == {FIRST: ("keep", "paid-for")}
 
 
 def test_one_returned_machine_is_deleted_for_one_waiting_ticket(story: Story) -> None:

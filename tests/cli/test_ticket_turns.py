@@ -93,32 +93,6 @@ def test_new_owner_waits_for_one_turn_when_another_has_many(
     assert "ben" in story.served[: before + most + 1]
 
 
-def test_new_owner_is_served_next_after_long_use_by_another(story: Story) -> None:
-    story.begin(1)
-    story.open("ada", 14)
-    story.step_until_served(9, most=40)
-    before = len(story.served)
-    story.open("ben")
-
-    story.step_until_served(before + 2, most=8)
-
-    assert "ben" in story.served[: before + 2]
-
-
-def test_owners_alternate_when_both_have_many(story: Story) -> None:
-    story.begin(1)
-    story.open("ada", 8)
-    story.step_until_served(3, most=8, holds=1)
-    before = len(story.served)
-    story.open("ben", 5)
-
-    story.step_until_served(before + 8, most=30, holds=1)
-
-    turns = story.served[before : before + 8]
-    assert len(turns) == 8
-    assert abs(turns.count("ada") - turns.count("ben")) <= 2
-
-
 def test_machine_is_reused_when_no_other_owner_waits(story: Story) -> None:
     story.begin(1)
     story.open("ada", 4)
@@ -148,9 +122,7 @@ def test_tickets_are_served_when_no_machine_may_be_deleted(story: Story, stop: s
         pool = ("--pool", "powerful") if stop != "freeze" else ()
         story.run("freeze", "--deletes", "--for", "3h", "--reason", "looked at", *pool)
     else:
-        path = Path("fleet.yaml")
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("    machine:", f"    mode: {stop}\n    machine:"))
+        change("    machine:", f"    mode: {stop}\n    machine:")
     story.open("ben")
     before = len(story.served)
 
@@ -160,6 +132,23 @@ def test_tickets_are_served_when_no_machine_may_be_deleted(story: Story, stop: s
     assert story.served[before:].count("ada") >= 2
 
 
+def change(old: str, new: str) -> None:
+    """Change fleet.yaml."""
+    path = Path("fleet.yaml")
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def deletions_in(story: Story, runs: int, holds: int = 2) -> list[str]:
+    """Return the machines that the plans of the next runs delete."""
+    gone = []
+    for _ in range(runs):
+        gone += deletions(story)
+        story.step(holds)
+    return gone
+
+
 def test_one_machine_is_deleted_when_two_pools_are_full(story: Story) -> None:
     story.begin(1)
     path = Path("fleet.yaml")
@@ -167,15 +156,10 @@ def test_one_machine_is_deleted_when_two_pools_are_full(story: Story) -> None:
     path.write_text(text + text[text.index("  powerful:") :].replace("powerful", "second"))
     story.open("ada", 12)
     for _ in range(3):
-        story.step(holds=2)
+        story.step()
     story.open("ben")
-    gone = []
 
-    for _ in range(8):
-        gone += deletions(story)
-        story.step(holds=2)
-
-    assert len(gone) == 1
+    assert len(deletions_in(story, 8)) == 1
     assert "ben" in story.served[:5]
 
 
@@ -217,14 +201,6 @@ def test_no_machine_is_deleted_when_only_one_may_boot(story: Story) -> None:
         story.step(holds=4)
 
     assert gone == []
-
-
-def change(old: str, new: str) -> None:
-    """Change fleet.yaml."""
-    path = Path("fleet.yaml")
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 SECOND = """\
@@ -302,3 +278,46 @@ def test_machine_is_reused_when_no_other_is_created(story: Story, stop: str) -> 
 
     # The limit is not kept free for a machine that never comes.
     assert story.served[before:].count("ada") >= 2
+
+
+FIRST = "trial-powerful-0001"
+
+
+def states(story: Story) -> dict[str, tuple[str, str]]:
+    """Return what a plan does with each worker, and why."""
+    workers = json.loads(story.run("plan", "--json"))["workers"]
+    return {each["worker"]: (each["verdict"], each["reason"]) for each in workers}
+
+
+def held_and_released(story: Story, *, closed: bool) -> None:
+    """Have the machine of a ticket held for two runs; the ticket ends meanwhile, or later."""
+    story.open("ada")
+    for _ in range(2):
+        story.step(holds=99)
+    story.run("hold", FIRST, "--for", "1h", "--reason", "looked at")
+    story.step(holds=99)
+    if closed:
+        story.run("ticket", "close", "1", "--user", "ada")
+    story.step(holds=99)
+    story.run("hold", FIRST, "--end")
+    story.step(holds=99)
+    if not closed:
+        story.run("ticket", "close", "1", "--user", "ada")
+
+
+@pytest.mark.parametrize("closed", slow_but([False], [False, True]))
+def test_released_machine_serves_the_next_ticket(story: Story, *, closed: bool) -> None:
+    story.begin(1)
+    held_and_released(story, closed=closed)
+
+    story.open("ada")
+    story.step(holds=99)
+
+    assert states(story) == {FIRST: ("keep", "busy")}
+
+
+def test_released_machine_is_deleted_without_reuse(story: Story) -> None:
+    story.begin(1, REUSE.replace("reuse: {opportunity: 15m, max_uses: 99, max_age: 8h}", ""))
+    held_and_released(story, closed=False)
+
+    assert states(story) == {FIRST: ("delete", "ticket-returned")}

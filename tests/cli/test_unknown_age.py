@@ -123,7 +123,7 @@ def test_recorded_machine_is_busy_when_age_and_store_are_lost(begun: Trial) -> N
 
     begun.do("apply")
 
-    tickets = {each["owner"]: each for each in json.loads(begun.told("ticket", "list", "--json"))}
+    tickets = {each["owner"]: each for each in begun.json("ticket", "list")}
     assert tickets["unknown"]["machine"] == "own_f0001"
     assert (str(tickets["eve"]["id"]), tickets["eve"]["machine"]) == (number, "")
 
@@ -146,6 +146,6 @@ def test_machine_in_use_is_kept_when_its_clock_is_ahead(project: Path, ahead: st
 
     trial.do("apply")
 
-    tickets = {each["owner"]: each for each in json.loads(trial.told("ticket", "list", "--json"))}
+    tickets = {each["owner"]: each for each in trial.json("ticket", "list")}
     assert tickets["unknown"]["machine"] == "trial-own-0001"
     assert tickets["eve"]["machine"] == ""

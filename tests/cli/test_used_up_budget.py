@@ -38,11 +38,7 @@ def begin(story: Clocked, *, own: str = ", budget: {per_day: 1 EUR}", named: str
 
 def wait(requests: int) -> None:
     """Have this number of requests wait."""
-    waiting = [{"id": str(nth), "task": "sbuild"} for nth in range(requests)]
-    demand = {"read_at": datetime.now(UTC).isoformat(), "requests": waiting}
-    world = {"format": "fleet-world-1", "fleet": "trial", "time": demand["read_at"]}
-    queues = {"queues": {"work": {"demand": demand}}}
-    Path("world.json").write_text(json.dumps(world | queues), encoding="utf-8")
+    Trial(Path()).queue(*({"id": str(nth), "task": "sbuild"} for nth in range(requests)))
 
 
 def planned(story: Clocked) -> dict[str, Any]:
@@ -102,20 +98,6 @@ def test_machine_is_created_again_when_the_next_day_pays(
     wait(1)
 
     assert steps(planned(story)) == [("create", "requests-wait")]
-
-
-def test_worker_is_kept_when_its_paid_hour_outlasts_the_period(
-    clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]
-) -> None:
-    story = Clocked(clock, capsys)
-    story.later(15 * 60 + 30)
-    begin(story)
-    story.later(10)
-    wait(0)
-    plan = planned(story)
-
-    assert [each["state"] for each in plan["workers"]] == ["idle"]
-    assert steps(plan) == []
 
 
 @pytest.mark.parametrize("days", [1, pytest.param(7, marks=pytest.mark.slow)])

@@ -9,21 +9,12 @@ from tests.builders.sentences import tells
 from tests.rigs.process import ROOT, RunFleet
 
 BROKEN = "fleet: demo\ncadance: 10m\npools:\n  builders: {static: builder-01}\n"
-WARNED = "fleet: demo\nbudgets: {none: {scope: debian}}\n"
 
 
 def write(project: Path, text: str, name: str = "fleet.yaml") -> None:
     path = project / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def test_validate_prints_one_line_for_valid_file(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "fleet: demo\n")
-
-    ran = run_fleet("validate")
-
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fleet.yaml: valid\n", "")
 
 
 def test_validate_prints_all_errors_with_snippets(run_fleet: RunFleet, project: Path) -> None:
@@ -44,24 +35,6 @@ def test_validate_prints_all_errors_with_snippets(run_fleet: RunFleet, project: 
     ]
     assert tells(second[4], "  = hint: ", "[builder-01]")
     assert tells(last[0], "fleet.yaml: invalid", "2")
-
-
-def test_warnings_do_not_change_exit_code(run_fleet: RunFleet, project: Path) -> None:
-    write(project, WARNED)
-
-    ran = run_fleet("validate")
-
-    assert ran.returncode == 0
-    assert ran.stdout.splitlines()[-1] == "fleet.yaml: valid (1 warning)"
-
-
-def test_valid_file_stays_valid_over_time(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "fleet: demo\npowerful: [{match: a, ask: [b], expires: 1999-01-01}]\n")
-
-    ran = run_fleet("validate")
-
-    assert ran.returncode == 0
-    assert tells(ran.stdout, "warning[expired]", "1999-01-01")
 
 
 def test_validate_json_matches_published_schema(run_fleet: RunFleet, project: Path) -> None:
@@ -99,44 +72,6 @@ def test_code_quality_report_is_an_empty_list_without_findings(
     assert ran.returncode == 0
     assert json.loads((project / "gl.json").read_text(encoding="utf-8")) == []
     assert json.loads(ran.stdout)["findings"] == []
-
-
-def test_unwritable_code_quality_report_is_an_error(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "fleet: demo\n")
-
-    ran = run_fleet("validate", "--gitlab-code-quality", "none/gl.json")
-
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
-    assert ran.stderr.startswith("fleet: error: none/gl.json: ")
-
-
-def test_included_files_have_relative_names(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "include: [fleet.d/*.yaml]\nfleet: demo\n")
-    write(project, "pools: {a: {static: []}}\n", "fleet.d/a.yaml")
-
-    ran = run_fleet("validate")
-
-    assert ran.stdout.startswith("fleet.d/a.yaml:1:21: error[wrong-value] ")
-    assert tells(ran.stdout, "fleet.yaml", "1 included", "invalid", "1 error")
-
-
-def test_validate_accepts_another_file(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "fleet: demo\ninclude: [d/*]\n", "conf/fleet.yaml")
-    (project / "conf/d").mkdir()
-    write(project, "pools: {}\n", "conf/d/a.yaml")
-
-    ran = run_fleet("validate", "--file", "conf/fleet.yaml")
-
-    assert tells(ran.stdout, "conf/fleet.yaml", "1 included", "valid")
-
-
-def test_missing_recording_is_a_warning(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "fleet: demo\nqueues:\n  debian: {kind: world, path: nosuch.json}\n")
-
-    ran = run_fleet("validate")
-
-    assert ran.returncode == 0
-    assert tells(ran.stdout, "fleet.yaml:3:31", "warning[unreadable-file]", "nosuch.json")
 
 
 @pytest.mark.parametrize(
@@ -188,53 +123,3 @@ def test_resolved_file_gives_the_same_plan(run_fleet: RunFleet, project: Path) -
     compared = run_fleet("plan", *world, "--base", str(folder / "fleet.yaml"))
     change = json.loads(compared.stdout)["change"]
     assert (change["actions"], change["cost_after"]) == ([], change["cost_before"])
-
-
-def test_validate_resolved_prints_no_file_when_it_is_invalid(
-    run_fleet: RunFleet, project: Path
-) -> None:
-    write(project, "fleet: demo\npools: {p: {extends: [base]}}\n")
-
-    ran = run_fleet("validate", "--resolved")
-
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "fleet.yaml:2:23: error[unknown-template]" in ran.stderr
-
-
-def test_number_without_unit_offers_seconds_too(run_fleet: RunFleet, project: Path) -> None:
-    write(project, "fleet: demo\nproviders: {desk: {kind: sim, boot: 60}}\n")
-
-    ran = run_fleet("validate")
-
-    assert ran.returncode == 1
-    assert tells(ran.stdout, "'60s', '60m' or '60h'")
-
-
-TYPO = """\
-fleet: demo
-providers: {desk: {kind: sim}}
-images: {trixie: {suite: trixie, architecture: amd64}}
-tags: {extra_powerful: {on_demand: true, limits: {total: 2}}}
-powerful: [{match: "debian/.*/amd64/chromium", ask: [extra_powerful]}]
-pools:
-  powerful:
-    provider: desk
-    machine: ccx63
-    image: trixie
-    provides: [extra_powerfull]
-    workers: {max: 2}
-"""
-
-
-def test_misspelt_tag_of_a_pool_is_an_error(run_fleet: RunFleet, project: Path) -> None:
-    write(project, TYPO)
-
-    ran = run_fleet("validate", "--gitlab-code-quality", "quality.json")
-
-    assert ran.returncode == 1
-    assert tells(ran.stdout, "fleet.yaml:11:16: error[unknown-tag]", "extra_powerfull")
-    assert tells(ran.stdout, "'extra_powerful'")
-    quality = json.loads((project / "quality.json").read_text())
-    assert [(each["severity"], each["location"]) for each in quality] == [
-        ("major", {"path": "fleet.yaml", "lines": {"begin": 11}})
-    ]

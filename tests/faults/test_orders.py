@@ -17,13 +17,11 @@ from fleet.model.orders import Freeze, Order
 from fleet.state.storage import sqlite_url
 from fleet.state.store import Store
 from tests.cli.conftest import idle
-from tests.cli.test_freeze import WHY
-from tests.cli.test_machine import ONE, TWO, WARM
 from tests.faults.test_clock import RunAt, run_at
 from tests.faults.test_log import killed_at
 from tests.ports.stores import postgres_url
 from tests.rigs.process import RunFleet, clean_environment
-from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.trial import ONE, TWO, WARM, WHY, Trial, fleet_yaml
 from tests.rigs.warm import Warm
 
 __all__ = ["idle", "postgres_url", "run_at"]
