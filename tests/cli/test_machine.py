@@ -254,7 +254,7 @@ def test_delete_expired_plans_no_shared_resources(dead: Trial) -> None:
     dead.change("providers:\n", f"{state}\nproviders:\n{far}")
     bases = dead.plan()["bases"]
 
-    shown = dead.json("machine", "delete", "--expired")
+    shown = dead.json("machine", "delete", "--expired", code=1)
 
     assert [each["create"] for each in bases] == [["network/trial-far-network"]]
     assert shown["bases"] == []

@@ -19,8 +19,12 @@ RULE = "powerful: [{match: 'debian/.*/chromium', ask: [big], contact: '@big'}]\n
 
 def wait_for_builds(trial: Trial, *packages: str) -> None:
     """Have builds of these packages wait."""
-    about = {"task": "sbuild", "scope": "debian", "workspace": "builds"}
-    about |= {"required": ["worker:build-arch:amd64"]}
+    about = {
+        "task": "sbuild",
+        "scope": "debian",
+        "workspace": "builds",
+        "required": ["worker:build-arch:amd64"],
+    }
     trial.queue(*({"id": str(nth), "package": each, **about} for nth, each in enumerate(packages)))
 
 

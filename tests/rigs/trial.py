@@ -132,7 +132,7 @@ class Trial:
         said = self.told(*args, "--json", code=code)
         begin = re.search(r"^[{\[]", said, re.MULTILINE)
         assert begin is not None, said
-        return json.loads(said[begin.start() :])
+        return json.JSONDecoder().raw_decode(said, begin.start())[0]
 
     def init(self) -> None:
         """Create the store; an empty one of this fleet at the usual place is always the same."""
