@@ -40,6 +40,7 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.budgeting import a_charge, a_ledger
+from tests.builders.cases import read_blocks
 from tests.builders.queue_worlds import QUEUE
 
 _OF_FLEET = {
@@ -96,29 +97,6 @@ def read_cases(folder: Path) -> Iterator[Case]:
     for block in read_blocks(folder):
         pool, world = block.parts
         yield Case(block.sentence, pool, world, block.result, block.because)
-
-
-class Block(NamedTuple):
-    """One sentence: parts between bars, a result after the arrow, and words of sentences."""
-
-    sentence: str
-    parts: tuple[str, ...]
-    result: str
-    because: tuple[tuple[str, str], ...]
-
-
-def read_blocks(folder: Path) -> Iterator[Block]:
-    """Yield the sentences of all files of a folder, without lines that begin with `#`."""
-    for file in sorted(folder.glob("*.txt")):
-        lines = file.read_text("utf-8").splitlines()
-        text = "\n".join(line for line in lines if not line.startswith("#"))
-        for block in re.split(r"\n(?=\S)", text.strip()):
-            sentence, _, rest = block.partition("\n")
-            said, *because = re.split(r"\n *because ", rest)
-            before, _, result = " ".join(said.split()).partition("->")
-            parts = tuple(part.strip() for part in before.split("|"))
-            words = tuple((each.split(":")[0], each.partition(":")[2]) for each in because)
-            yield Block(sentence, parts, result.strip(), words)
 
 
 def decided(plan: Plan) -> str:

@@ -25,8 +25,9 @@ from tests.builders import (
     a_worker,
     ago,
 )
+from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import fleet_with, with_machines
-from tests.builders.decisions import Block, Case, read_blocks, world_of
+from tests.builders.decisions import Case, world_of
 from tests.builders.sentences import tells
 
 PRICE = Decimal("0.0777")

@@ -16,7 +16,7 @@ from fleet.model.prices import Tariff, bill
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool, PowerfulRule
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 
 CHROMIUM, HEADERS = "praiskup/ping/f43/chromium", "praiskup/ping/f43/chromium-headers"
 

@@ -10,7 +10,8 @@ from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.reconcile import reconcile
-from tests.builders.decisions import Block, Case, read_blocks, world_of
+from tests.builders.cases import Block, read_blocks
+from tests.builders.decisions import Case, world_of
 from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells
 

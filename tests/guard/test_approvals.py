@@ -13,7 +13,7 @@ from fleet.model.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 
 TODAY = NOW.date()

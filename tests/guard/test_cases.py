@@ -27,7 +27,7 @@ from tests.builders import (
     a_sim_fleet,
     a_worker_verdict,
 )
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.guarding import an_approval, said
 from tests.builders.sentences import tells
 

@@ -11,6 +11,7 @@ import pytest
 from fleet.planner.allocation import Allocation, Proof
 from fleet.planner.demand import Fit, LimitRow, RequestGroup
 from fleet.planner.formulation import components, open_pairs
+from tests.builders.cases import Block, read_blocks
 from tests.builders.choosing import (
     CHEAP,
     DEAR,
@@ -22,7 +23,6 @@ from tests.builders.choosing import (
     served,
     solved,
 )
-from tests.builders.decisions import Block, read_blocks
 
 CASES = [*read_blocks(Path(__file__).parent / "allocations")]
 

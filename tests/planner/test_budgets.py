@@ -23,7 +23,8 @@ from tests.builders.budgeting import (
     rounded,
     these,
 )
-from tests.builders.decisions import Block, Case, read_blocks, world_of
+from tests.builders.cases import Block, read_blocks
+from tests.builders.decisions import Case, world_of
 from tests.builders.sentences import tells
 
 # what is left

@@ -27,8 +27,8 @@ from tests.builders import (
     a_world,
     ago,
 )
+from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import with_machines
-from tests.builders.decisions import Block, read_blocks
 from tests.builders.durations import DAY, HOUR, two_sizes
 from tests.builders.explaining import explain_request
 from tests.builders.sentences import tells

@@ -28,8 +28,8 @@ from tests.builders import (
     ago,
     an_attempt,
 )
+from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import with_machines
-from tests.builders.decisions import Block, read_blocks
 from tests.builders.sentences import tells
 
 WORKERS = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 10))

@@ -23,7 +23,8 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.builders.decisions import Block, Case, read_blocks, world_of
+from tests.builders.cases import Block, read_blocks
+from tests.builders.decisions import Case, world_of
 from tests.builders.sentences import tells
 
 PRICE = Decimal("0.36")

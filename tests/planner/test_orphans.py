@@ -18,8 +18,9 @@ from fleet.schema.model import Fleet
 from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
+from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import actions_of, reason_of, sentence_of
-from tests.builders.decisions import Block, decided, read_blocks
+from tests.builders.decisions import decided
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 

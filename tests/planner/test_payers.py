@@ -28,7 +28,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 
 NAME = "debian-ci-builders-0001"
 HOURLY = {"increment": "1h"}

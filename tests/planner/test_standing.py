@@ -9,7 +9,7 @@ import yaml
 from fleet.model.images import ImageVersion
 from fleet.planner.images import NextVersion, find_standing
 from tests.builders import NOW, a_sim_fleet, ago
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 
 VERSIONS = {"1": "20261107T060000Z", "2": "20261114T060000Z", "3": "20261121T060000Z"}

@@ -15,7 +15,7 @@ from fleet.schema.model import Fleet
 from fleet.tagrules.derive import QueueContext, queue_context
 from fleet.tagrules.requests import Judge, Memberships, TagRequirements
 from tests.builders import NOW, a_fleet, a_request
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 
 TODAY = date(2026, 11, 21)

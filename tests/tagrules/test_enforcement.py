@@ -17,7 +17,7 @@ from fleet.tagrules.sources import (
     weakest,
 )
 from tests.builders import a_fleet, a_pool
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 
 TAG = "worker:class:powerful"
 

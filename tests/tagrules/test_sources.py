@@ -11,7 +11,7 @@ from fleet.tagrules.offers import Offer, find_doubts, offer_of_pool, offer_of_wo
 from fleet.tagrules.sources import Doubt, figures_of, pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 from tests.builders import a_fleet, a_pool, a_worker
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 
 ARCH = "worker:build-arch:"

@@ -10,7 +10,7 @@ import yaml
 from fleet.model.tickets import Limit, Ticket
 from fleet.tickets.assignment import ReadyMachine, Suitable, Terms, TicketBudget, assign
 from tests.builders import NOW
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.ticketing import a_ticket
 
 CASES = [*read_blocks(Path(__file__).parent / "assignments")]

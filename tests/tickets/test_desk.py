@@ -28,7 +28,7 @@ from fleet.tickets.assignment import Tenancy
 from fleet.tickets.desk import read_desk
 from fleet.tickets.handout import TicketAssigner
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, listing_of, used
 

@@ -12,7 +12,7 @@ from fleet.model.facts import Unknown
 from fleet.schema.model import Fleet
 from fleet.tickets.handout import ITS_TURN, judge, why_all_wait, why_waits
 from tests.builders import NOW
-from tests.builders.decisions import Block, read_blocks
+from tests.builders.cases import Block, read_blocks
 from tests.builders.sentences import tells
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 
