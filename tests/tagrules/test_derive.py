@@ -1,6 +1,9 @@
 """Which tags a request gets from its own task data."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from fleet.model.facts import Request
 from fleet.schema.model import DeriveRule
@@ -13,6 +16,7 @@ from fleet.tagrules.derive import (
     placeholders,
 )
 from tests.builders import a_fleet, a_request
+from tests.builders.cases import Block, read_blocks
 
 LOOKUP = "debian/match:codename=trixie:architecture=arm64"
 ARCH = "worker:build-arch:{value.architecture}"
@@ -27,54 +31,35 @@ def with_data(**task_data: object) -> Request:
     return a_request(task_data=task_data)
 
 
-@pytest.mark.parametrize(
-    ("path", "data", "tags"),
-    [
-        ("host_architecture", {"host_architecture": "arm64"}, {"on:arm64"}),
-        ("input.host.arch", {"input": {"host": {"arch": "arm64"}}}, {"on:arm64"}),
-        ("hosts.1", {"hosts": ["a", "b"]}, {"on:b"}),
-        ("hosts", {"hosts": ["a", "b"]}, {"on:a", "on:b"}),
-        ("cores", {"cores": 8}, {"on:8"}),
-        ("missing.path", {"host_architecture": "arm64"}, set()),
-        ("flag", {"flag": True}, set()),
-        ("text", {"text": "two words"}, set()),
-        ("text", {"text": "x" * 300}, set()),
-    ],
+CASES = [*read_blocks(Path(__file__).parent / "derived")]
+BY_ID = (
+    '{from: environment_id, lookup: environments, ask: "worker:build-arch:{value.architecture}"}'
 )
-def test_dotted_path_leads_to_the_value(
-    path: str, data: dict[str, object], tags: set[str]
-) -> None:
-    assert derived([{"from": path, "ask": "on:{value}"}], with_data(**data)) == tags
 
 
-def test_environment_is_mapped_to_its_architecture() -> None:
-    rule = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
-    tables = {"environments": {"5": {"architecture": "arm64"}}}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_rules_derive_the_tags_of_their_case(case: Block) -> None:
+    assert tags_of(*case.parts) == case.result
 
-    assert derived([rule], with_data(environment_id=5), lookups=tables) == {
-        "worker:build-arch:arm64"
-    }
-    assert derived([rule], with_data(environment_id=6), lookups=tables) == set()
+
+def tags_of(rules: str, data: str, tables: str) -> str:
+    """Return the tags of a request by these rules, all as YAML."""
+    texts = (f"[{rules.replace('BY_ID', BY_ID)}]", f"{{{data}}}", f"{{{tables}}}")
+    derived_by, said, more = (
+        yaml.safe_load(text.replace("LOOKUP", f"'{LOOKUP}'")) for text in texts
+    )
+    other = said.pop("of", {})
+    told = QueueContext(environments=more.pop("queue", {}))
+    request = a_request(**({"task_data": said} | other))
+    found = derive(a_fleet(derive=derived_by, **more), request, request.required, told)
+    return ", ".join(sorted(each.tag for each in found)) or "nothing"
+
+
+def test_value_of_300_characters_gives_no_tag() -> None:
+    assert derived([{"from": "text", "ask": "on:{value}"}], with_data(text="x" * 300)) == set()
 
 
 BY_ENVIRONMENT = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
-
-
-@pytest.mark.parametrize("own", [{}, {"6": {"architecture": "arm64"}}, {"5": {"vendor": "x"}}])
-def test_environment_is_looked_up_in_table_of_queue(own: dict[str, dict[str, str]]) -> None:
-    fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups={"environments": own})
-    told = QueueContext(environments={"5": {"architecture": "amd64"}})
-
-    found = derive(fleet, with_data(environment_id=5), (), told)
-
-    assert [each.tag for each in found] == ["worker:build-arch:amd64"]
-
-
-def test_table_with_other_name_is_only_from_the_file() -> None:
-    fleet = a_fleet(derive=[BY_ENVIRONMENT | {"lookup": "images"}], lookups={"images": {}})
-    told = QueueContext(environments={"5": {"architecture": "amd64"}})
-
-    assert derive(fleet, with_data(environment_id=5), (), told) == ()
 
 
 def test_request_requires_both_values_when_file_and_queue_differ() -> None:
@@ -109,52 +94,6 @@ def test_unused_tables_may_differ() -> None:
     told = QueueContext(environments={"5": {"architecture": "amd64"}})
 
     assert list(find_differing_records(fleet, told)) == []
-
-
-@pytest.mark.parametrize("lookup", [{}, {"lookup": "environments"}])
-def test_lookup_string_contains_architecture(lookup: dict[str, str]) -> None:
-    rule = {"from": "environment", "ask": ARCH} | lookup
-
-    found = derived([rule], with_data(environment=LOOKUP), lookups={"environments": {}})
-
-    assert found == {"worker:build-arch:arm64"}
-
-
-def test_lookup_table_overrides_lookup_string() -> None:
-    rule = {"from": "environment", "lookup": "environments", "ask": ARCH}
-    tables = {"environments": {LOOKUP: {"architecture": "riscv64"}}}
-
-    assert derived([rule], with_data(environment=LOOKUP), lookups=tables) == {
-        "worker:build-arch:riscv64"
-    }
-
-
-def test_rule_for_one_task_does_not_affect_others() -> None:
-    rule = {"task": "lintian", "ask": "light"}
-
-    assert derived([rule], a_request(task="lintian")) == {"light"}
-    assert derived([rule], a_request(task="sbuild")) == set()
-
-
-def test_source_builds_get_a_separate_tag() -> None:
-    rules: list[object] = [
-        {"source_build": True, "ask": "source"},
-        {"source_build": False, "ask": "binary"},
-    ]
-
-    source = a_request(owner="o", project="p", chroot=None)
-    binary = a_request(owner="o", project="p", chroot="fedora-42-x86_64")
-
-    assert (derived(rules, source), derived(rules, binary)) == ({"source"}, {"binary"})
-
-
-def test_derived_tags_chain_in_any_rule_order() -> None:
-    rules: list[object] = [
-        {"tag": "on:*", "ask": "native:{value}"},
-        {"from": "host_architecture", "ask": "on:{value}"},
-    ]
-
-    assert derived(rules, with_data(host_architecture="arm64")) == {"on:arm64", "native:arm64"}
 
 
 @pytest.mark.parametrize(
@@ -198,57 +137,11 @@ def test_derived_tag_of_a_source_build_names_it() -> None:
     assert found.because == "source build"
 
 
-def test_rule_without_source_has_no_value_for_template() -> None:
-    rules: list[object] = [{"ask": "all{value}"}, {"source_build": False, "ask": "binary{value}"}]
-
-    assert derived(rules, a_request()) == {"all", "binary"}
-
-
 def test_tag_has_at_most_200_characters() -> None:
     rule = {"from": "text", "ask": "on:{value}"}
 
     assert derived([rule], with_data(text="x" * 197)) == {"on:" + "x" * 197}
     assert derived([rule], with_data(text="x" * 198)) == set()
-
-
-@pytest.mark.parametrize(
-    ("path", "data"),
-    [("hosts.2", ["a", "b"]), ("hosts.x", ["a"]), ("hosts.0", "ab"), ("hosts.-1", ["a"])],
-)
-def test_path_to_missing_value_gives_no_tag(path: str, data: object) -> None:
-    assert derived([{"from": path, "ask": "on:{value}"}], with_data(hosts=data)) == set()
-
-
-def test_missing_table_is_empty() -> None:
-    rule = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
-
-    assert derived([rule], with_data(environment_id=5)) == set()
-
-
-@pytest.mark.parametrize(
-    ("ask", "tags"),
-    [
-        ("on:{value}", {f"on:{LOOKUP}"}),
-        ("of:{value.collection}", {"of:debian"}),
-        ("of:{value.codename}", {"of:trixie"}),
-        ("of:{value.vendor}", set()),
-    ],
-)
-def test_lookup_string_is_text_without_a_part(ask: str, tags: set[str]) -> None:
-    assert derived([{"from": "environment", "ask": ask}], with_data(environment=LOOKUP)) == tags
-
-
-@pytest.mark.parametrize(
-    ("text", "ask", "tags"),
-    [
-        ("a/match:b=c/match:d=e", "of:{value.collection}", {"of:a"}),
-        ("a/match:b=c=d:e", "of:{value.b}", {"of:c=d"}),
-        ("a/match:b=c:e", "of:{value.e}", set()),
-        ("a/nothing", "of:{value.collection}", set()),
-    ],
-)
-def test_lookup_string_is_split_at_first_separators(text: str, ask: str, tags: set[str]) -> None:
-    assert derived([{"from": "environment", "ask": ask}], with_data(environment=text)) == tags
 
 
 @pytest.mark.parametrize(
