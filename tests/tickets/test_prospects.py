@@ -28,7 +28,7 @@ KEY = re.compile(r"\b(?:tags|queues|pools)\.[\w.]+\w")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
-def test_waiting_tickets_are_told_the_limits_of_their_case(case: Block) -> None:
+def test_waiting_tickets_learn_limits_as_in_their_case(case: Block) -> None:
     said = told(*case.parts)
 
     assert describe(said) == case.result
