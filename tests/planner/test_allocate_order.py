@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.planner.allocation import Allocation
@@ -90,6 +90,7 @@ def test_rank_is_served_as_well_as_by_exhaustive_search(seed: int) -> None:
         st.sets(st.sampled_from([FREE, "other", CHEAP, DEAR]), min_size=1), min_size=1, max_size=12
     )
 )
+@example([{"other", CHEAP, DEAR}, {"other", CHEAP}])
 def test_existing_workers_serve_oldest_fitting_requests(fits: list[set[str]]) -> None:
     """The queue gives its free worker to the first that fits it, whatever a plan says."""
     groups = [
