@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from typing import NamedTuple
 
 from fleet.model.history import NANO, MomentFigures, Outcome, RunSample
@@ -231,14 +230,16 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetH
         begin = max(begin, samples[0].at)
     is_young = plan.time - begin < YOUNG
     fine, coarse = (YOUNG_FINE, YOUNG_COARSE) if is_young else (FINE, COARSE)
-    span = span_of(fleet, begin, plan.time, length=fine)
+    spans = [span_of(fleet, begin, plan.time, length=length) for length in (fine, coarse)]
     now = sample_of(fleet, plan)
     # The time after this plan is unknown, even in the last slot.
-    parts = [*_split_at_slots([*(each.at for each in samples), plan.time], span)]
+    times = [*(each.at for each in samples), plan.time]
+    parts = [[*_split_at_slots(times, span)] for span in spans]
 
     def trend(figures: Iterable[MomentFigures], current: MomentFigures) -> Trend:
-        slots = _fold_parts([*figures, _ABSENT], parts, span)
-        return Trend(span, slots, tuple(_merge_slots(slots, coarse)), coarse, current)
+        every = [*figures, _ABSENT]
+        slots, longer = (_fold_parts(every, *each) for each in zip(parts, spans, strict=True))
+        return Trend(spans[0], slots, longer, coarse, current)
 
     return FleetHistory(
         fleet=trend((each.fleet for each in samples), now.fleet),
@@ -252,20 +253,4 @@ def history_of(fleet: Fleet, plan: Plan, samples: Sequence[RunSample]) -> FleetH
 _ABSENT = MomentFigures(None, None, None, None, None, None)
 
 
-def _merge_slots(fine: Sequence[Slot], length: timedelta) -> Iterator[Slot]:
-    """Yield coarse slots of `length`: averages of fine slots, and maxima of waiting requests."""
-    for start, group in groupby(fine, lambda slot: slot.start - (slot.start - _ZERO) % length):
-        slots = list(group)
-        means = [_mean([getattr(slot, name) for slot in slots]) for name in _MEANS]
-        waited = [slot.waiting for slot in slots if slot.waiting is not None]
-        busy, idle, starting, other, rate = means
-        yield Slot(start, busy, idle, starting, other, max(waited, default=None), rate)
-
-
 _ZERO = datetime.min.replace(tzinfo=UTC)
-_MEANS = (*STATES, "rate")
-
-
-def _mean(figures: Sequence[float | None]) -> float | None:
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) / len(known) if known else None
