@@ -115,8 +115,8 @@ def test_pages_report_sampled_queue() -> None:
 
     page = site(Shown(plan))["index.html"]
 
-    assert re.search(r"</strong> queue debian: 1,400\b[^<]* 100,000\b", page)
-    assert re.search(r'<p class="not-known">[^<]*queue debian', page)
+    assert re.search(r"<li>queue debian: 1,400\b[^<]* 100,000\b", page)
+    assert re.search(r">unknown</strong> <span>[^<]*queue debian", page)
     assert tells(page, "debian", "partly")
 
 
