@@ -8,6 +8,8 @@ from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from markupsafe import Markup, escape
+
 from fleet.report.document import (
     Bar,
     Block,
@@ -44,14 +46,6 @@ class SiteFrame(NamedTuple):
     """The time in the format of ISO 8601."""
     navigation: Sequence[tuple[str, str]]
     """Label and path of each page in the navigation."""
-
-
-class HtmlCell(NamedTuple):
-    """A table cell: its heading, its CSS class, and its content as HTML."""
-
-    label: str
-    look: str
-    html: str
 
 
 def document_to_html(
@@ -102,10 +96,8 @@ def _template() -> Template:
     return found.get_template("page.html")
 
 
-def _draw_line(up: str, spans: Line) -> str:
+def _draw_line(up: str, spans: Line) -> Markup:
     """Return a line as HTML; `up` leads from its page to the root of the site."""
-    from markupsafe import Markup, escape
-
     parts = []
     for text, style, target in (span for span in spans if span.text):
         part = str(escape(shown(text)))
@@ -124,10 +116,11 @@ def _draw_line(up: str, spans: Line) -> str:
 
 def _draw_table(
     up: str, table: Table, title: str
-) -> tuple[list[HtmlCell], list[tuple[str, list[list[HtmlCell]]]]]:
-    """Return the headings of a table, and its groups of rows with their headings as HTML.
+) -> tuple[list[tuple[str, str]], list[tuple[Markup, Markup]]]:
+    """Return the headings of a table, each with its CSS class, and its groups of rows as HTML.
 
-    `title` is the heading of a first column without a name.
+    A group has a heading, empty without a heading, and its rows. `title` is the heading of a first
+    column without a name.
     """
     used, rows = table.select(Form.FULL)
     columns = [(nth, table.columns[nth]) for nth in used]
@@ -138,32 +131,36 @@ def _draw_table(
         for nth, column in columns
         if column.kind not in (ColumnKind.ID, ColumnKind.GROUP)
     }
+    first, *others = heads
+    tags = {nth: _open_cell(*heads[nth]) for nth in others}
 
-    def draw(row: Row) -> list[HtmlCell]:
-        return [
-            head._replace(
-                html=_draw_cell(up, row.cell(nth))
-                + (
-                    _draw_cell(up, f" `{id_}`")
-                    if nth in ids and (id_ := row.cell(nth + 1))
-                    else ""
-                )
-            )
-            for nth, head in heads.items()
-        ]
+    def draw(row: Row) -> str:
+        def cell(nth: int) -> str:
+            id_ = f" `{row.cell(nth + 1)}`" if nth in ids and row.cell(nth + 1) else ""
+            return _draw_cell(up, row.cell(nth)) + (id_ and _draw_cell(up, id_))
+
+        cells = "".join([f"{tag}{cell(nth)}</td>" for nth, tag in tags.items()])
+        return f'<tr><th scope="row">{cell(first)}</th>{cells}</tr>\n'
 
     groups = groupby(rows, lambda row: "" if group is None else row.cell(group))
     return [*heads.values()], [
-        (_draw_cell(up, name), [draw(row) for row in part]) for name, part in groups
+        (_draw_cell(up, name), Markup("".join(map(draw, part))))  # noqa: S704 - texts are escaped
+        for name, part in groups
     ]
 
 
-def _head(column: Column, title: str) -> HtmlCell:
-    """Return the heading of a column, with the CSS class of its cells."""
+def _head(column: Column, title: str) -> tuple[str, str]:
+    """Return the heading of a column, and the CSS class of its cells."""
     name = column.name or title
     name = name.lower() if name.isupper() else name
     look = f"{_LOOKS.get(column.kind, '')} {'fold' if column.fold else ''}".strip()
-    return HtmlCell(f"{name[:1].upper()}{name[1:]}", look, "")
+    return f"{name[:1].upper()}{name[1:]}", look
+
+
+def _open_cell(label: str, look: str) -> str:
+    """Return the start of a cell with its heading, which narrow pages draw before the cell."""
+    named = f' data-label="{escape(shown(label))}"' if label else ""
+    return f"<td{named}" + (f' class="{look}">' if look else ">")
 
 
 _LOOKS = {
@@ -173,9 +170,7 @@ _LOOKS = {
 }
 
 
-def _draw_cell(up: str, cell: Cell) -> str:
-    from markupsafe import Markup
-
+def _draw_cell(up: str, cell: Cell) -> Markup:
     if isinstance(cell, Bar):
         return _draw_bar(cell)
     if isinstance(cell, Lines):
@@ -183,9 +178,7 @@ def _draw_cell(up: str, cell: Cell) -> str:
     return _draw_line(up, as_spans(cell))
 
 
-def _draw_bar(bar: Bar) -> str:
-    from markupsafe import Markup
-
+def _draw_bar(bar: Bar) -> Markup:
     shares, begin = "", 0.0
     for kind, width in bar.parts:
         shares += f'<rect class="{kind}" x="{round(begin, 2)}" width="{width}" height="8"/>'
