@@ -358,14 +358,14 @@ def _loosen_key(
     fleet: Fleet, world: World, plan: Plan, key: str, path: Path
 ) -> Iterator[tuple[Edit, ...]]:
     """Yield sets of edits, each of which loosens a key that makes a request wait."""
-    raised: dict[str | int, Edit] = {}
-    for figure in figures_at(fleet, path):
-        if figure[-1] == "of_last":
-            continue  # a larger `of_last` counts more boots but permits no boot
-        short = _shortfall(fleet, plan, key, figure)
-        edit = raise_figure(fleet, figure, short) if short else None
-        if edit is not None:
-            raised[figure[-1]] = edit
+    # A larger `of_last` counts more boots but permits no boot.
+    figures = [each for each in figures_at(fleet, path) if each[-1] != "of_last"]
+    short = {each: _shortfall(fleet, plan, key, each) for each in figures}
+    if path == CREATE_LIMIT and not all(short[*path, each] for each in ("share", "free_below")):
+        # `share` of `free_below` machines suffices, so only `count` stops the request.
+        short = {each: amount for each, amount in short.items() if each[-1] == "count"}
+    edits = (raise_figure(fleet, each, amount) for each, amount in short.items() if amount)
+    raised = {edit.path[-1]: edit for edit in edits if edit}
     if path == CREATE_LIMIT and (count := raised.pop("count", None)):
         # `count` limits creations in addition to `share` of `free_below`.
         yield from ((count, other) for other in raised.values())
