@@ -5,7 +5,7 @@ An edit has a path and a new value. This module does not depend on the purpose o
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import ceil, floor
 from typing import Any, get_args
@@ -72,6 +72,16 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
     if isinstance(old, Money):
         return Edit(path, Money(amount=old.amount + steps * _CENT, currency=old.currency))
     return Edit(path, old + steps)
+
+
+def lower_figure(fleet: Fleet, edit: Edit) -> Edit | None:
+    """Return the edit with a figure raised by one step less; None if it raises none that far."""
+    old, new = value_at(fleet, edit.path), edit.new
+    if isinstance(old, Money) and isinstance(new, Money):
+        less = Money(amount=new.amount - _CENT, currency=new.currency)
+        return replace(edit, new=less) if less.amount > old.amount else None
+    is_raised = is_figure(fleet, edit.path) and isinstance(new, int) and new - 1 > old
+    return replace(edit, new=new - 1) if is_raised and isinstance(new, int) else None
 
 
 def apply_edits(fleet: Fleet, edits: Iterable[Edit]) -> Fleet:

@@ -21,6 +21,7 @@ from fleet.explain.edits import (
     Edit,
     apply_edits,
     figures_at,
+    lower_figure,
     raise_figure,
     value_at,
     write_value,
@@ -136,12 +137,35 @@ def find_edits(run: PlannedRun, key: str, replans: Replans) -> list[Remedy]:
     found = [*islice((each for each in tried if each.is_enough), replans.most_shown)]
     least = min((len(each.edits) for each in found), default=0)
     remedies = []
-    for edits, after, _ in (each for each in found if len(each.edits) == least):
+    for each in (each for each in found if len(each.edits) == least):
+        edits, after, _ = _lower(run, key, each, replans, is_enough)
         is_now = is_served(after.plan, key)
         wait = None if is_now else wait_for_runs(after, key, replans)
         remedies.append(remedy_of(run, key, edits, after, wait))
     remedies.sort(key=lambda each: len(each.suggestion.harms))
     return sorted(remedies, key=lambda each: each.suggestion.lifts_limit)
+
+
+def _lower(
+    run: PlannedRun,
+    key: str,
+    trial: "EditTrial",
+    replans: Replans,
+    is_enough: Callable[[PlannedRun], bool],
+) -> "EditTrial":
+    """Return the edits with the lowest figures that are enough, as far as trial plans are left.
+
+    A shortfall is calculated without a solver, so it is sometimes a step too high.
+    """
+    for number, edit in enumerate(trial.edits):
+        less = lower_figure(run.fleet, edit)
+        if less is None or replans.left <= 0:
+            continue
+        edits = (*trial.edits[:number], less, *trial.edits[number + 1 :])
+        after = plan_edits(run, key, edits, replans)
+        if after is not None and is_enough(after):
+            return _lower(run, key, EditTrial(edits, after, is_enough=True), replans, is_enough)
+    return trial
 
 
 class EditTrial(NamedTuple):
