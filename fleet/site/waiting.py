@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import NamedTuple
 
 from fleet.explain.tags import WORDS
@@ -284,7 +284,7 @@ def _lists(shown: Shown) -> Iterator[Page]:
         for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
             title = f"Find a build{f', page {number} of {len(sheets)}' if number > 1 else ''}"
             headings = [each.heading(build, counts) for build in part]
-            names = [*dict.fromkeys(headings)]
+            names = [name for name, _ in groupby(headings)]  # a letter can have two headings
             blocks: list[Block] = [
                 line("Ctrl+F finds a package, user or id."),
                 links,

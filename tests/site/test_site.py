@@ -6,6 +6,7 @@ import subprocess
 import sys
 from html import unescape
 from html.parser import HTMLParser
+from itertools import repeat
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote, urlsplit
 
@@ -404,6 +405,28 @@ def an_answer(name: str, **overrides: object) -> Explanation:
     return Explanation.model_validate(
         {"kind": "request", "name": name, "headline": f"request {name} waits"} | overrides
     )
+
+
+def test_heading_links_to_its_builds() -> None:
+    packages = ["abc", *["abd"] * 5, "abe", "bcd"]
+    keys = tuple(f"debian/{number}" for number, _ in enumerate(packages, 1))
+    signature = a_signature(requests=keys, count=len(keys))
+    rows = [WaitingRequest(*each) for each in zip(keys, repeat(None), repeat(None), packages)]
+    group = WaitingGroup(signature, "no machine", False, 3600, tuple(rows))
+
+    waits = WaitingExplanations((group,), {})
+    files = site(Shown(a_plan(signatures=(signature,)), waits=waits))
+
+    page = files["-/status/requests/index.html"]
+    links = re.findall(r'<a href="#(builds-\d)">(\w+)</a>', page)
+    assert [name for _, name in links] == ["A", "abd", "A", "B"]
+    assert links == re.findall(r'<tbody id="(.*)">\s*<tr class="group"><th[^>]*>(\w+)<', page)
+
+
+def test_every_label_of_a_section_exists(files: dict[str, str]) -> None:
+    for text in files.values():
+        ids = re.findall(r' id="([^"]+)"', text)
+        assert {*re.findall(r'<section aria-labelledby="([^"]+)"', text)} <= {*ids}
 
 
 def test_request_page_names_the_package_and_links_to_its_queue() -> None:
