@@ -64,7 +64,7 @@ from fleet.planner.lifecycle.rule import life_of
 from fleet.planner.lifecycle.table import idle_limit
 from fleet.planner.limits import is_booting
 from fleet.planner.notices import find_notices, find_price_sources
-from fleet.planner.pool_plan import PoolPlan, is_going
+from fleet.planner.pool_plan import GOING_STATES, PoolPlan, is_going
 from fleet.planner.promotions import find_promotions
 from fleet.planner.shared_stacks import find_base_changes
 from fleet.planner.solver import GAP, MAX_NODES
@@ -234,7 +234,7 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
 
     `staying` counts its pool's kept workers.
     """
-    if unit.state is UnitState.BUSY:
+    if unit.state is UnitState.BUSY or (unit.may_run and unit.state in GOING_STATES):
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(
             running,
