@@ -9,21 +9,7 @@ from tests.rigs.process import ROOT
 
 EVERYTHING = ("fleet", "stacks", "bench", "tools", "tests")
 SHIPPED = ("fleet", "stacks", "bench", "tools")
-LONGEST_TEST_NAME = 80
 NAMED_FOR_NOTHING = {"utils", "util", "helpers", "common", "manager", "misc"}
-
-
-def test_names_of_tests_fit_eighty_columns() -> None:
-    long = [
-        f"{name}:{test}"
-        for name, path in files("tests").items()
-        for test in re.findall(
-            r"^ *(def test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
-        )
-        if len(test) > LONGEST_TEST_NAME
-    ]
-
-    assert long == []
 
 
 def test_public_names_have_docstrings() -> None:
