@@ -3,6 +3,7 @@
 import ast
 import inspect
 import pkgutil
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
@@ -39,6 +40,18 @@ POOLS = frozenset({"pool", "declared"})
 WHOLE = frozenset(
     f"{section}.{key}" for section, kind in SECTIONS.items() for key in kind.model_fields
 )
+
+USED = re.compile(r"\bReason\.([A-Z_]+)")
+REPLACED = re.compile(r"\breplace_by_new\(\s*\w+,\s*Reason\.([A-Z_]+)")
+WITHOUT_KEY = frozenset(
+    {
+        *(Reason.DEAF, Reason.DISABLED, Reason.DISCONNECTED, Reason.GONE, Reason.HELD),
+        *(Reason.INTERRUPTED, Reason.LIVECHECK_FAILED, Reason.NOT_KNOWN, Reason.NOT_WANTED),
+        *(Reason.ORPHAN, Reason.OUTDATED, Reason.PAID_FOR, Reason.POOL_REMOVED),
+        *(Reason.REGISTRATION_LOST, Reason.REPLACEMENT, Reason.STOPPED),
+    }
+)
+"""Reasons of rules that no single key of a pool causes, so `fleet explain worker` names none."""
 
 
 @cache
@@ -134,9 +147,16 @@ def test_every_rule_with_a_limit_names_its_clock_and_keys() -> None:
             assert key[:1] in {(), *((name,) for name in Pool.model_fields)}
 
 
-def test_guards_throttle_reasons_of_all_replacing_rules() -> None:
-    rules = {type(rule) for rules in RULES.values() for rule in rules}
+def test_every_reason_of_a_rule_has_a_key_or_is_listed() -> None:
+    tree = files("fleet/planner/lifecycle").values()
+    used = {name for path in tree for name in USED.findall(path.read_text(encoding="utf-8"))}
+    reasons = {Reason[name] for name in used}
 
-    reasons = {reason for rule in rules if rule.clock in {"age", "uses"} for reason in rule.keys}
-    assert reasons
-    assert reasons <= REPLACEMENT_REASONS
+    assert {reason for reason in reasons if not key_of_reason(reason)} == WITHOUT_KEY
+
+
+def test_guards_throttle_exactly_the_reasons_of_replacements() -> None:
+    tree = files("fleet/planner/lifecycle").values()
+    used = {name for path in tree for name in REPLACED.findall(path.read_text(encoding="utf-8"))}
+
+    assert {Reason[name] for name in used} == REPLACEMENT_REASONS
