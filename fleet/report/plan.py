@@ -48,7 +48,13 @@ from fleet.report.document import (
     shorten,
 )
 from fleet.report.markdown import document_to_markdown
-from fleet.report.status import budgets_section, count_cell, limits_section, pool_status
+from fleet.report.status import (
+    POOL_FIGURES,
+    budgets_section,
+    limits_section,
+    pool_figures,
+    pool_status,
+)
 from fleet.schema.findings import MAX_LISTED, listed, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 from fleet.words import figures as words
@@ -240,12 +246,12 @@ def _pools(plan: Plan) -> Section:
     quiet = [pool for pool in plan.pools if _is_quiet(pool)]
     hides = len(quiet) > _MOST_QUIET_POOLS
     pools = [pool_status(verdict) for verdict in plan.pools]
-    others = any(pool.other for pool in pools)
+    hidden = () if any(pool.other for pool in pools) else ("other",)
+    figures = [name for name in POOL_FIGURES if name not in hidden]
     rows = [
         row(
             pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})",
-            *map(count_cell, (pool.busy, pool.idle, pool.starting)),
-            *([count_cell(pool.other)] if others else []),
+            *(pool_figures(pool)[name] for name in figures),
             str(pool.max),
             _change(verdict),
             words.hourly(pool.cost_before),
@@ -263,10 +269,7 @@ def _pools(plan: Plan) -> Section:
         rows.append(row(text, form=Form.BRIEF))
     columns = (
         Column("", ColumnKind.NAME),
-        Column("busy", ColumnKind.FIGURE),
-        Column("idle", ColumnKind.FIGURE),
-        Column("starting", ColumnKind.FIGURE, fold=4),
-        *([Column("other", ColumnKind.FIGURE, fold=3)] if others else []),
+        *(Column(name, ColumnKind.FIGURE, POOL_FIGURES[name]) for name in figures),
         Column("max", ColumnKind.FIGURE, fold=2),
         Column("change", ColumnKind.FIGURE),
         Column(f"{plan.currency}/h", ColumnKind.FIGURE, fold=1),

@@ -60,6 +60,9 @@ _MAX_SHOWN = 12
 _FOLDS = {"reserved": 2, "planned": 1, "new": 1}
 """Map of figures to folding ranks. A narrow terminal moves the highest below the row first."""
 
+POOL_FIGURES = {"busy": 0, "idle": 0, "starting": 4, "other": 3}
+"""Figures that plan, status and pages show of each pool: column to folding rank."""
+
 
 class Targets:
     """The pages that cells link to. A terminal has no pages."""
@@ -450,10 +453,7 @@ def pool_table(status: Status, targets: Targets = Targets()) -> Block:  # noqa: 
     columns = (
         Column("POOL", ColumnKind.NAME),
         Column("in use", form=Form.FULL),
-        Column("BUSY", ColumnKind.FIGURE),
-        Column("IDLE", ColumnKind.FIGURE),
-        Column("STARTING", ColumnKind.FIGURE, fold=2),
-        Column("OTHER", ColumnKind.FIGURE, fold=1),
+        *(Column(name.upper(), ColumnKind.FIGURE, fold) for name, fold in POOL_FIGURES.items()),
         Column("MAX", ColumnKind.FIGURE),
         Column(f"{status.currency}/h", ColumnKind.FIGURE),
         Column("MODE"),
@@ -463,7 +463,7 @@ def pool_table(status: Status, targets: Targets = Targets()) -> Block:  # noqa: 
         row(
             linked(pool.pool, targets.of_pool(pool.pool)),
             pool_bar(pool),
-            *map(count_cell, (pool.busy, pool.idle, pool.starting, pool.other)),
+            *pool_figures(pool).values(),
             str(pool.max),
             rate,
             (StyledText(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
@@ -472,6 +472,16 @@ def pool_table(status: Status, targets: Targets = Targets()) -> Block:  # noqa: 
         for pool, rate in zip(status.pools, money, strict=True)
     ]
     return Table(columns, rows)
+
+
+def pool_figures(pool: PoolStatus) -> dict[str, Line]:
+    """Return the cells of a pool below the columns of `POOL_FIGURES`."""
+    return {
+        "busy": count_cell(pool.busy),
+        "idle": count_cell(pool.idle),
+        "starting": count_cell(pool.starting),
+        "other": count_cell(pool.other),
+    }
 
 
 def pool_bar(pool: PoolStatus) -> Cell:
