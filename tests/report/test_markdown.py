@@ -37,7 +37,8 @@ def test_unread_figures_are_unknown_in_markdown() -> None:
 
     assert text.splitlines()[0].endswith("; cost unknown")
     (row,) = [line for line in text.splitlines() if line.startswith("| `builders`")]
-    assert row.split(" | ")[1:6] == ["unknown", "unknown", "unknown", "3", ""]
+    cells = row.split(" | ")[:-1]
+    assert [cell for cell in cells if cell != "unknown"] == ["| `builders`", "3", ""]
 
 
 def test_long_table_is_folded() -> None:

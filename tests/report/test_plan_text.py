@@ -105,7 +105,7 @@ def test_unread_figures_are_unknown_in_plan_text() -> None:
 
     assert tells(text, "Plan", "unknown")
     (row,) = [line.split() for line in text.splitlines() if line.startswith("  builders ")]
-    assert row == ["builders", *["unknown"] * 3, "3", *["unknown"] * 2]
+    assert [cell for cell in row if cell != "unknown"] == ["builders", "3"]
 
 
 def test_partly_read_cost_is_a_lower_bound_in_plan_text() -> None:

@@ -69,7 +69,7 @@ def test_unread_figures_are_unknown_in_status_text(golden: Golden) -> None:
 
     golden("status-unknown.txt", text)
     (row,) = [line.split() for line in text.splitlines() if line.startswith("builders ")]
-    assert row == ["builders", *["unknown"] * 4, "3", "unknown", "apply"]
+    assert [cell for cell in row if cell != "unknown"] == ["builders", "3", "apply"]
 
 
 def test_partly_read_figures_are_shown_in_status_text(golden: Golden) -> None:

@@ -318,7 +318,7 @@ def test_row_of_an_unread_pool_has_only_its_max() -> None:
 
     row = overview[overview.index(">builders</a>") : overview.index(">legacy</a>")]
     assert re.findall(r">([^<>\n]*\d[^<>\n]*)</td>", row) == ["3"]
-    assert row.count(">unknown<") == 5
+    assert row.count(">unknown<") == row.count('class="number') - 1
 
 
 def test_partly_read_figures_are_shown_on_pages() -> None:
