@@ -26,6 +26,18 @@ class Tree:
         there = cwd or self.folder
         return run_process(sys.executable, "-m", *arguments, cwd=there, env=environment)
 
+    def lint(self, *folders: str) -> None:
+        """Require that folders of this tree pass lint."""
+        self._require("ruff", "check", *folders)
+
+    def test(self, *suites: str) -> None:
+        """Require that tests of this tree pass."""
+        self._require("pytest", "-p", "no:cacheprovider", *suites, "-n", "0", "-q")
+
+    def _require(self, *arguments: str) -> None:
+        done = self.run(*arguments, cwd=self.root)
+        assert done.returncode == 0, done.stdout + done.stderr
+
 
 def steps_of(title: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the steps of a section: the file, and its blocks with their language."""

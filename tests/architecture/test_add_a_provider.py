@@ -54,18 +54,12 @@ def test_provider_is_added_in_five_places() -> None:
 
 @pytest.mark.slow
 def test_added_provider_passes_lint(tree: Tree) -> None:
-    linted = tree.run("ruff", "check", "fleet/clouds/shelf", "stacks/shelf", cwd=tree.root)
-
-    assert linted.returncode == 0, linted.stdout + linted.stderr
+    tree.lint("fleet/clouds/shelf", "stacks/shelf")
 
 
 @pytest.mark.slow
 def test_added_provider_passes_the_contract_suite(tree: Tree) -> None:
-    suite = ("tests/ports/test_provider.py", "-k", "shelf", "-n", "0", "-q")
-
-    tested = tree.run("pytest", "-p", "no:cacheprovider", *suite, cwd=tree.root)
-
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    tree.test("tests/ports/test_provider.py", "-k", "shelf")
 
 
 @pytest.mark.slow
