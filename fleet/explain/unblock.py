@@ -327,10 +327,16 @@ def moves(run: PlannedRun, key: str, most: int | None = None) -> Iterator[tuple[
     if signature is None or found is None:
         return
     request, demand = found
-    yield from raises(run, key, most)
+    unserved = run.unserved.get(key)
+    blocking = {each.path for each in unserved.blocked} if unserved else set[Path]()
+    is_growing = any(isinstance(each, Create) for each in run.plan.actions)
+    for edits in raises(run, key, most):
+        # A throttle that passes some machines only withholds those of other requests for a while.
+        is_slow = is_growing and any(edit.path[:-1] == CREATE_LIMIT for edit in edits)
+        if not is_slow or CREATE_LIMIT in blocking:
+            yield edits
     for edit in _expired_rules(fleet, world, request):
         yield (edit,)
-    unserved = run.unserved.get(key)
     for edit in _correct_tag(fleet, unserved.path if unserved else ()):
         yield (edit,)
     entries = find_missing_entries(fleet, signature, *found)

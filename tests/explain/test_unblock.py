@@ -258,6 +258,16 @@ def considered(fleet: Fleet) -> list[str]:
     return [describe(fleet, edit) for each in found for edit in each]
 
 
+@pytest.mark.parametrize(("key", "is_raised"), [("debian/2", True), ("debian/4", False)])
+def test_throttle_of_other_requests_is_not_raised(key: str, *, is_raised: bool) -> None:
+    fleet = a_sim_fleet(pools=pools(max=3), guards={"throttle": {"create": {"count": 1}}})
+    world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(1, 5)))
+
+    found = moves(PlannedRun(fleet, world, planned(fleet, world)), key)
+
+    assert any(edit.path[0] == "guards" for each in found for edit in each) is is_raised
+
+
 def test_suggestion_approves_actions_of_a_refusing_guard() -> None:
     assert any("{guard: " in said for said in considered(a_sim_fleet()))
 
