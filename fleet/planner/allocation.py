@@ -12,8 +12,8 @@ A small component is solved exactly. A large component is solved in five steps:
    fits to the column of least reduced cost (`fleet.planner.assignment`).
 3. Raise: serve more requests of earlier ranks by large neighbourhood search around the relaxation
    (RINS: E. Danna, E. Rothberg, C. Le Pape, Mathematical Programming 102, 2005).
-4. Repair: if a rank is short of its maximum, serve more of its requests by a mixed-integer search.
-   This search may unserve requests of later ranks; raise those ranks again.
+4. Repair: if a rank is short of its maximum, serve the most of its requests by a mixed-integer
+   program without later ranks; raise these again.
 5. Search: lower the cost by a search of the same neighbourhoods, then of the columns of least
    reduced cost (kernel search).
 """
@@ -70,16 +70,22 @@ _RAISED_RANKS = 10
 """Maximum ranks with different weights in a raise: the solver is accurate for weights to 2^10."""
 _RAISE_GAP = 1e-9
 """Relative gap of a search that raises ranks: a larger gap would hide the weight of late ranks."""
-_REPAIR_COLUMNS = 1_300
-"""Maximum used (block, place) pairs of a repair. A repair takes a quarter of a second. With 1,000
-pairs, a rank of 10,000 requests in 100 limited pools serves one request fewer; with 3,000, the
-later ranks take 12 s. For 4,000 requests in 60 limited pools, 1,300 takes 4 s more than 1,000."""
+_KERNEL_PAIRS = 1_000
+"""(Block, place) pairs of the first search for more requests of one rank. Without it, a rank of
+4,000 requests in 40 limited pools serves 12 requests fewer."""
+_REPAIR_PAIRS = 10_000
+"""Maximum (block, place) pairs of the second search for more requests of one rank. With 15,000,
+one search may take 20 s."""
+_REPAIR_WORK = 100_000_000
+"""Simplex iterations times their pairs, after which no search for a rank starts: about eight
+seconds. Searches of early ranks prove their maximum in a few hundred iterations; one of the last
+ranks, whose requests find little capacity, may take 20,000."""
 _RANK_PIVOTS = 15_000
 """Maximum simplex iterations to find the rank maxima of a repair. 10,000 requests in 400 limited
 pools would need 45,000 iterations (nine seconds). A limit of 25,000 costs two seconds more, and
 serves no more requests in any world of `bench/`."""
-_RANK_NODES = 100
-"""Maximum branch-and-bound nodes to raise one rank: most searches end at the root node."""
+_RANK_NODES = 5
+"""Maximum branch-and-bound nodes of the first search for a rank: with 100, ten times as slow."""
 _NEIGHBOURHOOD_GAP = 3e-3
 """Optimality gap of a neighbourhood search, as a fraction of the cost of its columns."""
 _SEARCH_GAP = 1e-2
@@ -396,51 +402,52 @@ def _raise_ranks(model: Model, assignment: Assignment, relaxed: Relaxed) -> Assi
     return min(assignment, raised, key=Assignment.sort_key)
 
 
-def _maximum(relaxation: Relaxation, costs: Array) -> int | None:
-    """Return the most requests that the relaxation can serve, rounded down; None if unknown."""
-    found = relaxation.minimize(
+def _maximize(relaxation: Relaxation, costs: Array) -> Relaxed | None:
+    """Return a relaxation whose bound proves the most requests, rounded down; None if unknown."""
+    return relaxation.minimize(
         costs,
         stop=lambda cost, bound, _: floor(_COUNT_ERROR - cost) == floor(_COUNT_ERROR - bound),
     )
-    return floor(_COUNT_ERROR - found.bound) if found else None
 
 
 def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assignment, list[int]]:
     """Serve more requests of each rank below its maximum, without loss to earlier ranks.
 
-    Return the new assignment and the maximum of each rank. The search unserves later ranks,
-    because it has no columns for them. If there are too many columns, the search uses only those
-    that are positive in the assignment or the relaxation (a restricted master heuristic).
+    Return the new assignment and the maximum of each rank. A first search uses the kernel of the
+    relaxation, the second all pairs of this rank and of earlier ranks. Both serve no request of
+    later ranks; these then get the remaining capacity.
     """
-    program, pairs = model.program, len(model.program.block)
-    maxima, sizes = [], program.served(program.uppers)  # `@` would start BLAS threads
+    program, work, maxima = model.program, 0, list[int]()
+    sizes = program.served(program.uppers)  # `@` would start BLAS threads
     lower, upper = program.row_bounds()
     relaxation = Relaxation(program, columns)
     for rank, (blocks, row) in enumerate(
         zip(model.blocks_by_rank, program.rank_rows, strict=True)
     ):
-        costs, values = program.count_costs(blocks), assignment.values()
-        size, served = int(sizes[rank]), round(program.served(values)[rank])
-        most: int | None = size
-        if served < size:
-            most = _maximum(relaxation, costs) if relaxation.pivots < _RANK_PIVOTS else None
-        if most is not None and served < most:
-            is_earlier, is_used = program.is_until(rank), values > 0
-            is_used |= relaxation.values() > EPSILON
-            is_used[pairs:] = True
-            choices = (is_earlier, EXACT_PAIRS), (is_earlier & is_used, _REPAIR_COLUMNS)
-            small = (free for free, most_pairs in choices if free[:pairs].sum() <= most_pairs)
-            if (is_free := next(small, None)) is not None:
-                found = program.search(
-                    [np.flatnonzero(is_free)], np.where(is_earlier, values, 0.0), costs,
-                    (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
-                )  # fmt: skip
-                counts = model.counts(np.where(is_earlier, found, values))
-                repaired = Assignment.rounded(model, counts)
-                if repaired.unserved_by_rank() < assignment.unserved_by_rank():
-                    assignment, served = repaired, round(program.served(repaired.values())[rank])
+        before = assignment.values()
+        size, served = int(sizes[rank]), round(program.served(before)[rank])
         # Without a proof, the maximum of a rank is all of its requests.
-        maxima.append(size if most is None else most)
+        most, relaxed, costs = size, None, program.count_costs(blocks)
+        if served < size and relaxation.pivots < _RANK_PIVOTS:
+            relaxed = _maximize(relaxation, costs)
+            most = floor(_COUNT_ERROR - relaxed.bound) if relaxed else size
+        if relaxed and served < most:
+            is_earlier = program.is_until(rank)
+            pairs = int(is_earlier[: len(program.block)].sum())
+            kernel = _kernel(program, before, relaxed, _KERNEL_PAIRS, rank)
+            values = program.search(
+                [_add_machines(program, kernel, by_rank=True)],
+                np.where(is_earlier, before, 0.0), costs,
+                (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
+            )  # fmt: skip
+            if pairs <= _REPAIR_PAIRS and work < _REPAIR_WORK:
+                raised = program.raise_rank(rank, values, lower)
+                work += raised.pivots * pairs
+                most, values = min(most, floor(raised.bound + _COUNT_ERROR)), raised.values
+            repaired = Assignment.rounded(model, model.counts(values))
+            if repaired.unserved_by_rank() < assignment.unserved_by_rank():
+                assignment, served = repaired, round(program.served(repaired.values())[rank])
+        maxima.append(most)
         lower[row] = served
         relaxation.bound_row(row, served, inf)
     return assignment, maxima
@@ -534,15 +541,20 @@ def _neighbourhoods(
         yield _add_machines(program, found, by_rank=by_rank)
 
 
-def _kernel(program: Program, values: Array, relaxed: Relaxed, size: int) -> Array:
+def _kernel(
+    program: Program, values: Array, relaxed: Relaxed, size: int, rank: int | None = None
+) -> Array:
     """Return the used pairs and those of least reduced cost; empty if more than `size` are used.
 
-    Kernel search: E. Angelelli, R. Mansini, M. Speranza, Computers & Operations Research 37, 2010.
+    With `rank`, only pairs of this rank and of earlier ranks. Kernel search: E. Angelelli,
+    R. Mansini, M. Speranza, Computers & Operations Research 37, 2010.
     """
     pairs = len(program.block)
     is_used = (values[:pairs] > 0) | (relaxed.values[:pairs] > EPSILON)
     order = np.lexsort((relaxed.reduced_costs[:pairs].round(3), ~is_used))
-    return order[: size if is_used.sum() <= size else 0]
+    if rank is not None:
+        order = order[program.is_until(rank)[order]]
+    return order[: size if is_used[order].sum() <= size else 0]
 
 
 def _add_machines(program: Program, pairs: Array, *, by_rank: bool) -> Array:

@@ -103,6 +103,15 @@ class Relaxed(NamedTuple):
     reduced_costs: Array
 
 
+class Raised(NamedTuple):
+    """An integer solution that raises a rank, and an upper bound of its served requests."""
+
+    values: Array
+    bound: float
+    pivots: int
+    """Number of simplex iterations."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A mixed-integer program with integer columns from 0 to an upper bound.
@@ -218,6 +227,23 @@ class Program:
             limit = cost + 0.5 if is_count else cost * (1 + _EQUAL_COST) + _EQUAL_COST
             solver.addRow(-inf, limit, len(some), some, costs[some])
         return found
+
+    def raise_rank(self, rank: int, values: Array, lower: Array) -> Raised:
+        """Return whole values that serve the most requests of a rank, and none of later ranks.
+
+        `values` is a known solution, and `lower` has the lower bounds of the rows.
+        """
+        free = np.flatnonzero(self.is_until(rank))
+        bounds = lower, self.row_uppers - ROW_MARGIN * (self.row_uppers != self.row_uppers.round())
+        costs = self.count_costs(np.flatnonzero(self.rank == rank))[free]
+        solver = _build_solver(costs, self.uppers[free], bounds, self.select(free))
+        _set_integer(solver, len(free))
+        # HiGHS proves most maxima at the root node, where it restarts with a smaller program.
+        _set_options(solver, mip_max_nodes=1, mip_abs_gap=COUNT_GAP, mip_rel_gap=0.0)
+        _set_start(solver, values[free])
+        found, info, raised = run(solver), solver.getInfo(), np.zeros(len(self.costs))
+        raised[free] = values[free] if found is None else solver.getSolution().col_value
+        return Raised(raised, -float(info.mip_dual_bound), int(info.simplex_iteration_count))
 
     def search(  # noqa: PLR0913 - a search has these limits
         self,

@@ -23,10 +23,6 @@ _SEEDS = {"laws": range(30), "slow": range(0, 30, 6)}.get(
 )
 """All worlds take several minutes: `nox -s slow-laws` checks the five of the smallest size, and
 everyday tests two of them."""
-_SHORT = pytest.mark.xfail(reason="an earlier rank is short by one or two requests", strict=True)
-_KNOWN = (2, 5, 7, 13, 14, 15, 16, 17, 20, 22, 23, 25, 27, 29)
-_RANKS = [pytest.param(n, marks=_SHORT) if n in _KNOWN else n for n in _SEEDS]
-"""The seeds that are short are known faults of allocation."""
 _SIZES = (
     (500, 60, 10, 20),
     (700, 120, 12, 40),
@@ -71,7 +67,7 @@ def test_allocation_violates_no_constraint(seed: int) -> None:
     assert needed == {place: count for place, count in found.machines.items() if count}
 
 
-@pytest.mark.parametrize("seed", _RANKS)
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_no_rank_can_serve_one_additional_request(seed: int) -> None:
     layout, found = allocated(seed)
 
