@@ -81,7 +81,7 @@ def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent |
 
 
 def _find_work(run: PlannedRun, key: str) -> AwaitedEvent | None:
-    """Return the wait for the busy workers that serve a request first; None if none is known.
+    """Return the wait for the busy workers that serve a request first; None without such a wait.
 
     In place of work that ends, a limit on tags or queues admits a request.
     """
