@@ -408,7 +408,7 @@ def an_answer(name: str, **overrides: object) -> Explanation:
 
 
 def test_heading_links_to_its_builds() -> None:
-    packages = ["abc", *["abd"] * 5, "abe", "bcd"]
+    packages = ["acl", *["apt"] * 5, "atop", "bash"]
     keys = tuple(f"debian/{number}" for number, _ in enumerate(packages, 1))
     signature = a_signature(requests=keys, count=len(keys))
     rows = [WaitingRequest(*each) for each in zip(keys, repeat(None), repeat(None), packages)]
@@ -419,7 +419,7 @@ def test_heading_links_to_its_builds() -> None:
 
     page = files["-/status/requests/index.html"]
     links = re.findall(r'<a href="#(builds-\d)">(\w+)</a>', page)
-    assert [name for _, name in links] == ["A", "abd", "A", "B"]
+    assert [name for _, name in links] == ["A", "apt", "A", "B"]
     assert links == re.findall(r'<tbody id="(.*)">\s*<tr class="group"><th[^>]*>(\w+)<', page)
 
 
