@@ -435,14 +435,14 @@ def _repair(model: Model, assignment: Assignment, columns: Array) -> tuple[Assig
         if relaxed and served < most:
             is_earlier = program.is_until(rank)
             pairs = int(is_earlier[: len(program.block)].sum())
-            kernel = _kernel(program, before, relaxed, _KERNEL_PAIRS, rank)
+            kernel = _kernel(program, before, relaxed, _KERNEL_PAIRS, is_earlier)
             values = program.search(
                 [_add_machines(program, kernel, by_rank=True)],
                 np.where(is_earlier, before, 0.0), costs,
                 (lower, upper), nodes=_RANK_NODES, gap=COUNT_GAP / max(1, served),
             )  # fmt: skip
             if pairs <= _REPAIR_PAIRS and work < _REPAIR_WORK:
-                raised = program.raise_rank(rank, values, lower)
+                raised = program.maximize(np.flatnonzero(is_earlier), costs, values, lower)
                 work += raised.pivots * pairs
                 most, values = min(most, floor(raised.bound + _COUNT_ERROR)), raised.values
             repaired = Assignment.rounded(model, model.counts(values))
@@ -543,18 +543,18 @@ def _neighbourhoods(
 
 
 def _kernel(
-    program: Program, values: Array, relaxed: Relaxed, size: int, rank: int | None = None
+    program: Program, values: Array, relaxed: Relaxed, size: int, among: Array = None
 ) -> Array:
     """Return the used pairs and those of least reduced cost; empty if more than `size` are used.
 
-    With `rank`, only pairs of this rank and of earlier ranks. Kernel search: E. Angelelli,
+    `among` is True for the columns to choose from; None: all. Kernel search: E. Angelelli,
     R. Mansini, M. Speranza, Computers & Operations Research 37, 2010.
     """
     pairs = len(program.block)
     is_used = (values[:pairs] > 0) | (relaxed.values[:pairs] > EPSILON)
     order = np.lexsort((relaxed.reduced_costs[:pairs].round(3), ~is_used))
-    if rank is not None:
-        order = order[program.is_until(rank)[order]]
+    if among is not None:
+        order = order[among[order]]
     return order[: size if is_used[order].sum() <= size else 0]
 
 

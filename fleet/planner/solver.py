@@ -104,7 +104,7 @@ class Relaxed(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """An integer solution that raises a rank, and an upper bound of its served requests."""
+    """An integer solution, and an upper bound of the requests that it maximizes."""
 
     values: Array
     bound: float
@@ -228,15 +228,14 @@ class Program:
             solver.addRow(-inf, limit, len(some), some, costs[some])
         return found
 
-    def raise_rank(self, rank: int, values: Array, lower: Array) -> Raised:
-        """Return whole values that serve the most requests of a rank, and none of later ranks.
+    def maximize(self, free: Array, costs: Array, values: Array, lower: Array) -> Raised:
+        """Return whole values of the free columns that serve the most requests; others are 0.
 
-        `values` is a known solution, and `lower` has the lower bounds of the rows.
+        `costs` counts these requests (`count_costs`), `values` is a known solution, and `lower`
+        has the lower bounds of the rows.
         """
-        free = np.flatnonzero(self.is_until(rank))
-        bounds = lower, self.row_uppers - ROW_MARGIN * (self.row_uppers != self.row_uppers.round())
-        costs = self.count_costs(np.flatnonzero(self.rank == rank))[free]
-        solver = _build_solver(costs, self.uppers[free], bounds, self.select(free))
+        bounds = lower, _keep_margin(self.row_uppers)
+        solver = _build_solver(costs[free], self.uppers[free], bounds, self.select(free))
         _set_integer(solver, len(free))
         # HiGHS proves most maxima at the root node, where it restarts with a smaller program.
         _set_options(solver, mip_max_nodes=1, mip_abs_gap=COUNT_GAP, mip_rel_gap=0.0)
@@ -264,7 +263,7 @@ class Program:
         """
         values, used = values.copy(), self.row_sums(values)
         lower, upper = row_bounds
-        lower, upper = lower - used, upper - ROW_MARGIN * (upper != np.floor(upper)) - used
+        lower, upper = lower - used, _keep_margin(upper) - used
         for free in neighbourhoods:
             starts, rows, factors = self.select(free)
             some, index = np.unique(rows, return_inverse=True)
@@ -425,6 +424,11 @@ def run(solver: Solver, *, relaxed: bool = False) -> float | None:
     proven = not relaxed or info.dual_solution_status == feasible
     found = proven and info.primal_solution_status == feasible
     return float(info.objective_function_value) if found else None
+
+
+def _keep_margin(uppers: Array) -> Array:
+    """Return upper bounds of rows that are below each limit that is not an integer."""
+    return uppers - ROW_MARGIN * (uppers != np.floor(uppers))
 
 
 def _numbers(count: int) -> Array:
