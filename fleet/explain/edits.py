@@ -21,10 +21,10 @@ MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
 MOST_CENTS = 100_000_000
 _CENT = Decimal("0.01")
-
-
 REMOVED = object()
 """The new value in an edit that removes a key."""
+REQUEST = ("request",)
+"""The path of an edit that adds tags to the request itself, not to fleet.yaml."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,3 @@ def write_yaml(fleet: Fleet, edit: Edit) -> str:
 def _key(step: str) -> str:
     is_plain = step.replace("-", "").replace("_", "").isalnum() and step[0].isalpha()
     return step if is_plain and step.lower() not in YAML_WORDS else json.dumps(step)
-
-
-REQUEST = ("request",)
-"""The path of an edit that adds tags to the request itself, not to fleet.yaml."""
