@@ -1,6 +1,6 @@
 """The last days as plots, each with a summary in words, and a table below the plots."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from fleet.explain.history import STATES, Slot, Trend
@@ -21,26 +21,21 @@ from fleet.words import figures as words
 
 
 def history_section(
-    trend: Trend | Unknown | None, currency: str, limit: int | None = None, *, only: str = ""
+    trend: Trend | Unknown | None,
+    currency: str,
+    limit: int | None = None,
+    *,
+    money_only: bool = False,
 ) -> Section:
     """Return the plots of a trend, and a table of the same days with the newest row first.
 
-    `limit` is the maximum number of machines, if any; `only` is the id of the only plot.
+    `limit` is the maximum number of machines, if any; `money_only` leaves out the other plots.
     """
     if trend is None:
         return Section("", [])
     if isinstance(trend, Unknown):
         text = StyledText(f"History: unknown. {trend.unknown}", Style.RED)
         return Section("History", [(text,)], "past")
-    waiting = stepped("Waiting requests", trend.span, [s.waiting for s in trend.fine])
-    money = stepped(f"{currency} per hour", trend.span, [s.rate for s in trend.fine])
-    nanos = trend.now.nanos
-    rate = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
-    panels = (
-        _machines(trend, limit),
-        _panel("waiting", waiting, [Key("", f"now {words.figure(trend.now.waiting)}")], trend),
-        _panel("money", money, [Key("", f"now {rate}")], trend),
-    )
     steps = (
         f"Since {words.time(trend.span.start)}; a step is {words.duration(trend.span.length)}: "
         "machines and money on average, requests at most."
@@ -50,11 +45,24 @@ def history_section(
         "History",
         [
             line(StyledText(steps, Style.DIM)),
-            Plots(lambda: [each for each in panels if only in ("", each.id)]),
+            Plots(lambda: _panels(trend, currency, limit, money_only=money_only)),
             Fold(heading, [_table(trend.coarse, currency)]),
         ],
         "past",
     )
+
+
+def _panels(
+    trend: Trend, currency: str, limit: int | None, *, money_only: bool
+) -> Iterator[Panel]:
+    if not money_only:
+        yield _machines(trend, limit)
+        plot = stepped("Waiting requests", trend.span, [slot.waiting for slot in trend.fine])
+        yield _panel("waiting", plot, [Key("", f"now {words.figure(trend.now.waiting)}")], trend)
+    money = stepped(f"{currency} per hour", trend.span, [slot.rate for slot in trend.fine])
+    nanos = trend.now.nanos
+    rate = words.UNKNOWN if nanos is None else words.rate(Decimal(nanos) / NANO)
+    yield _panel("money", money, [Key("", f"now {rate}")], trend)
 
 
 def _machines(trend: Trend, limit: int | None) -> Panel:

@@ -58,7 +58,7 @@ def money(shown: Shown) -> Iterator[Page]:
         project_budgets(shown, shown.plan.budgets),
         Section("Builds on powerful machines", powerful if shown.powerful else [], "powerful"),
         *payers,
-        history_section(trend, currency, only="money"),
+        history_section(trend, currency, money_only=True),
     ]
     yield Page(MONEY, blocks)
 
