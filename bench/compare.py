@@ -15,12 +15,12 @@ from bench.policies import POLICIES
 from bench.report import Report
 from bench.scaling import view_of, waiting_of
 from bench.workloads import DAYS, QUEUE, START, Workload, workloads
-from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import Demand, QueueReading, World
 from fleet.planner.begin import begin_pool_plans
 from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from fleet.simulate.figures import Side
+from fleet.simulate.recorded_demand import PastRequest
 from fleet.simulate.replay import Decide, Replay, SimulationInputs
 
 

@@ -20,12 +20,12 @@ from time import process_time
 from bench.report import Report
 from bench.worlds import NOW, QUEUE, Size, scene_of
 from fleet.__main__ import COLLECTION
-from fleet.explain.recorded_demand import KnownHistory, PastRequest
 from fleet.model.facts import Demand, Listing, QueueReading, Request, World
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
 from fleet.queues.recorded import world_of
 from fleet.schema.model import Fleet
+from fleet.simulate.recorded_demand import KnownHistory, PastRequest
 from fleet.simulate.replay import Replay, SimulationInputs, decide
 
 POOLS, SIGNATURES = 20, 300

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import Request
 from fleet.schema.model import Fleet
+from fleet.simulate.recorded_demand import PastRequest
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
 """A Monday."""

@@ -1,5 +1,5 @@
 """Explain why a request waits, why a pool has its machines, and why a worker is kept.
 
 Start with `request`. `unblock` finds helpful edits. `changes` compares two versions of fleet.yaml.
-`recorded_demand` turns observations into jobs, for `gains` and `fleet simulate`.
+`recorded_builds` reads the builds of past observations, for `gains` and `reach`.
 """

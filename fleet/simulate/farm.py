@@ -17,7 +17,6 @@ from math import log
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from fleet.explain.recorded_demand import BootDuration, Lost, PastRequest, Refused
 from fleet.model.facts import (
     Attempt,
     AttemptResult,
@@ -52,6 +51,7 @@ from fleet.planner.transitions import (
 from fleet.planner.units import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.simulate.queueing import Box, Queueing
+from fleet.simulate.recorded_demand import BootDuration, Lost, PastRequest, Refused
 from fleet.tagrules.names import names_of
 
 _LATEST_TRIES = 20

@@ -11,7 +11,6 @@ from datetime import date, datetime
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import (
     Demand,
     Machine,
@@ -24,6 +23,7 @@ from fleet.planner.demand import Order, judge_of, ordered
 from fleet.planner.images import images_by_pool
 from fleet.schema.model import Fleet, StaticPool, TicketQueue, serves_queue
 from fleet.schema.pools import Market
+from fleet.simulate.recorded_demand import PastRequest
 from fleet.tagrules.derive import context_of, queue_context
 from fleet.tagrules.offers import (
     Ask,

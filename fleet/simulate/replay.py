@@ -13,15 +13,6 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from fleet.explain.recorded_demand import (
-    BootDuration,
-    Event,
-    Facts,
-    KnownHistory,
-    Lost,
-    PastRequest,
-    Refused,
-)
 from fleet.explain.tallies import ORDINARY, POWERFUL
 from fleet.guard import guard
 from fleet.model.digests import config_digest
@@ -49,6 +40,15 @@ from fleet.simulate.figures import (
     owner_rows,
 )
 from fleet.simulate.queueing import Box
+from fleet.simulate.recorded_demand import (
+    BootDuration,
+    Event,
+    Facts,
+    KnownHistory,
+    Lost,
+    PastRequest,
+    Refused,
+)
 
 _LEAST_DELETE_SECONDS = 1
 """Assumed duration of a deletion without measurements."""

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from fleet.explain.recorded_demand import PastRequest
 from fleet.model.facts import (
     Demand,
     Listing,
@@ -23,6 +22,7 @@ from fleet.model.facts import (
 from fleet.model.plan import Plan
 from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import Fleet
+from fleet.simulate.recorded_demand import PastRequest
 from fleet.simulate.replay import Replay, SimulationInputs, decide
 from fleet.state import history
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from fleet.explain.costs import BuildCosts
 from fleet.explain.options import way_of, way_to
-from fleet.explain.recorded_demand import PastRequest
 from fleet.guard import guard
 from fleet.model.facts import Ledger, World
 from fleet.model.plan import Create, Plan
@@ -27,6 +26,7 @@ from fleet.report.document import Table, row
 from fleet.report.status import status_of
 from fleet.schema.model import Fleet
 from fleet.simulate.figures import Simulation
+from fleet.simulate.recorded_demand import PastRequest
 from fleet.simulate.replay import Read, SimulationInputs, simulate
 from fleet.site.charges import Cost, MonthCost, money_of
 from fleet.site.money import payer_table

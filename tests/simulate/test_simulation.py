@@ -8,14 +8,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.recorded_demand import (
-    HORIZON,
-    BootDuration,
-    KnownHistory,
-    Lost,
-    PastRequest,
-    Refused,
-)
 from fleet.model.facts import Ledger, Request, Unknown, Worker, WorkerState, World
 from fleet.model.plan import PoolVerdict
 from fleet.model.values import FOR_PEOPLE
@@ -23,6 +15,14 @@ from fleet.planner.inventory import take_inventory
 from fleet.schema.model import Fleet
 from fleet.simulate.farm import Farm
 from fleet.simulate.figures import Simulation, WaitCounter
+from fleet.simulate.recorded_demand import (
+    HORIZON,
+    BootDuration,
+    KnownHistory,
+    Lost,
+    PastRequest,
+    Refused,
+)
 from fleet.simulate.replay import SimulationInputs, decide, read_events, simulate
 from tests.builders import (
     NOW,

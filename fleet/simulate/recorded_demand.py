@@ -13,7 +13,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from fleet.explain.recorded_groups import Groups
 from fleet.model.facts import (
     Attempt,
     Demand,
@@ -28,6 +27,7 @@ from fleet.model.facts import (
 )
 from fleet.planner.transitions import SHARED
 from fleet.planner.units import is_busy
+from fleet.simulate.recorded_groups import Groups
 
 HORIZON = timedelta(days=3)
 """Time after which a job is yielded even if its end is still unknown."""

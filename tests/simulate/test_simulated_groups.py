@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.explain.recorded_demand import KnownHistory, PastRequest
 from fleet.model.facts import Demand, World
 from fleet.planner.demand import ordered
+from fleet.simulate.recorded_demand import KnownHistory, PastRequest
 from tests.builders import NOW
 from tests.builders.recording import QUEUE, a_job, record_fixed
 
