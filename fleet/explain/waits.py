@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from fleet.explain.values import AwaitedEvent
 from fleet.explain.what_if import PlannedRun, Replans, is_served
+from fleet.model.decisions import ENDED_BY_RUNS
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan
 from fleet.planner.demand import Drops
@@ -54,13 +55,14 @@ def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
     Until then, machines boot or are deleted, or their creation is retried.
     """
     plan, following = run.plan, run.world.time + next_pause(run.fleet)
-    blocked = run.unserved[key].blocked if key in run.unserved else ()
+    unserved = run.unserved.get(key)
+    blocked, decisions = (unserved.blocked, unserved.decisions) if unserved else ((), ())
     is_made = any(not isinstance(action, Create) for action in plan.actions)
     return (
         is_made
         or bool(plan.releases or plan.resumes)
         or is_throttled(plan, key)
-        or any(each.path[-1:] == ("max_starting",) for each in blocked)
+        or any(each.code in ENDED_BY_RUNS for each in decisions)
         or any(each.until and each.until <= following for each in blocked)
     )
 

@@ -64,6 +64,10 @@ class NoMachineReason(Word):
     GUARD = "guard"
 
 
+ENDED_BY_RUNS = frozenset({NoMachineReason.AT_MAX_STARTING})
+"""Reasons that a later run can end without an edit of fleet.yaml."""
+
+
 class SizeReason(Word):
     """A reason for the current number of machines of a pool."""
 

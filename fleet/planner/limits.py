@@ -22,6 +22,11 @@ from fleet.words import limits as words
 from fleet.words import lives
 
 _ONE = Decimal(1)
+_SIZE_REASONS = {
+    "max": NoMachineReason.AT_MAX,
+    "max_starting": NoMachineReason.AT_MAX_STARTING,
+}
+"""Key of `workers` to the reason why a pool at this limit creates no machine."""
 _SERVES_NOTHING: Mapping[UnitState, str] = {
     UnitState.UNRECORDED: lives.LISTED_ONLY,
     UnitState.MISSING: lives.RECORDED_ONLY,
@@ -75,7 +80,7 @@ def _pool_row(
         machines=machines,
         kept=machines,
         over=Decimal(max(0, held - most)),
-        code=NoMachineReason.AT_MAX if key == "max" else NoMachineReason.AT_MAX_STARTING,
+        code=_SIZE_REASONS[key],
         pool=pool,
     )
 
