@@ -11,8 +11,10 @@ machines, on-demand machines, or new machines for waiting requests.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -26,7 +28,6 @@ from fleet.model.plan import (
     Action,
     Create,
     Delete,
-    GuardResult,
     Plan,
     PoolVerdict,
     Reason,
@@ -38,6 +39,7 @@ from fleet.model.values import Rate, Value, later, rate
 from fleet.planner.forecast import ExpectedWaits, find_waits
 from fleet.planner.images import describe_rebuild
 from fleet.planner.inventory import heirs_of
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, Promote, Recipe
 from fleet.schema.units import CURRENCY_PATTERN, write_duration
 from fleet.tagrules.vocabulary import Vocabulary
@@ -60,22 +62,23 @@ def find_image_changes(
     base: Fleet, head: Fleet, world: World, plan: Plan
 ) -> tuple[ImageChange, ...]:
     """Return the images that must be built because of the change. `plan` includes the change."""
-    found = []
-    for name, recipe in sorted(head.baked.items()):
-        before = base.baked.get(name)
-        old = recipe_digest(before) if before else ""
-        if old == recipe_digest(recipe):
-            continue
-        found.append(
-            ImageChange(
-                image=name,
-                change="recipe changed" if old else "added",
-                build=describe_rebuild(head, world.versions, name),
-                promotion=_promotion(name, recipe),
-                replaces=tuple(_list_replacements(head, plan, name)),
-            )
+    before = {name: recipe_digest(recipe) for name, recipe in base.baked.items()}
+    users = [
+        (pool.image, pace_of(pool).replaced(row.pool, row.machines))
+        for row in plan.pools
+        if isinstance(pool := head.pools.get(row.pool), Pool) and row.machines
+    ]
+    return tuple(
+        ImageChange(
+            image=name,
+            change="recipe changed" if name in before else "added",
+            build=describe_rebuild(head, world.versions, name),
+            promotion=_promotion(name, recipe),
+            replaces=tuple(replaced for image, replaced in users if image == name),
         )
-    return tuple(found)
+        for name, recipe in sorted(head.baked.items())
+        if before.get(name) != recipe_digest(recipe)
+    )
 
 
 def _promotion(name: str, recipe: Recipe) -> str:
@@ -86,13 +89,6 @@ def _promotion(name: str, recipe: Recipe) -> str:
         after = write_duration(rule.after)
         return f"first on {rule.candidate}% of each pool's workers, after {after} everywhere"
     return "at once" if rule == "tested" else f"by hand: fleet image promote {name}"
-
-
-def _list_replacements(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
-    for verdict in plan.pools:
-        pool = fleet.pools.get(verdict.pool)
-        if isinstance(pool, Pool) and pool.image == image and verdict.machines:
-            yield pace_of(pool).replaced(verdict.pool, verdict.machines)
 
 
 Result = Literal["passed", "throttled", "refused"]
@@ -291,18 +287,24 @@ def find_rest(fleet: Fleet, plan: Plan) -> Rest | None:
     hour = month = Decimal(0)
     for verdict in plan.pools:
         pool = fleet.pools.get(verdict.pool)
-        machines = _machines(fleet, pool, verdict) if isinstance(pool, Pool) else 0
+        machines = _count_at_rest(fleet, pool, verdict) if isinstance(pool, Pool) else 0
         if machines and {"price", "machines"} & set(verdict.not_known):
             return None
+        most = billing_of(fleet, verdict.provider or "").month
+        hours = HOURS_PER_MONTH if most is None else min(HOURS_PER_MONTH, Decimal(most))
         hour += machines * verdict.price
-        month += machines * verdict.price * _hours(fleet, verdict)
+        month += machines * verdict.price * hours
     return Rest(hour=hour, month=month)
 
 
-def _hours(fleet: Fleet, verdict: PoolVerdict) -> Decimal:
-    """Return the number of hours per month for which one machine of a pool is billed."""
-    cap = billing_of(fleet, verdict.provider or "").month
-    return HOURS_PER_MONTH if cap is None else min(HOURS_PER_MONTH, Decimal(cap))
+def _count_at_rest(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
+    """Return the number of machines of a pool in the steady state."""
+    if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
+        return 0
+    if pool.mode != "apply":
+        return verdict.machines  # fleet does not change a pool in this mode
+    size = size_of(pool)
+    return min(size.max, max(size.min, verdict.busy + size.spare))
 
 
 def find_verdict(
@@ -319,6 +321,7 @@ def find_verdict(
     requests = Counter[bool]()
     for group in change.requests:
         requests[group.served] += len(group.requests)
+    plans = (base[1], head[1])
     stacks = world.stacks
     unread = isinstance(stacks, Unknown) or Unknown in map(type, stacks.values())
     return Verdict(
@@ -328,31 +331,14 @@ def find_verdict(
         withheld=counts["withheld"],
         gained=requests[True],
         lost=requests[False],
-        cost_known=base[1].is_cost_known and head[1].is_cost_known,
+        cost_known=all(plan.is_cost_known for plan in plans),
         builds=builds,
         machines_known=not unread
-        and not any(
-            "machines" in pool.not_known for plan in (base[1], head[1]) for pool in plan.pools
-        ),
-        requests_known=not (base[1].unread or head[1].unread),
+        and not any("machines" in pool.not_known for plan in plans for pool in plan.pools),
+        requests_known=not any(plan.unread for plan in plans),
         waits_before=find_waits(base[0], world, base[1]),
         waits_after=find_waits(head[0], world, head[1]),
     )
-
-
-def _machines(fleet: Fleet, pool: Pool, verdict: PoolVerdict) -> int:
-    """Return the number of machines of a pool in the steady state."""
-    if pool.mode == "drain" or any(map(Vocabulary(fleet).is_on_demand, verdict.provides)):
-        return 0
-    if pool.mode != "apply":
-        return verdict.machines  # fleet does not change a pool in this mode
-    size = size_of(pool)
-    return min(size.max, max(size.min, verdict.busy + size.spare))
-
-
-_COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
-_Cause = tuple[str, tuple[str | int, ...]]
-"""A reason in words, and the path of the deciding key of fleet.yaml."""
 
 
 def compare(
@@ -369,7 +355,6 @@ def compare(
     keys (`find_config_changes`). `renames` maps old to new pool names; both plans use the new
     names (`rename_pools`).
     """
-    needed = frozenset(base.attention)
     return Changes(
         base=base.digests.config,
         same_config=base.digests.config == head.digests.config,
@@ -379,7 +364,7 @@ def compare(
         requests=tuple(_requests(base, head)),
         guards=tuple(_guards(base, head)),
         config=config,
-        attention=tuple(text for text in head.attention if text not in needed),
+        attention=tuple(text for text in head.attention if text not in base.attention),
         unknown=(*unseen, *_compare_unknown(base, head)),
         cost_before=base.cost_after,
         currency_before=base.currency,
@@ -402,27 +387,28 @@ def find_unseen(base: Fleet, head: Fleet, world: World) -> tuple[str, ...]:
 
 
 def _pools(base: Plan, head: Plan, called: Mapping[str, str]) -> Iterator[PoolChange]:
-    before, after = _declared_pools(base), _declared_pools(head)
+    """Yield the differences of pools. `called` maps new to old names."""
+    before, after = (
+        {p.pool: p for p in plan.pools if p.mode != "removed"} for plan in (base, head)
+    )
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
-        if old and new:
-            differences = tuple(_differences(old, new))
-            if name in called:
-                renamed = PoolValueChange(key="name", before=called[name], after=name)
-                differences = (renamed, *differences)
-            if differences:
-                yield PoolChange(pool=name, change="changed", differences=differences)
-        else:
+        if old is None or new is None:
             yield PoolChange(pool=name, change="added" if new else "removed")
+            continue
+        found = [*_differences(old, new)]
+        if name in called:
+            found.insert(0, PoolValueChange(key="name", before=called[name], after=name))
+        if found:
+            yield PoolChange(pool=name, change="changed", differences=tuple(found))
 
 
-def _declared_pools(plan: Plan) -> dict[str, PoolVerdict]:
-    return {verdict.pool: verdict for verdict in plan.pools if verdict.mode != "removed"}
+_COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")
 
 
 def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[PoolValueChange]:
     for key in _COMPARED:
-        before, after = _format_value(getattr(old, key)), _format_value(getattr(new, key))
+        before, after = (_format_value(getattr(each, key)) for each in (old, new))
         if before != after:
             is_list = key == "provides"
             entries = compare_entries(old.provides, new.provides) if is_list else {}
@@ -430,41 +416,66 @@ def _differences(old: PoolVerdict, new: PoolVerdict) -> Iterator[PoolValueChange
 
 
 def _format_value(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(value) or "none"
     if isinstance(value, Decimal):
         return rate(value)
-    return "none" if value is None else str(value)
+    text = ", ".join(value) if isinstance(value, tuple) else value
+    return "none" if text in (None, "") else str(text)
 
 
-class _Kind(NamedTuple):
-    """The properties that are the same for actions that count as equal."""
-
-    pool: str
-    action: Literal["create", "drain", "delete"]
-    withheld: bool
-    reason: Reason
-    type: str | None
-    image: str | None
-    settings: tuple[tuple[str, str], ...]
+_ACTIONS = ("create", "drain", "delete")
+_KIND = ("pool", "action", "withheld", "reason", "type", "image", "settings")
+"""Fields of `ActionsChange` that are the same for actions that count as equal."""
 
 
 def _actions(base: Plan, head: Plan) -> Iterator[ActionsChange]:
     before, after = _group_by_kind(base), _group_by_kind(head)
-    old_places, new_places = _places(base), _places(head)
+    places = _places(base), _places(head)
     for kind in sorted(before.keys() | after.keys(), key=_order):
         old, new = before.get(kind, []), after.get(kind, [])
         if len(old) == len(new):
             continue
         only = _find_unmatched(new, old) if len(new) > len(old) else _find_unmatched(old, new)
-        yield ActionsChange(
-            **(kind._asdict() | {"settings": dict(kind.settings)}),
-            before=len(old),
-            after=len(new),
-            cost=Decimal(0) if kind.withheld else _cost(new) - _cost(old),
-            workers=() if kind.action == "create" else tuple(a.worker for a in only),
-            because=_explain_moved(only, old_places, new_places) or only[0].because,
+        fields = dict(zip(_KIND, kind, strict=True))
+        yield ActionsChange.model_validate(
+            fields
+            | {
+                "settings": dict(fields["settings"]),
+                "before": len(old),
+                "after": len(new),
+                "cost": 0 if fields["withheld"] else _cost(new) - _cost(old),
+                "workers": () if fields["action"] == "create" else [a.worker for a in only],
+                "because": _explain_moved(only, *places) or only[0].because,
+            }
         )
+
+
+def _order(kind: tuple[Any, ...]) -> tuple[object, ...]:
+    pool, action, *others = kind
+    return (pool, _ACTIONS.index(action), *((part is not None, part) for part in others))
+
+
+def _group_by_kind(plan: Plan) -> Mapping[tuple[Any, ...], list[Action]]:
+    found: defaultdict[tuple[Any, ...], list[Action]] = defaultdict(list)
+    for withheld, actions in ((False, plan.actions), (True, plan.withheld)):
+        for action in actions:
+            made: tuple[Any, ...] = (None, None, ())
+            if isinstance(action, Create):
+                inputs = action.inputs
+                made = (inputs.type, inputs.image, tuple(sorted(inputs.settings.items())))
+            found[action.pool, action.action, withheld, action.reason, *made].append(action)
+    return found
+
+
+def _find_unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
+    """Return the surplus actions in `more`, if possible those on workers that `fewer` lacks."""
+    names = {action.worker for action in fewer}
+    others = [action for action in more if action.worker not in names]
+    return others[len(fewer) - len(more) :]
+
+
+def _cost(actions: list[Action]) -> Decimal:
+    created = sum((each.cost for each in actions if isinstance(each, Create)), Decimal(0))
+    return created - sum(each.saves for each in actions if isinstance(each, Delete))
 
 
 def _explain_moved(
@@ -480,64 +491,12 @@ def _explain_moved(
     return explain_moved([*moved], dict.fromkeys(moved.values())) if moved else ""
 
 
-def _order(kind: _Kind) -> tuple[object, ...]:
-    order = ("create", "drain", "delete").index(kind.action)
-    return (kind.pool, order, *((part is not None, part) for part in kind[2:]))
-
-
-def _group_by_kind(plan: Plan) -> Mapping[_Kind, list[Action]]:
-    found: defaultdict[_Kind, list[Action]] = defaultdict(list)
-    for withheld, actions in ((False, plan.actions), (True, plan.withheld)):
-        for action in actions:
-            made = action.inputs if isinstance(action, Create) else None
-            kind = _Kind(
-                action.pool,
-                action.action,
-                withheld,
-                action.reason,
-                made.type if made else None,
-                made.image if made else None,
-                tuple(sorted(made.settings.items())) if made else (),
-            )
-            found[kind].append(action)
-    return found
-
-
-def _find_unmatched(more: list[Action], fewer: list[Action]) -> list[Action]:
-    """Return the surplus actions in `more`, if possible those on workers that `fewer` lacks."""
-    names = {action.worker for action in fewer}
-    others = [action for action in more if action.worker not in names]
-    return others[len(fewer) - len(more) :]
-
-
-def _cost(actions: list[Action]) -> Decimal:
-    return sum(
-        (
-            action.cost if isinstance(action, Create) else -action.saves
-            for action in actions
-            if isinstance(action, Create | Delete)
-        ),
-        Decimal(0),
-    )
-
-
 def _compare_outdated(base: Plan, head: Plan) -> Iterator[OutdatedChange]:
-    before, after = _outdated_machines(base), _outdated_machines(head)
-    for pool in sorted(before.keys() | after.keys()):
-        old, new = before.get(pool, ()), after.get(pool, ())
-        came = tuple(name for name in new if name not in old)
-        went = tuple(name for name in old if name not in new)
-        for outdated, workers in ((True, came), (False, went)):
-            if workers:
-                yield OutdatedChange(pool=pool, outdated=outdated, workers=workers)
-
-
-def _outdated_machines(plan: Plan) -> dict[str, tuple[str, ...]]:
-    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for verdict in plan.workers:
-        if verdict.outdated:
-            found[verdict.pool][verdict.worker] = None
-    return {pool: tuple(names) for pool, names in found.items()}
+    before, after = ({(w.pool, w.worker) for w in p.workers if w.outdated} for p in (base, head))
+    for outdated, found in ((True, after - before), (False, before - after)):
+        for pool, workers in groupby(sorted(found), key=itemgetter(0)):
+            names = tuple(name for _, name in workers)
+            yield OutdatedChange(pool=pool, outdated=outdated, workers=names)
 
 
 def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
@@ -551,9 +510,9 @@ def _requests(base: Plan, head: Plan) -> Iterator[RequestsChange]:
         lost = [key for key in keys if key in before and key not in after]
         more = len(gained) - len(lost)
         changed = gained if more > 0 else lost
-        groups: defaultdict[_Cause, list[str]] = defaultdict(list)
+        groups: defaultdict[tuple[str, Path], list[str]] = defaultdict(list)
         for key in changed[len(changed) - abs(more) :]:
-            cause = (_describe_place(after[key]), ()) if more > 0 else unserved.get(key, ("", ()))
+            cause = (after[key].because, ()) if more > 0 else unserved.get(key, ("", ()))
             groups[cause].append(key)
         for (because, path), names in groups.items():
             yield RequestsChange(
@@ -573,11 +532,16 @@ class _Place(NamedTuple):
     worker: str
     is_new: bool
 
+    @property
+    def because(self) -> str:
+        """Return why the request has this worker."""
+        verb = "creates a machine" if self.is_new else "has a worker"
+        return f"pool {self.pool} {verb} that fits"
+
 
 def _places(plan: Plan) -> dict[str, _Place]:
     """Map each request that has or will get a worker to this worker."""
-    pools = {action.worker: action.pool for action in plan.actions}
-    pools |= {verdict.worker: verdict.pool for verdict in plan.workers}
+    pools = {each.worker: each.pool for each in (*plan.actions, *plan.workers)}
     return {
         key: _Place(pools.get(worker, ""), worker, is_new)
         for signature in plan.signatures
@@ -586,19 +550,14 @@ def _places(plan: Plan) -> dict[str, _Place]:
     }
 
 
-def _describe_place(place: _Place) -> str:
-    verb = "creates a machine" if place.is_new else "has a worker"
-    return f"pool {place.pool} {verb} that fits"
-
-
 def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
-    before, after = _guards_by_path(base), _guards_by_path(head)
+    before, after = ({(g.guard, g.pool, g.path): g for g in p.guards} for p in (base, head))
     for key in before | after:
         old, new = before.get(key), after.get(key)
-        speaks = new or old
         was: Result = old.result if old else "passed"
         now: Result = new.result if new else "passed"
         is_more = old and new and new.withheld > old.withheld and now == "refused"
+        speaks = new or old
         if speaks and (was != now or is_more):
             yield GuardChange(
                 guard=speaks.guard,
@@ -609,10 +568,6 @@ def _guards(base: Plan, head: Plan) -> Iterator[GuardChange]:
                 path=speaks.path,
                 way_out=new.way_out if new else "",
             )
-
-
-def _guards_by_path(plan: Plan) -> dict[tuple[object, ...], GuardResult]:
-    return {(guard.guard, guard.pool, guard.path): guard for guard in plan.guards}
 
 
 def _compare_unknown(base: Plan, head: Plan) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Find the keys of fleet.yaml that a change edits."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ _COMPARED_IN_POOLS = (
     ("provides",),
 )
 _MAX_LENGTH = 400
-_CLOSED_BY = {"[": "]", "{": "}"}
 
 
 class ChangedEntries(Value):
@@ -96,19 +94,11 @@ def find_config_changes(edits: Edits) -> tuple[ConfigChange, ...]:
     """Return the edited keys except those of pools. `PoolChange` compares the keys of pools."""
     return tuple(
         ConfigChange(path=edited.path, before=before, after=after, **edits.entries(edited))
-        for edited in _pair_entries(edits.found)
+        for entry in edits.found
+        for edited in differing(*entry)  # the keys of a replaced entry of a list
         if not _is_compared_in_pools(edited.path)
         for before, after in [edits.write(edited)]
     )
-
-
-def _pair_entries(found: Iterable[Edited]) -> Iterator[Edited]:
-    """Yield the edited keys of an entry that is replaced at its place, not both entries."""
-    edits: defaultdict[Path, list[Edited]] = defaultdict(list)
-    for edited in found:
-        edits[edited.path].append(edited)
-    for path, (first, *others) in edits.items():
-        yield from differing(path, first.before, others[0].after) if others else (first,)
 
 
 def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa: ANN401 - any part of fleet.yaml
@@ -124,10 +114,10 @@ def differing(path: Path, before: Any, after: Any) -> Iterator[Edited]:  # noqa:
     elif _are_sections(before) and _are_sections(after):
         # Compare texts, because comparing all pairs takes seconds for a thousand entries.
         there, here = set(map(repr, before)), set(map(repr, after))
-        gone = [(number, each) for number, each in enumerate(before) if repr(each) not in here]
-        new = [(number, each) for number, each in enumerate(after) if repr(each) not in there]
-        yield from (Edited((*path, number), each, None) for number, each in gone)
-        yield from (Edited((*path, number), None, each) for number, each in new)
+        gone = {number: each for number, each in enumerate(before) if repr(each) not in here}
+        new = {number: each for number, each in enumerate(after) if repr(each) not in there}
+        for number in sorted(gone.keys() | new.keys()):
+            yield Edited((*path, number), gone.get(number), new.get(number))
     else:
         yield Edited(path, before, after)
 
@@ -137,26 +127,15 @@ def _are_sections(value: object) -> bool:
 
 
 def _is_compared_in_pools(path: Path) -> bool:
-    section, *inner = path
-    if section != "pools":
-        return False
-    key = tuple(inner[1:])  # empty if the change adds or removes the pool
-    return not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
+    key = tuple(path[2:])  # empty if the change adds or removes a pool
+    is_compared = not key or any(key[: len(each)] == each for each in _COMPARED_IN_POOLS)
+    return path[0] == "pools" and is_compared
 
 
 def _shorten(text: str) -> str:
-    """Shorten a long value: cut the value after an entry, and close the open brackets."""
+    """Cut a long value after an entry, else after a word."""
     if len(text) <= _MAX_LENGTH:
         return text
-    best, opened, quoted = "", "", False
-    for number, letter in enumerate(text[:_MAX_LENGTH]):
-        escaped = text[:number].endswith("\\")
-        if letter == '"' and not escaped:
-            quoted = not quoted
-        elif not quoted and letter in _CLOSED_BY:
-            opened += _CLOSED_BY[letter]
-        elif not quoted and letter in "]}":
-            opened = opened[:-1]
-        if not quoted and text[number : number + 2] == ", ":
-            best = f"{text[:number]}, …{opened[::-1]}"
-    return best or f"{text[:_MAX_LENGTH].rpartition(' ')[0] or text[:_MAX_LENGTH]}…"
+    cut = text[:_MAX_LENGTH]
+    entries, comma, _ = cut.rpartition(", ")
+    return f"{entries}, …" if comma else f"{cut.rpartition(' ')[0] or cut}…"

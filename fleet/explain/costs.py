@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from fleet.checks.limits import BudgetNeed
 from fleet.explain.options import (
     OptionFinder,
     Options,
-    cheapest,
+    default_place,
     is_possible,
     mark_chosen,
     way_of,
@@ -92,14 +92,15 @@ class BuildCosts:
             if way in places:
                 counts[way] = count
         if left := request.count - counts.total():
-            counts[_default_place(options)] += left
+            default = default_place(options)
+            counts[way_to(default) if default else None] += left
         costs = [(count, places[way].cost) for way, count in counts.items() if way is not None]
         known = [count * cost for count, cost in costs if cost is not None]
         lengths = [places[way].seconds for way in counts if way is not None]
         timed = [each for each in lengths if each is not None]
         return Placement(
             counts,
-            sum(known, Decimal(0)) if len(known) == len(costs) else None,
+            sum(known, _ZERO) if len(known) == len(costs) else None,
             fits=frozenset((way_to(each), each.cost) for each in options if is_possible(each)),
             is_planned=bool(planned),
             seconds=max(timed, default=0) if len(timed) == len(lengths) else None,
@@ -114,12 +115,6 @@ def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
             for key in action.serves:
                 found[key.rpartition("#")[0] or key][way_of(action)] += 1
     return dict(found)
-
-
-def _default_place(options: Options) -> Way | None:
-    """Return the cheapest machine option, else the first in time; None if no option is in time."""
-    place = cheapest(options) or next(filter(is_possible, options), None)
-    return None if place is None else way_to(place)
 
 
 class ComparedBuild(Value):
@@ -139,20 +134,20 @@ class ComparedBuild(Value):
 class BuildsCost(Value):
     """The total cost of builds on the machines that would run the builds."""
 
-    cost: Bill | None = Field(Decimal(0), description="Cost of placed builds; None: unknown.")
+    cost: Bill | None = Field(_ZERO, description="Cost of placed builds; None: unknown.")
     unplaced: int = Field(0, description="Number of builds without a place in time.")
     seconds: int | None = later(0, "Duration of the longest placed build; None: unknown.")
 
-    def plus(self, placement: Placement) -> "BuildsCost":
-        """Return the total cost with the builds of a placement added."""
-        known = None not in (self.cost, placement.cost)
-        cost = (self.cost or Decimal(0)) + (placement.cost or Decimal(0)) if known else None
-        lengths = (self.seconds, placement.seconds)
-        return BuildsCost(
-            cost=cost,
-            unplaced=self.unplaced + placement.unplaced,
-            seconds=None if None in lengths else max(filter(None, lengths), default=0),
-        )
+
+def sum_placements(placed: Collection[Placement]) -> BuildsCost:
+    """Return the total cost of builds."""
+    costs = [each.cost for each in placed if each.cost is not None]
+    seconds = [each.seconds for each in placed if each.seconds is not None]
+    return BuildsCost(
+        cost=sum(costs, _ZERO) if len(costs) == len(placed) else None,
+        unplaced=sum(each.unplaced for each in placed),
+        seconds=max(seconds, default=0) if len(seconds) == len(placed) else None,
+    )
 
 
 class StoppedBuilds(Value):
@@ -182,25 +177,6 @@ class BuildComparison(NamedTuple):
     """Moved builds, then the most expensive builds, at most `MOST_COMPARED` entries."""
 
 
-class _BuildKey(NamedTuple):
-    """The properties that are the same for builds that a comparison counts together."""
-
-    is_still: bool
-    queue: str
-    name: str
-    task: str
-    before: Decimal | None
-    """Cost of one build without the change; None if unknown."""
-    after: Decimal | None
-    """Cost of one build with the change; None if unknown."""
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """Return the sort key: moved builds first, then by decreasing cost."""
-        cost = max(self.before or Decimal(0), self.after or Decimal(0))
-        return self.is_still, -cost, self.queue, self.name, self.task
-
-
 def compare_builds(
     world: World,
     base: BuildCosts,
@@ -212,29 +188,50 @@ def compare_builds(
 
     `edited` has the keys that the change edits, `lost` the requests that lose a worker.
     """
-    count, before, after = 0, BuildsCost(), BuildsCost()
-    moved: set[str] = set()
-    found: defaultdict[_BuildKey, list[Request]] = defaultdict(list)
+    moved: dict[str, tuple[Request, Placement, Placement]] = {}
+    # Builds with an equal key count together. The key is in the order of the comparison.
+    found: defaultdict[tuple[Any, ...], list[Request]] = defaultdict(list)
     for queue, demand in world.demands():
         for request in demand.requests:
-            one = base.placement_of(queue, request)
-            other = head.placement_of(queue, request)
-            if is_moved := one.moves_to(other):
-                count += request.count
-                before, after = before.plus(one), after.plus(other)
-                moved.add(f"{queue}/{request.id}")
+            places = base.placement_of(queue, request), head.placement_of(queue, request)
+            if is_moved := places[0].moves_to(places[1]):
+                moved[f"{queue}/{request.id}"] = request, *places
             name = next(iter(names_of(request)), "") or package_of(request) or request.id
-            costs = (each.cost and each.cost / request.count for each in (one, other))
-            found[_BuildKey(not is_moved, queue, name, request.task, *costs)].append(request)
-    builds = (
-        _compare_build(alike, found[alike], base, head)
-        for alike in sorted(found, key=lambda each: each.order)
-    )
-    timed = (each for each in builds if _is_timed(each))
+            costs = tuple(each.cost and each.cost / request.count for each in places)
+            most = max(cost or _ZERO for cost in costs)
+            key = (not is_moved, -most, queue, name, request.task, tuple(map(str, costs)))
+            found[key].append(request)
+    builds = (_compare_build(key, found[key], base, head) for key in sorted(found))
+    timed = (b for b in builds if any(p.seconds is not None for p in (*b.before, *b.after)))
     return BuildComparison(
-        MovedBuilds(count=count, before=before, after=after),
+        MovedBuilds(
+            count=sum(request.count for request, _, _ in moved.values()),
+            before=sum_placements([place for _, place, _ in moved.values()]),
+            after=sum_placements([place for _, _, place in moved.values()]),
+        ),
         tuple(_find_stopped(base, head, moved, edited, lost)),
         tuple(islice(timed, MOST_COMPARED)),
+    )
+
+
+def _compare_build(
+    key: tuple[Any, ...], requests: list[Request], base: BuildCosts, head: BuildCosts
+) -> ComparedBuild:
+    is_still, _, queue, name, task, _ = key
+    count = sum(request.count for request in requests)
+    first = requests[0]
+    costs = [each.placement_of(queue, first).cost for each in (base, head)]
+    before, after = (cost and cost / first.count * count for cost in costs)
+    return ComparedBuild(
+        name=name,
+        task=task,
+        queue=queue,
+        count=count,
+        is_moved=not is_still,
+        before=base.options_for(queue, first)[:_MAX_PLACES],
+        after=head.options_for(queue, first)[:_MAX_PLACES],
+        cost_before=before,
+        cost_after=after,
     )
 
 
@@ -264,15 +261,14 @@ def _find_stopped(
             is_edited = any(map(each.is_decided_by, edited))
             causes[alike] = is_edited, (first.because, first.path, is_lasting)
         is_edited, cause = causes[alike]
-        now, keys = each.cause, set(each.requests) - seen
+        keys = set(each.requests) - seen
         seen |= keys
-        for key in keys:
-            if before.get(key) == now and not cause[-1]:
-                continue
-            is_moved = (key.rpartition("#")[0] or key) in moved
-            if is_moved or key in lost or is_edited:
-                counts[cause] += 1
-    for (because, path, is_lasting), count in counts.most_common():
+        counts[cause] += sum(
+            (cause[-1] or before.get(key) != each.cause)
+            and (is_edited or key in lost or (key.rpartition("#")[0] or key) in moved)
+            for key in keys
+        )
+    for (because, path, is_lasting), count in (+counts).most_common():
         yield StoppedBuilds(count=count, because=because, path=path, is_lasting=is_lasting)
 
 
@@ -321,25 +317,3 @@ def find_budget_needs(fleet: Fleet, world: World) -> dict[Path, BudgetNeed]:
             most = max(by.needed or _ZERO, old.needed)
             needs[by.path] = old._replace(builds=old.builds + count, needed=most)
     return needs
-
-
-def _compare_build(
-    alike: _BuildKey, requests: list[Request], base: BuildCosts, head: BuildCosts
-) -> ComparedBuild:
-    count = sum(request.count for request in requests)
-    return ComparedBuild(
-        name=alike.name,
-        task=alike.task,
-        queue=alike.queue,
-        count=count,
-        is_moved=not alike.is_still,
-        before=base.options_for(alike.queue, requests[0])[:_MAX_PLACES],
-        after=head.options_for(alike.queue, requests[0])[:_MAX_PLACES],
-        cost_before=alike.before and alike.before * count,
-        cost_after=alike.after and alike.after * count,
-    )
-
-
-def _is_timed(build: ComparedBuild) -> bool:
-    """Return whether the duration of a build is known on at least one machine option."""
-    return any(place.seconds is not None for place in (*build.before, *build.after))

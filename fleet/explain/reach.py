@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from fleet.explain.config_changes import Edits
-from fleet.explain.costs import BuildCosts, Placement
+from fleet.explain.costs import BuildCosts, sum_placements
 from fleet.explain.recorded_builds import (
     RecordedBuild,
     Recording,
@@ -149,28 +149,22 @@ def _costs(
     if not matched:
         return {"not_known": "no recorded build matches"}
     placed = [head.placement_of(each.queue, each.request, also=rule.ask) for each in matched]
-    cost, not_known = _sum(placed)
-    before, _ = _sum(base.placement_of(each.queue, each.request) for each in matched)
-    month = None
-    if recording.months is None:
-        not_known = not_known or SHORT_RECORD
-    elif cost is not None:
-        both = zip(matched, placed, strict=True)
-        later_ones, _ = _sum(place for each, place in both if each.since > recording.since)
-        month = (later_ones or Decimal(0)) / Decimal(recording.months)
-    return {"cost": cost, "cost_before": before, "month": month, "not_known": not_known}
-
-
-def _sum(placed: Iterable[Placement]) -> tuple[Decimal | None, str]:
-    """Return (total cost, "") of builds, or (None, reason) if the cost is unknown."""
-    placed = tuple(placed)
-    if unplaced := sum(each.unplaced for each in placed):
-        return None, f"no place fits {unplaced} of its builds and ends them in time"
-    costs = [each.cost for each in placed if each.cost is not None]
-    if len(costs) < len(placed):
+    total = sum_placements(placed)
+    earlier = sum_placements([base.placement_of(e.queue, e.request) for e in matched])
+    before = None if earlier.unplaced else earlier.cost
+    if total.unplaced:
+        not_known = f"no place fits {total.unplaced} of its builds and ends them in time"
+        return {"cost_before": before, "not_known": not_known}
+    if total.cost is None:
         missing = sum(each.counts.total() for each in placed if each.cost is None)
-        return None, f"duration or price of {missing} of its builds is unknown"
-    return sum(costs, Decimal(0)), ""
+        not_known = f"duration or price of {missing} of its builds is unknown"
+        return {"cost_before": before, "not_known": not_known}
+    costs: dict[str, Any] = {"cost": total.cost, "cost_before": before}
+    if recording.months is None:
+        return costs | {"not_known": SHORT_RECORD}
+    both = zip(matched, placed, strict=True)
+    new = sum_placements([place for each, place in both if each.since > recording.since])
+    return costs | {"month": (new.cost or Decimal(0)) / Decimal(recording.months)}
 
 
 def _is_wider(rule: PowerfulRule, before: PowerfulRule) -> bool:

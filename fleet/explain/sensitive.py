@@ -188,10 +188,11 @@ def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[
             return
     if path[0] == "approvals" and isinstance(after, Approval):
         yield _sensitive(edits, edited, "approval-added")
-    if len(path) == 2 and before is None and isinstance(after, ConfigSection):  # noqa: PLR2004
-        for key, looser in _section_keys(path):
-            value = getattr(after, key, None)
-            if looser.when == "set" and _is_looser(looser, None, value):
+    if before is None and isinstance(after, ConfigSection):
+        for key in type(after).model_fields:
+            value = getattr(after, key)
+            looser = _TABLE.get(_pattern((*path, key)))
+            if looser and looser.when == "set" and _is_looser(looser, None, value):
                 yield _sensitive(edits, Edited((*path, key), None, value), looser.kind)
     yield from _edit_in_table(edits, edited)
 
@@ -255,13 +256,6 @@ def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401
             return after is not None and looser.value in (None, after)
         case "any":
             return True
-
-
-def _section_keys(path: Path) -> Iterator[tuple[str, Looser]]:
-    """Yield the last key and the sensitive edits for each table entry directly below a path."""
-    for pattern, looser in _TABLE.items():
-        if pattern[:-1] == _pattern(path):
-            yield pattern[-1], looser
 
 
 def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> SensitiveEdit:  # noqa: ANN401 - of the value
@@ -341,15 +335,9 @@ def _patterns(edits: Edits, reach: Iterable[RuleReach]) -> Iterator[SensitiveEdi
 
 def _rule(edits: Edits, reach: RuleReach) -> Edited:
     """Return the edit of a changed rule, from the replaced rule to the new rule."""
-    rules = [each for each in edits.found if each.path[0] == "powerful"]
     about = (reach.before, reach.task_before)
-    old = next(
-        each.before
-        for each in rules
-        if each.before and (each.before.match, each.before.task or "") == about
-    )
-    new = next(each.after for each in rules if each.path == reach.path and each.after)
-    return Edited(reach.path, old, new)
+    old = next(rule for rule in edits.base.powerful if (rule.match, rule.task or "") == about)
+    return Edited(reach.path, old, edits.head.powerful[int(reach.path[1])])
 
 
 def _pools(edits: Edits, base: Plan) -> Iterator[SensitiveEdit]:

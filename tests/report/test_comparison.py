@@ -197,8 +197,8 @@ def test_rules_beyond_a_screen_are_counted_and_in_markdown() -> None:
 def test_builds_beyond_a_report_are_counted_in_every_form() -> None:
     builds = [BUILDS[0].altered(name=f"build{n}") for n in range(30)]
 
-    assert tells(in_text(a_change(builds=builds)), "… and 25 more", "JSON")
-    assert tells(plan_to_markdown(a_plan(), a_change(builds=builds)), "… and 10 more", "JSON")
+    assert tells(in_text(a_change(builds=builds)), "… and 20 more", "JSON")
+    assert tells(plan_to_markdown(a_plan(), a_change(builds=builds)), "… and 20 more", "JSON")
 
 
 def test_uncomparable_base_is_reported_in_each_form() -> None:
