@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from fleet.guard.approvals import command_to_type, judge_approvals
@@ -26,7 +27,6 @@ from fleet.model.images import (
     may_prove,
 )
 from fleet.model.orders import FLEET, Hold
-from fleet.model.plan import ApprovalVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import bill, find_types, tariff_at
 from fleet.model.values import rates
@@ -272,54 +272,74 @@ class _BootCause(NamedTuple):
     """The suspected cause of failed boots, and the remedies, as parts of a sentence."""
 
     suspect: str
-    remedy: str
     fix: str
     """The remedy as a command to type, or as an edit."""
     approve: str
     """The command that lets machines pass when the cause is mended."""
 
+    @property
+    def remedies(self) -> str:
+        """Return both remedies, with commands in backticks."""
+        is_command = self.fix.startswith("fleet ")
+        return join(f"`{self.fix}`" if is_command else self.fix, self.approve)
 
-@dataclass(frozen=True)
+
 class _ImageCase:
     """The image of one pool, with all facts that decide its version."""
 
-    fleet: Fleet
-    world: World
-    pool: Pool
-    versions: Sequence[ImageVersion]
-    """All versions of the image, at any provider."""
-    published: Sequence[ImageVersion]
-    """The versions of the image at the pool's provider, newest first."""
-    stopped: Mapping[str, Mapping[str, StoppedImage]]
-    """Image id to the machine types on which the guard stops it in this pool."""
-    boots: Sequence[Attempt]
-    """The successful boots of the image at the pool's provider."""
-    approvals: Sequence[ApprovalVerdict]
-    """The approvals of the guard for this pool."""
-    name: str
-    """The pool's name."""
+    def __init__(
+        self,
+        fleet: Fleet,
+        world: World,
+        memory: BootAttempts,
+        pool: Pool,
+        name: str,
+    ) -> None:
+        """Collect the versions of a pool's image; `name` is the name of the pool."""
+        self.fleet, self.world, self.pool, self.name = fleet, world, pool, name
+        self._memory = memory
+        self.image = fleet.images[pool.image]
+        self.versions = [each for each in world.versions if each.image == pool.image]
+        """All versions of the image, at any provider."""
+        self.published = newest_first(world.versions, pool.image, pool.provider)
+        """The versions of the image at the pool's provider, newest first."""
+        self.stopped = stopped_boots(fleet.guards.boot_failures, memory, name)
+        """Image id to the machine types on which the guard stops it in this pool."""
+        pinned = {self.declared: self.image.version} if self.image.version else {}
+        ids = {each.ids[pool.provider]: each.version for each in self.published} or pinned
+        self.names = {known: f"{pool.image} {version}" for known, version in ids.items()}
+        """Image id to image name and version; only known ids."""
+        approvals = judge_approvals(fleet, world, fleet.pools) if self.stopped else ()
+        self.approvals = [
+            each for each in approvals if (each.guard, each.pool) == ("boot_failures", name)
+        ]
+        """The approvals of the guard for this pool."""
 
     @property
-    def first(self) -> ImageVersion | None:
-        """Return the version that this run makes current; None if there is no such version."""
-        if not self.versions:
-            return None
+    def declared(self) -> str:
+        """Return the image id in fleet.yaml; the image name if the provider has no images."""
+        if isinstance(self.image, ExistingImage):
+            return self.image.existing.get(self.pool.provider, "")
+        return "" if self.fleet.providers[self.pool.provider].has_images else self.pool.image
+
+    @property
+    def in_turn(self) -> list[ImageVersion]:
+        """Return the versions that the pool may boot, the preferred version first."""
+        if pinned := self.image.version:
+            return [each for each in self.published if each.version == pinned]
+        states = ("current", "previous")
+        in_turn = [each for state in states for each in self.published if each.state == state]
+        if in_turn or not self.versions:
+            return in_turn
         fleet, world = self.fleet, self.world
-        standing = find_standing(fleet, self.pool.image, self.versions, world.queues, world.time)
-        if standing is None or standing.becomes != "current":
-            return None
-        return standing.version if self.pool.provider in standing.version.ids else None
+        first = find_standing(fleet, self.pool.image, self.versions, world.queues, world.time)
+        is_first = first is not None and first.becomes == "current"
+        return [each for each in self.published if is_first and first and each == first.version]
 
     def name_of(self, booted: str) -> str:
         """Return the image name with the version of an image id, or with the id if unknown."""
-        known = [version.version for version in self.published if booted in version.ids.values()]
-        name = next(iter(known), booted)
-        return f"{self.pool.image} {name}" if name != self.pool.image else name
-
-    @cached_property
-    def types(self) -> tuple[str, ...]:
-        """Return the names of the pool's machine types."""
-        return tuple(known.name for known in find_types(self.fleet, self.pool))
+        image = self.pool.image
+        return self.names.get(booted, f"{image} {booted}" if booted != image else image)
 
     @property
     def approved(self) -> int:
@@ -329,7 +349,13 @@ class _ImageCase:
     def failing(self, booted: str) -> dict[str, StoppedImage]:
         """Return the pool's machine types on which the guard stops an image."""
         stops = self.stopped.get(booted, {})
-        return {kind: stops[kind] for kind in self.types if kind in stops}
+        kinds = [known.name for known in find_types(self.fleet, self.pool)] if stops else []
+        return {kind: stops[kind] for kind in kinds if kind in stops}
+
+    def is_dead(self, booted: str) -> bool:
+        """Return whether the guard stops an image on every machine type of the pool."""
+        failing = self.failing(booted)
+        return bool(failing) and len(failing) == len(find_types(self.fleet, self.pool))
 
     def stops(self, booted: str) -> StoppedImage | None:
         """Return the failures of an image that the guard stops on every type; None otherwise.
@@ -340,45 +366,43 @@ class _ImageCase:
             return None
         return join_stops([*self.failing(booted).values()])
 
-    def is_dead(self, booted: str) -> bool:
-        """Return whether the guard stops an image on every machine type of the pool."""
-        return bool(self.types) and len(self.failing(booted)) == len(self.types)
-
     @cached_property
-    def booted(self) -> Attempt | None:
-        """The latest successful boot of the image at the pool's provider."""
-        return max(self.boots, key=_time_of, default=None)
+    def boots(self) -> list[Attempt]:
+        """The successful boots of the image at the pool's provider, latest first."""
+        own = self.pool.image, self.pool.provider
+        boots = [
+            attempt
+            for other, each in self.fleet.dynamic_pools.items()
+            if (each.image, each.provider) == own
+            for attempt in self._memory.by_pool.get(other, ())
+            if attempt.result == "registered"
+        ]
+        return sorted(boots, key=attrgetter("at", "worker"), reverse=True)
 
     @property
     def last_boot(self) -> str:
         """Return the version and time of the last good boot, as the end of a sentence."""
-        if self.booted is None:
+        if not self.boots:
             return words.NO_BOOT
-        return words.describe_boot(self.name_of(self.booted.image), self.booted.at)
+        return words.describe_boot(self.name_of(self.boots[0].image), self.boots[0].at)
 
-    def find_boot(self, booted: str) -> Attempt | None:
-        """Return the latest boot of a failing image within the guard's memory; None without.
+    def diagnose(self, booted: str, stop: StoppedImage) -> _BootCause:
+        """Return the suspected cause of a stop, and the remedies.
 
-        Its machine type or pool differs from the failures, or it succeeded there before.
+        If the image booted recently on another machine type or in another pool, or booted here
+        before the failures, the image is not the cause.
         """
-        since = self.world.time - BOOT_MEMORY
-        own = (each for each in self.boots if each.image == booted and each.at > since)
-        return max(own, key=_time_of, default=None)
-
-    def diagnose(self, booted: str, stop: StoppedImage) -> "_BootCause":
-        """Return the suspected cause of a stop, and the remedies."""
         command = command_to_type("boot_failures", self.name, stop.retries)
         approve = words.advise_approval(command)
         if self.approvals:
             approve = join(guards.describe_approvals(self.approvals, 0), approve)
-        if boot := self.find_boot(booted):
-            kinds = [count.type for count in stop.counts]
-            fix = self._find_console(stop)
-            shown = f"`{fix}`" if fix.startswith("fleet ") else fix
-            suspect = words.suspect_machine(self.name, kinds, boot)
-            return _BootCause(suspect, shown, fix, approve)
-        way_out = self.way_out
-        return _BootCause(self.last_boot, way_out, way_out.strip("`"), approve)
+        since = self.world.time - BOOT_MEMORY
+        for boot in self.boots:
+            if boot.image == booted and boot.at > since:
+                kinds = [count.type for count in stop.counts]
+                suspect = words.suspect_machine(self.name, kinds, boot)
+                return _BootCause(suspect, self._find_console(stop), approve)
+        return _BootCause(self.last_boot, self._find_way_out(), approve)
 
     def _find_console(self, stop: StoppedImage) -> str:
         """Return the command for the console of a failed machine, or the edit to keep one."""
@@ -389,91 +413,52 @@ class _ImageCase:
         keeps = boot_of(self.pool).on_failure
         return words.HOLDS_NEXT if keeps and keeps.hold else words.advise_keeping(self.name)
 
-    @property
-    def way_out(self) -> str:
-        """Return the command or edit that makes the image bootable, as the end of a sentence."""
+    def _find_way_out(self) -> str:
+        """Return the command or edit that makes the image bootable."""
         image, provider = self.pool.image, self.pool.provider
+        if self.image.version:
+            return words.advise_pin(image)
         able = [
             version
             for version in self.published
             if version.state in BOOTABLE and not self.is_dead(version.ids[provider])
         ]
-        last = [
-            version
-            for version in able
-            if self.booted and self.booted.image in version.ids.values()
-        ]
+        last = [v for v in able if self.boots and self.boots[0].image in v.ids.values()]
         if able:
-            return words.describe_promotion(image, (last or able)[0].version)
-        return describe_change(self.fleet, image, provider)
-
-    @property
-    def declared(self) -> str:
-        """Return the image id in fleet.yaml; the image name if the provider has no images."""
-        image = self.fleet.images[self.pool.image]
-        if isinstance(image, ExistingImage):
-            return image.existing.get(self.pool.provider, "")
-        provider = self.fleet.providers[self.pool.provider]
-        return "" if provider.has_images else self.pool.image
+            return f"fleet image promote {image} {(last or able)[0].version}"
+        return describe_change(self.fleet, image, provider).strip("`")
 
 
 def choose_image(fleet: Fleet, world: World, memory: BootAttempts, name: str) -> ImageChoice:
     """Return the image that the next machine of a pool boots."""
-    pool = fleet.pools.get(name)
-    if not isinstance(pool, Pool):
+    pool = fleet.dynamic_pool(name)
+    if pool is None:
         return ImageChoice(images=world.versions)
     if isinstance(world.images, Unknown):
         unknown = words.explain_unknown_versions(world.images.unknown)
         return ImageChoice(closed=unknown, path=("pools", name, "image"))
-    stopped = stopped_boots(fleet.guards.boot_failures, memory, name)
-    case = _ImageCase(
-        fleet=fleet,
-        world=world,
-        pool=pool,
-        versions=[each for each in world.images if each.image == pool.image],
-        published=newest_first(world.images, pool.image, pool.provider),
-        stopped=stopped,
-        boots=[
-            attempt
-            for other, each in (fleet.dynamic_pools if stopped else {}).items()
-            if (each.image, each.provider) == (pool.image, pool.provider)
-            for attempt in memory.by_pool.get(other, ())
-            if attempt.result == "registered"
-        ],
-        approvals=[
-            each
-            for each in (judge_approvals(fleet, world, fleet.pools) if stopped else ())
-            if (each.guard, each.pool) == ("boot_failures", name)
-        ],
-        name=name,
-    )
-    names = {
-        version.ids[pool.provider]: f"{version.image} {version.version}"
-        for version in case.published
-    }
-    choice = _mark_types(case, _choose_for(case)) if stopped else _choose_for(case)
-    return replace(choice, names=names) if names else choice
-
-
-def _close_type(case: _ImageCase, booted: str, stop: StoppedImage) -> tuple[str, datetime]:
-    """Return why no machine of one type is created, and the retry time."""
-    cause = case.diagnose(booted, stop)
-    stopped = words.explain_stopped(case.name_of(booted), stop.said)
-    return join(stopped, cause.suspect, cause.remedy, cause.approve), stop.until
+    case = _ImageCase(fleet, world, memory, pool, name)
+    choice = _choose_first_working(case)
+    if not choice.closed and not case.image.version:
+        choice = _add_candidate(case, choice)
+    choice = _mark_types(case, choice) if case.stopped else choice
+    return replace(choice, names=case.names) if case.names else choice
 
 
 def _mark_types(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
     """Add the machine types on which the chosen image fails to boot, though the pool boots it."""
-    failing = case.failing(choice.id)
+    failing, name = case.failing(choice.id), case.name_of(choice.id)
     if choice.closed or not failing:
         return replace(choice, is_tried=bool(choice.closed and case.approvals))
     if not case.approved:
-        closed = {kind: _close_type(case, choice.id, stop) for kind, stop in failing.items()}
+        closed = {}
+        for kind, stop in failing.items():
+            cause = case.diagnose(choice.id, stop)
+            why = join(words.explain_stopped(name, stop.said), cause.suspect, cause.remedies)
+            closed[kind] = why, stop.until
         return replace(choice, failing=closed)
-    stop = join_stops([*failing.values()])
-    summary = words.explain_stopped(case.name_of(choice.id), stop.summary)
-    used = guards.describe_approvals(case.approvals, 0)
-    problem = join(summary, used, choice.problem)
+    summary = words.explain_stopped(name, join_stops([*failing.values()]).summary)
+    problem = join(summary, guards.describe_approvals(case.approvals, 0), choice.problem)
     return replace(choice, on_trial=failing, approved=case.approved, problem=problem)
 
 
@@ -484,11 +469,6 @@ def describe_change(fleet: Fleet, image: str, provider: str) -> str:
     if isinstance(fleet.providers[provider], HooksProvider):
         return f"change what the command `new` of {provider} creates machines from"
     return f"edit images.{image}.existing.{provider} in fleet.yaml"
-
-
-def _time_of(attempt: Attempt) -> tuple[datetime, str]:
-    """Return a key that sorts attempts by time."""
-    return attempt.at, attempt.worker
 
 
 def find_image_troubles(
@@ -555,131 +535,67 @@ def choose_images(
     return {name: choose_image(fleet, world, memory, name) for name in fleet.pools}
 
 
-def _choose_for(case: _ImageCase) -> ImageChoice:
-    if pinned := case.fleet.images[case.pool.image].version:
-        return _choose_pinned(case, pinned)
-    in_turn = [
-        each for state in ("current", "previous") for each in case.published if each.state == state
-    ]
-    choice = _choose_first_working(case, in_turn) if in_turn else _choose_declared(case)
-    return choice if choice.closed else _add_candidate(case, choice)
-
-
-def _choose_pinned(case: _ImageCase, pinned: str) -> ImageChoice:
-    """Return the pinned version; if it cannot boot, a choice that creates no machine."""
-    image = case.pool.image
+def _explain_pin(case: _ImageCase, pinned: str) -> str:
+    """Return why no machine can boot the pinned version; empty if one can."""
+    image, provider = case.pool.image, case.pool.provider
     pin = words.describe_pin(image, pinned)
     version = next((each for each in case.versions if each.version == pinned), None)
-    path = ("images", image, "version")
     if version is None:
-        return _choose_unrecorded_pin(case, pinned, pin)
+        is_existing = isinstance(case.image, ExistingImage)
+        if is_existing and not case.versions:
+            return ""  # fleet.yaml states the id of the pinned version
+        known = (each.version for each in case.versions)
+        return words.explain_pin_unrecorded(pin, known, promote=image if is_existing else "")
     if version.state not in BOOTABLE:
-        return replace(_close(words.explain_pin_state(pin, version.state)), path=path)
-    if case.pool.provider not in version.ids:
-        unpublished = words.explain_pin_unpublished(pin, case.pool.provider)
-        return replace(_close(unpublished), path=path)
-    booted = version.ids[case.pool.provider]
-    if stop := case.stops(booted):
-        return _close_pinned(case, pin, booted, stop, version)
-    return ImageChoice(booted, (version,))
+        return words.explain_pin_state(pin, version.state)
+    return "" if provider in version.ids else words.explain_pin_unpublished(pin, provider)
 
 
-def _choose_unrecorded_pin(case: _ImageCase, pinned: str, pin: str) -> ImageChoice:
-    """Return the image id in fleet.yaml as the pinned version, if no version is recorded."""
-    image, booted = case.pool.image, case.declared
-    is_existing = isinstance(case.fleet.images[image], ExistingImage)
-    if is_existing and not case.versions:
-        if booted and (stop := case.stops(booted)):
-            return _close_pinned(case, pin, booted, stop)
-        return ImageChoice(booted, names={booted: f"{image} {pinned}"})
-    known = (version.version for version in case.versions)
-    closed = words.explain_pin_unrecorded(pin, known, promote=image if is_existing else "")
-    return replace(_close(closed), path=("images", image, "version"))
+def _choose_first_working(case: _ImageCase) -> ImageChoice:
+    """Return the first version that boots; if all fail, a choice that creates no machine.
 
-
-def _close_pinned(
-    case: _ImageCase,
-    pin: str,
-    booted: str,
-    stop: StoppedImage,
-    version: ImageVersion | None = None,
-) -> ImageChoice:
-    cause = case.diagnose(booted, stop)
-    closed = words.explain_pin_stopped(pin, stop.said)
-    if case.find_boot(booted) is None:
-        edit = words.advise_pin(case.pool.image)
-        cause = cause._replace(remedy=edit, fix=edit)
-    return _close(closed, booted, version, cause, until=stop.until)
-
-
-def _close(
-    closed: str,
-    booted: str = "",
-    version: ImageVersion | None = None,
-    cause: _BootCause | None = None,
-    *,
-    until: datetime | None = None,
-) -> ImageChoice:
-    """Return the choice of an image that boots no machine, with the cause and the remedies."""
-    return ImageChoice(
-        booted,
-        (version,) if version else (),
-        problem=join(closed, cause.suspect, cause.remedy, cause.approve) if cause else closed,
-        fix=cause.fix if cause else "",
-        closed=closed,
-        until=until,
-    )
-
-
-def _choose_first_working(case: _ImageCase, in_turn: Iterable[ImageVersion]) -> ImageChoice:
-    """Return the first version that boots; if all fail, a choice that creates no machine."""
-    stopped, messages, until = list[str](), list[str](), list[datetime]()
-    cause = None
-    for version in in_turn:
-        booted = version.ids[case.pool.provider]
+    Without a promoted version, this is the image id in fleet.yaml.
+    """
+    image, provider, pinned = case.pool.image, case.pool.provider, case.image.version
+    if pinned and (refused := _explain_pin(case, pinned)):
+        path = ("images", image, "version")
+        return ImageChoice(problem=refused, closed=refused, path=path)
+    versions = case.in_turn
+    tries: list[tuple[str, tuple[ImageVersion, ...]]]
+    tries = [(each.ids[provider], (each,)) for each in versions] or [(case.declared, ())]
+    if not tries[0][0] and any(each.state == "tested" for each in case.published):
+        return ImageChoice(closed=words.explain_unpromoted(image), path=("images", image))
+    rule = case.fleet.guards.boot_failures
+    falls_back = bool(versions) and not pinned and rule.fall_back == "previous-image"
+    stops = list[StoppedImage]()
+    for booted, own in tries if falls_back else tries[:1]:  # noqa: B007 - used afterwards
         stop = case.stops(booted)
         if stop is None:
-            if cause:
-                messages += [words.describe_fall_back(version), cause.approve]
-            messages += _unpromoted_ids(case)
-            ends = min(until, default=None)
-            return ImageChoice(
-                id=booted,
-                images=(version,),
-                stopped=tuple(stopped),
-                problem=join(*messages),
-                fix=cause.fix if cause else "",
-                until=ends,
-            )
-        until.append(stop.until)
-        closed = words.explain_stopped(f"{version.image} {version.version}", stop.said)
-        found = case.diagnose(booted, stop)
-        cause = cause or found
-        if case.fleet.guards.boot_failures.fall_back != "previous-image":
-            return _close(closed, booted, version, found, until=stop.until)
-        messages.append(join(closed, found.suspect))
-        stopped.append(booted)
-    ends = min(until, default=None)
-    choice = _close(join(*messages, words.NO_EARLIER), booted, version, until=ends)
-    problem = join(choice.closed, *((cause.remedy, cause.approve) if cause else ()))
-    return replace(choice, problem=problem, fix=cause.fix if cause else "")
-
-
-def _choose_declared(case: _ImageCase) -> ImageChoice:
-    """Return the image of a pool without promoted version: a first version or the declared id."""
-    if first := case.first:
-        return _choose_first_working(case, [first])
-    image = case.declared
-    if stop := case.stops(image):
-        closed = words.explain_stopped(case.name_of(image), stop.said)
-        return _close(closed, image, None, case.diagnose(image, stop), until=stop.until)
-    if not image and any(version.state == "tested" for version in case.published):
-        name = case.pool.image
-        return ImageChoice(
-            closed=words.explain_unpromoted(name),
-            path=("images", name),
-        )
-    return ImageChoice(image)
+            break
+        stops.append(stop)
+    is_closed = stop is not None
+    messages = [
+        words.explain_stopped(case.name_of(known), each.said)
+        for (known, _), each in zip(tries, stops, strict=False)
+    ]
+    messages += [words.NO_EARLIER] if is_closed and falls_back else []
+    closed, fix = join(*messages) if is_closed else "", ""
+    if stops:
+        cause = case.diagnose(tries[0][0], stops[0])
+        fallen = [words.describe_fall_back(case.name_of(booted)), cause.approve]
+        messages += [cause.suspect, *([cause.remedies] if is_closed else fallen)]
+        fix = cause.fix
+    if versions and not pinned and not is_closed:
+        messages += _unpromoted_ids(case)
+    return ImageChoice(
+        id=booted,
+        images=own,
+        stopped=() if is_closed else tuple(known for known, _ in tries[: len(stops)]),
+        problem=join(*messages),
+        fix=fix,
+        closed=closed,
+        until=min((each.until for each in stops), default=None),
+    )
 
 
 def _add_candidate(case: _ImageCase, choice: ImageChoice) -> ImageChoice:
@@ -714,7 +630,7 @@ def _unpromoted_ids(case: _ImageCase) -> Iterator[str]:
 
     No message after `fleet image rollback`, which retires the version that fleet.yaml names.
     """
-    image = case.fleet.images[case.pool.image]
+    image = case.image
     if not isinstance(image, ExistingImage) or not case.declared:
         return
     ids = {version.version: version.ids[case.pool.provider] for version in case.published}

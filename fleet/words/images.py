@@ -100,11 +100,6 @@ def explain_pin_unrecorded(pin: str, known: Iterable[str], *, promote: str = "")
     return f"{pin}, which is not in the store; it has: {names}{command if promote else ''}"
 
 
-def explain_pin_stopped(pin: str, stop: str) -> str:
-    """State why machines no longer boot a pinned version."""
-    return f"{pin}, which {stop}"
-
-
 def advise_pin(image: str) -> str:
     """State that no version replaces a pinned version, with the key to edit."""
     return f"a pinned version has no replacement: edit images.{image}.version in fleet.yaml"
@@ -115,9 +110,9 @@ def explain_stopped(image: str, stop: str) -> str:
     return f"image {image} {stop}"
 
 
-def describe_fall_back(version: ImageVersion) -> str:
+def describe_fall_back(version: str) -> str:
     """State the version that new machines boot instead of a stopped version."""
-    return f"new machines boot {version.image} {version.version} instead"
+    return f"new machines boot {version} instead"
 
 
 def explain_candidate_stopped(version: ImageVersion, stop: str, last: str) -> str:
@@ -141,11 +136,6 @@ def describe_earlier(image: str, declared: str, current: str) -> str:
     """State that fleet.yaml names an earlier image id than the current one, with the command."""
     names = f"fleet.yaml names {declared}, but machines boot {current}"
     return f"{names}, which was promoted later: fleet image promote {image}"
-
-
-def describe_promotion(image: str, version: str) -> str:
-    """Return the command that promotes a version."""
-    return f"`fleet image promote {image} {version}`"
 
 
 class BootCount(NamedTuple):
