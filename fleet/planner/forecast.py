@@ -3,17 +3,16 @@
 A request that the plan serves starts on the worker that the plan assigns. The other requests
 follow in queue order, each on the fitting worker that is free first; a machine that a throttle
 postpones is free after the later run that creates it. The start is unknown if a limit or a budget
-stops a request, or if no fitting worker has work with a known end.
+stops a request, or if no fitting worker has work with a known end. Tags that a request may waive
+later (`otherwise`) still count.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from itertools import chain, islice
-from math import inf
-from typing import NamedTuple
+from itertools import islice
 
 from pydantic import Field
 
@@ -23,7 +22,7 @@ from fleet.model.facts import Listing, Worker, World
 from fleet.model.plan import CREATE_LIMIT, Create, Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value, later
-from fleet.planner.demand import Drops, Ordered, ordered
+from fleet.planner.demand import Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, MachineKind, kind_at
 from fleet.planner.fitting import asked_by
 from fleet.planner.images import images_by_pool
@@ -121,7 +120,6 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
             turns.start(found, request, own[request.key])
     lines = turns.lines()
     fits = _fitting_lines(fleet, world, plan, lines)
-    waived = _waived_lines(fleet, world, plan, [*lines.items(), *turns.idle_lines().items()])
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
     stopped = _blocked_requests(plan)
     for request in requests:
@@ -133,41 +131,9 @@ def forecast(fleet: Fleet, world: World, plan: Plan, *, assumed: int | None = No
         elif number is None:
             found.leave(request.key, answers.NONE_FITS)
         else:
-            turns.queue(found, request, number, fits[number], waived.get(number, ()))
-    turns.start_all_waiving(found)
+            turns.queue(found, request, fits[number])
     _drop_partial_queues(plan, found)
     return found
-
-
-_Waits = Sequence[tuple[int, Sequence[_Line]]]
-"""(Seconds of waiting after which a tag is waived, lines that fit then)."""
-
-
-class _Waiving(NamedTuple):
-    """A request that fits more workers after it has waived a tag (`otherwise`)."""
-
-    request: Ordered
-    stages: _Waits
-    """(Seconds from now, lines that fit from then on)."""
-
-    @classmethod
-    def of(
-        cls, request: Ordered, now: datetime, lines: Sequence[_Line], waits: _Waits
-    ) -> "_Waiving":
-        """Return a request that fits the workers in `lines` now, and more after each wait."""
-        since = request.since
-        waited = 0 if since is None else int((now - since).total_seconds())
-        known = waits if since is not None else ()
-        return cls(request, [(0, lines), *((seconds - waited, then) for seconds, then in known)])
-
-    def first(self, free: Mapping[str, int]) -> tuple[int, str] | None:
-        """Return (seconds, worker) of the first possible start of the request; None if unknown."""
-        able = (
-            (after, [line for line in lines if line.ends_in_time(self.request)])
-            for after, lines in self.stages
-        )
-        firsts = ((after, _first_free(lines, free)) for after, lines in able)
-        return min(((max(after, f[0]), f[1]) for after, f in firsts if f), default=None)
 
 
 class _Schedule:
@@ -181,17 +147,15 @@ class _Schedule:
         self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
         self._working = {name for name, each in standing.items() if each.works or name in later}
         self._lines: defaultdict[Class, _Line] = defaultdict(_Line)
-        self._idle: defaultdict[Class, _Line] = defaultdict(_Line)
-        self._waiving: defaultdict[int, deque[_Waiving]] = defaultdict(deque)
 
-    def start(self, found: Forecast, request: Ordered, name: str, at: int = 0) -> None:
-        """Start a request on a worker when the worker is free, but not before `at` seconds."""
+    def start(self, found: Forecast, request: Ordered, name: str) -> None:
+        """Start a request on a worker when the worker is free."""
         if name not in self._standing:
             found.leave(request.key, answers.explain_unseen_worker(name))
         elif name not in self.free:
             found.leave_untimed(request.key)
         else:
-            start = found.starts[request.key] = max(at, self.free.pop(name))
+            start = found.starts[request.key] = self.free.pop(name)
             found.workers[request.key] = name
             seconds = request.seconds_on(self._standing[name].alike[2])
             seconds = self._assumed if seconds is None else seconds
@@ -202,69 +166,28 @@ class _Schedule:
     def lines(self) -> dict[Class, _Line]:
         """Return the busy workers by class, with those that the plan assigns or postpones."""
         for name in self._working & self._standing.keys():
-            self._add_free(self._lines, name)
+            self._add_free(name)
         return dict(self._lines)
 
-    def idle_lines(self) -> dict[Class, _Line]:
-        """Return the workers without work, grouped by queues, offer and machine kind."""
-        for name in self.free.keys() - self._working:
-            self._add_free(self._idle, name)
-        return dict(self._idle)
-
-    def _add_free(self, lines: defaultdict[Class, _Line], name: str) -> None:
-        line = lines[self._standing[name].alike]
+    def _add_free(self, name: str) -> None:
+        line = self._lines[self._standing[name].alike]
         line.kind = self._standing[name].alike[2]
         if name in self.free:
             heappush(line.heap, (self.free[name], name))
         else:
             line.untimed = True
 
-    def queue(
-        self, found: Forecast, request: Ordered, number: int, lines: Sequence[_Line], waits: _Waits
-    ) -> None:
-        """Start a request of a signature on the fitting worker that is free first.
-
-        Before that, start earlier requests that can start until then because they waive a tag.
-        """
+    def queue(self, found: Forecast, request: Ordered, lines: Sequence[_Line]) -> None:
+        """Start a request on the fitting worker that is free first."""
         able = [line for line in lines if line.ends_in_time(request)]
         first = _first_free(able, self.free)
-        while first is not None and self.start_waiving(found, first[0]):
-            first = _first_free(able, self.free)
-        later = _Waiving.of(request, found.now, lines, waits)
-        then = later.first(self.free)
-        if then is not None and (first is None or then < first):
-            self._waiving[number].append(later)
-        elif first is not None:
+        if first is not None:
             self.start(found, request, first[1])
-            self._add_free(self._lines, first[1])
+            self._add_free(first[1])
+        elif any(line.untimed for line in able):
+            found.leave_untimed(request.key)
         else:
-            is_untimed = any(line.untimed for line in able)
-            if is_untimed:
-                found.leave_untimed(request.key)
-            else:
-                found.leave(request.key, answers.NONE_FITS)
-
-    def start_waiving(self, found: Forecast, until: float) -> bool:
-        """Start the first waiting request that waives a tag, if possible before `until` seconds.
-
-        Return True if a request was started.
-        """
-        firsts = [(each[0].first(self.free), n) for n, each in self._waiving.items() if each]
-        known = [(first, n) for first, n in firsts if first is not None and first[0] <= until]
-        if not known:
-            return False
-        (at, name), number = min(known)
-        self.start(found, self._waiving[number].popleft().request, name, at)
-        for lines in (self._lines, self._idle):
-            self._add_free(lines, name)
-        return True
-
-    def start_all_waiving(self, found: Forecast) -> None:
-        """Start all waiting requests that waive a tag."""
-        while self.start_waiving(found, inf):
-            pass
-        for each in chain.from_iterable(self._waiving.values()):
-            found.leave_untimed(each.request.key)
+            found.leave(request.key, answers.NONE_FITS)
 
 
 def _blocked_requests(plan: Plan) -> dict[str, str]:
@@ -329,29 +252,6 @@ def _fitting_lines(
             own = ((name, offer) for name, (at, offer, _) in names.items() if asked.queue in at)
             able = [name for name, offer in own if asked.fits(offer)]
         found.append([lines[names[name]] for name in (() if asked.held else able)])
-    return found
-
-
-def _waived_lines(
-    fleet: Fleet, world: World, plan: Plan, lines: Sequence[tuple[Class, _Line]]
-) -> dict[int, list[tuple[int, list[_Line]]]]:
-    """Map signature number to (seconds of waiting, groups of workers that fit only then)."""
-    drops = Drops(fleet, world.time)
-    stored = {queue for queue, demand in world.demands() if demand.stored}
-    found: defaultdict[int, list[tuple[int, list[_Line]]]] = defaultdict(list)
-    for number, signature in enumerate(plan.signatures if drops.are_stated else ()):
-        asked = asked_by(fleet, signature)
-        if asked.queue in stored or asked.held:
-            continue
-        for seconds in sorted({seconds for *_, seconds in drops.delays(signature.required)}):
-            then = asked._replace(dropped=drops.within(signature.required, seconds))
-            if then.dropped != asked.dropped:
-                fitting = [
-                    line
-                    for (at, offer, _), line in lines
-                    if asked.queue in at and then.fits(offer) and not asked.fits(offer)
-                ]
-                found[number].append((seconds, fitting))
     return found
 
 

@@ -25,7 +25,6 @@ from fleet.model.facts import (
 from fleet.model.plan import Create, Plan
 from fleet.model.pool_limits import boot_of
 from fleet.planner import transitions
-from fleet.planner.demand import Drops
 from fleet.planner.forecast import Forecast, list_postponed, next_pause, pauses_until_created
 from fleet.planner.inventory import departures_after
 from fleet.schema.model import Fleet, Pool, TicketQueue, serves_queue
@@ -86,7 +85,6 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
         turns[found.workers[key]].append((found.starts[key], key))
     waiting = {f"{queue}/{each.id}": each for queue, d in world.demands() for each in d.requests}
     signature_of = {key: each for each in plan.signatures for key in each.requests}
-    drops = Drops(fleet, world.time)
 
     def end_work(registry: str, worker: Worker, at: float) -> Worker:
         ended = world.time + timedelta(seconds=at)
@@ -106,10 +104,8 @@ def step(fleet: Fleet, world: World, plan: Plan, moment: datetime, found: Foreca
         for start, key in sorted(turns[worker.name]):
             request = waiting.get(key) or waiting[key.rpartition("#")[0]]
             since = world.time + timedelta(seconds=start)
-            required = signature_of[key].required
-            waited = (since - (request.pending_since or since)).total_seconds()
-            waived = drops.within(required, waited) - found.standing[worker.name].alike[1].provides
-            tags = [tag for tag in required if tag not in waived]
+            signature, provides = signature_of[key], found.standing[worker.name].alike[1].provides
+            tags = [t for t in signature.required if t in provides or t not in signature.dropped]
             work = transitions.work_on(request, tags, since, names=names_of(request))
             worker = transitions.start_work(worker, request.id, work, since)
             if (ends := found.ends.get(key, inf)) <= seconds:
