@@ -7,7 +7,7 @@ fleet releases such a worker once neither a stack nor a provider lists the machi
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from fleet.model.facts import Demand, Listing, MachineState, Unknown, Worker, WorkerState, World
+from fleet.model.facts import MachineState, Unknown, Worker, WorkerState, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.model.values import UnknownFigure
@@ -17,7 +17,6 @@ from fleet.schema.model import (
     DebusineQueue,
     Fleet,
     Otherwise,
-    Pool,
     StaticPool,
     TicketQueue,
     serves_queue,
@@ -29,13 +28,37 @@ from fleet.words import lives, notes
 from fleet.words.runs import add_reason
 
 
+def _list_workers(world: World) -> Iterator[tuple[str, Worker]]:
+    """Yield each worker that a queue lists, with the queue, sorted by both names."""
+    for queue, reading in sorted(world.queues.items()):
+        known = reading.workers if isinstance(reading.workers, tuple) else ()
+        yield from ((queue, worker) for worker in sorted(known, key=lambda each: each.name))
+
+
+def _keep(  # noqa: PLR0913 - the facts that differ
+    worker: Worker, queue: str, pool: str, reason: Reason, because: str, *, inactive: bool = False
+) -> WorkerVerdict:
+    return WorkerVerdict(
+        worker=worker.name,
+        pool=pool,
+        registry=queue,
+        verdict="keep",
+        reason=reason,
+        because=because,
+        state=worker.state.value,
+        running=worker.running,
+        since=worker.since,
+        inactive=inactive,
+    )
+
+
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
     """Yield the plan's entry for each static pool (workers that fleet does not create)."""
+    workers = [*static_workers(fleet, world)]
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, StaticPool):
-            seen = [v for v in static_workers(fleet, world) if v.pool == name]
-            states = [verdict.state for verdict in seen]
-            unseen = set(pool.static) - {verdict.worker for verdict in seen}
+            seen = {each.worker for each in workers if each.pool == name}
+            states = Counter(each.state for each in workers if each.pool == name)
             # A registry that may list workers of the pool is unreadable or missing.
             is_silent = any(
                 serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
@@ -45,34 +68,21 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
                 pool=name,
                 mode="static",
                 because=lives.STATIC_POOL,
-                busy=states.count("busy"),
-                idle=states.count("idle"),
-                other=len(states) - states.count("busy") - states.count("idle"),
+                busy=states["busy"],
+                idle=states["idle"],
+                other=states.total() - states["busy"] - states["idle"],
                 max=len(pool.static),
-                not_known=("machines", "workers") if unseen and is_silent else (),
+                not_known=("machines", "workers") if {*pool.static} - seen and is_silent else (),
             )
 
 
 def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
     """Yield the plan's entry for each registered worker of a static pool."""
     for name, pool in sorted(fleet.pools.items()):
-        if not isinstance(pool, StaticPool):
-            continue
-        for queue, reading in sorted(world.queues.items()):
-            known = reading.workers if isinstance(reading.workers, tuple) else ()
-            for worker in sorted(known, key=lambda worker: worker.name):
-                if worker.name in pool.static and serves_queue(pool, queue):
-                    yield WorkerVerdict(
-                        worker=worker.name,
-                        pool=name,
-                        registry=queue,
-                        verdict="keep",
-                        reason=Reason.STATIC,
-                        because=lives.STATIC,
-                        state=worker.state.value,
-                        running=worker.running,
-                        since=worker.since,
-                    )
+        names = pool.static if isinstance(pool, StaticPool) else ()
+        for queue, worker in _list_workers(world) if names else ():
+            if worker.name in names and serves_queue(pool, queue):
+                yield _keep(worker, queue, name, Reason.STATIC, lives.STATIC)
 
 
 def find_contradictions(
@@ -85,7 +95,8 @@ def find_contradictions(
     """
     for queue, demand in world.demands():
         for differing in find_differing_records(fleet, queue_context(demand)):
-            yield _warning(add_reason(f"queue {queue}", differing))
+            message = add_reason(f"queue {queue}", differing)
+            yield Warning_(rule="contradicting-sources", message=message)
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
         published = images.get(name, world.versions)
@@ -100,32 +111,22 @@ def find_contradictions(
         known = find_doubts(fleet, name, ()) if doubts else ()
         for who, doubt in doubts:
             if doubt not in known:
-                yield _warning(add_reason(who, doubt.because))
+                message = add_reason(who, doubt.because)
+                yield Warning_(rule="contradicting-sources", message=message)
 
 
 def _reporting_workers(
     fleet: Fleet, world: World
 ) -> defaultdict[str, dict[tuple[str, ...], Worker]]:
     """Map pool name to reported tags to the first worker that reports these tags."""
-    static = {
-        worker: name
-        for name, pool in fleet.pools.items()
-        if isinstance(pool, StaticPool)
-        for worker in pool.static
-    }
-    registered = [
-        *(reading.workers for reading in world.queues.values()),
-        *(x.workers for x in world.providers.values() if isinstance(x, Listing)),
-    ]
-    workers = [w for group in registered if isinstance(group, tuple) for w in group if w.provides]
+    pools = {n: pool for n, pool in fleet.pools.items() if isinstance(pool, StaticPool)}
+    static = {worker: name for name, pool in pools.items() for worker in pool.static}
     found: defaultdict[str, dict[tuple[str, ...], Worker]] = defaultdict(dict)
-    for worker in sorted(workers, key=lambda worker: worker.name):
-        found[static.get(worker.name, worker.pool or "")].setdefault(worker.provides, worker)
+    for _, worker in sorted(world.registered(), key=lambda each: each[1].name):
+        if worker.provides:
+            pool = static.get(worker.name, worker.pool or "")
+            found[pool].setdefault(worker.provides, worker)
     return found
-
-
-def _warning(message: str) -> Warning_:
-    return Warning_(rule="contradicting-sources", message=message)
 
 
 def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
@@ -153,52 +154,34 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
     Only dynamic pools count. A registry lists such workers indefinitely; status pages hide them.
     """
     releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
-    for queue, reading in sorted(world.queues.items()):
-        known = reading.workers if isinstance(reading.workers, tuple) else ()
-        for worker in sorted(known, key=lambda worker: worker.name):
-            ours = isinstance(fleet.pools.get(worker.pool or ""), Pool) and not worker.static
-            if ours and (worker.machine or worker.name) not in present:
-                yield WorkerVerdict(
-                    worker=worker.name,
-                    pool=worker.pool or "",
-                    registry=queue,
-                    verdict="keep",
-                    reason=Reason.MACHINE_GONE,
-                    because=releases.get(worker.name, lives.MACHINE_GONE),
-                    state=worker.state.value,
-                    running=worker.running,
-                    since=worker.since,
-                    inactive=True,
-                )
+    for queue, worker in _list_workers(world):
+        is_ours = fleet.dynamic_pool(worker.pool or "") is not None and not worker.static
+        if is_ours and (worker.machine or worker.name) not in present:
+            because = releases.get(worker.name, lives.MACHINE_GONE)
+            pool, reason = worker.pool or "", Reason.MACHINE_GONE
+            yield _keep(worker, queue, pool, reason, because, inactive=True)
 
 
 def warn_of_queues(
     fleet: Fleet, world: World, demand: Iterable[EqualRequests]
 ) -> Iterator[Warning_]:
-    """Warn about queues that create machines themselves, and about `otherwise` without effect."""
+    """Warn about queues that create machines themselves, and about `otherwise` without effect.
+
+    Requests cannot waive the tags that their queue stored.
+    """
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
             rivals = notes.describe_rivals(queue, reading.rivals)
             yield Warning_(rule="own-provisioner", message=rivals)
-    yield from _warn_of_stored_tags(fleet, world, demand)
-
-
-def _warn_of_stored_tags(
-    fleet: Fleet, world: World, demand: Iterable[EqualRequests]
-) -> Iterator[Warning_]:
-    """Warn about `otherwise` of tags that a queue stored: its requests cannot waive these tags."""
-    vocabulary = Vocabulary(fleet)
-    waiting: Counter[tuple[str, str]] = Counter()
-    for signed in demand:
-        reading = world.queues[signed.queue].demand
-        if isinstance(reading, Demand) and reading.stored:
-            names = {name for tag in signed.ask.required for name in vocabulary.names_of(tag)}
-            for name in sorted(names):
-                if isinstance(fleet.tags[name].otherwise, Otherwise):
-                    waiting[signed.queue, name] += len(signed.requests)
+    vocabulary, waiting = Vocabulary(fleet), Counter[tuple[str, str]]()
+    stored = {queue for queue, reading in world.demands() if reading.stored}
+    for signed in (each for each in demand if each.queue in stored):
+        for name in {name for tag in signed.ask.required for name in vocabulary.names_of(tag)}:
+            if isinstance(fleet.tags[name].otherwise, Otherwise):
+                waiting[signed.queue, name] += len(signed.requests)
     for (queue, name), count in sorted(waiting.items()):
-        stored = notes.describe_stored_tags(queue, name, count)
-        yield Warning_(rule="otherwise-without-effect", message=stored)
+        message = notes.describe_stored_tags(queue, name, count)
+        yield Warning_(rule="otherwise-without-effect", message=message)
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
@@ -211,29 +194,25 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
     if machines is None:
         return
     deleted = {action.worker for action in actions if isinstance(action, Delete)}
-    for queue, reading in sorted(world.queues.items()):
-        declared = fleet.queues.get(queue)
-        known = reading.workers if isinstance(reading.workers, tuple) else ()
-        if isinstance(declared, TicketQueue):
-            known = tuple(worker for worker in known if worker.running is not None)
-        elif not isinstance(declared, DebusineQueue) or declared.admin is None:
+    for queue, worker in _list_workers(world):
+        declared, pool = fleet.queues.get(queue), fleet.dynamic_pool(worker.pool or "")
+        is_ticket = isinstance(declared, TicketQueue)
+        may_revoke = isinstance(declared, DebusineQueue) and declared.admin is not None
+        if not (worker.running is not None if is_ticket else may_revoke):
             continue
-        for worker in sorted(known, key=lambda worker: worker.name):
-            is_ticket = isinstance(declared, TicketQueue)
-            because = _explain_release(worker, machines, ticket=is_ticket)
-            pool = fleet.pools.get(worker.pool or "")
-            is_left_alone = isinstance(pool, Pool) and pool.mode in ("observe", "pause")
-            if because and not is_left_alone and worker.machine not in deleted:
-                yield Release(
-                    pool=worker.pool or "",
-                    worker=worker.name,
-                    registry=queue,
-                    because=because,
-                    # fleet only notifies a ticket that has no machine.
-                    may_work=worker.machine not in machines
-                    and not is_ticket
-                    and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
-                )
+        because = _explain_release(worker, machines, ticket=is_ticket)
+        is_left_alone = pool is not None and pool.mode in ("observe", "pause")
+        if because and not is_left_alone and worker.machine not in deleted:
+            yield Release(
+                pool=worker.pool or "",
+                worker=worker.name,
+                registry=queue,
+                because=because,
+                # fleet only notifies a ticket that has no machine.
+                may_work=worker.machine not in machines
+                and not is_ticket
+                and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
+            )
 
 
 def known_machines(world: World) -> Mapping[str, bool] | None:
@@ -245,13 +224,10 @@ def known_machines(world: World) -> Mapping[str, bool] | None:
         for machine in listing.machines:
             is_up = machine.state is not MachineState.STOPPED
             machines[machine.name] = machines.get(machine.name, False) or is_up
-    if isinstance(world.stacks, Unknown):
+    if isinstance(world.stacks, Unknown) or len(world.known_stacks) < len(world.stacks):
         return None
-    for stack in world.stacks.values():
-        if isinstance(stack, Unknown):
-            return None
-        for name in stack.names:
-            machines.setdefault(name, True)
+    for stack in world.known_stacks.values():
+        machines |= {name: True for name in stack.names if name not in machines}
     return machines
 
 

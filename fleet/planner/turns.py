@@ -11,7 +11,7 @@ budgets, a ticket goes before later tickets of other owners.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -24,12 +24,12 @@ from fleet.model.plan import Create, Delete, Reason
 from fleet.model.pool_limits import boot_of
 from fleet.planner.allocation import Allocation
 from fleet.planner.assignment import Stop
-from fleet.planner.demand import Constraints, EqualRequests, LimitRow, Place, Rank, RequestGroup
+from fleet.planner.demand import Constraints, EqualRequests, LimitRow, Place, Rank
 from fleet.planner.inventory import find_freeze
 from fleet.planner.layout import Layout, class_of
 from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.staffing import Service, is_blocked_by_max
-from fleet.planner.units import Unit, UnitState, is_busy
+from fleet.planner.units import UnitState, is_busy
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
@@ -183,7 +183,8 @@ def give_up_for_others(
     full = {name: _waiting_for_room(each, chosen, service) for name, each in plans.items()}
     waiting = {key for keys in full.values() for key in keys}
     for queue in sorted({key.partition("/")[0] for key in waiting}):
-        turns = _turns_of(fleet, world, queue, service.demand)
+        in_order = _owners_in_turn(fleet, world, queue, service.demand)
+        turns = {key: place for place, key in enumerate(in_order)}
         room = {name: sorted(_capacity_turns(each, turns)) for name, each in plans.items()}
         in_use = {n: _tickets_by_machine(each, in_sandbox=True) for n, each in plans.items()}
         for key in sorted(waiting & turns.keys(), key=turns.__getitem__):
@@ -220,22 +221,34 @@ def find_overtaken(
     if not stopped:
         return {}
     group_of = layout.group_of
-    served_by: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for place, served_there in by_age.served.items():
-        for _, each in served_there:
-            served_by[group_of[each.key].id, place].append(each.key)
+    served = {
+        each.key: (group_of[each.key].id, place)
+        for place, served_there in by_age.served.items()
+        for _, each in served_there
+    }
     found: dict[str, Rank] = {}
     for queue in sorted({key.partition("/")[0] for keys in stopped.values() for key in keys}):
-        reading = world.queues[queue].demand
-        requests = reading.requests if isinstance(reading, Demand) else ()
-        owners = {f"{queue}/{each.id}": each.owner or "" for each in requests}
-        if len({*owners.values()}) > 1:
-            turns = _turns_of(fleet, world, queue, demand)
-            for row, waiting in stopped.items():
-                own = turns.keys() & waiting
-                served = turns.keys() & {*_served_at(row, served_by)}
-                ranks = _rank_overtaken(own, served, turns, owners, group_of)
-                found |= {key: min(rank, found.get(key, rank)) for key, rank in ranks}
+        owners = _owners_in_turn(fleet, world, queue, demand)
+        if len({*owners.values()}) < 2:  # noqa: PLR2004 - one owner alone takes no turns
+            continue
+        for row, waiting in stopped.items():
+            counted = {
+                key
+                for key in owners.keys() & served.keys()
+                if row.requests.get(served[key]) or row.machines.get(served[key][1])
+            }
+            in_turn_here = [key for key in owners if key in waiting or key in counted]
+            due, others = in_turn_here[: len(counted)], in_turn_here[len(counted) :]
+            passed = {owners[key] for key in due if key in waiting}
+            overtaking = {owners[key] for key in others if key in counted}
+            if len(passed | overtaking) < 2:  # noqa: PLR2004 - an owner does not overtake itself
+                continue
+            best = min(group_of[key].rank for key in others)
+            steps = min(_MAX_RANKS, len(due))
+            for nth, key in enumerate(due):
+                ahead = steps - nth * steps // len(due)
+                rank = min(group_of[key].rank, (*best[:2], best[2] - ahead))
+                found[key] = min(rank, found.get(key, rank))
     return found
 
 
@@ -256,36 +269,6 @@ def _stopped_at(fleet: Fleet, by_age: Allocation) -> dict[LimitRow, set[str]]:
                     if not _is_pool_limit(row):
                         stopped[row].add(key)
     return stopped
-
-
-def _served_at(row: LimitRow, served: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
-    """Yield the served requests that a limit counts. `served` maps (group, place) to requests."""
-    pairs = {pair for pair, amount in row.requests.items() if amount and pair in served}
-    if row.machines:
-        pairs |= {(group, place) for group, place in served if row.machines.get(place)}
-    for pair in pairs:
-        yield from served[pair]
-
-
-def _rank_overtaken(
-    waiting: Collection[str],
-    served: Collection[str],
-    turns: Mapping[str, int],
-    owners: Mapping[str, str],
-    group_of: Mapping[str, RequestGroup],
-) -> Iterator[tuple[str, Rank]]:
-    """Yield (ticket, rank) for the first tickets by turn at a limit, if others overtook any."""
-    in_turn_here = sorted({*waiting, *served}, key=turns.__getitem__)
-    due, others = in_turn_here[: len(served)], in_turn_here[len(served) :]
-    passed = {owners[key] for key in due if key in waiting}
-    overtaking = {owners[key] for key in others if key in served}
-    if len(passed | overtaking) < 2:  # noqa: PLR2004 - an owner does not overtake itself
-        return
-    best = min(group_of[key].rank for key in others)
-    steps = min(_MAX_RANKS, len(due))
-    for nth, key in enumerate(due):
-        ahead = steps - nth * steps // len(due)
-        yield key, min(group_of[key].rank, (*best[:2], best[2] - ahead))
 
 
 class Overtaking(NamedTuple):
@@ -344,16 +327,13 @@ def _can_give_up(world: World, pool_plan: PoolPlan) -> bool:
 
 def _tickets_by_machine(pool_plan: PoolPlan, *, in_sandbox: bool) -> dict[str, str]:
     """Map idle and booting machines in a sandbox, or outside one, to their assigned ticket."""
-
-    def is_kept(unit: Unit) -> bool:
-        return unit.state is UnitState.IDLE and unit.worker is not None and bool(unit.worker.uses)
-
     return {
         unit.name: pool_plan.used[unit.name]
         for unit in pool_plan.inventory.units
         if unit.name in pool_plan.used
         and unit.state is not UnitState.BUSY
-        and is_kept(unit) == in_sandbox
+        and in_sandbox
+        == (unit.state is UnitState.IDLE and unit.worker is not None and bool(unit.worker.uses))
     }
 
 
@@ -397,10 +377,10 @@ def _waiting_for_room(
     return {key: stops for key, stops in short if stops}
 
 
-def _turns_of(
+def _owners_in_turn(
     fleet: Fleet, world: World, queue: str, demand: Sequence[EqualRequests]
-) -> dict[str, int]:
-    """Map each waiting ticket to its position in service order; empty without tickets."""
+) -> dict[str, str]:
+    """Map each waiting ticket to its owner, in the order of service; empty without tickets."""
     desk, reading = fleet.queues.get(queue), world.queues[queue]
     if not isinstance(desk, TicketQueue) or not isinstance(reading.demand, Demand):
         return {}
@@ -409,16 +389,16 @@ def _turns_of(
     waiting = []
     for signed in (each for each in demand if each.queue == queue):
         classed = class_of(fleet, vocabulary, signed.ask.required) * CLASS
-        for each in signed.requests:
-            request = known.get(each.key)
-            if request is not None and request.id.isdecimal():
+        for request in filter(None, (known.get(each.key) for each in signed.requests)):
+            if request.id.isdecimal():
                 rank = request.priority * PRIORITY - classed
                 since = request.pending_since or world.time
                 waiting.append(WaitingTicket(int(request.id), request.owner or "", rank, since))
     workers = reading.workers if isinstance(reading.workers, tuple) else ()
     held = [worker.work.owner or "" for worker in workers if is_busy(worker) and worker.work]
     ids = in_turn(waiting, held, desk.ageing, world.time, turns_behind(world, queue))
-    return {f"{queue}/{number}": place for place, number in enumerate(ids)}
+    owner_of = {each.id: each.owner for each in waiting}
+    return {f"{queue}/{number}": owner_of[number] for number in ids}
 
 
 def turns_behind(world: World, queue: str) -> dict[int, int]:
