@@ -68,7 +68,7 @@ class Case(PlannedRun):
     @cached_property
     def packages(self) -> dict[str, str]:
         """Map each worker to the package that it builds; only known packages."""
-        works = registered_workers(self.world).items()
+        works = registered_workers(self.fleet, self.world).items()
         return {name: each.work.package for name, each in works if each.work and each.work.package}
 
     def named(self, name: str) -> list[str]:

@@ -43,7 +43,7 @@ def powerful_builds(
     if not given:
         return ()
     search = _PlaceSearch(fleet, world, given)
-    workers = registered_workers(world)
+    workers = registered_workers(fleet, world)
     found = [
         _build(search, verdict, worker, known.get(verdict.worker))
         for verdict in plan.workers

@@ -163,7 +163,7 @@ def _explain_briefly(case: Case, group: WaitingGroup) -> Explanation:
 
 def _running(case: Case) -> Iterator[RunningBuild]:
     """Yield the running builds, with their expected ends."""
-    known, standing = registered_workers(case.world), case.forecast.standing
+    known, standing = registered_workers(case.fleet, case.world), case.forecast.standing
     for each in case.plan.workers:
         worker, seen = known.get(each.worker), standing.get(each.worker)
         if not each.running:

@@ -149,13 +149,15 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
         if old := limit.until(life):
             because = answers.explain_age_end(limit.key[-1], limit.stated, old)
             yield ExplainedReason(because=because, path=(*path, *limit.key))
-    for limit in limits_of(life, "uses") if registered_workers(world).get(verdict.worker) else ():
+    for limit in (
+        limits_of(life, "uses") if registered_workers(fleet, world).get(verdict.worker) else ()
+    ):
         because = answers.explain_uses_end(limit.most, life.uses)
         yield ExplainedReason(because=because, path=(*path, *limit.key))
 
 
 def _work_end_reason(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedReason:
-    worker = registered_workers(world).get(verdict.worker)
+    worker = registered_workers(fleet, world).get(verdict.worker)
     left = left_of(fleet, world, worker) if worker else None
     if left is None:
         # A ticket has no task.

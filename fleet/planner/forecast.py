@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fleet.guard.refusals import throttle
 from fleet.model.decisions import NoMachineReason
-from fleet.model.facts import Listing, Worker, World
+from fleet.model.facts import Worker, World
 from fleet.model.plan import CREATE_LIMIT, Create, Plan, WorkerVerdict
 from fleet.model.pool_limits import boot_of
 from fleet.model.values import Value, later
@@ -26,7 +26,7 @@ from fleet.planner.demand import Ordered, ordered
 from fleet.planner.durations import NO_KIND, Durations, MachineKind, kind_at
 from fleet.planner.fitting import asked_by
 from fleet.planner.images import images_by_pool
-from fleet.planner.inventory import is_of_older, joined
+from fleet.planner.inventory import PoolInventory, take_inventory
 from fleet.schema.model import Fleet, serves_queue
 from fleet.tagrules.offers import Matcher, Offer, offer_of_pool, offer_of_worker
 from fleet.words import answers
@@ -263,8 +263,9 @@ def workers_of(
     postponed = pauses_until_created(fleet, plan)
     pause = int(next_pause(fleet).total_seconds())
     durations = Durations(fleet, world, assumed=assumed)
-    known = registered_workers(world)
-    images = images_by_pool(fleet, world)
+    inventory = take_inventory(fleet, world)
+    known = registered_workers(fleet, world, inventory)
+    images = images_by_pool(fleet, world, inventory)
     offers: dict[tuple[str, tuple[str, ...], tuple[str, ...], MachineKind], Class] = {}
     for verdict in plan.workers:
         stays = verdict.verdict == "keep" or (verdict.worker in withheld)
@@ -352,24 +353,13 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
     return Durations(fleet, world).remaining(worker, world.time, kind)
 
 
-def registered_workers(world: World) -> dict[str, Worker]:
-    """Map name to registered worker, with the work that its queue assigns.
-
-    If a worker registers at its provider, a ticket may assign its work and sandbox.
-    """
-    readings = [reading.workers for reading in world.queues.values()]
-    known = {w.name: w for group in readings if isinstance(group, tuple) for w in group}
-    for listing in world.providers.values():
-        if not isinstance(listing, Listing) or not listing.workers:
-            continue
-        created = {machine.name: machine.created_at for machine in listing.machines}
-        for worker in listing.workers:
-            own = known.get(worker.name)
-            if own is None or is_of_older(own, created.get(worker.name)):
-                known[worker.name] = worker
-                continue
-            both = joined(worker, own)
-            known[worker.name] = both if both.work else both.altered(work=own.work)
+def registered_workers(
+    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory] | None = None
+) -> dict[str, Worker]:
+    """Map the name of each machine and static worker to its worker, as a plan observes it."""
+    known = {worker.name: worker for _, worker in world.registered()}
+    for each in (inventory or take_inventory(fleet, world)).values():
+        known |= {unit.name: unit.worker for unit in (*each.known, *each.unseen) if unit.worker}
     return known
 
 

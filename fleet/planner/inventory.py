@@ -84,16 +84,16 @@ def attend(
     up = [machine for machine in listing.machines if is_up(machine)]
     for worker in listing.workers if listing.workers is not None else map(_idle_worker, up):
         desk, own = known.pop(worker.name, (first, None))
-        is_new = own is None or is_of_older(own, created.get(worker.name))
-        found[desk].append(worker if own is None or is_new else joined(worker, own))
+        is_new = own is None or _is_of_older(own, created.get(worker.name))
+        found[desk].append(worker if own is None or is_new else _joined(worker, own))
     for desk, own in known.values():
         # The record of a deleted machine does not describe a new machine of the same name.
-        if not is_of_older(own, created.get(own.name)):
+        if not _is_of_older(own, created.get(own.name)):
             found[desk].append(own)
     return {desk: tuple(workers) for desk, workers in found.items()}
 
 
-def is_of_older(own: Worker, created_at: datetime | None) -> bool:
+def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
     """Return True if a queue's record describes an older machine of the same name."""
     if own.state is WorkerState.BUSY or own.since is None or created_at is None:
         return False
@@ -110,13 +110,13 @@ def _idle_worker(machine: Machine) -> Worker:
     )
 
 
-def joined(seen: Worker, own: Worker) -> Worker:
+def _joined(seen: Worker, own: Worker) -> Worker:
     """Merge the reports of a provider (`seen`) and a queue (`own`) about one worker.
 
     The queue's state counts if the provider reports the worker as idle.
     """
     if seen.state is not WorkerState.IDLE:
-        return seen
+        return seen if seen.work else seen.altered(work=own.work)
     return seen.altered(
         state=own.state,
         running=own.running,
