@@ -63,7 +63,7 @@ def reconcile_unsealed(
     headroom = Headroom(layout.rows, allocation.machines, allocation.counts)
     last = service.turns + 1
     for pool_plan in pool_plans.values():
-        pool_plan.headroom, pool_plan.turn, pool_plan.is_staffed = headroom, last, True
+        pool_plan.headroom, pool_plan.turn = headroom, last
     apply_rules(pool_plans.values(), "after")
     service.budgets = judge_budgets(
         layout.accounts, allocation.machines, headroom.kept, allocation.counts

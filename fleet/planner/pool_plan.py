@@ -159,8 +159,6 @@ class PoolPlan:
     """The slack of every limit of all pools."""
     turn: int = 0
     """Position in service order of machines that are created without a request."""
-    is_staffed: bool = False
-    """True after requests were assigned to workers."""
     used: dict[str, str] = field(default_factory=dict)
     """Unit name to the key of the request assigned to the unit."""
     served: int = 0

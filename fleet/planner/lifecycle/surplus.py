@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import ClassVar
 
-from fleet.model.facts import Demand, Unknown, World, market_of
+from fleet.model.facts import Unknown, World, market_of
 from fleet.model.plan import Delete, Reason
 from fleet.model.prices import Tariff, billed_seconds, paid_until, tariff_of_machine
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, is_in_sandbox, life_of
@@ -158,44 +158,30 @@ class ReturnedMachine(LifeRule):
         return LifeLimit("idle", held, ("reuse", "opportunity"))
 
     def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete machines that waited for their sandbox too long.
+        """Propose to delete machines that no request uses and that waited for a sandbox too long.
 
-        `reuse.opportunity` is the limit. Keep a machine for its paid time. Before requests are
-        assigned, also keep it if any waiting ticket fits, because that ticket may still get the
-        machine.
+        `reuse.opportunity` is the limit. Keep a machine for its paid time.
         """
         reuse = pool_plan.pool.reuse if pool_plan.pool else None
         if reuse is None or pool_plan.unwanted:
             return
         # Deletions of this plan free capacity too.
         short = pool_plan.blocked_by_max - sum(isinstance(a, Delete) for a in pool_plan.actions)
-        idle = pool_plan.inventory.having(UnitState.IDLE)
+        busy = {*pool_plan.used, *pool_plan.kept, *pool_plan.leaving}
+        idle = (u for u in pool_plan.inventory.having(UnitState.IDLE) if u.name not in busy)
         for unit in scale_down_order(pool_plan, idle):
             because = _explain_reuse_over(pool_plan, unit, reuse)
-            if unit.name in pool_plan.leaving:
-                continue
-            if not because:
-                yield from _keep_for_sandbox(pool_plan, unit, reuse)
-                continue
             paid = paid_for(pool_plan, unit)
-            if not pool_plan.is_staffed:
-                if paid or any(_match_sandboxes(pool_plan, unit)):
-                    continue
-            elif unit.name in pool_plan.used or unit.name in pool_plan.kept:
-                continue
+            if not because:
+                if pool_plan.can_scale_down and is_in_sandbox(pool_plan.fleet, unit):
+                    yield keep(
+                        unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(reuse.opportunity)
+                    )
             elif paid and short <= 0:
                 yield keep(unit, Reason.PAID_FOR, lives.join(because, paid))
-                continue
-            short -= 1
-            yield delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
-
-
-def _keep_for_sandbox(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> Iterator[Proposal]:
-    """Propose to keep an idle machine for the next ticket of its sandbox, unless it is in use."""
-    is_free = unit.name not in pool_plan.used and unit.name not in pool_plan.kept
-    is_due = pool_plan.is_staffed and pool_plan.can_scale_down
-    if is_due and is_free and is_in_sandbox(pool_plan.fleet, unit):
-        yield keep(unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(reuse.opportunity))
+            else:
+                short -= 1
+                yield delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
 
 
 def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
@@ -210,18 +196,6 @@ def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
     if idle < reuse.opportunity:
         return ""
     return lives.explain_reuse_over(idle, reuse.opportunity)
-
-
-def _match_sandboxes(pool_plan: PoolPlan, unit: Unit) -> list[bool]:
-    """Return, per waiting ticket that fits a machine, True if both have the same sandbox."""
-    reading = pool_plan.world.queues.get(unit.registry or "")
-    if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
-        return []
-    own, offered = set(unit.worker.requires), set(pool_plan.offer.provides)
-    fitting = (
-        request for request in reading.demand.requests if offered.issuperset(request.required)
-    )
-    return [not own.isdisjoint(request.provided) for request in fitting]
 
 
 class DrainedWorker(LifeRule):

@@ -54,7 +54,6 @@ RULES: Mapping[Phase, tuple[LifeRule, ...]] = {
         MaximumUses(),
         HeldMachine(),
         DrainedWorker(),
-        ReturnedMachine(),
         UnwantedPool(),
         ExcessSize(),
     ),
@@ -67,7 +66,7 @@ RULES: Mapping[Phase, tuple[LifeRule, ...]] = {
         UnneededBoot(),
     ),
 }
-_ALL = tuple({type(rule): rule for rule in chain.from_iterable(RULES.values())}.values())
+_ALL = tuple(chain.from_iterable(RULES.values()))
 _BY_CLOCK = {clock: [rule for rule in _ALL if rule.clock == clock] for clock in get_args(Clock)}
 _KEYS = {reason: key for rule in _ALL for reason, key in rule.keys.items()}
 
