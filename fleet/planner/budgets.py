@@ -180,8 +180,6 @@ class Length(NamedTuple):
     """Duration of the longest request in seconds; None: unknown."""
     is_ticket: bool = False
     """The requests are tickets: a later run of `fleet apply` assigns the machine when ready."""
-    is_held: bool = False
-    """`reuse` keeps the machine afterwards for the next ticket of its sandbox."""
 
 
 class _FreeMachine(NamedTuple):
@@ -190,8 +188,8 @@ class _FreeMachine(NamedTuple):
     holding: BilledMachine
     ready: datetime
     """Time when the machine can start the request; NEVER: unknown."""
-    idle: tuple[int, int]
-    """Seconds from the end of its work to its deletion: (outside of a sandbox, in a sandbox)."""
+    idle: int
+    """Maximum seconds from the end of its work to its deletion, in a sandbox or outside."""
     end: datetime
     """Deletion time of the machine if the request does not run there."""
 
@@ -282,7 +280,7 @@ class Lifetimes:
         )
         bill = _Bill(machine, window)
         step = 1 if window.hours else bill.tariff.increment
-        least = bill.until(bill.age + max(step, machine.idle[0])) - bill.before
+        least = bill.until(bill.age + max(step, machine.idle)) - bill.before
         rest = bill.until(_FOREVER) - bill.before if number in self._permanent else _NONE
         return bill.before, least, rest
 
@@ -307,11 +305,9 @@ class Lifetimes:
         return _Bill(machine._replace(end=NEVER) if kept else machine, window).before
 
     def _machine(self, holding: BilledMachine, end: datetime) -> _FreeMachine:
-        outside, inside = (
-            (self._idle_time(holding, is_held=is_held) + self._removal_delay) // _SECOND
-            for is_held in (False, True)
-        )
-        return _FreeMachine(holding, self._ready_of(holding), (outside, inside), end)
+        idle = max(self._idle_time(holding, is_held=is_held) for is_held in (False, True))
+        idle_seconds = (idle + self._removal_delay) // _SECOND
+        return _FreeMachine(holding, self._ready_of(holding), idle_seconds, end)
 
     def _owned_until(self, number: int) -> datetime:
         """Return the time when the payer of an existing machine is expected to stop paying."""
@@ -368,7 +364,7 @@ class Lifetimes:
             wait = (pool.target_wait or 0) if length.shared and not place.makes else 0
             work = wait + (_FOREVER if length.longest is None else length.longest)
             is_assigned_later = length.is_ticket and (wait or bill.machine.ready > self._now)
-            seen = bill.ready + work + bill.machine.idle[length.is_held]
+            seen = bill.ready + work + bill.machine.idle
             seen += self._fleet.cadence if is_assigned_later else 0
             # At the end of the window, a later deletion adds nothing.
             age = seen if seen >= bill.end else deletion_age(pool, bill.tariff, seen)
@@ -934,15 +930,14 @@ def _group_by_length(
     places: Iterable[str],
     limit: SpendingLimit | None = None,
 ) -> _ByLength:
-    found: dict[str, defaultdict[tuple[bool, int | None, bool, bool], list[tuple[str, str]]]]
+    found: dict[str, defaultdict[tuple[bool, int | None, bool], list[tuple[str, str]]]]
     found = {key: defaultdict(list) for key in places}
     for group in groups:
         desk = isinstance(fleet.queues.get(group.id.partition("/")[0]), TicketQueue)
         some = limit if group.payer.without else None
         for key, fit in group.fits.items():
             if key in found and (some is None or some.counts_at(group, key)):
-                length = fit.share < 1, fit.longest, desk, group.is_held
-                found[key][length].append((group.id, key))
+                found[key][fit.share < 1, fit.longest, desk].append((group.id, key))
     return {
         key: {Length(*length): pairs for length, pairs in own.items()}
         for key, own in found.items()

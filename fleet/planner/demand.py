@@ -537,8 +537,6 @@ class RequestGroup:
     """`fits` has averages, because the use differs by request."""
     coarse: bool = False
     """Only the average duration was rounded up to billing increments, not each duration."""
-    is_held: bool = False
-    """The requests are sandbox tickets, and a budget counts the time that `reuse` adds."""
 
     def is_averaged(self, places: Mapping[str, "Place"], *, is_left: bool) -> bool:
         """Return True if the averages in `fits` may make the computed cost inexact.

@@ -10,10 +10,9 @@ from functools import cached_property
 from itertools import accumulate
 from math import gcd
 
-from fleet.model.facts import Demand, World
+from fleet.model.facts import World
 from fleet.model.pool_limits import boot_of
 from fleet.model.prices import Tariff, bill
-from fleet.model.tickets import SANDBOX
 from fleet.planner.budgets import BudgetAccount, open_accounts, spending_limits
 from fleet.planner.costs import Way, new_place
 from fleet.planner.demand import (
@@ -134,9 +133,7 @@ def _remaining_share(
 
 _Preferred = tuple[bool, tuple[tuple[str, int], ...]]
 """True if pool priorities rank before cost, and the nonzero priority of each pool."""
-_Key = tuple[
-    Rank, int, Payer, frozenset[str], bool, int, Timing | None, frozenset[str], _Preferred
-]
+_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str], _Preferred]
 
 
 def _groups(
@@ -161,7 +158,6 @@ def _groups(
     }
     # A budget counts the longest request of a group, so a group has requests of similar duration.
     lengths = _lengths(demand) if spending_limits(fleet) else {}
-    in_sandbox = _find_in_sandbox(fleet, world)
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     known: dict[tuple[tuple[str, ...], ...], int] = {}
     choices: dict[tuple[str, ...], int] = {}  # numbered because these tuples are slow to hash
@@ -181,11 +177,10 @@ def _groups(
             ):
                 for length, alike in _group_by_length(in_time, lengths).items():
                     alone = length, timing, signed.reserved_supplies, preferred
-                    for is_held, own in _split_by_sandbox(alike, in_sandbox):
-                        together[rank, able, signed.payer, tags, is_held, *alone] += own
+                    together[rank, able, signed.payer, tags, *alone] += alike
     at = [tuple(places[key] for key in keys) for keys in choices]
     fits = _Fits(waits, world.time, lengths)
-    for (rank, able, payer, tags, is_held, _, _, last, preferred), requests in together.items():
+    for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
         requests.sort()
         of_places, varied = fits.of(requests, at[able], dict(preferred[1]))
         yield RequestGroup(
@@ -199,34 +194,7 @@ def _groups(
             by_priority=preferred[0],
             varied=varied,
             coarse=varied and len({request.seconds for request in requests}) > _MAX_LENGTHS,
-            is_held=is_held,
         )
-
-
-def _find_in_sandbox(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return the tickets whose machine `reuse` keeps for their sandbox; empty without budgets."""
-    pools = fleet.dynamic_pools.values()
-    if not spending_limits(fleet) or not any(pool.reuse for pool in pools):
-        return frozenset()
-    return frozenset(
-        f"{queue}/{request.id}"
-        for queue, reading in world.queues.items()
-        if isinstance(fleet.queues.get(queue), TicketQueue) and isinstance(reading.demand, Demand)
-        for request in reading.demand.requests
-        if any(tag.startswith(SANDBOX) for tag in request.provided)
-    )
-
-
-def _split_by_sandbox(
-    requests: list[Ordered], in_sandbox: frozenset[str]
-) -> Iterator[tuple[bool, list[Ordered]]]:
-    """Yield (False, requests without sandbox), (True, requests in a sandbox); omit empty lists."""
-    if not in_sandbox:
-        yield False, requests
-        return
-    for is_held in (False, True):
-        if own := [request for request in requests if (request.key in in_sandbox) is is_held]:
-            yield is_held, own
 
 
 def _pool_priorities(fleet: Fleet, signed: EqualRequests) -> _Preferred:

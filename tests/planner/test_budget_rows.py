@@ -1,6 +1,5 @@
 """What a plan takes of budgets, one sentence per test. Machines cost 1 EUR/h; it is 08:00."""
 
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -134,16 +133,15 @@ def a_reusing_fleet(
 @pytest.mark.parametrize(
     ("of_pool", "overrides"), [({"per_day": "99 EUR"}, {}), (None, ALL), (None, OWN)]
 )
-def test_request_takes_time_of_reuse_when_it_is_in_a_sandbox(
+def test_request_takes_time_of_reuse(
     of_pool: dict[str, str] | None, overrides: dict[str, object], keeps: dict[str, object]
 ) -> None:
     fleet, world = a_reusing_fleet(of_pool, keeps, **overrides), a_spent_world(a_worker())
 
-    for is_held, tail in ((True, HELD), (False, TAIL)):
-        today, _ = accounts(fleet, world, replace(a_group(), is_held=is_held))
+    today, _ = accounts(fleet, world, a_group())
 
-        both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
-        assert rounded(both) == rounded(1 + tail)
+    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    assert rounded(both) == rounded(1 + HELD)
 
 
 @pytest.mark.parametrize("keeps", KEEPS)
@@ -152,11 +150,10 @@ def test_request_takes_time_of_reuse_when_it_gets_an_existing_machine(
 ) -> None:
     fleet, world = a_reusing_fleet(None, keeps, **OWN), a_spent_world(a_worker(since=NOW))
 
-    for is_held, seconds in ((True, 2 * HOUR), (False, 15 * 60)):
-        today, _ = accounts(fleet, world, replace(a_group(), is_held=is_held))
+    today, _ = accounts(fleet, world, a_group())
 
-        expected = Decimal(HOUR + seconds + 2 * 600) / HOUR
-        assert rounded(today.row.requests["g", FREE.key]) == rounded(expected)
+    expected = Decimal(HOUR + 2 * HOUR + 2 * 600) / HOUR
+    assert rounded(today.row.requests["g", FREE.key]) == rounded(expected)
 
 
 @pytest.mark.parametrize(
@@ -164,15 +161,15 @@ def test_request_takes_time_of_reuse_when_it_gets_an_existing_machine(
     [
         ({"opportunity": "2h", "max_age": "30m"}, 30 * 60),
         ({"opportunity": "2h"}, HOUR),
-        ({"opportunity": "5m"}, 5 * 60),
+        ({"opportunity": "5m"}, 15 * 60),
     ],
 )
-def test_request_takes_shorter_time_when_reuse_ends_before(
+def test_request_takes_longer_of_idle_time_and_time_of_reuse(
     reuse: dict[str, str], seconds: int
 ) -> None:
     fleet = a_reusing_fleet({"per_day": "99 EUR"}, {"reuse": reuse})
 
-    today, _ = accounts(fleet, a_spent_world(), replace(a_group(), is_held=True))
+    today, _ = accounts(fleet, a_spent_world(), a_group())
 
     both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
     assert rounded(both) == rounded(Decimal(HOUR + 90 + seconds + 2 * 600) / HOUR)
@@ -184,7 +181,7 @@ def test_request_takes_shorter_time_when_reuse_ends_before(
 def test_idle_time_counts_when_a_pool_on_demand_is_paused(mode: str, seconds: int) -> None:
     tags = {"extra": {"on_demand": True}}
     pool: dict[str, object] = {"provides": ["extra"], "mode": mode}
-    fleet = a_reusing_fleet(None, pool, tags=tags, **OWN)
+    fleet = a_budgeted_fleet(None, pool=pool, tags=tags, **OWN)
 
     today, _ = accounts(fleet, a_spent_world(a_worker(since=NOW)), a_group())
 
@@ -196,7 +193,7 @@ def test_request_takes_time_of_reuse_when_its_pool_is_on_demand() -> None:
     tags = {"extra": {"on_demand": True}}
     fleet = a_reusing_fleet({"per_day": "99 EUR"}, {"provides": ["extra"]}, tags=tags)
 
-    today, _ = accounts(fleet, a_spent_world(), replace(a_group(), is_held=True))
+    today, _ = accounts(fleet, a_spent_world(), a_group())
 
     both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
     assert rounded(both) == rounded(1 + HELD)
