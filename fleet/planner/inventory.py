@@ -85,7 +85,7 @@ def attend(
     for worker in listing.workers if listing.workers is not None else map(_idle_worker, up):
         desk, own = known.pop(worker.name, (first, None))
         is_new = own is None or _is_of_older(own, created.get(worker.name))
-        found[desk].append(worker if own is None or is_new else _joined(worker, own))
+        found[desk].append(worker if own is None or is_new else _join_reports(worker, own))
     for desk, own in known.values():
         # The record of a deleted machine does not describe a new machine of the same name.
         if not _is_of_older(own, created.get(own.name)):
@@ -110,7 +110,7 @@ def _idle_worker(machine: Machine) -> Worker:
     )
 
 
-def _joined(seen: Worker, own: Worker) -> Worker:
+def _join_reports(seen: Worker, own: Worker) -> Worker:
     """Merge the reports of a provider (`seen`) and a queue (`own`) about one worker.
 
     The queue's state counts if the provider reports the worker as idle.
