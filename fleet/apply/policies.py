@@ -7,6 +7,7 @@ merge request run in a separate job (docs/explanation/threat-model.md).
 import glob
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -42,7 +43,7 @@ _COMPLETE_EXIT_CODES = (0, 1, 5)
 _MAX_OUTPUT = 16 * 1024
 _OPTIONS = (
     *("-p", "fleet.apply.policy_plugin", "-p", "no:terminal", "-p", "no:cacheprovider"),
-    *("-c", os.devnull, "--import-mode", "importlib", "-o", "python_files=*.py"),
+    *("-c", os.devnull, "--import-mode", "importlib"),
     *("--capture", "no", "--continue-on-collection-errors"),
 )
 """Fixed options without output files, so that a policy has the same result on every host."""
@@ -74,8 +75,8 @@ def run_policies(files: Sequence[str], facts: Mapping[str, str | None]) -> Polic
         if len(regular) > 1 and not runs[0].is_whole:
             # A file that exits or hangs must not hide the results of the others.
             runs = [_run_pytest([name], folder) for name in regular]
-    found = [test for run in runs for test in run.tests]
-    found += [_broken(name, "is no regular file") for name in names if name not in regular]
+    others = (_broken(name, "is no regular file") for name in names if name not in regular)
+    found = [*(test for run in runs for test in run.tests), *others]
     tests = sorted((each.altered(file=names[each.file]) for each in found), key=attrgetter("file"))
     return PolicyRun(tests, "".join(run.output for run in runs))
 
@@ -88,6 +89,8 @@ def _run_pytest(files: Sequence[str], folder: str) -> PolicyRun:
     process = subprocess.Popen(  # noqa: S603 - pytest, with words of ours
         [
             *(sys.executable, "-P", "-m", "pytest", "--fleet-folder", folder, *_OPTIONS),
+            # pytest compiles a module that has such a name again at each run.
+            *("-o", f"python_files={shlex.quote(join(home, '*.py'))}"),
             # pytest names modules after their folder: a policy `json.py` is `policies.json`.
             *("--rootdir", dirname(home), "--confcutdir", home, *files),
         ],
@@ -151,8 +154,8 @@ def _complete(file: str, tests: Sequence[PolicyTest], ending: str) -> Iterator[P
 
 
 def _broken(file: str, message: str) -> PolicyTest:
-    failure = Failure(message=message)
-    return PolicyTest(file=file, name="import", outcome="broken", failures=(failure,))
+    failures = (Failure(message=message),)
+    return PolicyTest(file=file, name="import", outcome="broken", failures=failures)
 
 
 def find_failures(tests: Sequence[PolicyTest], document: Document) -> Iterator[Finding]:

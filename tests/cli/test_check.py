@@ -83,16 +83,27 @@ def places(ran: Completed) -> list[tuple[str, int, str]]:
     return [(each["span"]["file"], each["span"]["line"], each["rule"]) for each in found]
 
 
-def test_failing_policy_has_place_of_its_key_or_test(
-    run_fleet: RunFleet,
-) -> None:
-    ran = run_fleet("check", "--world", "world.json", "--json")
+def test_each_report_has_the_place_of_a_key_or_a_test(policed: Path, run_fleet: RunFleet) -> None:
+    ran = run_fleet(
+        *("check", "--world", "world.json", "--json", "--junit", "junit.xml"),
+        *("--gitlab-code-quality", "quality.json"),
+    )
 
+    issues = json.loads((policed / "quality.json").read_text())
+    positions = [(each["location"]["path"], each["location"]["lines"]["begin"]) for each in issues]
+    root = ET.parse(policed / "junit.xml").getroot()  # noqa: S314 - what this program wrote
+    cases = {case.get("name"): [part.tag for part in case] for case in root.iter("testcase")}
     assert (ran.returncode, ran.stderr) == (1, "")
-    assert places(ran) == [
-        ("fleet.yaml", 12, "failed-policy"),
-        ("fleet.d/large.yaml", 5, "failed-policy"),
-        ("policies/own.py", 17, "failed-policy"),
+    assert places(ran) == [(*position, "failed-policy") for position in positions]
+    assert positions == [("fleet.yaml", 12), ("fleet.d/large.yaml", 5), ("policies/own.py", 17)]
+    assert len({each["fingerprint"] for each in issues}) == 3
+    assert cases == {
+        "test_holds": [],
+        "test_pools_are_small": ["failure"],
+        "test_is_called_otherwise": ["failure"],
+    }
+    assert [[s.get(k) for k in ("name", "tests", "failures", "errors")] for s in root] == [
+        ["policies/own.py", "3", "2", "0"]
     ]
 
 
@@ -114,34 +125,6 @@ def test_check_reports_missing_policies(policed: Path, run_fleet: RunFleet) -> N
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "policies/" in ran.stdout
-
-
-@pytest.mark.slow
-def test_policies_of_named_folder_replace_default_ones(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "approved").mkdir()
-    (policed / "approved/none.py").write_text("def test_no():\n    assert False, 'no'\n")
-
-    ran = run_fleet("check", "--world", "world.json", "--policies", "approved", "--json")
-
-    assert (ran.returncode, places(ran)) == (1, [("approved/none.py", 2, "failed-policy")])
-    assert run_fleet("check", "--policies", "nowhere", "--world", "world.json").returncode == 2
-
-
-@pytest.mark.slow
-def test_policies_get_difference_from_target_branch(policed: Path, run_fleet: RunFleet) -> None:
-    shutil.copytree(policed, policed.parent / "base", dirs_exist_ok=True)
-    (policed / "base").symlink_to(policed.parent / "base")
-    (policed / "fleet.yaml").write_text(FLEET.replace("min: 1", "min: 3"), encoding="utf-8")
-    (policed / "policies/own.py").write_text(
-        "def test_cost(fleet, base, plan):\n"
-        "    assert base.pools['builders'].workers.min == 1\n"
-        "    assert fleet.pools['builders'].workers.min == 3\n"
-        "    assert plan.change.rest_after.hour == 3 * plan.change.rest_before.hour > 0\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json", "--base", "base/fleet.yaml")
-
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
 
 
 @pytest.mark.slow
@@ -177,73 +160,80 @@ def test_check_names_file_that_is_not_an_observation(
     assert ran.stderr.startswith("fleet: error: world.json")
 
 
-@pytest.mark.slow
-def test_gitlab_report_has_position_of_each_finding(policed: Path, run_fleet: RunFleet) -> None:
-    ran = run_fleet("check", "--world", "world.json", "--gitlab-code-quality", "quality.json")
-
-    issues = json.loads((policed / "quality.json").read_text())
-    places = [(each["location"]["path"], each["location"]["lines"]["begin"]) for each in issues]
-    assert ran.returncode == 1
-    assert places == [("fleet.yaml", 12), ("fleet.d/large.yaml", 5), ("policies/own.py", 17)]
-    assert len({each["fingerprint"] for each in issues}) == 3
-
-
-@pytest.mark.slow
-def test_junit_has_a_case_for_each_test(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "policies/broken.py").write_text("raise ValueError('<\\x1b&>')\n")
-
-    ran = run_fleet("check", "--world", "world.json", "--junit", "junit.xml")
-
-    root = ET.parse(policed / "junit.xml").getroot()  # noqa: S314 - what this program wrote
-    cases = {case.get("name"): [part.tag for part in case] for case in root.iter("testcase")}
-    suites = [[s.get(k) for k in ("name", "tests", "failures", "errors")] for s in root]
-    assert ran.returncode == 1
-    assert cases == {
-        "import": ["error"],
-        "test_holds": [],
-        "test_pools_are_small": ["failure"],
-        "test_is_called_otherwise": ["failure"],
-    }
-    assert suites == [["policies/broken.py", "1", "0", "1"], ["policies/own.py", "3", "2", "0"]]
-
-
-@pytest.mark.slow
-def test_change_of_plan_by_one_policy_does_not_affect_the_next(
-    policed: Path, run_fleet: RunFleet
-) -> None:
-    (policed / "policies/own.py").write_text(
-        "def test_deletes(fleet, plan, world):\n"
-        "    fleet.pools.clear()\n"
-        "    world.queues.clear()\n"
-        "    del plan\n"
-        "def test_sees_it(fleet, plan, world):\n"
-        "    assert len(fleet.pools) == 2\n"
-        "    assert [*world.queues] == ['work']\n"
-        "    assert len(plan.pools) == 2\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json")
-
-    assert ran.returncode == 0, ran.stdout
-
-
-@pytest.mark.slow
-def test_policies_import_files_with_leading_underscore(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "policies/_shared.py").write_text("MOST = 5\n")
-    (policed / "policies/conftest.py").write_text(
-        "import pytest\n@pytest.fixture\ndef own(fleet):\n    return fleet.fleet\n"
-    )
-    (policed / "policies/own.py").write_text(
-        "from _shared import MOST\ndef test_own(own):\n    assert (own, MOST) == ('policed', 5)\n"
-    )
-
-    ran = run_fleet("check", "--world", "world.json")
-
-    assert ran.returncode == 0, ran.stdout
-
-
 GOOD = "def test_good(fleet):\n    assert fleet.fleet == 'policed'\n"
 """A policy that holds."""
+PASSING = {
+    # What one policy changes, the next does not see.
+    "changes.py": """\
+def test_deletes(fleet, plan, world):
+    fleet.pools.clear()
+    world.queues.clear()
+    del plan
+def test_sees_it(fleet, plan, world):
+    assert len(fleet.pools) == len(plan.pools) == 2
+    assert [*world.queues] == ["work"]
+""",
+    "costs.py": """\
+def test_cost(fleet, base, plan):
+    assert base.pools["builders"].workers.min == 1
+    assert fleet.pools["builders"].workers.min == 3
+    assert plan.change.rest_after.hour == 3 * plan.change.rest_before.hour > 0
+""",
+    "_shared.py": "MOST = 5\n",
+    "conftest.py": "import pytest\n@pytest.fixture\ndef own(fleet):\n    return fleet.fleet\n",
+    "own.py": """\
+from _shared import MOST
+def test_own(own):
+    assert (own, MOST) == ("policed", 5)
+""",
+    # No part of what runs policies.
+    "json.py": GOOD,
+    "pytest.ini": "[pytest]\naddopts = --no-such-option\n",
+    "../pytest.ini": "[pytest]\naddopts = --no-such-option\n",
+    "../pytest.py": "raise SystemExit('not this one')\n",
+}
+"""Files beside each other in a folder of policies."""
+
+
+@pytest.mark.slow
+def test_policies_share_modules_and_fixtures_but_no_values(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    shutil.copytree(policed, policed.parent / "base", dirs_exist_ok=True)
+    (policed / "base").symlink_to(policed.parent / "base")
+    (policed / "fleet.yaml").write_text(FLEET.replace("min: 1", "min: 3"), encoding="utf-8")
+    for name, text in PASSING.items():
+        (policed / "policies" / name).write_text(text, encoding="utf-8")
+
+    ran = run_fleet(
+        *("check", "--world", "world.json", "--base", "base/fleet.yaml"),
+        env={"PYTEST_ADDOPTS": "--no-such-option"},
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    assert ran.stdout.splitlines()[-1].endswith(": 5 passed")
+    assert not [*policed.rglob("__pycache__"), *policed.rglob(".pytest_cache")]
+
+
+@pytest.mark.slow
+def test_failed_assert_of_a_shared_module_shows_its_values(
+    policed: Path, run_fleet: RunFleet
+) -> None:
+    odd = policed / "odd 'b'"
+    odd.mkdir()
+    (odd / "_shared.py").write_text("def small(size):\n    assert size < 3\n")
+    (odd / "own.py").write_text(
+        "from _shared import small\n"
+        "def test_small(fleet):\n    small(fleet.pools['large'].workers.max)\n"
+    )
+
+    ran = run_fleet("check", "--world", "world.json", "--policies", odd.name)
+
+    assert ran.returncode == 1
+    assert "own.py:3:1" in ran.stdout
+    assert "assert 30 < 3" in ran.stdout
+
+
 BROKEN = {
     "syntax": ("def test_x(:\n", {"import": 1}),
     "imports": ("import not_installed\n", {"import": 1}),
@@ -257,7 +247,6 @@ BROKEN = {
 }
 """Policies that do not come to an end: the test and the line of each finding."""
 ENDING = {
-    "ends": ("import os\ndef test_a(): pass\ndef test_b():\n    os._exit(0)\n", {"test_b": 3}),
     "ends_early": (
         "import os\ndef test_a():\n    os._exit(1)\ndef test_b(): pass\n",
         {"test_a": 2, "test_b": 4},
@@ -308,7 +297,7 @@ def test_check_finds_broken_policies_and_runs_the_others(
 def test_check_ends_when_a_policy_never_ends(
     policed: Path, run_fleet: RunFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applied, "SECONDS", 20)  # a start takes half a second of an idle machine
+    monkeypatch.setattr(applied, "SECONDS", 10)  # a start takes half a second of an idle machine
     (policed / "policies/own.py").write_text(
         "import subprocess\ndef test_a():\n    subprocess.run(['sleep', '987654'])\n"
         "def test_b(): pass\n"
@@ -383,16 +372,20 @@ def test_check_runs_no_policy_of_a_merge_request_unless_named(
 ) -> None:
     (policed / "policies/own.py").write_text("open('ran', 'w').close()\n" + GOOD)
 
-    refused = run_fleet("check", "--world", "world.json", env=MERGE_REQUEST)
-    was_run = (policed / "ran").exists()
-    named = run_fleet(
-        "check", "--world", "world.json", "--policies", "policies", env=MERGE_REQUEST
-    )
+    (policed / "approved").mkdir()
+    (policed / "approved/none.py").write_text("def test_no():\n    assert False, 'no'\n")
 
-    assert (refused.returncode, refused.stdout, was_run) == (4, "", False)
+    refused = run_fleet("check", "--world", "world.json", env=MERGE_REQUEST)
+    named = run_fleet(
+        *("check", "--world", "world.json", "--policies", "approved", "--json"), env=MERGE_REQUEST
+    )
+    absent = run_fleet("check", "--policies", "nowhere", "--world", "world.json")
+
+    assert (refused.returncode, refused.stdout) == (4, "")
     assert "--policies" in refused.stderr
-    assert (named.returncode, named.stderr) == (0, "")
-    assert (policed / "ran").exists()
+    assert (named.returncode, places(named)) == (1, [("approved/none.py", 2, "failed-policy")])
+    assert not (policed / "ran").exists()
+    assert absent.returncode == 2
 
 
 def test_check_of_a_merge_request_passes_when_it_has_no_policy(
@@ -414,20 +407,6 @@ def test_check_names_the_extra_when_pytest_is_missing(
 
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "[policies]" in ran.stderr
-
-
-@pytest.mark.slow
-def test_check_ignores_pytest_settings_of_folder(policed: Path, run_fleet: RunFleet) -> None:
-    (policed / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
-    (policed / "policies/pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
-    (policed / "pytest.py").write_text("raise SystemExit('not this one')\n")
-    (policed / "policies/json.py").write_text(GOOD)
-    (policed / "policies/own.py").write_text(GOOD)
-
-    ran = run_fleet("check", "--world", "world.json", env={"PYTEST_ADDOPTS": "--no-such-option"})
-
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
-    assert not [*policed.rglob("__pycache__"), *policed.rglob(".pytest_cache")]
 
 
 @pytest.mark.slow
