@@ -5,7 +5,7 @@ without the change, builds in the recorded observations.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -78,88 +78,53 @@ class SensitiveEdit(ChangedEntries):
     )
 
 
-class Looser(NamedTuple):
-    """The edits of a key that are sensitive, and the kind of these edits."""
-
-    kind: Kind
-    when: Literal["higher", "lower", "gone", "set", "any"]
-    """`higher`: raised, or the limit removed. `gone`: removed. `any`: every edit."""
-    value: object = None
-    """The new value that loosens the restriction if `when` is `set`; None for any value."""
-
-
 _ANY = "*"
 _NAMED = ("budgets", "images", "pools", "providers", "queues", "tags")
 """Sections of fleet.yaml whose keys are names, such as the name of a pool."""
-_HIGHER = Looser("guard-loosened", "higher")
-_LOWER = Looser("guard-loosened", "lower")
-_RAISED = Looser("limit-raised", "higher")
-_OPENED = Looser("access-widened", "any")
-_SENT = Looser("secret-source-changed", "any")
 
-GUARDS: dict[tuple[str, ...], Looser] = {
-    ("refuse", "delete", "share"): _HIGHER,
-    ("refuse", "delete", "count"): _HIGHER,
-    ("refuse", "cost_increase"): _HIGHER,
-    ("throttle", "delete", "count"): _HIGHER,
-    ("throttle", "create", "share"): _HIGHER,
-    ("throttle", "create", "free_below"): _HIGHER,
-    ("throttle", "create", "count"): _HIGHER,
-    ("boot_failures", "stop_after"): _HIGHER,
-    ("boot_failures", "of_last"): _LOWER,
-    ("boot_failures", "fall_back"): Looser("guard-loosened", "set", "previous-image"),
-    ("demand_max_age",): _HIGHER,
+_KEYS: dict[tuple[Kind, str], str] = {
+    ("guard-loosened", "higher"): """
+        guards.refuse.delete.share guards.refuse.delete.count guards.refuse.cost_increase
+        guards.throttle.delete.count guards.throttle.create.share guards.throttle.create.count
+        guards.throttle.create.free_below guards.boot_failures.stop_after guards.demand_max_age
+    """,
+    ("guard-loosened", "lower"): "guards.boot_failures.of_last",
+    ("guard-loosened", "previous-image"): "guards.boot_failures.fall_back",
+    ("limit-raised", "higher"): """
+        budgets.*.per_hour budgets.*.machine_hours_per_hour pools.*.budget.per_hour
+        budgets.*.per_day budgets.*.machine_hours_per_day pools.*.budget.per_day
+        budgets.*.per_month budgets.*.machine_hours_per_month pools.*.budget.per_month
+        pools.*.workers.max pools.*.workers.max_starting
+        tags.*.limits.total tags.*.limits.per.submitter tags.*.limits.per.owner
+        tags.*.limits.per.scope tags.*.limits.per.team tags.*.limits.per.sandbox
+        queues.*.limits.total queues.*.limits.per.submitter queues.*.limits.per.owner
+        queues.*.limits.per.scope queues.*.limits.per.team queues.*.limits.per.sandbox
+        queues.*.most_open queues.*.most_open_per_submitter queues.*.most_open_per_address
+    """,
+    ("limit-raised", "gone"): "budgets.* pools.*.budget",
+    ("limit-raised", "any"): """
+        budgets.*.scope budgets.*.team budgets.*.owner budgets.*.tags queues.*.blocked teams
+    """,
+    ("asked-by-widened", "any"): "queues.*.builds_named_by members members.file",
+    ("access-widened", "any"): """
+        providers.*.firewall providers.*.ssh_keys providers.*.ssh_from providers.*.key_pair
+    """,
+    ("secret-source-changed", "any"): """
+        queues.*.url state.backend state.store notify.webhook.url
+        providers.*.environment notify.environment
+    """,
+    ("secret-source-changed", "set"): "notify.webhook",
+    ("image-pinned", "set"): "images.*.version",
 }
-"""Path of a key of `guards` to the edits that loosen the guard."""
+"""(Kind, edit that loosens the restriction) to keys. Edits: `higher` includes a removed limit,
+`gone` is a removed key, `any` every edit, and any other text the new value."""
+_BY_VALUE = ("set", "previous-image")
+"""Edits that are sensitive even in a section that the change adds."""
 
-BUDGET: dict[str, Looser] = {
-    **dict.fromkeys(("per_hour", "per_day", "per_month"), _RAISED),
-    **{f"machine_hours_per_{each}": _RAISED for each in ("hour", "day", "month")},
-    **dict.fromkeys(("scope", "team", "owner", "tags"), Looser("limit-raised", "any")),
+TABLE: dict[tuple[str, ...], tuple[Kind, str]] = {
+    tuple(key.split(".")): looser for looser, keys in _KEYS.items() for key in keys.split()
 }
-"""Key of a budget to the edits that loosen the budget."""
-
-LIMITS: dict[tuple[str, ...], Looser] = {
-    ("total",): _RAISED,
-    **{("per", each): _RAISED for each in ("submitter", "owner", "scope", "team", "sandbox")},
-}
-"""Path of a key of `limits` to the edits that loosen the limit."""
-
-ADDRESSES: tuple[tuple[str, ...], ...] = (
-    ("queues", _ANY, "url"),
-    ("state", "backend"),
-    ("state", "store"),
-    ("notify", "webhook", "url"),
-)
-"""Keys with the address of a server to which fleet sends a secret."""
-
-_TABLE: dict[tuple[str, ...], Looser] = {
-    **{("guards", *key): looser for key, looser in GUARDS.items()},
-    **{("budgets", _ANY, key): looser for key, looser in BUDGET.items()},
-    ("budgets", _ANY): Looser("limit-raised", "gone"),
-    **{("pools", _ANY, "budget", key): _RAISED for key in ("per_hour", "per_day", "per_month")},
-    ("pools", _ANY, "budget"): Looser("limit-raised", "gone"),
-    ("pools", _ANY, "workers", "max"): _RAISED,
-    ("pools", _ANY, "workers", "max_starting"): _RAISED,
-    **{("tags", _ANY, "limits", *key): looser for key, looser in LIMITS.items()},
-    **{("queues", _ANY, "limits", *key): looser for key, looser in LIMITS.items()},
-    **{
-        ("queues", _ANY, f"most_open{each}"): _RAISED
-        for each in ("", "_per_submitter", "_per_address")
-    },
-    ("queues", _ANY, "builds_named_by"): Looser("asked-by-widened", "any"),
-    ("queues", _ANY, "blocked"): Looser("limit-raised", "any"),
-    ("teams",): Looser("limit-raised", "any"),
-    ("members",): Looser("asked-by-widened", "any"),
-    ("members", "file"): Looser("asked-by-widened", "any"),
-    **{("providers", _ANY, key): _OPENED for key in ("firewall", "ssh_keys", "ssh_from")},
-    ("providers", _ANY, "key_pair"): _OPENED,
-    ("providers", _ANY, "environment"): _SENT,
-    **dict.fromkeys(ADDRESSES, _SENT),
-    ("notify", "webhook"): Looser("secret-source-changed", "set"),
-    ("notify", "environment"): _SENT,
-    ("images", _ANY, "version"): Looser("image-pinned", "set"),
-}
+"""Pattern of a path to the kind of its sensitive edits, and the edits that are."""
 
 
 def find_sensitive(
@@ -178,40 +143,39 @@ def find_sensitive(
 
 def _find_sensitive_edits(edits: Edits, edited: Edited, base: Plan) -> Iterator[SensitiveEdit]:
     path, before, after = edited
+    keys: Iterable[Edited] = [edited]
     if path[0] == "tags" and path[1:]:
         yield from _loosened_tag(edits, str(path[1]), base)
-        # A missing tag equals a tag with an empty rule.
-        if len(path) == 2:  # noqa: PLR2004 - `tags`, and its name
-            before, after = before or TagRule.model_construct(), after or TagRule.model_construct()
-            for each in differing(path, before, after):
-                yield from _edit_in_table(edits, each)
-            return
-    if path[0] == "approvals" and isinstance(after, Approval):
+        if not path[2:]:  # a missing tag equals a tag with an empty rule
+            none = TagRule.model_construct()
+            keys = differing(path, before or none, after or none)
+    elif path[0] == "approvals" and isinstance(after, Approval):
         yield _sensitive(edits, edited, "approval-added")
-    if before is None and isinstance(after, ConfigSection):
-        for key in type(after).model_fields:
-            value = getattr(after, key)
-            looser = _TABLE.get(_pattern((*path, key)))
-            if looser and looser.when == "set" and _is_looser(looser, None, value):
-                yield _sensitive(edits, Edited((*path, key), None, value), looser.kind)
-    yield from _edit_in_table(edits, edited)
+    elif before is None and isinstance(after, ConfigSection):
+        added = (Edited((*path, key), None, value) for key, value in after)
+        by_value = (e for e in added if TABLE.get(_pattern(e.path), ("", ""))[1] in _BY_VALUE)
+        keys = (edited, *by_value)
+    for each in keys:
+        kind = _find_kind(edits, each)
+        if kind:
+            is_max = _pattern(each.path) == ("pools", _ANY, "workers", "max")
+            figures = _find_permitted(edits.head, each) if is_max else {}
+            yield _sensitive(edits, each, kind, **figures)
 
 
-def _edit_in_table(edits: Edits, edited: Edited) -> Iterator[SensitiveEdit]:
-    """Yield the edit if the table lists its key, or a section with its key, as sensitive."""
+def _find_kind(edits: Edits, edited: Edited) -> Kind | None:
+    """Return the kind of an edit if the table has its key, or a section with its key."""
     path, before, after = edited
+    pattern = _pattern(path)
+    if pattern == ("queues", _ANY, "url") and not _has_secret(edits.head, path[:2]):
+        return None
     for length in range(len(path), 0, -1):
-        looser = _TABLE.get(_pattern(path[:length]))
-        if looser is not None:
-            is_sent = _pattern(path) in ADDRESSES and path[0] == "queues"
+        if pattern[:length] in TABLE:
+            kind, when = TABLE[pattern[:length]]
             is_whole = length == len(path)
-            if is_sent and not _has_secret(edits.head, path[:2]):
-                return
-            if _is_looser(looser, before, after) if is_whole else looser.when == "any":
-                is_max = is_whole and _pattern(path) == ("pools", _ANY, "workers", "max")
-                figures = _find_permitted(edits.head, edited) if is_max else {}
-                yield _sensitive(edits, edited, looser.kind, **figures)
-            return
+            is_looser = when == "any" or (is_whole and _is_looser(when, before, after))
+            return kind if is_looser else None
+    return None
 
 
 def _find_permitted(fleet: Fleet, edited: Edited) -> dict[str, Any]:
@@ -242,20 +206,17 @@ def _pattern(path: Path) -> tuple[str, ...]:
     return (section, _ANY, *inner[1:]) if inner and section in _NAMED else (section, *inner)
 
 
-def _is_looser(looser: Looser, before: Any, after: Any) -> bool:  # noqa: ANN401 - any value of fleet.yaml
-    match looser.when:
+def _is_looser(when: str, before: Any, after: Any) -> bool:  # noqa: ANN401 - any value of fleet.yaml
+    match when:
         case "higher" if isinstance(before, Money) and isinstance(after, Money):
             return after.currency != before.currency or after.amount > before.amount
         case "higher":
             return before is not None and (after is None or after > before)
         case "lower":
             return bool(after < before)
-        case "gone":
-            return after is None
-        case "set":
-            return after is not None and looser.value in (None, after)
-        case "any":
-            return True
+        case "gone" | "set":
+            return (after is None) == (when == "gone")
+    return bool(after == when)
 
 
 def _sensitive(edits: Edits, edited: Edited, kind: Kind, **figures: Any) -> SensitiveEdit:  # noqa: ANN401 - of the value
