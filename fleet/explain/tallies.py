@@ -7,10 +7,13 @@ from heapq import nsmallest
 from math import exp, log
 from zoneinfo import ZoneInfo
 
-from fleet.model.facts import Demand, TaskHistory, Worker, World
+from fleet.model.facts import Demand, Work, Worker, World
 from fleet.model.history import Tally, TallyKind
 from fleet.model.plan import Plan
 from fleet.model.prices import find_type
+from fleet.planner.budgets import spending_limits
+from fleet.planner.demand import limits_of
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.allow import AllowList
 from fleet.tagrules.names import names_of, tasks_by_name
@@ -42,30 +45,17 @@ def _figure_name(path: Iterable[str | int]) -> str:
 
 def limit_paths(fleet: Fleet) -> frozenset[str]:
     """Return the keys of fleet.yaml that limit the number or the cost of machines."""
-    pools = fleet.dynamic_pools.items()
-    found = {_figure_name(("pools", name, "workers", "max")) for name, _ in pools}
-    sections: list[tuple[tuple[str, ...], object]] = [
-        *((("pools", name, "budget"), pool.budget) for name, pool in pools),
-        *((("budgets", name), budget) for name, budget in fleet.budgets.items()),
+    found: list[Path] = [("pools", name, "workers", "max") for name in fleet.dynamic_pools]
+    found += [limit.path for limit in spending_limits(fleet)]
+    tickets = {n: each for n, each in fleet.queues.items() if isinstance(each, TicketQueue)}
+    limited = (("tags", fleet.tags), ("queues", tickets))
+    found += [
+        (section, name, "limits", *(() if of == "total" else ("per",)), of)
+        for section, owners in limited
+        for name, owner in owners.items()
+        for of, _ in limits_of(owner.limits)
     ]
-    for path, budget in sections:
-        for period in ("per_hour", "per_day", "per_month"):
-            if getattr(budget, period, None) is not None:
-                found.add(_figure_name((*path, period)))
-    owners = [("tags", name, tag.limits) for name, tag in fleet.tags.items()]
-    owners += [
-        ("queues", name, queue.limits)
-        for name, queue in fleet.queues.items()
-        if isinstance(queue, TicketQueue)
-    ]
-    for section, name, limits in owners:
-        where = (section, name, "limits")
-        for of in type(limits.per).model_fields:
-            if getattr(limits.per, of) is not None:
-                found.add(_figure_name((*where, "per", of)))
-        if limits.total is not None:
-            found.add(_figure_name((*where, "total")))
-    return frozenset(found)
+    return frozenset(map(_figure_name, found))
 
 
 def tallies_of(
@@ -83,15 +73,14 @@ def tallies_of(
     found = [tally("run")]
     found += [tally("bound", path) for path in sorted(_binding_keys(plan) & limit_paths(fleet))]
     found += [tally("rule", match) for match in sorted(_matching_patterns(fleet, world))]
-    running = dict(_running(world))
+    running = _running(world)
     for key in sorted(waited.keys() & running.keys()):
-        work = running[key].work
-        started = work.started_at if work else None
-        if started is None or work is None:
+        _, work = running[key]
+        if work.started_at is None:
             found.append(tally("unseen"))
             continue
         kind = POWERFUL if given & set(work.required) else ORDINARY
-        wait = bucket_of((started - waited[key]).total_seconds())
+        wait = bucket_of((work.started_at - waited[key]).total_seconds())
         found.append(tally("wait", f"{kind} {wait}"))
     gone = waited.keys() - running.keys() - waiting_of(world, waited).keys()
     found += [tally("unseen", count=len(gone))] if gone else []
@@ -104,7 +93,7 @@ def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, dateti
 
     Only the longest waits are kept if there are too many.
     """
-    running = dict(_running(world))
+    running = _running(world)
     found: dict[str, datetime] = {}
     for queue, reading in world.queues.items():
         if isinstance(reading.demand, Demand):
@@ -117,11 +106,14 @@ def waiting_of(world: World, waited: Mapping[str, datetime]) -> dict[str, dateti
     return dict(nsmallest(_MOST_WAITING, found.items(), lambda each: (each[1], each[0])))
 
 
-def _running(world: World) -> Iterator[tuple[str, Worker]]:
-    for queue, reading in world.queues.items():
-        for worker in reading.workers if isinstance(reading.workers, tuple) else ():
-            if worker.running and worker.work:
-                yield f"{queue}/{worker.running}", worker
+def _running(world: World) -> dict[str, tuple[Worker, Work]]:
+    """Map each running request to its worker and work."""
+    return {
+        f"{queue}/{worker.running}": (worker, worker.work)
+        for queue, reading in world.queues.items()
+        for worker in (reading.workers if isinstance(reading.workers, tuple) else ())
+        if worker.running and worker.work
+    }
 
 
 def _binding_keys(plan: Plan) -> set[str]:
@@ -136,8 +128,8 @@ def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
     """Return the patterns of `powerful` that match a waiting or running build."""
     if not fleet.powerful:
         return set()
-    work = (each.work for _, each in _running(world) if each.work)
-    named = [(name, each.task) for each in work for name in each.names]
+    running = _running(world).values()
+    named = [(name, work.task) for _, work in running for name in work.names]
     for _, demand in world.demands():
         named += [(name, each.task) for each in demand.requests for name in names_of(each)]
     rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(named))
@@ -149,28 +141,22 @@ def _peaks(
 ) -> Iterator[tuple[TallyKind, str]]:
     """Yield ("powerful", package) per build of known memory peak; if low, also "needless"."""
     types = {each.worker: (each.pool, each.type) for each in plan.workers}
-    for queue, reading in world.queues.items():
-        peaks = {(h.task, h.package): h for h in _history(reading)}
-        for key, worker in _running(world) if peaks else ():
-            work = worker.work
-            if work is None or not work.package or not key.startswith(f"{queue}/"):
+    running = _running(world)
+    for queue, demand in world.demands():
+        peaks = {(each.task, each.package): each.memory_mib for each in demand.history}
+        for key, (worker, work) in running.items() if peaks else ():
+            if not work.package or not key.startswith(f"{queue}/"):
                 continue
-            seen = peaks.get((work.task, work.package))
-            if seen is None or not seen.memory_mib or not given & set(work.required):
+            peak = peaks.get((work.task, work.package))
+            if not peak or not given & set(work.required):
                 continue
             yield "powerful", work.package
             pool, name = types.get(worker.name, ("", None))
             declared = fleet.pools.get(pool)
-            known = (
-                find_type(fleet, declared, name) if isinstance(declared, Pool) and name else None
-            )
-            if known and max(seen.memory_mib) * FAR_BELOW < known.memory:
-                yield "needless", work.package
-
-
-def _history(reading: object) -> tuple[TaskHistory, ...]:
-    demand = getattr(reading, "demand", None)
-    return demand.history if isinstance(demand, Demand) else ()
+            if isinstance(declared, Pool) and name:
+                known = find_type(fleet, declared, name)
+                if known and max(peak) * FAR_BELOW < known.memory:
+                    yield "needless", work.package
 
 
 def _optimum(plan: Plan, tally: Callable[..., Tally]) -> Iterator[Tally]:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from fleet.explain.tallies import bucket_of, most_of, tallies_of, waiting_of
+from fleet.explain.tallies import bucket_of, limit_paths, most_of, tallies_of, waiting_of
 from fleet.model.facts import Unknown, World
 from fleet.model.history import Tally
 from fleet.reconcile import reconcile
@@ -73,3 +73,22 @@ def test_wait_bucket_is_at_most_a_tenth_wide() -> None:
         most = most_of(bucket_of(seconds))
         assert seconds <= most <= (seconds + 1) * 1.1
     assert bucket_of(timedelta(hours=-1).total_seconds()) == 0
+
+
+def test_limits_of_a_month_are_those_of_pools_budgets_tags_and_queues() -> None:
+    fleet = a_sim_fleet(
+        pools={"small": a_pool(provider="desk", budget={"per_day": "3 EUR"})},
+        budgets={"x": {"per_day": "4 EUR", "machine_hours_per_day": 4}},
+        tags={"big": {"limits": {"total": 2, "per": {"owner": 1}}}},
+        queues={"tickets": {"kind": "tickets", "limits": {"per": {"submitter": 1}}}},
+    )
+
+    assert limit_paths(fleet) == {
+        "pools.small.workers.max",
+        "pools.small.budget.per_day",
+        "budgets.x.per_day",
+        "budgets.x.machine_hours_per_day",
+        "tags.big.limits.total",
+        "tags.big.limits.per.owner",
+        "queues.tickets.limits.per.submitter",
+    }
