@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
 from fleet.model.facts import (
-    Attempt,
     Demand,
     Listing,
     Machine,
@@ -99,6 +99,53 @@ class Lost(NamedTuple):
 Event = PastRequest | Facts | BootDuration | Refused | Lost
 
 
+@dataclass
+class _Moment:
+    """An observation, with the parts that are compared with those of the next observation."""
+
+    world: World
+
+    @cached_property
+    def machines(self) -> dict[str, Machine]:
+        """Map the name of each machine to the machine."""
+        return {machine.name: machine for _, machine in self.world.machines()}
+
+    @cached_property
+    def workers(self) -> list[tuple[str, Worker]]:
+        """Return (queue, worker) per listed worker. The queue is empty for a provider's list."""
+        world = self.world
+        lists = [(queue, reading.workers) for queue, reading in sorted(world.queues.items())]
+        listings = (each for each in world.providers.values() if isinstance(each, Listing))
+        lists += [("", listing.workers) for listing in listings]
+        return [
+            (queue, worker)
+            for queue, workers in lists
+            for worker in (workers if isinstance(workers, tuple) else ())
+        ]
+
+    @cached_property
+    def registered(self) -> dict[str, Worker]:
+        """Map machines to their registered workers."""
+        return {w.machine or w.name: w for _, w in self.workers if w.state != "enrolled"}
+
+    @cached_property
+    def spot(self) -> dict[str, bool]:
+        """Map the name of each spot machine to whether the machine is busy."""
+        busy = {w.machine or w.name for _, w in self.workers if is_busy(w)}
+        return {
+            inputs.name: inputs.name in busy
+            for stack in self.world.known_stacks.values()
+            for inputs in stack.workers
+            if market_of(inputs) == "spot" and inputs.name in self.machines
+        }
+
+    @cached_property
+    def runs(self) -> dict[tuple[str, str, str], tuple[int, ...]]:
+        """Map (task, package, machine) to the seconds of the runs in the queues' histories."""
+        runs = (run for _, demand in self.world.demands() for run in demand.runs)
+        return {(each.task, each.package, each.machine): each.seconds for each in runs}
+
+
 class KnownHistory:
     """Collector of events from recorded observations, with a buffer of unfinished events."""
 
@@ -109,17 +156,15 @@ class KnownHistory:
         self._groups = Groups(self._alive)
         self.worlds = 0
         """Number of observations read so far."""
-        self.latest: datetime | None = None
-        """Time of the latest observation."""
-        self._facts: World | None = None
-        self._booting: dict[str, Machine] = {}
-        self._tried: dict[tuple[str, datetime], str] = {}
-        self._uses: dict[str, int] = {}
-        self._spot: set[str] = set()
-        self._busy_spot: set[str] = set()
         self.unseen = 0
         """Number of requests that workers finished but that no observation contains."""
-        self._runs: dict[tuple[str, str, str], tuple[int, ...]] = {}
+        self._before: _Moment | None = None
+        self._facts: World | None = None
+
+    @property
+    def latest(self) -> datetime | None:
+        """Return the time of the latest observation."""
+        return self._before.world.time if self._before else None
 
     def events(self, worlds: Iterable[World]) -> Iterator[Event]:
         """Yield events in order of time, starting with the `Facts` of the first observation."""
@@ -130,15 +175,20 @@ class KnownHistory:
 
     def see(self, world: World) -> None:
         """Read the next observation and add its events to the buffer."""
-        self._see_facts(world)
-        self._see_attempts(world)
-        machines = {machine.name: machine for _, machine in world.machines()}
-        workers = list(listed_workers(world))
-        self._see_boots(world, machines, workers)
-        self._see_spot(world, machines, workers)
-        self._see_jobs(world, machines, workers)
+        facts, now, before = _facts_of(world), _Moment(world), self._before
+        known = self._facts
+        if known is None or known != facts.altered(
+            time=known.time, delete_seconds=known.delete_seconds
+        ):
+            self._facts = facts
+            self._add(Facts(world.time, facts))
+        if before is not None:
+            for find_events in (_attempts, _boots, _spot):
+                for event in find_events(before, now):
+                    self._add(event)
+        self._see_jobs(now)
         self.worlds += 1
-        self.latest = world.time
+        self._before = now
 
     @property
     def kept(self) -> int:
@@ -170,99 +220,14 @@ class KnownHistory:
     def _add(self, event: Event) -> None:
         heappush(self._heap, (event.at, next(self._numbers), event))
 
-    def _see_facts(self, world: World) -> None:
-        facts = world.altered(
-            queues={
-                name: reading.altered(
-                    demand=_without_requests(reading.demand), workers=None, clock_ahead=None
-                )
-                for name, reading in world.queues.items()
-            },
-            providers={},
-            stacks={},
-            attempts=(),
-            runs=(),
-            ledger=_NOT_SAID,
-            approved={},
-        )
-        if self._facts is None or _has_changed(facts, self._facts):
-            self._facts = facts
-            self._add(Facts(world.time, facts))
-
-    def _see_attempts(self, world: World) -> None:
-        known: dict[tuple[str, datetime], str] = {}
-        for each in world.attempts:
-            key = (each.worker, each.at)
-            known[key] = each.result
-            if self.latest is None or self._tried.get(key) == each.result:
-                continue
-            self._add_attempt(each, world.time)
-        self._tried = known
-
-    def _add_attempt(self, each: Attempt, now: datetime) -> None:
-        failed = each.result in _TRIED_FOR_NOTHING
-        if failed or each.result in ("starting", "registered"):
-            # A late discovery gets the current time, because events are in order of time.
-            at = max(each.at, self.latest or now)
-            self._add(Refused(at, each.pool, each.type, each.market, is_over=not failed))
-
-    def _see_boots(
-        self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
-    ) -> None:
-        registered = {w.machine or w.name: w for _, w in workers if w.state != "enrolled"}
-        for name, machine in self._booting.items():
-            worker = registered.get(name)
-            if (
-                worker is None
-                or machine.created_at is None
-                or machines.get(name, machine).id != machine.id
-            ):
-                continue
-            since = worker.connected_since or (worker.work.started_at if worker.work else None)
-            since = since or worker.since or world.time
-            if self.latest is not None and self.latest <= since <= world.time:
-                seconds = _seconds(machine.created_at, since)
-                self._add(BootDuration(world.time, machine.pool, machine.type, seconds))
-        self._booting = {n: m for n, m in machines.items() if n not in registered}
-
-    def _see_spot(
-        self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
-    ) -> None:
-        """Add an event with the lifetime of spot machines and the number lost while busy."""
-        # While a provider is unreadable, no machine counts as deleted.
-        has_unknown = any(isinstance(each, Unknown) for each in world.providers.values())
-        if self.latest is not None and not has_unknown:
-            between = _seconds(self.latest, world.time)
-            lost = sum(name not in machines for name in self._busy_spot)
-            if self._spot:
-                self._add(Lost(world.time, between * len(self._spot), lost))
-        bought = {
-            inputs.name
-            for stack in world.known_stacks.values()
-            for inputs in stack.workers
-            if market_of(inputs) == "spot"
-        }
-        busy = {w.machine or w.name for _, w in workers if is_busy(w)}
-        self._spot = bought & machines.keys()
-        self._busy_spot = self._spot & busy
-
-    def _see_jobs(
-        self, world: World, machines: dict[str, Machine], workers: list[tuple[str, Worker]]
-    ) -> None:
+    def _see_jobs(self, now: _Moment) -> None:
+        world = now.world
         running = {}
-        for queue, worker in workers:
+        for queue, worker in now.workers:
             if worker.running is not None and is_busy(worker):
                 named = self._running_key(world, queue, worker.running)
                 running[self._groups.key_of_running(named, worker.work)] = worker
         waiting = {key: (queue, each) for key, queue, each in self._groups.waiting(world)}
-        unread = {
-            name
-            for name, reading in world.queues.items()
-            if not isinstance(reading.demand, Demand)
-            or reading.demand.estimate
-            or isinstance(reading.workers, Unknown)
-        }
-        unread |= {"" for each in world.providers.values() if isinstance(each, Unknown)}
         for key, (queue, request) in waiting.items():
             job = self._alive.get(key)
             if job is None and key not in running:
@@ -272,25 +237,25 @@ class KnownHistory:
             elif job is not None and job.started is not None and key not in running:
                 job.started = None  # the queue retries the request
         for key, worker in running.items():
-            self._see_running(world, key, worker, machines)
-        free = {worker.name: worker for _, worker in workers}
-        self._see_uses(free)
-        new_runs = self._new_runs(world)
+            self._see_running(world, key, worker, now.machines.get(worker.machine or worker.name))
+        free = {worker.name: worker for _, worker in now.workers}
+        self._count_unseen(free)
+        new_runs = Counter[_Run]() if self._before is None else _find_new_runs(self._before, now)
+        unread = set(_find_unread(world))
         for key, job in list(self._alive.items()):
-            if key in waiting or key in running or job.queue in unread or "" in unread:
-                continue
-            self._end(world, job, free.get(job.worker), new_runs)
+            if not (key in waiting or key in running or unread & {job.queue, ""}):
+                self._end(world, job, free.get(job.worker), new_runs)
         self._groups.forget()
 
-    def _see_uses(self, workers: dict[str, Worker]) -> None:
+    def _count_unseen(self, workers: dict[str, Worker]) -> None:
         """Count the requests that workers finished unobserved since the previous observation."""
         seen = Counter(job.worker for job in self._alive.values() if job.started is not None)
-        for name, worker in workers.items():
-            if worker.uses is not None and name in self._uses:
+        for _, earlier in self._before.workers if self._before else ():
+            worker = workers.get(earlier.name)
+            if worker is not None and worker.uses is not None and earlier.uses is not None:
                 still = worker.running is not None and is_busy(worker)
-                ended = seen[name] - still
-                self.unseen += max(0, worker.uses - self._uses[name] - max(0, ended))
-        self._uses = {n: w.uses for n, w in workers.items() if w.uses is not None}
+                ended = max(0, seen[worker.name] - still)
+                self.unseen += max(0, worker.uses - earlier.uses - ended)
 
     def _running_key(self, world: World, queue: str, running: str) -> str:
         """Return `queue/id` of a worker's request. If `queue` is empty, search all queues."""
@@ -305,78 +270,125 @@ class KnownHistory:
             return world.time
         return min(max(said or world.time, self.latest), world.time)
 
-    def _begin(self, job: PastRequest) -> None:
+    def _begin(self, job: PastRequest) -> PastRequest:
         self._alive[job.key] = job
         self._add(job)
+        return job
 
     def _see_running(
-        self, world: World, key: str, worker: Worker, machines: dict[str, Machine]
+        self, world: World, key: str, worker: Worker, machine: Machine | None
     ) -> None:
-        started = (worker.work.started_at if worker.work else None) or worker.since or world.time
+        work = worker.work or Work()
+        started = work.started_at or worker.since or world.time
         job = self._alive.get(key)
         if job is None:
             queue, _, own = key.partition("/")
-            request = _request_of(own, worker.work or Work(), started)
-            job = PastRequest(key, queue, request, self._arrival(world, started))
-            self._begin(job)
+            shared = {name: getattr(work, name) for name in SHARED}
+            request = Request(id=own, pending_since=started, **shared)
+            job = self._begin(PastRequest(key, queue, request, self._arrival(world, started)))
         if job.started is None or job.worker != worker.name:
-            machine = machines.get(worker.machine or worker.name)
             job.started, job.worker = started, worker.name
             job.pool = machine.pool if machine else worker.pool or ""
             job.type = machine.type if machine else ""
 
     def _end(
-        self,
-        world: World,
-        job: PastRequest,
-        worker: Worker | None,
-        new_runs: Counter[tuple[str, str, str, int]],
+        self, world: World, job: PastRequest, worker: Worker | None, new_runs: "Counter[_Run]"
     ) -> None:
         before = self.latest or world.time
+        expected = job.request.expected_seconds
+        about = (job.request.task, job.request.package or "")
         if job.started is not None:
             job.seconds = _seconds(job.started, _end_time(worker, before, world.time))
+        elif fitting := [run for run, left in new_runs.items() if left > 0 and run[:2] == about]:
+            run = min(fitting)
+            new_runs[run] -= 1
+            _, _, job.type, job.seconds = run
+        elif expected is not None and expected <= _seconds(before, world.time):
+            job.seconds = expected
         else:
-            found = _find_unseen_run(job.request, new_runs)
-            expected = job.request.expected_seconds
-            if found is not None:
-                new_runs[found] -= 1
-                job.type, job.seconds = found[2], found[3]
-            elif expected is not None and expected <= _seconds(before, world.time):
-                job.seconds = expected
-            else:
-                job.withdrawn = world.time
+            job.withdrawn = world.time
         job.is_done = True
         del self._alive[job.key]
 
-    def _new_runs(self, world: World) -> Counter[tuple[str, str, str, int]]:
-        """Count the new runs in queue histories by (task, package, machine, seconds)."""
-        found: Counter[tuple[str, str, str, int]] = Counter()
-        known: dict[tuple[str, str, str], tuple[int, ...]] = {}
-        for each in (run for _, demand in world.demands() for run in demand.runs):
-            about = (each.task, each.package, each.machine)
-            known[about] = each.seconds
-            if self.latest is not None and self._runs.get(about) is not each.seconds:
-                new = Counter(each.seconds) - Counter(self._runs.get(about, ()))
-                for seconds, times in new.items():
-                    found[(*about, seconds)] += times
-        self._runs = known
-        return found
+
+_Run = tuple[str, str, str, int]
+"""Task, package, machine and seconds of a run that a queue's history has."""
+
+
+def _find_new_runs(before: _Moment, now: _Moment) -> Counter[_Run]:
+    """Count the runs that the queues' histories have only in the later observation."""
+    found: Counter[_Run] = Counter()
+    for about, seconds in now.runs.items():
+        new = Counter(seconds) - Counter(before.runs.get(about, ()))
+        found.update({(*about, each): times for each, times in new.items()})
+    return found
+
+
+def _find_unread(world: World) -> Iterator[str]:
+    """Yield each queue that was not read completely; "" if a provider was not."""
+    for name, reading in world.queues.items():
+        is_read = isinstance(reading.demand, Demand) and not reading.demand.estimate
+        if not is_read or isinstance(reading.workers, Unknown):
+            yield name
+    if any(isinstance(each, Unknown) for each in world.providers.values()):
+        yield ""
+
+
+def _attempts(before: _Moment, now: _Moment) -> Iterator[Refused]:
+    """Yield the creations that were refused or succeeded since the observation before."""
+    known = {(each.worker, each.at): each.result for each in before.world.attempts}
+    for each in now.world.attempts:
+        failed = each.result in _TRIED_FOR_NOTHING
+        is_new = known.get((each.worker, each.at)) != each.result
+        if is_new and (failed or each.result in ("starting", "registered")):
+            # A late discovery gets the current time, because events are in order of time.
+            at = max(each.at, before.world.time)
+            yield Refused(at, each.pool, each.type, each.market, is_over=not failed)
+
+
+def _boots(before: _Moment, now: _Moment) -> Iterator[BootDuration]:
+    """Yield the boot duration of each machine that registered since the observation before."""
+    for name, machine in before.machines.items():
+        worker = None if name in before.registered else now.registered.get(name)
+        is_same = now.machines.get(name, machine).id == machine.id
+        if worker is None or machine.created_at is None or not is_same:
+            continue
+        started = worker.work.started_at if worker.work else None
+        since = worker.connected_since or started or worker.since or now.world.time
+        if before.world.time <= since <= now.world.time:
+            seconds = _seconds(machine.created_at, since)
+            yield BootDuration(now.world.time, machine.pool, machine.type, seconds)
+
+
+def _spot(before: _Moment, now: _Moment) -> Iterator[Lost]:
+    """Yield the lifetime of the spot machines before, and the number lost while busy."""
+    # While a provider is unreadable, no machine counts as deleted.
+    has_unknown = any(isinstance(each, Unknown) for each in now.world.providers.values())
+    if before.spot and not has_unknown:
+        between = _seconds(before.world.time, now.world.time)
+        lost = sum(busy and name not in now.machines for name, busy in before.spot.items())
+        yield Lost(now.world.time, between * len(before.spot), lost)
 
 
 _NOT_SAID = Unknown(unknown="the simulation has its own")
-_PASSING = {"time", "delete_seconds", "queues"}
+_EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
-def _has_changed(facts: World, before: World) -> bool:
-    """Return whether facts that affect decisions differ between two observations."""
-    if facts.queues.keys() != before.queues.keys():
-        return True
-    if any(facts.queues[name] != before.queues[name] for name in facts.queues):
-        return True
-    return any(
-        getattr(facts, name) != getattr(before, name)
-        for name in World.model_fields
-        if name not in _PASSING
+def _facts_of(world: World) -> World:
+    """Return an observation without demand, workers, machines and stacks."""
+    return world.altered(
+        queues={
+            name: reading.altered(
+                demand=_without_requests(reading.demand), workers=None, clock_ahead=None
+            )
+            for name, reading in world.queues.items()
+        },
+        providers={},
+        stacks={},
+        attempts=(),
+        runs=(),
+        ledger=_NOT_SAID,
+        approved={},
     )
 
 
@@ -384,33 +396,6 @@ def _without_requests(demand: Demand | Unknown) -> Demand | Unknown:
     if isinstance(demand, Unknown):
         return Demand(read_at=_EPOCH)
     return demand.altered(read_at=_EPOCH, requests=(), estimate=False, sample=None)
-
-
-_EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
-
-
-def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
-    """Yield (queue, worker) for each listed worker. The queue is empty for a provider's list."""
-    for queue, reading in sorted(world.queues.items()):
-        if isinstance(reading.workers, tuple):
-            yield from ((queue, worker) for worker in reading.workers)
-    for listing in world.providers.values():
-        if isinstance(listing, Listing):
-            yield from (("", worker) for worker in listing.workers or ())
-
-
-def _find_unseen_run(
-    request: Request, new_runs: Counter[tuple[str, str, str, int]]
-) -> tuple[str, str, str, int] | None:
-    """Return an unmatched new run of the same task and package; None if there is no such run."""
-    about = (request.task, request.package or "")
-    fitting = (run for run, left in new_runs.items() if left > 0 and run[:2] == about)
-    return min(fitting, default=None)
-
-
-def _request_of(own: str, work: Work, started: datetime) -> Request:
-    """Return a request for running work that no observation contained as waiting."""
-    return Request(id=own, pending_since=started, **{key: getattr(work, key) for key in SHARED})
 
 
 def _end_time(worker: Worker | None, before: datetime, now: datetime) -> datetime:
