@@ -121,6 +121,7 @@ def test_every_world_with_a_best_known_cost_is_measured() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_smallest_run_writes_the_page_of_its_result(tmp_path: Path) -> None:
     assert main(["--smallest", "--alone", "--out", str(tmp_path)]) == 0
 
