@@ -39,12 +39,18 @@ ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number:04}") for number in (1
 
 SIMULATED = [pytest.mark.engine, pytest.mark.long]
 """What runs the real engine with a provider of ours."""
-PULUMI, AWS = (pytest.param(name, marks=SIMULATED) for name in ("pulumi", "aws"))
+PULUMI, AWS, RARELY = (pytest.param(name, marks=SIMULATED) for name in ("pulumi", "aws", "hcloud"))
 HCLOUD = pytest.param("hcloud", marks=pytest.mark.engine)
 
 
 # `aside` has own commands too.
 ENGINES = ["fake", "embedded", "aside", "local", "hooks"]
+
+
+PARTLY = pytest.mark.parametrize(
+    "rig", [*slow_but(ENGINES[:3], ENGINES), PULUMI, RARELY, AWS], indirect=True
+)
+"""Marks what others show of Hetzner too: tests beside it, and each row of tests/faults."""
 
 
 @pytest.fixture(params=[*slow_but(ENGINES[:3], ENGINES), PULUMI, HCLOUD, AWS])
@@ -82,6 +88,7 @@ def test_stack_is_none_when_it_never_existed(rig: Rig) -> None:
     assert rig.engine.read(rig.ref) is None
 
 
+@PARTLY
 def test_first_up_creates_every_worker(rig: Rig) -> None:
     steps = rig.engine.up(rig.ref, [TWO, ONE], quiet)
 
@@ -120,6 +127,7 @@ def test_preview_equals_steps_of_up(rig: Rig) -> None:
     assert preview == rig.engine.up(rig.ref, [TWO, THREE], quiet)
 
 
+@PARTLY
 def test_preview_creates_no_stack(rig: Rig) -> None:
     steps = rig.engine.preview(rig.ref, [ONE])
 
@@ -174,6 +182,7 @@ def test_prepared_change_continues_when_a_creation_fails(rig: Rig) -> None:
     assert rig.machines() == [ONE.name, THREE.name]
 
 
+@PARTLY
 def test_each_step_is_reported_when_it_starts(rig: Rig) -> None:
     shown: list[StackStep] = []
 
@@ -182,6 +191,7 @@ def test_each_step_is_reported_when_it_starts(rig: Rig) -> None:
     assert sorted(shown, key=lambda step: step.worker) == list(steps)
 
 
+@PARTLY
 def test_recorded_workers_equal_desired_workers(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
@@ -200,6 +210,7 @@ def test_recorded_workers_passed_back_change_nothing(rig: Rig) -> None:
     assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
 
 
+@PARTLY
 def test_stack_may_be_empty(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
@@ -209,6 +220,7 @@ def test_stack_may_be_empty(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).workers == ()
 
 
+@PARTLY
 def test_serial_increases_with_each_change(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     before = read(rig.engine, rig.ref).serial
@@ -218,6 +230,7 @@ def test_serial_increases_with_each_change(rig: Rig) -> None:
     assert read(rig.engine, rig.ref).serial > before
 
 
+@PARTLY
 def test_failed_creation_keeps_other_workers(rig: Rig) -> None:
     rig.refuse(TWO.name)
 
@@ -230,6 +243,7 @@ def test_failed_creation_keeps_other_workers(rig: Rig) -> None:
     assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, THREE.name]
 
 
+@PARTLY
 def test_next_up_repeats_failed_creation(rig: Rig) -> None:
     rig.refuse(TWO.name)
     with pytest.raises(StackFailed):
@@ -253,6 +267,7 @@ def test_interrupted_creation_is_recorded_as_a_worker(rig: Rig) -> None:
     assert sorted(stack.ids) == [ONE.name]
 
 
+@PARTLY
 def test_next_run_finishes_killed_run_without_duplicate(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     rig.die_making(TWO.name, [ONE, TWO])
@@ -282,12 +297,14 @@ def test_new_worker_gets_its_user_data(rig: Rig) -> None:
     assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
 
 
+@PARTLY
 def test_worker_without_user_data_gets_none(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
 
     assert rig.given(ONE.name) == ""
 
 
+@PARTLY
 def test_existing_worker_is_unchanged_without_user_data(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
@@ -343,6 +360,7 @@ def test_forget_removes_worker_from_stack_without_deletion(rig: Rig) -> None:
     assert not after.interrupted
 
 
+@PARTLY
 def test_forgotten_machine_can_be_created_again(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE, TWO], quiet)
     rig.lose(ONE.name)
@@ -354,6 +372,7 @@ def test_forgotten_machine_can_be_created_again(rig: Rig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
+@PARTLY
 def test_stack_is_empty_when_last_worker_is_forgotten(rig: Rig) -> None:
     rig.engine.up(rig.ref, [ONE], quiet)
     rig.lose(ONE.name)
