@@ -92,7 +92,8 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """Run whole stories and repeats."""
-    run_marked(session, **in_memory())
+    # One process would go on alone when all other sessions have ended.
+    run_marked(session, "-n", "2", "--dist", "worksteal", **in_memory())
 
 
 @nox.session(name="slow-laws")
