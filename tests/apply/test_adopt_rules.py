@@ -1,32 +1,35 @@
-"""What speaks against taking a machine into a pool, and how it is recorded; one sentence each."""
+"""What speaks against taking a machine into a pool, and how it is recorded: `adoptions/`."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from fleet.cli.adopt import Adoption, judge_adoption
 from fleet.errors import PlanRefused
-from fleet.model.facts import FoundMachine, Listing, MachineState, Unknown, WorkerState, World
+from fleet.model.facts import FoundMachine, Listing, Unknown, World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs
+from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import FIRST, actions_of, fleet_with, idle, reason_of
 from tests.builders.sentences import tells
 
 NAME = "builder-01"
+CASES = [*read_blocks(Path(__file__).parent / "adoptions")]
+LOCAL = {"providers": {"desk": {"kind": "local", "run": ["true"]}}}
+OWN = {"machine": {"cores": 1, "memory": "1GiB"}}
 
 
-def found(name: str = NAME, **said: object) -> FoundMachine:
-    worker = said.pop("worker", WorkerState.IDLE)
+def found(name: str = NAME, **said: Any) -> FoundMachine:  # noqa: ANN401 - keys of a machine
+    worker = said.pop("worker", "idle")
     made: dict[str, object] = {"id": f"sim-{name}", "pool": "", "image": "trixie"}
-    labels = said.pop("labels", {"rack": "a"})
-    extra = {key: said.pop(key) for key in ("architecture", "settings") if key in said}
+    outer = {"architecture": "amd64", "labels": {"rack": "a"}}
+    outer |= {key: said.pop(key) for key in ("architecture", "settings", "labels") if key in said}
+    row = a_worker(name=name, pool=None, state=worker) if worker else None
     return FoundMachine.model_validate(
-        {
-            "machine": a_machine(name=name, **(made | said)),
-            "architecture": "amd64",
-            "labels": labels,
-            "worker": a_worker(name=name, pool=None, state=worker) if worker else None,
-            **extra,
-        }
+        {"machine": a_machine(name=name, **(made | said)), "worker": row, **outer}
     )
 
 
@@ -45,15 +48,62 @@ def judged(
     )
 
 
-def refusal(
-    *machines: FoundMachine,
-    world: World | None = None,
-    fleet: Fleet | None = None,
-    outdated: bool = False,
-) -> str:
-    with pytest.raises(PlanRefused) as refused:
-        judged(*machines, world=world, fleet=fleet, outdated=outdated)
-    return str(refused.value).removeprefix("refused, nothing was changed: ")
+def fleet_of(text: str) -> Fleet:
+    """Return a fleet with these pools, or with its usual one."""
+    if text == "local":
+        return a_sim_fleet(**LOCAL, pools={"builders": a_pool(provider="desk", **OWN)})
+    if not text:
+        return fleet_with()
+    pools = yaml.safe_load(text)
+    made = {n: p if "static" in p else a_pool(provider="desk", **p) for n, p in pools.items()}
+    return a_sim_fleet(pools=made)
+
+
+def world_of(text: str) -> World:
+    """Return a world in which a source says this."""
+    if text == "in big":
+        return a_sim_world(a_worker(name=NAME, pool="big"))
+    if text == "in builders":
+        return a_sim_world(*idle(FIRST))
+    world, silent = a_sim_world(), Unknown(unknown="no answer")
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    if text == "marked":
+        machine = a_machine(name=NAME, id=f"sim-{NAME}", image="trixie")
+        return world.altered(providers={"desk": listing.altered(machines=(machine,))})
+    if text == "dark provider":
+        return world.altered(providers={"desk": silent})
+    if text == "dark queue":
+        queue = world.queues["debian"].altered(workers=silent)
+        blind = {"desk": listing.altered(workers=None)}
+        return world.altered(queues={"debian": queue}, providers=blind)
+    return world
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_machine_is_adopted_or_refused_as_in_its_case(case: Block) -> None:
+    pools, machines, seen = case.parts
+    fleet, world = fleet_of(pools), world_of(seen)
+    taken = [found(**each) for each in yaml.safe_load(f"[{machines}]") or [{}]]
+    for outdated in (False, True):
+        try:
+            adoption = judged(*taken, world=world, fleet=fleet, outdated=outdated)
+        except PlanRefused as refused:
+            said = str(refused).removeprefix("refused, nothing was changed: ")
+            expected = case.result.removeprefix("refused ").removeprefix("outdated ")
+            assert case.result.startswith("refused" if outdated else ("refused", "outdated")), said
+            assert tells(said, *expected.split()), said
+            assert outdated or "--outdated" in said or case.result.startswith("refused")
+            continue
+        names = [each.machine.name for each in adoption.machines]
+        differs = [said for each in adoption.machines for said in each.differs]
+        if case.result.startswith("outdated"):
+            assert outdated
+            assert [tells(each, *case.result.split()[1:]) for each in differs] == [True]
+            continue
+        assert (f"adopted {' '.join(names)}", differs) == (case.result, [])
+        for _, words in case.because:
+            assert tells(adoption.machines[0].next, *words.split()), adoption.machines[0].next
 
 
 def test_adopted_machine_is_recorded_with_its_inputs_and_labels() -> None:
@@ -62,178 +112,31 @@ def test_adopted_machine_is_recorded_with_its_inputs_and_labels() -> None:
     inputs = adopted.inputs
     assert (inputs.name, inputs.type, inputs.image) == (NAME, "ccx33", "trixie")
     assert inputs.settings == {"boot": "uefi"}
-    assert inputs.labels == {
-        "rack": "a",
-        "fleet": "debian-ci",
-        "pool": "builders",
-        "worker": NAME,
-        "digest": inputs.labels["digest"],
-    }
-
-
-def test_adopted_machine_equal_to_new_one_is_not_outdated() -> None:
-    (adopted,) = judged().machines
-
-    assert adopted.differs == ()
-    assert tells(adopted.next, "keep", "idle", "retire.idle_after", "15m")
-
-
-@pytest.mark.parametrize(
-    ("said", "says"),
-    [
-        ({"type": "ccx43"}, ("type", "ccx43", "ccx33")),
-        ({"image": "bookworm"}, ("image", "bookworm", "trixie")),
-        ({"architecture": "arm64"}, ("architecture", "arm64", "amd64")),
-    ],
-)
-def test_different_machine_needs_consent_and_is_outdated(
-    said: dict[str, object], says: tuple[str, ...]
-) -> None:
-    machine = found(NAME, **said)
-
-    assert tells(refusal(machine), NAME, *says, "--outdated")
-    (adopted,) = judged(machine, outdated=True).machines
-    assert [tells(each, *says) for each in adopted.differs] == [True]
-    assert "outdated" in adopted.next or "waits" in adopted.next
-
-
-def test_machine_with_other_settings_is_different() -> None:
-    fleet = a_sim_fleet(
-        providers={"desk": {"kind": "local", "run": ["true"]}},
-        pools={"builders": a_pool(provider="desk", machine={"cores": 1, "memory": "1GiB"})},
-    )
-
-    said = refusal(found(type="own", settings={"run": "sleep"}), fleet=fleet)
-
-    assert tells(said, "run", "sleep", "true")
-
-
-@pytest.mark.parametrize(
-    ("machine", "says"),
-    [
-        (found(labels={"fleet": "other"}), ("label", "fleet other")),
-        (
-            found(labels={"fleet": "debian-ci", "pool": "big"}),
-            ("label", "pool big"),
-        ),
-        (found("b" * 51), ("name", "50")),
-        (found("under_score"), ("name", "50", "hyphens", "dots")),
-        (found(state=MachineState.STOPPED), ("provider", "stopped")),
-        (found(image=None), ("provider", "image")),
-        (found(worker=None), ("no queue", "worker")),
-        (found(worker=WorkerState.DISABLED), ("worker", "disabled")),
-        (found(worker=WorkerState.DEAF), ("worker", "tags")),
-    ],
-)
-def test_some_obstacles_to_adoption_cannot_be_waived(
-    machine: FoundMachine, says: tuple[str, ...]
-) -> None:
-    assert tells(refusal(machine, outdated=True), machine.machine.name, *says)
-
-
-def test_static_worker_is_not_counted_twice() -> None:
-    pools = {"builders": a_pool(provider="desk"), "legacy": {"static": [NAME]}}
-
-    assert "`static`" in refusal(fleet=a_sim_fleet(pools=pools))
-
-
-def test_adoption_is_refused_when_two_machines_share_a_name() -> None:
-    assert tells(refusal(found(), found(id="sim-2")), NAME, "two")
-
-
-def test_adoption_of_all_is_refused_when_one_is_refused() -> None:
-    assert refusal(found("builder-02"), found(image=None)).startswith(f"{NAME}: ")
-
-
-def test_name_in_stack_of_another_pool_is_refused() -> None:
-    world = a_sim_world(a_worker(name=NAME, pool="big"))
-
-    assert tells(refusal(world=world), "stack", "pool big")
-
-
-def test_adoption_above_max_is_refused() -> None:
-    machines = [found(f"builder-0{number}") for number in range(4)]
-
-    assert tells(refusal(*machines), "builders", "0", "workers.max", "3", "4")
+    labels = {"rack": "a", "fleet": "debian-ci", "pool": "builders", "worker": NAME}
+    assert inputs.labels == labels | {"digest": inputs.labels["digest"]}
 
 
 def test_machine_in_stack_is_not_adopted_again() -> None:
-    world = a_sim_world(*idle(FIRST))
     again = found(FIRST, labels={"fleet": "debian-ci", "pool": "builders"})
-
-    adoption = judged(again, found(), world=world)
+    adoption = judged(again, found(), world=world_of("in builders"))
 
     assert adoption.already == (FIRST,)
     assert [each.machine.name for each in adoption.machines] == [NAME]
-
-
-def test_marked_machine_without_stack_can_be_adopted() -> None:
-    world = a_sim_world()
-    listing = world.providers["desk"]
-    assert isinstance(listing, Listing)
-    machine = a_machine(name=NAME, id=f"sim-{NAME}", image="trixie")
-    seen = listing.altered(machines=(machine,))
-    world = world.altered(providers={"desk": seen})
-
-    (adopted,) = judged(
-        found(labels={"fleet": "debian-ci", "pool": "builders"}), world=world
-    ).machines
-
-    assert adopted.next.startswith("keep: ")
-
-
-def test_adoption_is_refused_while_a_source_is_unknown() -> None:
-    world = a_sim_world().altered(providers={"desk": Unknown(unknown="no answer")})
-
-    assert tells(
-        refusal(world=world), "pool builders", "unknown", "provider desk", "unknown", "answer"
-    )
-
-
-def test_adoption_is_refused_while_a_registry_is_unknown() -> None:
-    world = a_sim_world()
-    queue = world.queues["debian"].altered(workers=Unknown(unknown="no answer"))
-    listing = world.providers["desk"]
-    assert isinstance(listing, Listing)
-    blind = world.altered(
-        queues={"debian": queue}, providers={"desk": listing.altered(workers=None)}
-    )
-
-    assert tells(refusal(world=blind), "queue debian", "unknown", "answer")
-
-
-@pytest.mark.parametrize(
-    ("pools", "says"),
-    [
-        ({}, ("pool builders", "not in fleet.yaml", "none")),
-        (
-            {"builders": {"static": ["a"]}, "big": a_pool(provider="desk")},
-            ("pool builders", "big"),
-        ),
-        (
-            {"builders": a_pool(provider="desk", mode="drain")},
-            ("pool builders", "mode: drain"),
-        ),
-    ],
-)
-def test_adoption_is_refused_for_pool_that_creates_no_machines(
-    pools: dict[str, object], says: tuple[str, ...]
-) -> None:
-    assert tells(refusal(fleet=a_sim_fleet(pools=pools)), *says)
 
 
 def test_plan_replaces_no_machine_after_adoption() -> None:
     (adopted,) = judged().machines
     machine = adopted.machine.altered(pool="builders", digest=adopted.inputs.labels["digest"])
     world = a_sim_world(a_worker(name=NAME))
-    listing, stack = world.providers["desk"], world.stacks
+    listing, stacks = world.providers["desk"], world.stacks
     assert isinstance(listing, Listing)
-    assert isinstance(stack, dict)
-    recorded = stack["builders"]
+    assert isinstance(stacks, dict)
+    recorded = stacks["builders"]
     assert not isinstance(recorded, Unknown)
-    held = recorded.altered(workers=(adopted.inputs,))
-    seen = listing.altered(machines=(machine,))
-    after = world.altered(providers={"desk": seen}, stacks={"builders": held})
+    after = world.altered(
+        providers={"desk": listing.altered(machines=(machine,))},
+        stacks={"builders": recorded.altered(workers=(adopted.inputs,))},
+    )
 
     plan = reconcile(fleet_with(), after)
 

@@ -2,48 +2,37 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
 
-from fleet.apply.observe import Concurrently, Sources, observe
+from fleet.apply.observe import Concurrently, observe
 from fleet.errors import SourceUnreachable
 from fleet.model.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
 from fleet.model.history import Outcome, StackOutcome
 from fleet.model.tickets import Given, Ticket
 from fleet.ports import Provider, StackRecord, StackRef
-from fleet.state.store import Store
 from fleet.tickets.desk import StoredTicketDesk
 from fleet.tickets.store import DatabaseTickets
-from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
+from tests.builders import NOW, a_pool, a_sim_fleet, ago, an_attempt, some_inputs
 from tests.builders.sentences import tells
+from tests.builders.sources import some_sources
+from tests.builders.stores import new_store
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FakeEngine, FixedClock
 from tests.fakes.queue import FakeProvider
-from tests.fakes.source_reader import FakeSourceReader
 from tests.ports.stores import a_record
 
 REF = StackRef(project="sim", name="debian-ci-b", provider="desk", pool="b")
 
 
-def stack_seen(
-    folder: Path, engine: FakeEngine, record: StackRecord | None = None
-) -> Stack | Unknown | None:
+def stack_seen(engine: FakeEngine, record: StackRecord | None = None) -> Stack | Unknown | None:
     """Return how pool `b` of fleet `debian-ci` sees its stack."""
-    store = Store(f"sqlite:///{folder}/store.db", "debian-ci")
-    store.init()
+    store = new_store()
     if record:
         store.record_stack(record)
-    sources = Sources(
-        asking=FakeSourceReader,
-        queues={},
-        providers={"desk": FakeProvider(NOW)},
-        registries={},
-        engine_of=lambda _: engine,
-        store=store,
-    )
+    sources = some_sources(store, providers={"desk": FakeProvider(NOW)}, engine=engine)
     stacks = observe(a_sim_fleet(pools={"b": a_pool(provider="desk")}), sources, NOW).stacks
     assert isinstance(stacks, dict)
     return stacks.get("b")
@@ -55,15 +44,15 @@ def with_a_worker(**labels: str) -> FakeEngine:
     return engine
 
 
-def test_recorded_stack_that_is_missing_is_unknown(tmp_path: Path) -> None:
-    seen = stack_seen(tmp_path, FakeEngine(), a_record(name=REF.name, pool="b", serial=1))
+def test_recorded_stack_that_is_missing_is_unknown() -> None:
+    seen = stack_seen(FakeEngine(), a_record(name=REF.name, pool="b", serial=1))
 
     assert isinstance(seen, Unknown)
     assert "--forget-stack debian-ci-b" in seen.unknown
 
 
-def test_stack_that_was_never_created_may_be_missing(tmp_path: Path) -> None:
-    assert stack_seen(tmp_path, FakeEngine(), a_record(name=REF.name, pool="b", serial=0)) is None
+def test_stack_that_was_never_created_may_be_missing() -> None:
+    assert stack_seen(FakeEngine(), a_record(name=REF.name, pool="b", serial=0)) is None
 
 
 @pytest.mark.parametrize(
@@ -77,28 +66,35 @@ def test_stack_that_was_never_created_may_be_missing(tmp_path: Path) -> None:
     ],
 )
 def test_stack_of_another_engine_or_provider_is_unknown(
-    tmp_path: Path, record: StackRecord, because: tuple[str, ...]
+    record: StackRecord, because: tuple[str, ...]
 ) -> None:
-    seen = stack_seen(tmp_path, with_a_worker(), record)
+    seen = stack_seen(with_a_worker(), record)
 
     assert isinstance(seen, Unknown)
     assert tells(seen.unknown, *because)
 
 
-def test_stack_of_this_fleet_is_known(tmp_path: Path) -> None:
-    assert isinstance(stack_seen(tmp_path, with_a_worker(fleet="debian-ci", pool="b")), Stack)
+def test_stack_of_this_fleet_is_known() -> None:
+    assert isinstance(stack_seen(with_a_worker(fleet="debian-ci", pool="b")), Stack)
 
 
 @pytest.mark.parametrize(
     "labels", [{"fleet": "debian", "pool": "ci-b"}, {"fleet": "debian-ci", "pool": "a"}]
 )
-def test_stack_with_machines_of_another_fleet_is_unknown(
-    tmp_path: Path, labels: dict[str, str]
-) -> None:
-    seen = stack_seen(tmp_path, with_a_worker(**labels))
+def test_stack_with_machines_of_another_fleet_is_unknown(labels: dict[str, str]) -> None:
+    seen = stack_seen(with_a_worker(**labels))
 
     assert isinstance(seen, Unknown)
     assert tells(seen.unknown, f"pool {labels['pool']}", f"{labels['fleet']}")
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_observation_has_attempts_of_its_store(*, created: bool) -> None:
+    store = new_store(created=created)
+    if created:
+        store.record_attempts([an_attempt()])
+
+    assert observe(a_sim_fleet(), some_sources(store), NOW).attempts == (an_attempt(),) * created
 
 
 class MeetingProvider:
@@ -116,23 +112,15 @@ class MeetingProvider:
         return Listing(read_at=NOW)
 
 
-def test_providers_are_listed_concurrently_with_separate_errors(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
-    store.init()
+def test_providers_are_listed_concurrently_with_separate_errors() -> None:
+    store = new_store()
     meeting = Barrier(3)
     providers: dict[str, Provider] = {
         "c": MeetingProvider(meeting),
         "a": MeetingProvider(meeting, "the cable is out"),
         "b": MeetingProvider(meeting),
     }
-    sources = Sources(
-        asking=Concurrently,
-        queues={},
-        providers=providers,
-        registries={},
-        engine_of=lambda _: FakeEngine(),
-        store=store,
-    )
+    sources = some_sources(store, asking=Concurrently, providers=providers)
 
     seen = observe(a_sim_fleet(pools={}), sources, NOW).providers
 
@@ -153,29 +141,24 @@ class LateProvider:
         return Listing(read_at=NOW)
 
 
-def test_ticket_opened_during_observation_is_read(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
-    store.init()
+def test_ticket_opened_during_observation_is_read() -> None:
+    store = new_store()
     fleet = a_ticket_fleet()
     book = DatabaseTickets(store.begin, "tickets")
     desk = StoredTicketDesk(fleet, book, FixedClock(NOW))
-    sources = Sources(
-        asking=FakeSourceReader,
+    sources = some_sources(
+        store,
         queues={"tickets": desk},
         providers={"desk": LateProvider(lambda: opened(book))},
-        registries={},
-        engine_of=lambda _: FakeEngine(),
-        store=store,
         desks={"tickets": desk},
     )
 
     assert len(waiting(observe(fleet, sources, NOW).queues["tickets"])) == 1
 
 
-def test_ticket_queue_is_read_once_per_run(tmp_path: Path) -> None:
+def test_ticket_queue_is_read_once_per_run() -> None:
     """Else a build of Copr is counted, and so is the ticket that it opened in between."""
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
-    store.init()
+    store = new_store()
     book = DatabaseTickets(store.begin, "tickets")
     desk = StoredTicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
 
@@ -220,20 +203,12 @@ def a_run(minutes: int, seconds: int, *, deleted: tuple[str, ...] = ("b-1",)) ->
     ],
 )
 def test_delete_seconds_are_those_of_latest_deleting_run(
-    runs: list[dict[str, Any]], expected: int | None, tmp_path: Path
+    runs: list[dict[str, Any]], expected: int | None
 ) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
-    store.init()
+    store = new_store()
     for run in runs:
         store.record_run(**run)
-    sources = Sources(
-        asking=FakeSourceReader,
-        queues={},
-        providers={},
-        registries={},
-        engine_of=lambda _: FakeEngine(),
-        store=store,
-    )
+    sources = some_sources(store)
 
     world = observe(a_sim_fleet(providers={}, pools={}), sources, NOW)
 
@@ -250,24 +225,18 @@ class NamingQueue:
 
 
 @pytest.mark.parametrize(("own", "told"), [("", "kernel"), ("linux", "linux")])
-def test_work_of_ticket_has_package_of_copr_when_it_has_none(
-    tmp_path: Path, own: str, told: str
-) -> None:
-    store = Store(f"sqlite:///{tmp_path}/store.db", "debian-ci")
-    store.init()
+def test_work_of_ticket_has_package_of_copr_when_it_has_none(own: str, told: str) -> None:
+    store = new_store()
     copr = {"kind": "copr", "url": "https://copr.example.org", "tickets": "tickets"}
     fleet = a_ticket_fleet(queues={"copr": copr, "tickets": {"kind": "tickets"}})
     book = DatabaseTickets(store.begin, "tickets")
     ticket = book.open(a_ticket(package=own), most=9, most_of_submitter=9)
     book.lease([Given(ticket.id, "m1", "powerful", "", NOW)], NOW)
     desk = StoredTicketDesk(fleet, book, FixedClock(NOW))
-    sources = Sources(
-        asking=FakeSourceReader,
+    sources = some_sources(
+        store,
         queues={"copr": NamingQueue(), "tickets": desk},
         providers={"desk": FakeProvider(NOW)},
-        registries={},
-        engine_of=lambda _: FakeEngine(),
-        store=store,
         desks={"tickets": desk},
     )
 
