@@ -6,10 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import time_machine
 from hypothesis import HealthCheck, settings
 
 from fleet.program import connect_satellites
@@ -90,6 +92,13 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def clock() -> Iterator[time_machine.Traveller]:
+    """Return the clock of the test, which goes on and can be put forward."""
+    with time_machine.travel(datetime.now(UTC)) as clock:
+        yield clock
 
 
 @pytest.fixture(scope="session", autouse=True)

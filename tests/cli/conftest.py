@@ -2,23 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import time_machine
 
 from fleet.state.processes import Invocation, run
 from tests.rigs.clocked import Clocked, moved_clock
 from tests.rigs.stories import begin_idle
 from tests.rigs.trial import Trial
-
-
-@pytest.fixture
-def clock() -> Iterator[time_machine.Traveller]:
-    """Return the clock of the test, which goes on and can be put forward."""
-    with time_machine.travel(datetime.now(UTC)) as clock:
-        yield clock
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial
 
 COUNTED, PER_PAGE = 60, 5
-MOST_CALLS = 600
 FLEET = """\
 fleet: trial
 providers: {{desk: {{kind: sim}}}}

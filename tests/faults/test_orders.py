@@ -1,6 +1,5 @@
 """Orders of people: two at once, killed between two writes, by a clock that jumps, run twice."""
 
-import json
 import shutil
 import sqlite3
 from collections import Counter
@@ -179,28 +178,6 @@ def test_repeated_deletion_finishes_one_killed_at_any_write(
 # a clock that jumps
 
 
-@pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE])
-def test_order_by_fast_clock_ends_no_other_order(
-    idle: Trial, run_at: RunAt, command: tuple[str, ...]
-) -> None:
-    idle.told("freeze", "--creates", *WHY)
-    idle.told("hold", TWO, *WHY)
-
-    run_at(*command, days=2)
-
-    orders = {(each["order"], each.get("machine")) for each in idle.plan()["orders"]}
-    assert {("freeze", None), ("hold", TWO)} <= orders
-
-
-@pytest.mark.usefixtures("idle")
-@pytest.mark.parametrize("days", [-1, 400])
-def test_order_by_leaping_clock_causes_warning(run_at: RunAt, days: int) -> None:
-    ordered = run_at(*FREEZE, days=days)
-
-    assert ordered.returncode == 0
-    assert "`date -u`" in ordered.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_orders_use_clock_of_database_server(store: Store, run_at: RunAt) -> None:
@@ -209,52 +186,7 @@ def test_orders_use_clock_of_database_server(store: Store, run_at: RunAt) -> Non
     assert in_force(store) == ["freeze"]
 
 
-def test_freeze_by_fast_clock_is_shown_and_can_be_ended(idle: Trial, run_at: RunAt) -> None:
-    run_at(*FREEZE, days=1)
-
-    (order,) = idle.plan()["orders"]
-    assert order["until"] > (datetime.now(UTC) + timedelta(hours=25)).isoformat()
-    idle.told("freeze", "--pool", "builders", "--end")
-    assert "orders" not in idle.plan()
-
-
-def test_freeze_is_active_by_correct_clock_when_ended_by_fast_one(
-    idle: Trial, run_at: RunAt
-) -> None:
-    idle.told(*FREEZE)
-
-    ahead = json.loads(run_at("plan", "--json", hours=3).stdout)
-
-    assert "orders" not in ahead
-    assert "orders" in idle.plan()
-
-
-def test_log_keeps_order_of_writing_when_clock_jumps(idle: Trial, run_at: RunAt) -> None:
-    run_at("freeze", *WHY, minutes=30)
-    idle.told("freeze", "--end")
-    run_at("freeze", *WHY, minutes=-30)
-
-    entries = json.loads(idle.told("log", "--json"))["entries"]
-    idle.told("log", "--verify")
-    assert [each["kind"] for each in entries if each["kind"].endswith("freeze")] == [
-        "freeze",
-        "unfreeze",
-        "freeze",
-    ]
-
-
 # run twice, a store that is not there or locked, a pool that is gone
-
-
-def test_repeated_order_is_active_once(idle: Trial) -> None:
-    for command in (FREEZE, FREEZE, HOLD, HOLD):
-        idle.told(*command)
-
-    assert [each["order"] for each in idle.plan()["orders"]] == ["freeze", "hold"]
-    idle.told("freeze", "--pool", "builders", "--end")
-    idle.told("freeze", "--pool", "builders", "--end")
-    idle.told("hold", ONE, "--end")
-    assert "not held" in idle.told("hold", ONE, "--end", code=1)
 
 
 @pytest.mark.parametrize(
@@ -309,34 +241,6 @@ def test_permanently_locked_store_is_reported(
     assert ran.returncode == 1
     assert ".fleet/store.db" in ran.stderr
     assert "locked" in ran.stderr
-
-
-def test_month_without_data_has_no_cost_in_every_format(idle: Trial) -> None:
-    month = "2020-01"
-    report = json.loads(idle.told("report", "--month", month, "--json"))
-
-    assert (float(report["money"]), report["seconds"]) == (0, 0)
-    for shape in ("text", "markdown", "html", "csv"):
-        assert idle.told("report", "--month", month, "--format", shape)
-
-
-@pytest.mark.slow
-def test_orders_outlive_their_pool_and_can_be_ended(idle: Trial) -> None:
-    for command in (FREEZE, HOLD, APPROVE):
-        idle.told(*command)
-    idle.write(fleet_yaml(pools={"others": WARM}))
-    for _ in range(2):
-        idle.do("apply")
-
-    assert {each["order"] for each in idle.plan()["orders"]} >= {"freeze", "hold"}
-    idle.told("log", "--pool", "builders")
-    idle.told("freeze", "--pool", "builders", "--end")
-    idle.told("hold", ONE, "--end")
-    for _ in range(4):
-        idle.do("apply")
-    assert idle.machines() == []
-    idle.told("freeze", "--pool", "builders", "--end")
-    assert "others" in idle.told(*FREEZE[:1], "--pool", "never", *WHY, code=1)
 
 
 def a_freeze(**overrides: object) -> Order:

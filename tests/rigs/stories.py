@@ -9,18 +9,21 @@ Verbs:
   `fleet_yaml`, in place of those of a trial; `edit "OLD" "NEW"` changes the text later, of
   which `base` keeps a copy in base.yaml;
 - `wait 1 2 big:3` has requests wait, and no other, `queue [{…}]` these; `age 2m` has all have
-  happened earlier, `later 2m` moves the clock, and `runs 3` applies as
-  often, a second after each other;
+  happened earlier, `later 2m` moves the clock, `at -2d STEP` does a step at another time of it,
+  and `runs 3` applies as often, a second after each other;
 - `assign MACHINE 7`, `free MACHINE`, `drain MACHINE`, `disable MACHINE` and `lose MACHINE` happen
-  at the provider, `end-orders` and `sql STATEMENT` in the store; `remove FILE` deletes a file of
+  at the provider, `end-orders` and `sql STATEMENT` in the store; `break FILE` fills a file
+  with rubbish, or leaves `break FILE 5000` bytes of it; `move FILE NAME` and `remove FILE` in
   the folder, `empty` all, and `file FILE TEXT` writes one; `version VERSION STATE` is remembered;
 - `$ apply` runs a command, which exits with 0; `$4 apply` with 4, and `$* apply` with any code;
 - `> a b` are words that the last command told in this order, `>! a` is what it did not tell, and
   `says a` all that it told; `json a.0.b VALUE` is a value of its JSON;
 - `plan delete MACHINE reason, …` is what a plan does, `worker MACHINE state reason` what it says
   of a worker, `creates POOL:TYPE` what it makes; `machines`, `made`, `recorded`, `draining`,
-  `images`, `versions`, `files` and `ticket 1 MACHINE` are what there is; no file has changed
-  between `note` and `same`.
+  `images`, `markets`, `versions`, `files`, `attempts MACHINE=RESULT` and `ticket 1 MACHINE` are
+  what there is; `pool-says POOL WORDS` is in the sentence about a pool, `spent AMOUNT` the most
+  that a budget has spent, `charges MOST LEAST` the rows of the ledger; no file has changed
+  between `note` and `same`, and no charge between `note` and `uncharged`.
 
 A machine is written as `builders-1`. A title that ends in `(slow)` is a slow test. What begins
 with `given NAME` is no story: its steps stand for the step `given NAME`.
@@ -30,6 +33,7 @@ import json
 import re
 import shlex
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -117,22 +121,28 @@ class Story:
         self._more: dict[str, str] = {}
         self._said = ""
         self._noted: dict[str, bytes] = {}
+        self._charged: list[object] = []
 
     def play(self, steps: list[str]) -> None:
         """Do each step, or see that it is as it says."""
         for step in steps:
-            verb, _, rest = step.partition(" ")
             try:
-                if verb[:1] in "$>":
-                    getattr(self, "_run" if verb[0] == "$" else "_hear")(
-                        verb[1:], self._named(rest)
-                    )
-                else:
-                    getattr(self, f"_{verb.replace('-', '_')}")(
-                        *self._words(verb, self._named(rest))
-                    )
+                self._do(step)
             except AssertionError as wrong:
                 raise AssertionError(f"{step}: {wrong}\n{self._said[:3000]}") from wrong
+
+    def _do(self, step: str) -> None:
+        verb, _, rest = step.partition(" ")
+        if verb == "at":
+            ahead, _, rest = rest.partition(" ")
+            self._later(ahead)
+            self._do(rest)
+            self._later(ahead[1:] if ahead[0] == "-" else f"-{ahead}")
+        elif verb[:1] in "$>":
+            getattr(self, "_run" if verb[0] == "$" else "_hear")(verb[1:], self._named(rest))
+        else:
+            words = self._words(verb, self._named(rest))
+            getattr(self, f"_{verb.replace('-', '_')}")(*words)
 
     def _named(self, text: str) -> str:
         name = rf"{self.prefix}-\1-000\2"
@@ -173,9 +183,51 @@ class Story:
 
     def _note(self) -> None:
         self._noted = self.trial.files()
+        if (self.trial.folder / ".fleet/store.db").exists():
+            self._charged = self._ledger()
 
-    def _same(self) -> None:
-        assert self.trial.files() == self._noted
+    def _uncharged(self) -> None:
+        assert self._ledger() == self._charged
+
+    def _ledger(self) -> list[object]:
+        rows = self.trial.rows("SELECT * FROM fleet_ledger ORDER BY 1, 2")
+        marks = self.trial.rows("SELECT * FROM fleet_about WHERE key = 'charged_until'")
+        return [*rows, *marks]
+
+    def _charges(self, most: str, least: str = "0") -> None:
+        count = len(self.trial.rows("SELECT * FROM fleet_ledger"))
+        assert int(least) <= count <= int(most), count
+
+    def _spent(self, most: str) -> None:
+        found = [float(each["spent"]) for each in self.trial.plan()["budgets"]]
+        assert 0 < max(found) <= float(most), found
+
+    def _attempts(self, *tries: str) -> None:
+        found = [f"{worker}={result}" for worker, result in self.trial.attempts()]
+        assert found == [*tries], found
+
+    def _markets(self, *names: str) -> None:
+        found = [each.inputs.settings.get("market", "-") for each in self.trial.made()]
+        assert sorted(found) == sorted(names), found
+
+    def _pool_says(self, pool: str, *words: str) -> None:
+        found = {each["pool"]: each["because"] for each in self.trial.plan()["pools"]}
+        assert tells(found[pool], *words), found[pool]
+
+    def _break(self, file: str, left: str = "") -> None:
+        path = self.trial.folder / file
+        rubbish = b"binary\0rubbish" * 100
+        path.write_bytes(path.read_bytes()[: int(left)] if left else rubbish)
+
+    def _move(self, file: str, name: str) -> None:
+        (self.trial.folder / file).rename(self.trial.folder / name)
+
+    def _same(self, *but: str) -> None:
+        found = self.trial.files()
+        changed = {
+            name for name in {*found, *self._noted} if found.get(name) != self._noted.get(name)
+        }
+        assert changed <= {*but}, changed
 
     def _tickets(self, queue: str = "{kind: tickets}") -> None:
         self.trial.write(ticket_yaml(queue))
@@ -192,7 +244,7 @@ class Story:
         a_rack(self.trial.folder, given.pop("first", ". ./new.sh"), **given)
 
     def _sql(self, statement: str) -> None:
-        assert self.trial.sql(statement) > 0
+        assert self.trial.sql(statement) != 0
 
     def _base(self) -> None:
         shutil.copy(self.trial.folder / "fleet.yaml", self.trial.folder / "base.yaml")
@@ -245,7 +297,7 @@ class Story:
         (self.trial.folder / file).unlink()
 
     def _edit(self, old: str, new: str) -> None:
-        self.trial.change(old, new.replace("\\n", "\n"))
+        self.trial.change(*(each.replace("\\n", "\n") for each in (old, new)))
 
     def _wait(self, *names: str) -> None:
         big = [name.removeprefix("big:") for name in names if name.startswith("big:")]
@@ -255,7 +307,7 @@ class Story:
         self.trial.age(**{_UNITS[duration[-1]]: float(duration[:-1])})
 
     def _later(self, duration: str) -> None:
-        self._clock.shift(int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]])
+        self._clock.shift(timedelta(**{_UNITS[duration[-1]]: int(duration[:-1])}))
 
     def _assign(self, machine: str, request: str | None = None) -> None:
         self.trial.cloud.assign(machine, request)

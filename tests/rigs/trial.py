@@ -173,6 +173,11 @@ class Trial:
         with closing(sqlite3.connect(self.folder / ".fleet/store.db")) as connection, connection:
             return connection.execute(statement, values).rowcount
 
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """Return rows of the store."""
+        with closing(sqlite3.connect(self.folder / ".fleet/store.db")) as connection:
+            return connection.execute(query).fetchall()
+
     def plan(self) -> dict[str, Any]:
         """Plan and return the plan."""
         _, said = self.do("plan", "--json")
