@@ -45,7 +45,7 @@ from tests.builders.queue_worlds import QUEUE
 
 _OF_FLEET = {
     *("budgets", "cadence", "durations", "guards", "images", "money", "powerful", "providers"),
-    *("queues", "tags"),
+    *("queues", "tags", "teams"),
 }
 _NAME = "debian-ci-builders-{:04}"
 _OF_WORDS: dict[str, dict[str, object]] = {
@@ -60,7 +60,7 @@ _OF_TIMES = {
     "connected": ("connected_since", -1),
     "expires": ("token_expires", 1),
 }
-_PAIR = re.compile(r"\w+=")
+_PAIR = re.compile(r"[\w.]+=")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SILENT = Unknown(unknown="no answer")
 SAMPLE = QueueSample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
@@ -232,11 +232,14 @@ class _Unit:
         for word, (key, sign) in _OF_TIMES.items():
             if word in self.words:
                 seen[key] = NOW + sign * self._time(word, 0)
-        if "began" in self.words:
+        said = {key[5:]: value for key, value in self.pairs.items() if key.startswith("work.")}
+        if "began" in self.words or said:
             lasts = self._time("lasts", 0).total_seconds() or None
-            work = {"started_at": NOW - self._time("began", 0), "expected_seconds": lasts}
-            seen["work"] = {"task": "sbuild", "scope": "debian"} | work
-        return a_worker(name=self.name, since=since, busy=kind == "busy", **(seen | self.pairs))
+            began = NOW - self._time("began", 0) if "began" in self.words else None
+            work = {"started_at": began, "expected_seconds": lasts}
+            seen["work"] = {"task": "sbuild", "scope": "debian"} | work | said
+        seen |= {key: value for key, value in self.pairs.items() if not key.startswith("work.")}
+        return a_worker(name=self.name, since=since, busy=kind == "busy", **seen)
 
     @property
     def machine(self) -> Machine:

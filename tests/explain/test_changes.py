@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from fleet.explain.changes import Changes, compare, find_renames, find_unseen, rename_pools
-from fleet.guard import guard
 from fleet.model.digests import config_digest
 from fleet.model.facts import Demand, World
-from fleet.model.plan import Create, Plan
-from fleet.reconcile import reconcile
+from fleet.model.plan import Create
 from fleet.schema.model import Fleet
 from tests.builders import (
     a_create,
@@ -28,6 +26,7 @@ from tests.builders import (
 from tests.builders.cases import Block, read_blocks
 from tests.builders.deciding import fleet_with, with_machines
 from tests.builders.decisions import Case, world_of
+from tests.builders.queue_worlds import planned
 from tests.builders.sentences import tells
 
 PRICE = Decimal("0.0777")
@@ -45,10 +44,6 @@ def made_by(fleet: Fleet, count: int) -> World:
     there = a_sim_world(*workers).altered(queues=world.queues)
     made = created[0].inputs
     return with_machines(there, type=made.type, digest=made.labels["digest"])
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 def changes(base: Fleet, head: Fleet, world: World) -> Changes:

@@ -8,21 +8,15 @@ from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
-from fleet.guard import guard
 from fleet.model.decisions import Served
 from fleet.model.facts import Unknown, World
-from fleet.model.plan import Plan
 from fleet.planner.step import move_time
-from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 from tests.builders.deciding import SECOND, fleet_with
 from tests.builders.explaining import explain_request
+from tests.builders.queue_worlds import planned
 from tests.builders.sentences import tells
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 def of_request(fleet: Fleet, world: World, name: str = "101") -> Explanation:

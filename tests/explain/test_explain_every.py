@@ -3,18 +3,10 @@
 import pytest
 
 from fleet.explain.request import BY_CREATE, BY_UNSEEN, each_request, explain_every
-from fleet.guard import guard
-from fleet.model.facts import World
-from fleet.model.plan import Plan
-from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world
 from tests.builders.deciding import an_unseen_world
+from tests.builders.queue_worlds import planned
 from tests.builders.sentences import tells
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 @pytest.mark.slow

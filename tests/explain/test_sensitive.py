@@ -1,9 +1,12 @@
 """Which edits whoever approves a change has to see, one kind after the other."""
 
 from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 
 from fleet.explain.config_changes import Edits
 from fleet.explain.costs import BuildCosts
@@ -17,6 +20,7 @@ from fleet.schema.rules import Limits
 from fleet.schema.sources import Provider, Queue
 from fleet.schema.units import ConfigSection, Url
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.cases import Block, read_blocks
 
 TAG = {"exclusive": True, "asked_by": ["rules"], "limits": {"total": 2, "per": {"owner": 1}}}
 DEBIAN = {
@@ -26,6 +30,7 @@ DEBIAN = {
     "token": {"env": "DEBUSINE_TOKEN"},
     "admin": ["debusine-admin"],
 }
+CASES = [*read_blocks(Path(__file__).parent / "edits")]
 COPR = {"kind": "copr", "url": "https://copr.example.org"}
 CLOUD = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
 HOOKS = {"kind": "hooks", "new": ["new"], "delete": ["delete"], "list": ["list"]}
@@ -40,163 +45,47 @@ def found(base: Fleet, head: Fleet, world: World | None = None) -> tuple[Sensiti
     return find_sensitive(edits, find_reach(edits, [world], *costs), plans[0])
 
 
+PARTS: dict[str, dict[str, Any]] = {
+    "tag": {"tags": {"big": TAG}},
+    "budget": {"budgets": {"x": {"per_day": "4 EUR"}}},
+    "queue": {"queues": {"q": DEBIAN}},
+    "copr": {"queues": {"q": COPR}},
+    "cloud": {"providers": {"p": CLOUD}},
+    "hooks": {"providers": {"p": HOOKS}},
+    "image": {"images": {"i": {"suite": "trixie", "architecture": "amd64"}}},
+    "chat": {"notify": {"webhook": {"url": "https://chat.example.org"}}},
+    "approval": {"approvals": [APPROVAL]},
+}
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    """Return the keys of a fleet: those of a part with some others, or YAML by itself."""
+    name, _, keys = text.partition(" ")
+    if name not in PARTS:
+        return dict(yaml.safe_load(f"{{{text}}}"))
+    part = deepcopy(PARTS[name])
+    ((_, inner),) = part.items()
+    if keys:
+        ((_, said),) = inner.items()
+        said |= yaml.safe_load(f"{{{keys}}}")
+        for key in [key for key, value in said.items() if value is None]:
+            del said[key]
+    return part
+
+
 def kinds(base: dict[str, Any], head: dict[str, Any]) -> list[str]:
     edits = found(a_sim_fleet(pools={}, **base), a_sim_fleet(pools={}, **head))
     return [f"{each.kind} {'.'.join(map(str, each.path))}" for each in edits]
 
 
-def tagged(**changed: object) -> dict[str, Any]:
-    return {"tags": {"big": {k: v for k, v in (TAG | changed).items() if v is not None}}}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
+def test_edit_is_sensitive_as_in_its_case(case: Block) -> None:
+    base, head = map(settings_of, case.parts)
+    there, _, back = case.result.partition(", and back ")
 
-
-def budget(**changed: object) -> dict[str, Any]:
-    return {"budgets": {"x": {"per_day": "4 EUR", **changed}}}
-
-
-def queue(said: dict[str, Any], **changed: object) -> dict[str, Any]:
-    return {"queues": {"q": said | changed}}
-
-
-def provider(said: dict[str, Any], **changed: object) -> dict[str, Any]:
-    return {"providers": {"p": said | changed}}
-
-
-def refuse(**said: object) -> dict[str, Any]:
-    return {"guards": {"refuse": said}}
-
-
-def image(**said: object) -> dict[str, Any]:
-    return {"images": {"i": {"suite": "trixie", "architecture": "amd64"} | said}}
-
-
-def webhook(host: str, **said: object) -> dict[str, Any]:
-    return {"notify": {"webhook": {"url": f"https://{host}.example.org"} | said}}
-
-
-def boots(**said: object) -> dict[str, Any]:
-    return {"guards": {"boot_failures": said}}
-
-
-def asked_by(**asker: list[str]) -> dict[str, Any]:
-    return tagged(asked_by=[asker])
-
-
-SENSITIVE = [
-    (budget(), budget(per_day="5 EUR"), "limit-raised budgets.x.per_day"),
-    (budget(), budget(per_day="4 USD"), "limit-raised budgets.x.per_day"),
-    (budget(), {}, "limit-raised budgets.x"),
-    (budget(), budget(scope="debian"), "limit-raised budgets.x.scope"),
-    (
-        budget(machine_hours_per_day=3, per_day="4 EUR"),
-        budget(),
-        "limit-raised budgets.x.machine_hours_per_day",
-    ),
-    ({}, {"approvals": [APPROVAL]}, "approval-added approvals.0"),
-    (tagged(), tagged(exclusive=None), "exclusive-removed tags.big.exclusive"),
-    (tagged(), tagged(asked_by=None), "asked-by-widened tags.big.asked_by"),
-    (tagged(), tagged(asked_by=["rules", "user"]), "asked-by-widened tags.big.asked_by"),
-    (
-        asked_by(users=["ada"]),
-        asked_by(users=["ada"], groups=["all"]),
-        "asked-by-widened tags.big.asked_by",
-    ),
-    ({}, {"members": {"file": "m.yaml"}}, "asked-by-widened members"),
-    (
-        tagged(),
-        tagged(limits={"total": 3, "per": {"owner": 1}}),
-        "limit-raised tags.big.limits.total",
-    ),
-    (tagged(), tagged(limits={"total": 2}), "limit-raised tags.big.limits.per.owner"),
-    ({}, refuse(delete={"share": "40%"}), "guard-loosened guards.refuse.delete.share"),
-    (refuse(cost_increase="5 EUR/h"), refuse(), "guard-loosened guards.refuse.cost_increase"),
-    ({}, boots(of_last=4), "guard-loosened guards.boot_failures.of_last"),
-    ({}, boots(fall_back="previous-image"), "guard-loosened guards.boot_failures.fall_back"),
-    (image(), image(version="20261121T203000Z"), "image-pinned images.i.version"),
-    ({}, image(version="20261121T203000Z"), "image-pinned images.i.version"),
-    (
-        queue(DEBIAN),
-        queue(DEBIAN, token={"file": "/etc/passwd"}),
-        "secret-source-changed queues.q.token",
-    ),
-    (
-        queue(DEBIAN),
-        queue(DEBIAN, token={"command": ["sh"]}),
-        "secret-source-changed queues.q.token",
-    ),
-    (
-        queue(DEBIAN),
-        queue(DEBIAN, url="https://evil.example"),
-        "secret-source-changed queues.q.url",
-    ),
-    ({}, {"state": {"store": "postgresql://evil"}}, "secret-source-changed state.store"),
-    (webhook("chat"), webhook("evil"), "secret-source-changed notify.webhook.url"),
-    (
-        webhook("chat", token={"env": "A"}),
-        webhook("chat", token={"env": "B"}),
-        "secret-source-changed notify.webhook.token",
-    ),
-    ({}, webhook("evil"), "secret-source-changed notify.webhook"),
-    ({}, {"notify": {"command": ["mail", "x"]}}, "command-changed notify.command"),
-    (
-        provider(HOOKS),
-        provider(HOOKS, environment=["HCLOUD_TOKEN"]),
-        "secret-source-changed providers.p.environment",
-    ),
-    (queue(DEBIAN), queue(DEBIAN, admin=["sh"]), "command-changed queues.q.admin"),
-    (provider(HOOKS), provider(HOOKS, list=["sh"]), "command-changed providers.p.list"),
-    (
-        provider(CLOUD),
-        provider(CLOUD, ssh_keys={"eve": "ssh-ed25519 AAAA"}),
-        "access-widened providers.p.ssh_keys.eve",
-    ),
-]
-
-
-@pytest.mark.parametrize(("base", "head", "edit"), SENSITIVE)
-def test_edit_that_permits_more_is_sensitive(
-    base: dict[str, Any], head: dict[str, Any], edit: str
-) -> None:
-    assert kinds(base, head) == [edit]
-
-
-@pytest.mark.parametrize(
-    ("base", "head"),
-    [
-        *(
-            (head, base)
-            for base, head, edit in SENSITIVE
-            if edit.startswith(
-                ("limit-raised", "exclusive-removed", "guard-loosened", "image-pin")
-            )
-            and not edit.endswith(("scope", "per_day"))
-        ),
-        (budget(per_day="5 EUR"), budget()),
-        ({"approvals": [APPROVAL]}, {}),
-        (tagged(asked_by=None), tagged()),
-        ({"cadence": "10m"}, {"cadence": "5m"}),
-        (queue(COPR), queue(COPR, url="https://copr.example.com")),
-    ],
-)
-def test_edit_that_permits_less_is_not_sensitive(
-    base: dict[str, Any], head: dict[str, Any]
-) -> None:
-    assert kinds(base, head) == []
-
-
-@pytest.mark.parametrize(
-    ("base", "head"),
-    [
-        ({}, {"x": {"users": ["ada"]}}),
-        ({"x": {"users": ["ada"]}}, {}),
-        ({"x": {"users": ["ada"]}}, {"x": {"users": ["ben"]}}),
-        ({"x": {"users": ["ada"]}}, {"x": {"users": ["ada"], "scopes": ["debian"]}}),
-    ],
-)
-def test_edit_of_team_members_is_sensitive(base: dict[str, Any], head: dict[str, Any]) -> None:
-    """Whose budget and limits count for whom changes with it, up or down."""
-    (edit,) = kinds({"teams": base} if base else {}, {"teams": head} if head else {})
-
-    assert edit.startswith("limit-raised teams.")
+    assert kinds(base, head) == ([] if there == "nothing" else [there])
+    if back:
+        assert kinds(head, base) == ([] if back == "nothing" else [back])
 
 
 def test_tag_forbidden_by_wider_rule_is_not_sensitive() -> None:
@@ -212,7 +101,7 @@ def test_narrower_tag_rule_that_lifts_a_limit_is_sensitive() -> None:
 
 
 def test_removed_provider_or_queue_is_not_sensitive() -> None:
-    assert kinds(queue(DEBIAN) | provider(HOOKS), {"queues": {}, "providers": {}}) == []
+    assert kinds(PARTS["queue"] | PARTS["hooks"], {"queues": {}, "providers": {}}) == []
 
 
 def test_raised_limits_of_a_pool_are_sensitive() -> None:

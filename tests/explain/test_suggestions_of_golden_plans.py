@@ -9,14 +9,11 @@ from fleet.apply.config import check_file
 from fleet.explain.unblock import find_remedies
 from fleet.explain.waits import awaited
 from fleet.explain.what_if import PlannedRun, Replans, edited, is_served
-from fleet.guard import guard
-from fleet.model.facts import World
-from fleet.model.plan import Plan
 from fleet.queues.recorded import read_world
-from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
 from tests.builders import NOW
+from tests.builders.queue_worlds import planned
 from tests.rigs.golden_plans import FOLDERS
 from tests.rigs.pasted import paste
 from tests.rigs.repeats import slow_but
@@ -26,10 +23,6 @@ def load(path: Path) -> Fleet:
     checked = check_file(str(path), NOW.date())
     assert checked.fleet is not None, checked.findings
     return checked.fleet
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 @pytest.mark.parametrize("folder", slow_but(FOLDERS[:2], FOLDERS), ids=lambda folder: folder.name)

@@ -5,17 +5,11 @@ from collections import Counter
 from hypothesis import given
 
 from fleet.explain.changes import ComparedPlan, compare
-from fleet.guard import guard
 from fleet.model.facts import World
-from fleet.model.plan import Plan
-from fleet.reconcile import reconcile
 from fleet.report.json import plan_to_json
 from fleet.schema.model import Fleet
+from tests.builders.queue_worlds import planned
 from tests.laws.strategies import fleets, worlds
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 @given(fleets(), worlds())

@@ -10,8 +10,8 @@ from fleet.explain.waiting import waits_of
 from fleet.model.facts import World
 from fleet.model.plan import Plan
 from fleet.schema.model import Fleet
+from tests.builders.queue_worlds import planned
 from tests.laws.test_forecast_laws import crowded_plans
-from tests.laws.test_unblock_laws import planned
 from tests.rigs.pasted import paste
 
 EXAMPLES = max(5, settings().max_examples // 8)

@@ -9,19 +9,14 @@ from fleet.explain.options import OptionFinder, rule_for, way_to
 from fleet.explain.reach import find_reach
 from fleet.explain.request import explain_every
 from fleet.explain.waiting import waits_of
-from fleet.guard import guard
 from fleet.model.facts import World, market_of
-from fleet.model.plan import Create, Plan
-from fleet.reconcile import reconcile
+from fleet.model.plan import Create
 from fleet.schema.model import Fleet, Pool, PowerfulRule
 from fleet.tagrules.names import names_of
+from tests.builders.queue_worlds import planned
 from tests.laws.strategies import worlds
 from tests.laws.test_forecast_laws import limited_fleets
 from tests.laws.test_unblock_laws import asking_worlds
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 @given(limited_fleets(), worlds() | asking_worlds())

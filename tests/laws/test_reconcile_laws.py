@@ -16,11 +16,8 @@ from fleet.planner.units import RETURN_GRACE
 from fleet.reconcile import reconcile
 from fleet.schema.model import Approval, Fleet, Pool
 from tests.builders import a_create, a_plan, a_pool_verdict, a_sim_fleet, rekeyed
+from tests.builders.queue_worlds import planned
 from tests.laws.strategies import POOLS, budgeted, fleets, shuffled, worlds
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 @given(fleets(), worlds())

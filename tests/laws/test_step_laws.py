@@ -9,11 +9,10 @@ from fleet.model.facts import World
 from fleet.model.plan import Create
 from fleet.planner.step import step
 from fleet.schema.model import Fleet
-from tests.builders.queue_worlds import QUEUE
+from tests.builders.queue_worlds import QUEUE, planned
 from tests.laws.test_forecast_laws import limited_fleets
 from tests.laws.test_unblock_laws import (
     EXAMPLES,
-    planned,
     tight_fleets,
     working_worlds,
     works,

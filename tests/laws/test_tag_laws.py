@@ -10,19 +10,13 @@ from fleet.schema.model import Fleet
 from fleet.tagrules.derive import NOTHING, QueueContext, derive, find_cycle
 from fleet.tagrules.offers import Ask, Offer, satisfies
 from fleet.tagrules.requests import Judge
-from fleet.tagrules.vocabulary import Numbers, read_minimums
+from fleet.tagrules.vocabulary import read_minimums
 from tests.builders import a_fleet, a_request
+from tests.laws.test_match_laws import offers
 
 TODAY = date(2026, 11, 21)
 TAGS = ("a", "b", "b:c", "b:d", "e")
 tag_sets = st.frozensets(st.sampled_from(TAGS))
-numbers: st.SearchStrategy[Numbers] = st.dictionaries(
-    st.sampled_from(("cores", "memory_gib")), st.decimals(0, 9, places=1)
-).map(lambda found: tuple(sorted(found.items())))
-asks = st.builds(Ask, required=tag_sets, provided=tag_sets, minimums=numbers)
-offers = st.builds(
-    Offer, provides=tag_sets, requires=tag_sets, exclusive=tag_sets, numbers=numbers
-).map(lambda o: Offer(o.provides, o.requires, o.exclusive & o.provides, numbers=o.numbers))
 words = st.sampled_from(("user", "task", "rules", "tickets", "system"))
 names = st.fixed_dictionaries(
     {}, optional={"users": st.just(["alice"]), "groups": st.just(["kernel"])}
@@ -63,24 +57,6 @@ def requests(draw: st.DrawFn) -> Request:
 
 def counted(fleet: Fleet, request: Request) -> frozenset[str]:
     return Judge(fleet, {}, TODAY).ask_of(request, NOTHING).ask.required
-
-
-@given(asks, offers, tag_sets)
-def test_additional_provided_tags_lose_no_match(
-    ask: Ask, offer: Offer, more: frozenset[str]
-) -> None:
-    wider = Offer(offer.provides | more, offer.requires, offer.exclusive, numbers=offer.numbers)
-
-    assert satisfies(ask, wider) or not satisfies(ask, offer)
-
-
-@given(asks, offers, tag_sets)
-def test_additional_required_tags_gain_no_match(
-    ask: Ask, offer: Offer, more: frozenset[str]
-) -> None:
-    needy = Ask(ask.required | (more - offer.exclusive), ask.provided, ask.minimums)
-
-    assert satisfies(ask, offer) or not satisfies(needy, offer)
 
 
 @given(offers)

@@ -10,13 +10,11 @@ from fleet.explain.edits import Edit, lower_figure
 from fleet.explain.unblock import Remedy, find_remedies
 from fleet.explain.waits import awaited
 from fleet.explain.what_if import PlannedRun, Replans, edited, is_served
-from fleet.guard import guard
 from fleet.model.facts import Demand, Unknown, Work, Worker, WorkerState, World
-from fleet.model.plan import Plan
 from fleet.planner.forecast import forecast
-from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Guards, PowerfulRule
 from tests.builders import NOW, ago
+from tests.builders.queue_worlds import planned
 from tests.laws.strategies import fleets, worlds
 from tests.rigs.pasted import paste
 
@@ -25,10 +23,6 @@ EXAMPLES = max(min(20, settings().max_examples), settings().max_examples // 2)
 
 One waiting request of each world is explained, which takes up to ten plans.
 """
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 @st.composite
