@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fleet.model.history import NANO, MomentFigures, Outcome, RunSample
 from fleet.model.plan import Action, Create, Delete, NotKnown, Plan, PoolVerdict
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, serves_queue
 
 DAYS = 7
 FINE, COARSE = timedelta(minutes=30), timedelta(hours=4)
@@ -32,13 +32,11 @@ def sample_of(fleet: Fleet, plan: Plan) -> RunSample:
     waiting: Counter[str] = Counter()
     for signature in plan.signatures:
         waiting.update(dict.fromkeys(signature.pools, signature.count))
-    pools = {
-        verdict.pool: _figures(
-            verdict,
-            None if unsure & _find_served_queues(fleet, verdict.pool) else waiting[verdict.pool],
-        )
-        for verdict in plan.pools
-    }
+    pools = {}
+    for row in plan.pools:
+        declared = fleet.pools.get(row.pool)
+        is_sure = declared is None or not any(serves_queue(declared, queue) for queue in unsure)
+        pools[row.pool] = _figures(row, waiting[row.pool] if is_sure else None)
     total = None if unsure else sum(signature.count for signature in plan.signatures)
     return RunSample(at=plan.time, fleet=_sum_pools(pools.values(), total), pools=pools)
 
@@ -75,14 +73,8 @@ def sample_after(
 
 def _sum_pools(pools: Iterable[MomentFigures], waiting: int | None) -> MomentFigures:
     columns = list(zip(*pools, strict=True)) or [()] * len(MomentFigures._fields)
-    return MomentFigures(*map(_sum, columns))._replace(waiting=waiting)
-
-
-def _find_served_queues(fleet: Fleet, pool: str) -> set[str]:
-    found = fleet.pools.get(pool)
-    if found is None:
-        return set()
-    return set(fleet.queues if found.serves is None else found.serves)
+    sums = [None if None in column else sum(filter(None, column)) for column in columns]
+    return MomentFigures(*sums)._replace(waiting=waiting)
 
 
 def _figures(verdict: PoolVerdict, waiting: int | None) -> MomentFigures:
@@ -97,11 +89,6 @@ def _figures(verdict: PoolVerdict, waiting: int | None) -> MomentFigures:
         waiting=waiting,
         nanos=known("cost", int(verdict.cost_before * NANO)),
     )
-
-
-def _sum(figures: Sequence[int | None]) -> int | None:
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) if len(known) == len(figures) else None
 
 
 STATES = ("busy", "idle", "starting", "other")
@@ -173,10 +160,14 @@ def _fold_parts(
                 time[column] += seconds
         if found.waiting is not None:
             most[nth] = max(most[nth] or 0, found.waiting)
-    return tuple(
-        _slot(span.start + nth * span.length, sums[nth], known[nth], most[nth])
-        for nth in range(span.slots)
-    )
+    slots = []
+    for nth, columns in enumerate(zip(sums, known, strict=True)):
+        means = [total / time if time else None for total, time in zip(*columns, strict=True)]
+        busy, idle, starting, other, _, nanos = means
+        rate = None if nanos is None else nanos / NANO
+        start = span.start + nth * span.length
+        slots.append(Slot(start, busy, idle, starting, other, most[nth], rate))
+    return tuple(slots)
 
 
 def _split_at_slots(times: Sequence[datetime], span: SlotGrid) -> Iterator[_SlotPart]:
@@ -191,15 +182,6 @@ def _split_at_slots(times: Sequence[datetime], span: SlotGrid) -> Iterator[_Slot
             until = min(end, (slot + 1) * length)
             yield _SlotPart(slot, until - begin, nth)
             begin = until
-
-
-def _slot(
-    start: datetime, sums: Sequence[float], known: Sequence[float], most: int | None
-) -> Slot:
-    means = [total / time if time else None for total, time in zip(sums, known, strict=True)]
-    busy, idle, starting, other, _, nanos = means
-    rate = None if nanos is None else nanos / NANO
-    return Slot(start, busy, idle, starting, other, most, rate)
 
 
 @dataclass(frozen=True)
