@@ -26,13 +26,13 @@ def find_responsible(fleet: Fleet, world: World, plan: Plan) -> Responsible:
     """Return the contact of a fleet, and the rules that apply to its waiting requests."""
     given = GivenRules(fleet, world.time.date())
     requests = {f"{q}/{r.id}": r for q, demand in world.demands() for r in demand.requests}
-    found: dict[str, dict[Path, GivenRule]] = {}
+    rules = {}
     for signature in plan.signatures if fleet.powerful else ():
+        found: dict[Path, GivenRule] = {}
         for key in signature.requests:
-            request = requests.get(key) or requests.get(key.rpartition("#")[0])
-            own = given.find(request) if request else ()
-            found.setdefault(signature.id, {}).update({rule.path: rule for rule in own})
-    rules = {name: tuple(each[path] for path in sorted(each)) for name, each in found.items()}
+            if request := requests.get(key) or requests.get(key.rpartition("#")[0]):
+                found |= {rule.path: rule for rule in given.find(request)}
+        rules[signature.id] = tuple(found[path] for path in sorted(found))
     return Responsible(fleet.contact or "", rules)
 
 
@@ -48,19 +48,20 @@ class GivenRules:
         matches = self._rules.rules_for(request) if self._rules else ()
         return tuple(
             GivenRule(
-                path=("powerful", match.index),
-                match=match.rule.match,
-                ask=tuple(match.rule.ask),
-                reason=match.rule.reason or "",
-                contact=match.rule.contact or "",
+                path=("powerful", index),
+                match=rule.match,
+                ask=tuple(rule.ask),
+                reason=rule.reason or "",
+                contact=rule.contact or "",
             )
-            for match in {match.index: match for match in matches}.values()
+            for index, rule in {match.index: match.rule for match in matches}.items()
         )
 
     def contacts(self, rules: tuple[GivenRule, ...], package: str) -> tuple[Contact, ...]:
         """Return the contact of the fleet, then those of the rules of a package."""
-        about = words.describe_rule_contact(package)
-        found = {rule.contact: about for rule in rules if rule.contact}
         own = {self._fleet.contact: words.FLEET} if self._fleet.contact else {}
-        every = own | {name: about for name, about in found.items() if name not in own}
-        return tuple(Contact(name=name, about=about) for name, about in every.items())
+        about = words.describe_rule_contact(package)
+        others = {rule.contact: about for rule in rules if rule.contact}
+        return tuple(
+            Contact(name=name, about=text) for name, text in ({**own, **others, **own}).items()
+        )

@@ -4,13 +4,13 @@ A running build counts if its request required a tag that a rule of `powerful` a
 if the end of the build or a price is unknown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.explain.options import OptionFinder, cheapest, request_of
-from fleet.model.facts import PlaceFacts, Worker, WorkerFacts, World
+from fleet.model.facts import PlaceFacts, WorkerFacts, World
 from fleet.model.plan import Plan, WorkerVerdict
 from fleet.model.prices import tariff_of_machine
 from fleet.planner.durations import Durations, kind_at
@@ -39,64 +39,42 @@ def powerful_builds(
     fleet: Fleet, world: World, plan: Plan, known: Mapping[str, WorkerFacts]
 ) -> tuple[PowerfulBuild, ...]:
     """Return the builds that run on powerful machines, with the highest cost so far first."""
-    given = {tag for rule in fleet.powerful for tag in rule.ask}
-    if not given:
-        return ()
-    search = _PlaceSearch(fleet, world, given)
-    workers = registered_workers(fleet, world)
-    found = [
-        _build(search, verdict, worker, known.get(verdict.worker))
-        for verdict in plan.workers
-        if verdict.running
-        and (worker := workers.get(verdict.worker))
-        and worker.work
-        and given & set(worker.work.required)
-    ]
+    found = _find_builds(fleet, world, plan, known) if fleet.powerful else ()
     return tuple(sorted(found, key=lambda each: (-(each.cost or 0), each.worker.worker)))
 
 
-def _build(
-    search: "_PlaceSearch", verdict: WorkerVerdict, worker: Worker, known: WorkerFacts | None
-) -> PowerfulBuild:
-    fleet, now = search.fleet, search.world.time
-    work = worker.work
-    since = work.started_at if work else None
-    kind = kind_at(fleet, verdict.pool, verdict.type)
-    left = search.durations.remaining(worker, now, kind)
-    ends = None if left is None else now + timedelta(seconds=left)
-    expected = None
-    if verdict.type and known and known.provider and known.created_at and since and ends:
-        market = known.market or "on-demand"
-        tariff = tariff_of_machine(fleet, verdict.pool, known.provider, verdict.type, market)
-        if tariff is not None:
-            expected = cost_of_span(fleet, tariff, known.created_at, (since, ends), work=True)
-    return PowerfulBuild(
-        worker=verdict,
-        package=work.package if work else None,
-        since=since,
-        ends=ends,
-        cost=known.work_cost if known else None,
-        expected=expected,
-        elsewhere=search.elsewhere(verdict, worker),
-    )
-
-
-class _PlaceSearch:
-    """Finder of the machines that builds could use if the allow-list were empty."""
-
-    def __init__(self, fleet: Fleet, world: World, given: set[str]) -> None:
-        self.fleet = fleet
-        self.world = world
-        self.durations = Durations(fleet, world)
-        self._given = given
-        self._finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
-
-    def elsewhere(self, verdict: WorkerVerdict, worker: Worker) -> PlaceFacts | None:
-        """Return the cheapest machine option in another pool, without the allow-list's tags."""
-        request = request_of(worker)
-        if request is None:
-            return None
-        kept = tuple(tag for tag in request.required if tag not in self._given)
-        plain = request.altered(required=kept)
-        options = self._finder.options_for(verdict.registry or "", plain)
-        return cheapest(tuple(each for each in options if each.pool != verdict.pool))
+def _find_builds(
+    fleet: Fleet, world: World, plan: Plan, facts: Mapping[str, WorkerFacts]
+) -> Iterator[PowerfulBuild]:
+    given = {tag for rule in fleet.powerful for tag in rule.ask}
+    workers, durations = registered_workers(fleet, world), Durations(fleet, world)
+    finder = OptionFinder(fleet.model_copy(update={"powerful": []}), world)
+    for verdict in plan.workers:
+        worker, known = workers.get(verdict.worker), facts.get(verdict.worker)
+        work = worker.work if worker and verdict.running else None
+        if worker is None or work is None or given.isdisjoint(work.required):
+            continue
+        kind = kind_at(fleet, verdict.pool, verdict.type)
+        left = durations.remaining(worker, world.time, kind)
+        ends = None if left is None else world.time + timedelta(seconds=left)
+        span = (work.started_at, ends) if work.started_at and ends else None
+        expected = None
+        if verdict.type and known and known.provider and known.created_at and span:
+            market = known.market or "on-demand"
+            tariff = tariff_of_machine(fleet, verdict.pool, known.provider, verdict.type, market)
+            if tariff is not None:
+                expected = cost_of_span(fleet, tariff, known.created_at, span, work=True)
+        elsewhere = None
+        if request := request_of(worker):
+            kept = tuple(tag for tag in request.required if tag not in given)
+            options = finder.options_for(verdict.registry or "", request.altered(required=kept))
+            elsewhere = cheapest(tuple(each for each in options if each.pool != verdict.pool))
+        yield PowerfulBuild(
+            worker=verdict,
+            package=work.package,
+            since=work.started_at,
+            ends=ends,
+            cost=known.work_cost if known else None,
+            expected=expected,
+            elsewhere=elsewhere,
+        )
