@@ -22,11 +22,11 @@ from fleet.errors import FleetError, WrongUsage
 from fleet.explain.anything import EXPLAINERS, explain_any, names_of_kind, suggest_build
 from fleet.explain.case import Case
 from fleet.explain.gains import UNUSED_AFTER, find_gains
-from fleet.explain.request import each_request, explain_every
+from fleet.explain.request import by_outcome, explain_every
 from fleet.explain.values import Matches
 from fleet.model.facts import Unknown
 from fleet.ports import Console
-from fleet.report.answers import everything_blocks, explanation_blocks, matches_blocks
+from fleet.report.answers import every_blocks, explanation_blocks, matches_blocks
 from fleet.report.gains import gains_blocks
 from fleet.report.terminal import shown
 from fleet.schema.findings import nearest, some_of
@@ -89,12 +89,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise WrongUsage("--all is for `fleet explain request --all`")
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
-    if args.all:
-        everything = explain_every(decision.config.fleet, decision.world, decision.plan)
-        found_all = with_places(decision.config, everything)
-        show(args, console, each_request(found_all), everything_blocks(found_all))
-        return 0
     case = Case(decision.config.fleet, decision.world, decision.plan)
+    if args.all:
+        every = with_places(decision.config, explain_every(case))
+        show(args, console, every, every_blocks(every, by_outcome(case)))
+        return 0
     if not is_kind:
         return _explain_any(args, case, decision, console)
     found = tuple(EXPLAINERS[args.kind](case, args.name))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from fleet.checks import CHECKS, DATED_CHECKS
 from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
-from fleet.explain.request import MOST_REPLANS, by_outcome, explain_like, explain_one
+from fleet.explain.request import MOST_REPLANS, by_outcome, explain_alike, explain_one
 from fleet.explain.tags import WORDS, list_tags
 from fleet.explain.values import ExplainedReason, Explanation, Matches
 from fleet.explain.what_if import Replans, count_plans
@@ -52,29 +52,15 @@ def suggest_build(case: Case, name: str) -> str:
 def explain_requests(case: Case, name: str) -> Iterator[Explanation]:
     """Yield an explanation of each request with this name, grouped by equal outcome."""
     meant, replans = frozenset(case.named(name)), Replans(MOST_REPLANS)
-    for signature, _, keys in by_outcome(case):
-        first = None
-        for key in filter(meant.__contains__, keys):
-            if first is None:
-                with replans.share(count_plans(case.plan)) as given:
-                    first = explain_one(case, signature, key, given)
-                yield first
-            else:
-                yield explain_like(case, signature, key, first)
-
-
-def _pool(case: Case, name: str) -> Iterator[Explanation]:
-    yield from filter(None, [explain_pool(case.fleet, case.world, case.plan, name)])
-
-
-def _worker(case: Case, name: str) -> Iterator[Explanation]:
-    yield from filter(None, [explain_worker(case.fleet, case.world, case.plan, name)])
+    for group in by_outcome(case):
+        if keys := [*filter(meant.__contains__, group.keys)]:
+            with replans.share(count_plans(case.plan)) as given:
+                yield from explain_alike(case, keys, explain_one(case, keys[0], given))
 
 
 def _image(case: Case, name: str) -> Iterator[Explanation]:
     """Yield an explanation of an image: its versions, the pools that boot it, and its problems."""
-    fleet, world = case.fleet, case.world
-    image = fleet.images.get(name)
+    fleet, world, image = case.fleet, case.world, case.fleet.images.get(name)
     versions = [each for each in world.versions if each.image == name]
     if image is None and not versions:
         return
@@ -159,8 +145,8 @@ def _rule(case: Case, name: str) -> Iterator[Explanation]:
 
 EXPLAINERS: dict[str, Callable[[Case, str], Iterator[Explanation]]] = {
     "request": explain_requests,
-    "pool": _pool,
-    "worker": _worker,
+    "pool": lambda case, name: filter(None, [explain_pool(case, name)]),
+    "worker": lambda case, name: filter(None, [explain_worker(case, name)]),
     "image": _image,
     "rule": _rule,
     "tag": _tag,

@@ -1,28 +1,77 @@
-"""The explained run: names of requests, starts, and values that several explanations use."""
+"""A run of `fleet apply`: its world and plan, and the values that several explanations use."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import groupby
 
 from fleet.explain.given import GivenRules
 from fleet.explain.options import OptionFinder, way_of
-from fleet.explain.what_if import PlannedRun
-from fleet.model.facts import Request
-from fleet.model.plan import Create, Signature, WorkerVerdict
+from fleet.explain.turns import LimitTurn, find_turns
+from fleet.model.facts import Demand, Request, Worker, World
+from fleet.model.plan import Create, Plan, Signature, Unserved, WorkerVerdict
 from fleet.planner.costs import Way
 from fleet.planner.demand import ordered
-from fleet.planner.forecast import Class, list_postponed, registered_workers
+from fleet.planner.durations import USUAL
+from fleet.planner.fitting import FitDecider
+from fleet.planner.forecast import Class, Forecast, forecast, list_postponed, registered_workers
 from fleet.planner.inventory import PoolInventory, take_inventory
+from fleet.planner.shortfall import Shortfalls
 from fleet.planner.units import UnitState
-from fleet.schema.model import WorldQueue
+from fleet.schema.model import Fleet, WorldQueue
 from fleet.tagrules.names import names_of, package_of
 from fleet.tagrules.sources import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.vocabulary import tag_name
 
 
-class Case(PlannedRun):
-    """The run of `fleet apply` to explain, with cached values that several explanations use."""
+@dataclass(frozen=True)
+class Case:
+    """A run of `fleet apply`, with its world and plan. Runs count from 0, the explained run."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+    number: int = 0
+    of: Hashable = ()
+    """Cache key that distinguishes runs with different fleet.yaml."""
+
+    @cached_property
+    def requests(self) -> dict[str, tuple[Request, Demand]]:
+        """Map `queue/id` to each waiting request and the demand of its queue."""
+        return {
+            f"{queue}/{request.id}": (request, demand)
+            for queue, demand in self.world.demands()
+            for request in demand.requests
+        }
+
+    def find(self, key: str) -> tuple[Request, Demand] | None:
+        """Return the request with this key and its demand. For `queue/id#n`, return the group."""
+        return self.requests.get(key) or self.requests.get(key.rpartition("#")[0])
+
+    def named(self, name: str) -> list[str]:
+        """Return the request with this id, or else all requests of the package with this name."""
+        keys = [key for signature in self.plan.signatures for key in signature.requests]
+        for is_meant in _IDS:
+            if meant := [key for key in keys if is_meant(key, name)]:
+                return meant
+        return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
+
+    @cached_property
+    def signatures(self) -> dict[str, Signature]:
+        """Map each waiting request to its group of requests that fleet.yaml treats equally."""
+        return {key: each for each in self.plan.signatures for key in each.requests}
+
+    @cached_property
+    def unserved(self) -> dict[str, Unserved]:
+        """Map each unserved request to its entry in the plan."""
+        return {key: each for each in self.plan.unserved for key in each.requests}
+
+    @cached_property
+    def hopeless(self) -> dict[int, bool]:
+        """Map the identity of entries of `plan.unserved` to whether no worker can ever fit."""
+        return {}
 
     @cached_property
     def line(self) -> dict[str, tuple[int, int]]:
@@ -51,9 +100,19 @@ class Case(PlannedRun):
         return found
 
     @cached_property
-    def postponed(self) -> list[Create]:
-        """Return the machines for requests that a throttle postpones to later runs."""
-        return list_postponed(self.plan)
+    def decider(self) -> FitDecider:
+        """Return the object that decides whether a pool fits a request."""
+        return FitDecider(self.fleet, self.world)
+
+    @cached_property
+    def shortfalls(self) -> Shortfalls:
+        """Return the object that calculates by how much limits must rise."""
+        return Shortfalls(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def options(self) -> OptionFinder:
+        """Return the object that finds the machines that could run a request."""
+        return OptionFinder(self.fleet, self.world)
 
     @cached_property
     def given(self) -> GivenRules:
@@ -61,28 +120,60 @@ class Case(PlannedRun):
         return GivenRules(self.fleet, self.world.time.date())
 
     @cached_property
+    def forecast(self) -> Forecast:
+        """Return the expected start of each request if no later run changes anything."""
+        return forecast(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def assumed(self) -> Forecast:
+        """Return the forecast that uses the usual duration if a duration is unknown."""
+        return forecast(self.fleet, self.world, self.plan, assumed=USUAL)
+
+    @cached_property
+    def turns(self) -> dict[str, LimitTurn]:
+        """Return the turn of each request that limits on tags or queues stop."""
+        return find_turns(self.plan, lambda: self.shortfalls.uses, self.forecast)
+
+    @cached_property
+    def assumed_turns(self) -> dict[str, LimitTurn]:
+        """Return the turns that use the usual duration if a duration is unknown."""
+        if not self.turns:
+            return {}
+        return find_turns(self.plan, lambda: self.shortfalls.uses, self.assumed, USUAL)
+
+    def expected_start(self, key: str) -> datetime | None:
+        """Return the start of a request if no later run changes anything; None if unknown."""
+        return self.forecast.start_of(key) or self._turn_start(self.turns.get(key))
+
+    def assumed_start(self, key: str) -> datetime | None:
+        """Return a start by assumed durations; None unless only durations are unknown."""
+        known = self.assumed.start_of(key) if key in self.forecast.untimed else None
+        return known or self._turn_start(self.assumed_turns.get(key))
+
+    def _turn_start(self, turn: LimitTurn | None) -> datetime | None:
+        if turn is None or not turn.is_alone or turn.first is None or turn.first.end is None:
+            return None
+        return self.world.time + timedelta(seconds=turn.first.end)
+
+    @cached_property
+    def postponed(self) -> list[Create]:
+        """Return the machines for requests that a throttle postpones to later runs."""
+        return list_postponed(self.plan)
+
+    @cached_property
     def verdicts(self) -> dict[str, WorkerVerdict]:
         """Map the name of each worker to the plan's decision about it."""
         return {each.worker: each for each in self.plan.workers}
 
     @cached_property
-    def packages(self) -> dict[str, str]:
-        """Map each worker to the package that it builds; only known packages."""
-        works = registered_workers(self.fleet, self.world).items()
-        return {name: each.work.package for name, each in works if each.work and each.work.package}
-
-    def named(self, name: str) -> list[str]:
-        """Return the request with this id, or else all requests of the package with this name."""
-        keys = [key for signature in self.plan.signatures for key in signature.requests]
-        for is_meant in _IDS:
-            if meant := [key for key in keys if is_meant(key, name)]:
-                return meant
-        return [key for key in keys if (found := self.find(key)) and _is_about(found[0], name)]
+    def workers(self) -> dict[str, Worker]:
+        """Map the name of each registered worker to the worker."""
+        return registered_workers(self.fleet, self.world)
 
     @cached_property
-    def options(self) -> OptionFinder:
-        """Return the object that finds the machines that could run a request."""
-        return OptionFinder(self.fleet, self.world)
+    def classes(self) -> frozenset[Class]:
+        """Return the classes of interchangeable workers."""
+        return frozenset(worker.alike for worker in self.forecast.standing.values())
 
     @cached_property
     def inhabited(self) -> frozenset[str]:
@@ -107,13 +198,8 @@ class Case(PlannedRun):
         unseen = {unit.name for pool in self.inventory.values() for unit in pool.unseen}
         return frozenset(each.worker for each in self.plan.workers) - unseen
 
-    def worker_of(self, signature: Signature, key: str) -> str | None:
-        """Return the existing worker assigned to a request; None if there is no such worker."""
-        worker = signature.by_worker.get(key)
-        return None if worker in self._uncreated_workers else worker
-
     @cached_property
-    def _uncreated_workers(self) -> frozenset[str]:
+    def uncreated(self) -> frozenset[str]:
         """Return the workers whose creation `fleet apply` has started but that have no machine."""
         return frozenset(
             unit.name
@@ -126,15 +212,6 @@ class Case(PlannedRun):
     def enforcement(self) -> tuple[Enforcement, ...]:
         """Return the enforcer of each tag, exclusivity and limit."""
         return enforcement_of(self.fleet)
-
-    @cached_property
-    def classes(self) -> dict[Class, Counter[str]]:
-        """Map each class of interchangeable workers to the number of workers per state."""
-        states = {each.worker: each.state for each in self.plan.workers}
-        found: defaultdict[Class, Counter[str]] = defaultdict(Counter)
-        for worker in self.forecast.standing.values():
-            found[worker.alike][states[worker.name]] += 1
-        return found
 
     def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
         """Return the weakest enforcer of a claim about these tags; None for a recorded queue."""

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
+from fleet.explain.asked import Asked
 from fleet.explain.case import Case
-from fleet.explain.request import is_never
 from fleet.model.doctor import CheckResult, Machinery, NextStep, QueueWait, Summary, wrong
 from fleet.model.facts import Demand, Request, Unknown
-from fleet.model.plan import Signature
 from fleet.schema.units import write_duration
 from fleet.words.answers import describe_unservable
 
@@ -92,8 +91,9 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
     """Yield a finding per reason for requests that no worker of this fleet can ever run."""
     hopeless: defaultdict[str, list[str]] = defaultdict(list)
     for signature in case.plan.signatures if case.fleet.pools else ():
-        for key in _blocking_reasons(case, signature) if signature.queue == queue else ():
-            hopeless[case.unserved[key].because].append(key)
+        for key in signature.requests if signature.queue == queue else ():
+            if key in case.unserved and Asked(case, key).never:
+                hopeless[case.unserved[key].because].append(key)
     for because, keys in sorted(hopeless.items()):
         yield CheckResult(
             about=f"queue {queue}, requests",
@@ -101,13 +101,6 @@ def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
             said=describe_unservable(_names(keys), because),
             fix=f"fleet explain request {keys[0]}",
         )
-
-
-def _blocking_reasons(case: Case, signature: Signature) -> Iterator[str]:
-    for key in signature.requests:
-        unserved = case.unserved.get(key)
-        if unserved is not None and is_never(case, signature, unserved):
-            yield key
 
 
 def _requests_without_workers(

@@ -4,18 +4,17 @@ An edit has a path and a new value. This module does not depend on the purpose o
 """
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import ceil, floor
-from typing import Any, get_args
-
-from pydantic.fields import FieldInfo
+from typing import Any
 
 from fleet.model.prices import convert
 from fleet.schema.findings import YAML_WORDS, Path
 from fleet.schema.model import ConfigSection, Fleet, Money
-from fleet.schema.units import PERCENT_PATTERNS, written
+from fleet.schema.units import AS_WRITTEN
 
 MOST_COUNT = 100_000
 MOST_PERCENT = 9_999
@@ -41,6 +40,11 @@ class Edit:
     """The edit as a phrase; empty if path and values are enough."""
 
 
+def size_of_edits(edits: tuple[Edit, ...]) -> tuple[int, int]:
+    """Return the number of edits (two tags in one list count twice) and the sum of their ranks."""
+    return sum(edit.count for edit in edits), sum(edit.rank for edit in edits)
+
+
 def is_figure(fleet: Fleet, path: Path) -> bool:
     """Return whether the value at a path is a number or an amount of money."""
     value = value_at(fleet, path)
@@ -64,7 +68,8 @@ def raise_figure(fleet: Fleet, path: Path, amount: Decimal) -> Edit | None:
         most = MOST_CENTS
     else:
         steps = ceil(amount)
-        most = MOST_PERCENT if _pattern_at(fleet, path) in PERCENT_PATTERNS else MOST_COUNT
+        is_percent = write_value(fleet, path, old).endswith("%")
+        most = MOST_PERCENT if is_percent else MOST_COUNT
         most -= old
     steps = max(1, steps)
     if steps > most:
@@ -135,71 +140,58 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
     return [path] if is_figure(fleet, path) else []
 
 
-def _pattern_at(fleet: Fleet, path: Path) -> str:
-    """Return the regular expression for a value at a path, such as a percentage; else ""."""
-    section = value_at(fleet, path[:-1])
-    if isinstance(section, ConfigSection):
-        return _pattern_of(type(section).model_fields[str(path[-1])])
-    above = value_at(fleet, path[:-2])
-    if isinstance(section, dict) and isinstance(above, ConfigSection):
-        _, of_value = get_args(type(above).model_fields[str(path[-2])].annotation)
-        return next(_patterns([of_value]), "")
-    return ""
-
-
-def _pattern_of(field: FieldInfo) -> str:
-    return next(_patterns([*field.metadata, field.annotation]), "")
-
-
-def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of text
-    for part in parts:
-        pattern = getattr(part, "pattern", None)
-        if isinstance(pattern, str):
-            yield pattern
-        yield from _patterns([*get_args(part), *getattr(part, "__metadata__", ())])
-
-
 def write_value(fleet: Fleet, path: Path, value: object) -> str:
     """Format a value in one line, in the notation of fleet.yaml for this path."""
-    return "" if value is None or value is REMOVED else _write(value, _pattern_at(fleet, path))
-
-
-def _write(value: object, pattern: str = "") -> str:
-    if isinstance(value, ConfigSection):
-        fields = type(value).model_fields
-        parts = (
-            f"{name}: {_write(getattr(value, name), _pattern_of(fields[name]))}"
-            for name in fields
-            if name in value.model_fields_set
-        )
-        return f"{{{', '.join(parts)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(_write(each, pattern) for each in value)}]"
-    if isinstance(value, int | Money) and not isinstance(value, bool) and pattern:
-        return written(value, pattern)
-    if isinstance(value, str):
-        return value if value.replace("-", "").isalpha() else json.dumps(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "" if value is None or value is REMOVED else _write(_dump_at(fleet, path, value))
 
 
 def write_yaml(fleet: Fleet, edit: Edit) -> str:
     """Return an edit as YAML, from the top level or for an entry of a list; empty if removed."""
     if edit.new is REMOVED:
         return ""
-    text = write_value(fleet, edit.path, edit.new)
-    last = len(edit.path) - 1
-    for number, step in reversed([*enumerate(edit.path)]):
-        if isinstance(step, int):
-            if number < last:
-                return text
-            text = f"[{text}]"
-            continue
-        text = f"{_key(step)}: {text}"
-        if number and isinstance(edit.path[number - 1], str):
-            text = f"{{{text}}}"
-    return text
+    entries = [number for number, step in enumerate(edit.path[:-1]) if isinstance(step, int)]
+    first, *inner = edit.path[entries[-1] + 1 if entries else 0 :]
+    value = _nest(_dump_at(fleet, edit.path, edit.new), inner)
+    return f"{_write_key(str(first))}: {_write(value)}"
 
 
-def _key(step: str) -> str:
+def _dump_at(fleet: Fleet, path: Path, value: object) -> Any:  # noqa: ANN401 - plain data
+    """Return a value for a path as plain data, with the units of fleet.yaml."""
+    above = [n for n in range(len(path)) if isinstance(value_at(fleet, path[:n]), ConfigSection)]
+    name, *inner = path[above[-1] :]
+    section = value_at(fleet, path[: above[-1]])
+    edited = section.model_copy(update={name: _nest(value, inner)})
+    found = edited.model_dump(
+        include={name}, exclude_unset=True, context=AS_WRITTEN, warnings=False
+    )[name]
+    for step in inner:
+        found = found[0 if isinstance(step, int) else step]
+    return found
+
+
+def _nest(value: object, path: Sequence[str | int]) -> object:
+    for step in reversed(path):
+        value = [value] if isinstance(step, int) else {step: value}
+    return value
+
+
+_PLAIN = re.compile(
+    r"[A-Za-z-]+|[0-9]+(\.[0-9]+)?(%|[A-Za-z]+| [A-Z]{3}(/h)?)|[0-9]{4}-[0-9]{2}-[0-9]{2}"
+)
+"""Words, amounts with a unit, and dates, which need no quotes in YAML."""
+
+
+def _write(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{_write_key(key)}: {_write(each)}" for key, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_write, value))}]"
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _write_key(step: str) -> str:
     is_plain = step.replace("-", "").replace("_", "").isalnum() and step[0].isalpha()
     return step if is_plain and step.lower() not in YAML_WORDS else json.dumps(step)

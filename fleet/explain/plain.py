@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from fleet.explain.asked import ARCHITECTURE, Asked
 from fleet.explain.case import Case
 from fleet.explain.turns import ENDING, CountedWork, LimitTurn
-from fleet.explain.values import GivenRule
 from fleet.model.decisions import NoMachineReason
-from fleet.model.plan import CREATE_LIMIT, Signature, Unserved
+from fleet.model.plan import CREATE_LIMIT, Unserved
 from fleet.planner.fitting import asked_by
 from fleet.tagrules.names import package_of
+from fleet.words import answers
 from fleet.words import waiting as words
 
-ARCHITECTURE = "worker:build-arch:"
 _ARCHITECTURES = (ARCHITECTURE, "arch_")
 """Beginnings of the tags of an architecture, at Debusine and at Copr."""
 
@@ -26,75 +26,91 @@ class ExpectedTimes(NamedTuple):
 
     start: datetime | None
     assumed: datetime | None
-    """The start if work of unknown duration takes the usual time."""
+    """The start if work of unknown duration takes the usual time; None if `start` is known."""
     end: datetime | None
-    no_start: str = ""
-    """The reason why both starts are unknown."""
 
 
-class WaitingReason(NamedTuple):
-    """The reason of a wait as data, and facts that only the caller knows."""
+def answer_plainly(about: Asked, times: ExpectedTimes) -> Iterator[str]:
+    """Yield the answer for the user of a request, in sentences."""
+    case = about.case
+    if about.worker:
+        state = case.verdicts[about.worker].state if about.worker in case.verdicts else ""
+        is_seen = about.worker in case.seen
+        yield words.describe_next(about.worker, state, about.without, is_seen=is_seen)
+        yield _describe_times(about, times, "", words.describe_assumption())
+    elif about.machine:
+        way = case.created.get(about.machine)
+        made = (way.type, way.pool) if way else ("", "")
+        yield words.describe_new(about.machine, *made, about.without)
+        yield _describe_times(about, times, "", words.describe_assumption())
+    elif about.unserved is None:
+        yield words.describe_reason(answers.NO_REASON)
+    else:
+        yield from _explain_cause(about, about.unserved)
+        if about.turn is None and about.key in case.line and (times.start or times.assumed):
+            yield words.describe_ahead(*case.line[about.key])
+        yield words.NEVER_STARTS if about.never else _explain_start(about, times)
 
-    unserved: Unserved
-    never: bool
-    unread: tuple[str, ...]
-    """Nouns for the unreadable sources of machines."""
 
-
-def describe_wait(
-    case: Case, signature: Signature, key: str, why: WaitingReason, times: ExpectedTimes
-) -> tuple[str, ...]:
-    """Return the answer about a request without a machine, in sentences."""
-    known, turn = (None, None) if why.unread else (case.turns.get(key), _find_turn(case, key))
-    said = [*_explain(case, signature, why, turn)]
-    if turn is None and key in case.line and (times.start or times.assumed):
-        said.append(words.describe_ahead(*case.line[key]))
-    if why.never:
-        return (*said, words.NEVER_STARTS)
-    after = ""
-    if turn and turn.first:
-        is_only = turn.works == (turn.first,) or _is_later(turn)
-        after = words.THAT if is_only else _name_work(case, turn.first)
-    if turn and turn.first and turn.first.end is not None:
-        earliest = case.world.time + timedelta(seconds=turn.first.end)
-        if (times.start or times.assumed) is None:
-            return (*said, words.describe_earliest(earliest, after))
-        if times.start is not None and times.start != earliest:
-            after = ""  # another machine has to be created first
-    works = _find_untimed(case, signature, known)
+def _explain_start(about: Asked, times: ExpectedTimes) -> str:
+    """State when a waiting request starts, and in place of which work."""
+    case, turn, after = about.case, about.turn, ""
+    works = _find_untimed(about)
     untimed = [_name_work(case, each) for each in works]
-    if after == words.THAT and turn and turn.first and [_name_work(case, turn.first)] == untimed:
-        return (*said, *_describe_times(times, after, words.describe_assumption([words.IT])))
+    if turn and turn.first and turn.first.end is not None:
+        is_only = turn.works == (turn.first,) or turn.is_later
+        after = words.THAT if is_only else _name_work(case, turn.first)
+        earliest = case.world.time + timedelta(seconds=turn.first.end)
+        if times.start is None and times.assumed is None:
+            return words.describe_earliest(earliest, after)
+        if times.start not in (None, earliest):
+            after = ""  # another machine has to be created first
+        if after == words.THAT and [_name_work(case, turn.first)] == untimed:
+            return _describe_times(about, times, after, words.describe_assumption([words.IT]))
     standing = case.assumed.standing
     ends = [standing[each.worker].free_in for each in works if each.worker in standing]
     assumption = words.describe_assumption(untimed, _write_last(case, ends))
-    return (*said, *_describe_times(times, after, assumption))
+    return _describe_times(about, times, after, assumption)
 
 
-def _find_turn(case: Case, key: str) -> LimitTurn | None:
-    """Return the turn of a request at a limit, by assumed durations if its start is unknown."""
-    turn = case.turns.get(key)
-    return turn if turn is None or turn.first else case.assumed_turns.get(key, turn)
+def _describe_times(about: Asked, times: ExpectedTimes, after: str, assumption: str) -> str:
+    start = times.start or times.assumed
+    if start is None:
+        return words.describe_no_start(_explain_unknown_start(about))
+    return words.describe_start(start, after, times.end, "" if times.start else assumption)
 
 
-def name_own_build(case: Case, key: str) -> str:
+def _explain_unknown_start(about: Asked) -> str:
+    if about.blind:
+        return answers.UNREPAIRED
+    turn = about.case.turns.get(about.key)
+    if turn and turn.is_alone and turn.first is None:
+        return answers.UNTIMED_WORK
+    return about.case.forecast.not_known.get(about.key, answers.UNREAD_QUEUE)
+
+
+def name_own_build(about: Asked) -> str:
     """Return the build of the same user in whose place a request starts; empty if none."""
-    turn = _find_turn(case, key)
+    turn = about.turn
     if turn is None or turn.first is None or turn.use.limit.of != "submitter":
         return ""
-    is_own = _is_later(turn) or turn.first in _counted_works(turn)
-    return _name_work(case, turn.first) if is_own else ""
+    is_own = turn.is_later or turn.first in turn.counted
+    return _name_work(about.case, turn.first) if is_own else ""
 
 
-def _find_untimed(case: Case, signature: Signature, turn: LimitTurn | None) -> list[CountedWork]:
+def _find_untimed(about: Asked) -> list[CountedWork]:
     """Return the running work of unknown duration that a request waits for."""
-    works = [each for each in turn.works if each.end is None] if turn else []
-    asked = asked_by(case.fleet, signature)
-    for name, worker in case.forecast.standing.items() if turn is None else ():
-        is_untimed = worker.works and worker.free_in is None
-        if is_untimed and signature.queue in worker.alike[0] and asked.fits(worker.alike[1]):
-            works.append(CountedWork(None, name, case.verdicts[name].running or "", True))
-    return [each for each in works if each.is_running]
+    case, queue = about.case, about.signature.queue
+    turn = None if about.blind else case.turns.get(about.key)
+    if turn:
+        return [each for each in turn.works if each.end is None and each.is_running]
+    asked = asked_by(case.fleet, about.signature)
+    return [
+        CountedWork(None, name, case.verdicts[name].running or "", True)
+        for name, worker in case.forecast.standing.items()
+        if worker.works and worker.free_in is None
+        if queue in worker.alike[0] and asked.fits(worker.alike[1])
+    ]
 
 
 def _write_last(case: Case, seconds: Sequence[int | None]) -> str:
@@ -105,31 +121,14 @@ def _write_last(case: Case, seconds: Sequence[int | None]) -> str:
     return words.write_later(now + timedelta(seconds=max(known)), now)
 
 
-def describe_next(
-    case: Case, signature: Signature, key: str, without: str, times: ExpectedTimes
-) -> tuple[str, ...]:
-    """Return the answer about a request with an existing or new worker, in sentences."""
-    worker = case.worker_of(signature, key)
-    if worker is not None:
-        state = case.verdicts[worker].state if worker in case.verdicts else ""
-        seen = worker in case.seen
-        said = words.describe_next(worker, state, without, is_seen=seen)
-    else:
-        worker = signature.by_create.get(key) or signature.by_worker[key]
-        way = case.created.get(worker)
-        made = (way.type, way.pool) if way else ("", "")
-        said = words.describe_new(worker, *made, without)
-    return (said, *_describe_times(times, "", words.describe_assumption()))
-
-
-def describe_needs(case: Case, signature: Signature, key: str, rules: Sequence[GivenRule]) -> str:
+def describe_needs(about: Asked) -> str:
     """Return the task, the architecture and the machine that a request needs."""
-    found = case.find(key)
-    task = (found[0].task or "") if found else ""
-    given = sorted({tag for rule in rules for tag in rule.ask if tag in signature.required})
-    own = next(filter(None, map(_read_architecture, signature.required)), "")
-    classes = [tag for tag in signature.required if tag.startswith(words.CLASS)]
-    return words.describe_needs(task, own, given, sorted({*classes} - {*given}))
+    required = about.signature.required
+    task = (about.request.task or "") if about.request else ""
+    given = sorted({tag for rule in about.rules for tag in rule.ask if tag in required})
+    own = next(filter(None, map(_read_architecture, required)), "")
+    classes = {tag for tag in required if tag.startswith(words.CLASS)}
+    return words.describe_needs(task, own, given, sorted(classes - {*given}))
 
 
 def _read_architecture(tag: str) -> str:
@@ -138,29 +137,22 @@ def _read_architecture(tag: str) -> str:
     return tag.removeprefix(begin)
 
 
-def _describe_times(times: ExpectedTimes, after: str, assumption: str) -> Iterator[str]:
-    start = times.start or times.assumed
-    if start is None:
-        yield words.describe_no_start(times.no_start)
-        return
-    yield words.describe_start(start, after, times.end, "" if times.start else assumption)
-
-
-def _explain(
-    case: Case, signature: Signature, why: WaitingReason, turn: LimitTurn | None
-) -> Iterator[str]:
+def _explain_cause(about: Asked, unserved: Unserved) -> Iterator[str]:
     """Yield the sentences about the reason of a wait."""
-    unserved = why.unserved
-    missing = _find_missing(case, signature) if why.never else ()
-    if missing:
-        architecture = next(filter(None, map(_read_architecture, sorted(missing))), "")
-        yield words.describe_missing(sorted(missing), architecture)
-    elif why.never:
-        yield words.describe_never(unserved.because)
-    elif why.unread:
-        yield words.describe_unread(why.unread)
+    case = about.case
+    if about.never:
+        provided = (case.decider.offers[name].provides for name in case.fleet.pools)
+        missing = sorted(frozenset(about.signature.required).difference(*provided))
+        architecture = next(filter(None, map(_read_architecture, missing)), "")
+        yield (
+            words.describe_missing(missing, architecture)
+            if missing
+            else words.describe_never(unserved.because)
+        )
+    elif about.blind:
+        yield words.describe_unread(about.unread)
         yield words.REPAIR_FIRST
-    elif turn is not None:
+    elif turn := about.turn:
         yield from _explain_limit(case, turn)
         for each in () if turn.is_alone else unserved.decisions:
             if each.code not in ENDING and each.message:
@@ -169,18 +161,12 @@ def _explain(
         yield _explain_block(case, unserved)
 
 
-def _find_missing(case: Case, signature: Signature) -> frozenset[str]:
-    """Return the required tags that no pool provides."""
-    provided = (case.decider.offers[name].provides for name in case.fleet.pools)
-    return frozenset(signature.required).difference(*provided)
-
-
 def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     """Yield the limit that stops a request, and the work that counts to it."""
     limit = turn.use.limit
     payer = "" if limit.of == "total" else limit.of
-    known, unknown = _counted_works(turn), turn.works[:0]
-    if turn.first and _is_later(turn):
+    known, unknown = turn.counted, turn.works[:0]
+    if turn.first and turn.is_later:
         known = [turn.first]
     elif payer:
         unknown = turn.works[len(turn.use.workers[0]) : turn.use.taken]
@@ -196,22 +182,10 @@ def _explain_limit(case: Case, turn: LimitTurn) -> Iterator[str]:
     yield words.describe_counted(payer, who, limit.most, machine, (named, strange, begin))
 
 
-def _counted_works(turn: LimitTurn) -> list[CountedWork]:
-    """Return the work that counts, without work of unknown payers if the limit has a payer."""
-    if turn.use.limit.of == "total":
-        return [*turn.works]
-    return [*turn.works[: len(turn.use.workers[0])], *turn.works[turn.use.taken :]]
-
-
-def _is_later(turn: LimitTurn) -> bool:
-    """Return True if only work of unknown payers counts now, and a build of the payer is next."""
-    is_total, first = turn.use.limit.of == "total", turn.first
-    return not (is_total or first is None or first in turn.works or _counted_works(turn))
-
-
 def _name_work(case: Case, work: CountedWork) -> str:
     if work.is_running:
-        package = case.packages.get(work.worker) or words.REQUEST
+        worker = case.workers.get(work.worker)
+        package = (worker.work.package if worker and worker.work else "") or words.REQUEST
         build = words.name_build(package, work.work) if work.work else ""
         return words.name_running(build, work.worker)
     found = case.find(work.work)

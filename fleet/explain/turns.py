@@ -4,9 +4,9 @@ In service order, a request takes the place of the work that counts to its limit
 Work of other users, which does not count to the limit, is no reason to wait.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import chain
 from typing import NamedTuple
 
@@ -33,6 +33,10 @@ class CountedWork(NamedTuple):
     is_running: bool = False
 
 
+_UNUSED = CountedWork(0, "", "")
+"""The part of a limit that no work uses."""
+
+
 class LimitTurn(NamedTuple):
     """The limit that stops a request, and the work that has to end before its start."""
 
@@ -46,8 +50,21 @@ class LimitTurn(NamedTuple):
     is_alone: bool = True
     """False if something else also stops the request, such as a budget or another pool."""
 
+    @property
+    def counted(self) -> list[CountedWork]:
+        """Return the work that counts, without work of unknown payers if the limit has a payer."""
+        if self.use.limit.of == "total":
+            return [*self.works]
+        return [*self.works[: len(self.use.workers[0])], *self.works[self.use.taken :]]
 
-def find_stopped(plan: Plan) -> dict[str, datetime | None]:
+    @property
+    def is_later(self) -> bool:
+        """Return True if only work of unknown payers counts now, and the payer's build is next."""
+        is_total = self.use.limit.of == "total"
+        return not (is_total or self.first is None or self.first in self.works or self.counted)
+
+
+def _find_stopped(plan: Plan) -> dict[str, datetime | None]:
     """Map each request that a limit stops to the time from which nothing else stops it.
 
     None if that time is unknown.
@@ -64,78 +81,72 @@ def find_stopped(plan: Plan) -> dict[str, datetime | None]:
     return found
 
 
+class _LimitLine:
+    """The work that counts to one limit of one payer, and the known ends."""
+
+    def __init__(self, use: Use, works: Iterable[CountedWork]) -> None:
+        self.use, self.works = use, tuple(works)
+        ends = sorted(each for each in self.works if each.end is not None)
+        unused = use.limit.most - len(self.works)
+        needed = min(unused, sum(len(group.requests) for group in use.groups))
+        # More work may count than the limit permits.
+        self.ends = [*[_UNUSED] * needed, *ends[max(0, -unused) :]]
+
+    @property
+    def is_full(self) -> bool:
+        return not self.ends or bool(self.ends[0].worker)
+
+
 def find_turns(
-    plan: Plan, uses: Iterable[Use], found: Forecast, assumed: int | None = None
+    plan: Plan, list_uses: Callable[[], Iterable[Use]], found: Forecast, assumed: int | None = None
 ) -> dict[str, LimitTurn]:
     """Return the turn of each request that limits stop, in service order.
 
     Work of unknown duration takes `assumed` seconds; if None, its end is unknown.
     """
-    known = _CountedWorks(plan)
-    lines = [_LimitLine(known, use, found) for use in uses]
-    stopped = {key: at for key, at in find_stopped(plan).items() if key not in found.starts}
+    stopped = {key: at for key, at in _find_stopped(plan).items() if key not in found.starts}
     requests: dict[str, tuple[Ordered, list[_LimitLine]]] = {}
-    for line in lines:
-        for each in (each for group in line.use.groups for each in group.requests):
+    for use, works in _count_works(plan, list_uses() if stopped else (), found):
+        line = _LimitLine(use, works)
+        for each in (each for group in use.groups for each in group.requests):
             if each.key in stopped:
                 requests.setdefault(each.key, (each, []))[1].append(line)
     turns = {}
-    for request, counting in sorted(requests.values(), key=lambda each: each[0].order):
-        full = [line for line in counting if line.room <= 0]
+    for request, lines in sorted(requests.values(), key=lambda each: each[0].order):
+        full = [line for line in lines if line.is_full]
         if not full:
             continue
         moment = stopped[request.key]
-        if not all(line.ends for line in full):
-            line = next(line for line in full if not line.ends)
+        if not all(line.ends for line in lines):
+            line = next(line for line in lines if not line.ends)
             turns[request.key] = LimitTurn(line.use, line.works, is_alone=moment == plan.time)
             continue
-        first, last = max((heappop(line.ends), n) for n, line in enumerate(full))
-        work, line = CountedWork(*first), full[last]
-        standing = found.standing.get(work.worker)
+        first, last = max((heappop(line.ends), number) for number, line in enumerate(lines))
+        standing, start = found.standing.get(first.worker), first.end or 0
         seconds = request.seconds_on(standing.alike[2]) if standing else request.seconds
         seconds = assumed if seconds is None else seconds
-        end = None if seconds is None else first[0] + seconds
-        is_alone = moment is not None and moment <= plan.time + timedelta(seconds=first[0])
-        turns[request.key] = LimitTurn(line.use, line.works, work, end, is_alone)
-        for other in counting:
-            other.room -= other not in full
-            if end is not None:
-                heappush(other.ends, (end, work.worker, request.key, False))
+        end = None if seconds is None else start + seconds
+        is_alone = moment is not None and moment <= plan.time + timedelta(seconds=start)
+        turns[request.key] = LimitTurn(lines[last].use, lines[last].works, first, end, is_alone)
+        for line in lines if end is not None else ():
+            heappush(line.ends, CountedWork(end, first.worker, request.key))
     return turns
 
 
-class _LimitLine:
-    """The work that counts to one limit of one payer, and the known ends."""
-
-    def __init__(self, known: "_CountedWorks", use: Use, found: Forecast) -> None:
-        self.use = use
-        self.works = (*known.list_running(use, found), *known.list_served(use, found))
-        self.room = use.limit.most - len(self.works)
-        self.ends = [(w.end, *w[1:]) for w in self.works if w.end is not None]
-        heapify(self.ends)
-        for _ in range(min(-self.room, len(self.ends))):
-            heappop(self.ends)  # more work counts than the limit permits
-
-
-class _CountedWorks:
-    """The worker of each request, also one that a later run creates, and each worker's work."""
-
-    def __init__(self, plan: Plan) -> None:
-        ways = (way for s in plan.signatures for way in (s.by_worker, s.by_create))
-        self._served = {key: worker for way in ways for key, worker in way.items()}
-        self._served |= {key: each.worker for each in list_postponed(plan) for key in each.serves}
-        self._running = {each.worker: each.running or "" for each in plan.workers}
-
-    def list_running(self, use: Use, found: Forecast) -> Iterator[CountedWork]:
-        """Yield the running work that counts to a limit."""
+def _count_works(
+    plan: Plan, uses: Iterable[Use], found: Forecast
+) -> Iterator[tuple[Use, list[CountedWork]]]:
+    """Yield each use of a limit with the work that counts: running, then served requests."""
+    ways = (way for s in plan.signatures for way in (s.by_worker, s.by_create))
+    served = {key: worker for way in ways for key, worker in way.items()}
+    served |= {key: each.worker for each in list_postponed(plan) for key in each.serves}
+    running = {each.worker: each.running or "" for each in plan.workers}
+    for use in uses:
+        works = []
         for name in chain(*use.workers):
             worker = found.standing.get(name)
             end = worker.free_in if worker and worker.works else None
-            yield CountedWork(end, name, self._running.get(name, ""), is_running=True)
-
-    def list_served(self, use: Use, found: Forecast) -> Iterator[CountedWork]:
-        """Yield the requests with a worker that count to a limit."""
-        for request in (each for group in use.groups for each in group.requests):
-            worker = self._served.get(request.key)
-            if worker is not None:
-                yield CountedWork(found.ends.get(request.key), worker, request.key)
+            works.append(CountedWork(end, name, running.get(name, ""), is_running=True))
+        keys = (each.key for group in use.groups for each in group.requests)
+        works += [CountedWork(found.ends.get(k), served[k], k) for k in keys if k in served]
+        yield use, works

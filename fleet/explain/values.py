@@ -120,28 +120,9 @@ class Matches(Value):
     matches: tuple[Explanation, ...]
 
 
-class OutcomeGroup(Value):
-    """Requests with equal tags and priority and the same outcome, in service order."""
-
-    signature: str
-    queue: str
-    required: tuple[str, ...]
-    priority: int
-    verdict: str
-    """The outcome in words."""
-    requests: tuple[Explanation, ...]
-    """An explanation per request. Only the first has suggestions, and `like` names the first."""
-
-
-class Everything(Value):
-    """The output of `fleet explain request --all`."""
-
-    fleet: str
-    groups: tuple[OutcomeGroup, ...]
-
-
 class EachRequest(Value):
-    """The output of `fleet explain request --all` without groups, for programs."""
+    """The output of `fleet explain request --all`: all requests, group by group."""
 
     fleet: str
     requests: tuple[Explanation, ...]
+    """Only the first request of a group has suggestions, and `like` names the first."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from fleet.explain.asked import Asked
 from fleet.explain.case import Case
 from fleet.explain.helps import add_gains, find_helps
 from fleet.explain.request import (
@@ -13,18 +14,15 @@ from fleet.explain.request import (
     FIRST_READ,
     MOST_REPLANS,
     SERVED,
+    OutcomeGroup,
     by_outcome,
-    explain_alike,
+    explain_like,
     explain_one,
-    is_never,
-    places_of,
-    unknown_of,
 )
 from fleet.explain.unblock import Remedy, find_remedies
 from fleet.explain.values import Explanation
 from fleet.explain.what_if import Replans
 from fleet.model.plan import Signature
-from fleet.planner.forecast import registered_workers
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.names import package_of
 from fleet.words.waiting import describe_place, describe_repair
@@ -79,22 +77,12 @@ class WaitingGroup(NamedTuple):
     is_served: bool
     """True if the requests have a worker, or if the next apply creates a machine for them."""
     long_seconds: int
-    """Seconds after which a wait is long: the smallest `target_wait`, or an hour."""
     requests: tuple[WaitingRequest, ...]
 
     @property
     def why(self) -> str:
-        """Return the sentence about its first request; the outcome of many requests with workers.
-
-        Requests with workers have different sentences, because each names its worker.
-        """
-        is_alike = not self.is_served or not self.requests[1:]
-        return (is_alike and self.requests[0].why) or self.verdict
-
-    @property
-    def since(self) -> datetime | None:
-        """Return the start of the longest wait; None if unknown."""
-        return min((r.since for r in self.requests if r.since is not None), default=None)
+        """Return why its requests wait, in words."""
+        return self.requests[0].why or self.verdict
 
     def is_long(self, request: WaitingRequest, now: datetime) -> bool:
         """Return whether a request has waited longer than `long_seconds`."""
@@ -118,54 +106,87 @@ def waits_of(case: Case, *, most: int = MOST_EXPLAINED) -> WaitingExplanations:
 
     The first requests of `most` groups without a worker have suggestions.
     """
-    groups = sorted(
-        (_group(case, *each) for each in by_outcome(case)),
-        key=lambda g: (g.is_served, -g.signature.priority, -len(g.requests)),
+    outcomes = sorted(
+        by_outcome(case), key=lambda g: (g.is_served, -g.signature.priority, -len(g.keys))
     )
-    unserved = [group for group in groups if not group.is_served]
-    served = [group for group in groups if group.is_served]
-    explained: dict[str, Explanation] = {}
-    remedies: dict[str, Sequence[Remedy]] = {}
+    waiting = [each for each in outcomes if not each.is_served][:most]
     size = sum(s.count for s in case.plan.signatures) + len(case.plan.workers)
     plans = min(MOST_REPLANS, _MAX_WORK // (size + 1))
     replans = Replans(plans)
-    for key, answer, found in _explain_firsts(case, unserved[:most], replans):
-        explained[key], remedies[key] = answer, found
-    for group in served[:most]:
-        key = group.requests[0].key
-        explained[key] = explain_one(case, group.signature, key, Replans(0))
-    for group in groups:
-        first = explained.get(group.requests[0].key) or _explain_briefly(case, group)
-        for request in group.requests:
-            if request.key not in explained:
-                is_costed = len(explained) < _MOST_PLACES
-                places = places_of(case, group.signature, request.key) if is_costed else ()
-                answer = explain_alike(case, group.signature, request.key, first, places)
-                explained[request.key] = answer.altered(places=places, next_steps=first.next_steps)
+    explained: dict[str, Explanation] = {}
+    remedies: dict[str, Sequence[Remedy]] = {}
+    for number, group in enumerate(waiting):
+        key, fair = group.keys[0], replans.left // (len(waiting) - number)
+        with replans.share(max(FEWEST_PLANS, fair)) as given:
+            remedies[key] = find_remedies(case, key, given)
+            answer = explain_one(case, key, given, remedies[key])
+        steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
+        steps += map(describe_repair, Asked(case, key).unknown)
+        explained[key] = answer.altered(next_steps=tuple(steps))
+    for group in [each for each in outcomes if each.is_served][:most]:
+        explained[group.keys[0]] = explain_one(case, group.keys[0], Replans(0))
+    unknown = Explanation(kind="request", name="", headline="")
+    for group in outcomes:
+        first = explained.get(group.keys[0], unknown)
+        for key in group.keys:
+            if key not in explained:
+                places = None if len(explained) < _MOST_PLACES else ()
+                explained[key] = explain_like(case, key, first, places=places)
     replans.left += plans
     # Small groups are first, because they leave trial plans to the large ones.
-    in_turn = sorted(unserved[:most], key=lambda group: len(group.requests))
+    in_turn = sorted(waiting, key=lambda group: len(group.keys))
     for number, group in enumerate(in_turn):
-        keys = [request.key for request in group.requests]
         with replans.share(replans.left // (len(in_turn) - number)) as given:
-            helps = find_helps(case, keys, remedies[keys[0]], given)
-        explained |= {key: add_gains(case, explained[key], helps) for key in keys}
-    shown = (each for group in groups for each in _set_starts(case, group, explained))
-    return WaitingExplanations(tuple(shown), explained, tuple(_running(case)))
+            helps = find_helps(case, group.keys, remedies[group.keys[0]], given)
+        explained |= {key: add_gains(case, explained[key], helps) for key in group.keys}
+    groups = (each for group in outcomes for each in _split_by_reason(case, group, explained))
+    return WaitingExplanations(tuple(groups), explained, tuple(_list_running(case)))
 
 
-def _explain_briefly(case: Case, group: WaitingGroup) -> Explanation:
-    """Return the common part of the explanations of a group, without the reasons of pools."""
-    unserved = case.unserved.get(group.requests[0].key)
-    never = is_never(case, group.signature, unserved)
-    return Explanation(kind="request", name="", headline="", never=never)
+def _split_by_reason(
+    case: Case, group: OutcomeGroup, explained: Mapping[str, Explanation]
+) -> Iterator[WaitingGroup]:
+    """Yield the requests of a group per first sentence of their explanations."""
+    alike: defaultdict[str, list[WaitingRequest]] = defaultdict(list)
+    pools = group.signature.pools
+    for key in group.keys:
+        answer, about = explained[key], Asked(case, key)
+        why = answer.plain[0] if answer.plain else group.verdict
+        brief, request = SERVED.get(group.verdict, why), about.request
+        is_timed = (answer.expected or answer.assumed) and not answer.never
+        if is_timed and key in case.line and key not in case.turns:
+            brief = describe_place(case.line[key][0], pools)
+        alike["" if group.is_served else why].append(
+            WaitingRequest(
+                key,
+                request.pending_since if request else None,
+                answer.expected,
+                package_of(request) if request else "",
+                answer.assumed,
+                (request.requester if request else "") or "",
+                answer.never,
+                why,
+                brief,
+            )
+        )
+    long_seconds = _find_long_seconds(case.fleet, pools)
+    for requests in alike.values():
+        yield WaitingGroup(
+            group.signature, group.verdict, group.is_served, long_seconds, tuple(requests)
+        )
 
 
-def _running(case: Case) -> Iterator[RunningBuild]:
+def _find_long_seconds(fleet: Fleet, names: Sequence[str]) -> int:
+    """Return the seconds after which a request that fits these pools has waited long."""
+    pools = (fleet.pools.get(name) for name in names)
+    targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
+    return min((target for target in targets if target is not None), default=LONG_SECONDS)
+
+
+def _list_running(case: Case) -> Iterator[RunningBuild]:
     """Yield the running builds, with their expected ends."""
-    known, standing = registered_workers(case.fleet, case.world), case.forecast.standing
     for each in case.plan.workers:
-        worker, seen = known.get(each.worker), standing.get(each.worker)
+        worker, seen = case.workers.get(each.worker), case.forecast.standing.get(each.worker)
         if not each.running:
             continue
         work, end = worker.work if worker else None, seen.free_in if seen and seen.works else None
@@ -177,71 +198,3 @@ def _running(case: Case) -> Iterator[RunningBuild]:
             work.started_at if work else None,
             None if end is None else case.world.time + timedelta(seconds=end),
         )
-
-
-def _set_starts(
-    case: Case, group: WaitingGroup, explained: Mapping[str, Explanation]
-) -> Iterator[WaitingGroup]:
-    """Yield the group with the expected starts that the explanations have.
-
-    Requests without a worker are one group per first sentence of their explanations.
-    """
-    alike: defaultdict[str, list[WaitingRequest]] = defaultdict(list)
-    for each in group.requests:
-        answer = explained[each.key]
-        why = answer.plain[0] if answer.plain else group.verdict
-        start, never = answer.expected or answer.assumed, answer.never
-        is_in_line = start and not never and each.key in case.line and each.key not in case.turns
-        ahead, pools = case.line.get(each.key, (0, 0))[0], group.signature.pools
-        brief = SERVED.get(group.verdict, why)
-        if is_in_line:
-            brief = describe_place(ahead, pools)
-        alike["" if group.is_served else why].append(
-            each._replace(
-                start=answer.expected, assumed=answer.assumed, never=never, why=why, brief=brief
-            )
-        )
-    yield from (group._replace(requests=tuple(requests)) for requests in alike.values())
-
-
-def _group(case: Case, signature: Signature, verdict: str, keys: list[str]) -> WaitingGroup:
-    requests = ((key, case.find(key)) for key in keys)
-    return WaitingGroup(
-        signature=signature,
-        verdict=verdict,
-        is_served=verdict in SERVED,
-        long_seconds=_long_seconds(case.fleet, signature),
-        requests=tuple(
-            WaitingRequest(
-                key,
-                found[0].pending_since if found else None,
-                case.expected_start(key),
-                package_of(found[0]) if found else "",
-                case.assumed_start(key),
-                (found[0].requester if found else "") or "",
-            )
-            for key, found in requests
-        ),
-    )
-
-
-def _long_seconds(fleet: Fleet, signature: Signature) -> int:
-    """Return the seconds after which a request with this signature has waited long."""
-    pools = (fleet.pools.get(name) for name in signature.pools)
-    targets = (pool.target_wait for pool in pools if isinstance(pool, Pool))
-    return min((target for target in targets if target is not None), default=LONG_SECONDS)
-
-
-def _explain_firsts(
-    case: Case, groups: list[WaitingGroup], replans: Replans
-) -> Iterator[tuple[str, Explanation, Sequence[Remedy]]]:
-    """Yield (request, explanation, suggestions) for the first request of each group."""
-    for number, group in enumerate(groups):
-        fair = max(FEWEST_PLANS, replans.left // (len(groups) - number))
-        with replans.share(fair) as given:
-            key = group.requests[0].key
-            remedies = find_remedies(case, key, given)
-            answer = explain_one(case, group.signature, key, given, remedies)
-            steps = [step for step in answer.next_steps if step not in (ENDED, FIRST_READ)]
-            steps += map(describe_repair, unknown_of(case, case.unserved.get(key)))
-            yield key, answer.altered(next_steps=tuple(steps)), remedies

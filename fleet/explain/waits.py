@@ -7,8 +7,9 @@ which a constraint ends.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from fleet.explain.case import Case
 from fleet.explain.values import AwaitedEvent
-from fleet.explain.what_if import PlannedRun, Replans, is_served
+from fleet.explain.what_if import Replans, is_served
 from fleet.model.decisions import ENDED_BY_RUNS
 from fleet.model.facts import World
 from fleet.model.plan import Create, Plan
@@ -25,7 +26,7 @@ MOST_RUNS = 12
 _NAMED = 3
 
 
-def find_waits(run: PlannedRun, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
+def find_waits(run: Case, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
     """Yield waits after which a plan serves the request: for runs, or else for work or time."""
     if _is_eased_by_runs(run, key):
         wait = wait_for_runs(run, key, replans)
@@ -49,7 +50,7 @@ def is_throttled(plan: Plan, key: str) -> bool:
     return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
 
 
-def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
+def _is_eased_by_runs(run: Case, key: str) -> bool:
     """Return whether one of the next runs possibly serves a request without any edit.
 
     Until then, machines boot or are deleted, or their creation is retried.
@@ -67,7 +68,7 @@ def _is_eased_by_runs(run: PlannedRun, key: str) -> bool:
     )
 
 
-def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent | None:
+def wait_for_runs(run: Case, key: str, replans: Replans) -> AwaitedEvent | None:
     """Return the wait for the first run that serves a request if all machines boot, or None."""
     while run.number < MOST_RUNS:
         if run.number and not (run.plan.actions or run.plan.releases or run.plan.resumes):
@@ -82,7 +83,7 @@ def wait_for_runs(run: PlannedRun, key: str, replans: Replans) -> AwaitedEvent |
     return None
 
 
-def _find_work(run: PlannedRun, key: str) -> AwaitedEvent | None:
+def _find_work(run: Case, key: str) -> AwaitedEvent | None:
     """Return the wait for the busy workers that serve a request first; None without such a wait.
 
     In place of work that ends, a limit on tags or queues admits a request.
@@ -118,7 +119,7 @@ def _workers_before(found: Forecast, key: str) -> tuple[str, ...]:
     return tuple(names) or (own,)
 
 
-def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]:
+def _moments(run: Case, key: str, *, attempts: bool) -> Iterator[datetime]:
     """Yield the times when a constraint ends or `otherwise` lets the request waive a tag."""
     blocked = run.unserved[key].blocked if key in run.unserved else ()
     yield from (b.until for b in blocked if b.until and (attempts or b.code != "closed"))
@@ -135,9 +136,9 @@ def _moments(run: PlannedRun, key: str, *, attempts: bool) -> Iterator[datetime]
             yield moment
 
 
-def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | None:
+def awaited(run: Case, wait: AwaitedEvent, replans: Replans) -> World | None:
     """Return the expected world after a wait; None if no trial plan is left."""
-    later: PlannedRun | None = run
+    later: Case | None = run
     for _ in range(wait.runs):
         later = replans.run_after(later) if later else None
     if later is None or wait.runs:
@@ -147,21 +148,17 @@ def awaited(run: PlannedRun, wait: AwaitedEvent, replans: Replans) -> World | No
     return step(run.fleet, run.world, run.plan, moment, found)
 
 
-def _start_after(
-    run: PlannedRun, key: str, wait: AwaitedEvent, replans: Replans
-) -> AwaitedEvent | None:
+def _start_after(run: Case, key: str, wait: AwaitedEvent, replans: Replans) -> AwaitedEvent | None:
     """Return a wait, with the start of the request if later; None if no run then serves it.
 
     A ticket's machine may first have to be deleted, and another created.
     """
-    if (seen := awaited(run, wait, replans)) is None:
+    seen = awaited(run, wait, replans)
+    then = replans.run(("wait", wait), lambda: (run.fleet, seen)) if seen else None
+    if then is None:
         return None
-    plan = replans.plan(run.fleet, seen, of=("wait", wait))
-    if plan is None:
-        return None
-    then = PlannedRun(run.fleet, seen, plan, of=("wait", wait))
     start = then.forecast.start_of(key)
-    if not is_served(plan, key):
+    if not is_served(then.plan, key):
         further = wait_for_runs(then, key, replans) if _is_eased_by_runs(then, key) else None
         if further is None:
             return None

@@ -4,20 +4,22 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from fleet.explain.case import Case
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.model.facts import WorkerFacts, World, market_of
 from fleet.model.orders import FLEET, Hold
 from fleet.model.plan import Plan, Reason, WorkerVerdict
 from fleet.model.pool_limits import boot_of
-from fleet.model.prices import MachineType, find_types
+from fleet.model.prices import find_types
 from fleet.model.values import amount_of, rate
 from fleet.planner.begin import begin_pool_plans
-from fleet.planner.forecast import left_of, registered_workers
+from fleet.planner.forecast import left_of
 from fleet.planner.inventory import take_inventory
 from fleet.planner.ledger import BilledMachine, cost_of_span, holdings
 from fleet.planner.lifecycle.rule import MachineLife, life_of
 from fleet.planner.lifecycle.table import idle_limit, key_of_reason, limits_of
 from fleet.planner.units import Unit
+from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_count, write_time
 from fleet.words import answers
@@ -38,10 +40,17 @@ def _facts(
     fleet: Fleet, world: World, unit: Unit, provider: str, held: BilledMachine | None
 ) -> WorkerFacts:
     machine, work = unit.machine, unit.worker.work if unit.worker else None
-    known = _type(fleet, unit)
     pool, declared = fleet.pools.get(unit.pool), fleet.providers.get(provider)
+    types = find_types(fleet, pool) if machine and isinstance(pool, Pool) else ()
+    known = next((each for each in types if machine and each.name == machine.type), None)
     started = work.started_at if work else None
     since = machine.created_at if machine else None
+
+    def cost_since(moment: datetime | None, *, work: bool) -> Decimal | None:
+        if held is None or held.tariff is None or moment is None or moment > world.time:
+            return None
+        return cost_of_span(fleet, held.tariff, held.created_at, (moment, world.time), work=work)
+
     return WorkerFacts(
         provider=provider or None,
         location=declared.price_location if declared and declared.is_cloud else None,
@@ -52,120 +61,97 @@ def _facts(
         swap=(pool.swap or None) if isinstance(pool, Pool) else None,
         architecture=known.architecture if known else None,
         created_at=since,
-        cost_so_far=_cost(fleet, world, held, since, work=False),
+        cost_so_far=cost_since(since, work=False),
         task=work.task or None if work else None,
         package=work.package if work else None,
         work_since=started,
-        work_cost=_cost(fleet, world, held, started, work=True),
+        work_cost=cost_since(started, work=True),
     )
 
 
-def _type(fleet: Fleet, unit: Unit) -> MachineType | None:
-    """Return the type of a worker's machine; None if its pool does not have this type."""
-    pool = fleet.pools.get(unit.pool)
-    if unit.machine is None or not isinstance(pool, Pool):
-        return None
-    return next((t for t in find_types(fleet, pool) if t.name == unit.machine.type), None)
-
-
-def _cost(
-    fleet: Fleet, world: World, held: BilledMachine | None, since: datetime | None, *, work: bool
-) -> Decimal | None:
-    """Return the cost of a machine, or of the work on it, since a time; None if unknown."""
-    if held is None or held.tariff is None or since is None or since > world.time:
-        return None
-    return cost_of_span(fleet, held.tariff, held.created_at, (since, world.time), work=work)
-
-
-def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
+def explain_worker(case: Case, name: str) -> Explanation | None:
     """Explain why a worker is kept or deleted; None if the worker is unknown."""
-    verdict = next((worker for worker in plan.workers if worker.worker == name), None)
+    verdict, plan = case.verdicts.get(name), case.plan
     if verdict is None:
         return None
     guards = [g for g in plan.guards if g.pool in (None, verdict.pool) and g.result != "passed"]
     held = any(action.worker == name for action in plan.withheld)
-    path = _deciding_key(fleet, world, verdict)
-    reasons = [ExplainedReason(because=verdict.because, path=path)]
-    if held:
-        reasons += [ExplainedReason(because=g.because, path=g.path) for g in guards]
-    reasons += _changes(fleet, world, verdict)
+    withheld = [ExplainedReason(because=g.because, path=g.path) for g in guards if held]
+    pool, life = case.fleet.pools.get(verdict.pool), _life_of(case, verdict)
+    path: Path = ("pools", verdict.pool)
+    is_kept = isinstance(pool, Pool) and verdict.verdict == "keep" and not verdict.inactive
     return Explanation(
         kind="worker",
         name=name,
-        headline=answers.describe_worker(
-            verdict.worker, verdict.verdict, verdict.because, held=held
+        headline=answers.describe_worker(name, verdict.verdict, verdict.because, held=held),
+        facts=tuple(_describe(plan, verdict, facts_of_workers(case.fleet, case.world).get(name))),
+        reasons=(
+            ExplainedReason(
+                because=verdict.because, path=_find_deciding_key(case, verdict, life, path)
+            ),
+            *withheld,
+            *(_list_changes(case, verdict, life, path) if is_kept else ()),
         ),
-        facts=tuple(_describe(plan, verdict, facts_of_workers(fleet, world).get(name))),
-        reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "a later run continues" for g in guards)
         if held
         else tuple(_list_next(plan, verdict)),
     )
 
 
-def _deciding_key(fleet: Fleet, world: World, verdict: WorkerVerdict) -> tuple[str | int, ...]:
-    path, pool = ("pools", verdict.pool), fleet.pools.get(verdict.pool)
+def _life_of(case: Case, verdict: WorkerVerdict) -> MachineLife:
+    """Return the facts that decide how long the machine of a worker is kept."""
+    declared, found = case.fleet.pools.get(verdict.pool), case.inventory.get(verdict.pool)
+    pool = declared if isinstance(declared, Pool) else None
+    units = (unit for unit in (found.units if found else ()) if unit.name == verdict.worker)
+    unit = next(units, None)
+    return life_of(case.fleet, pool, unit) if unit else MachineLife(case.fleet, pool)
+
+
+def _find_deciding_key(case: Case, verdict: WorkerVerdict, life: MachineLife, path: Path) -> Path:
     if verdict.reason is Reason.BUDGET_USED_UP:
-        unpaid = begin_pool_plans(fleet, world, take_inventory(fleet, world))[verdict.pool].unpaid
+        unpaid = begin_pool_plans(case.fleet, case.world, case.inventory)[verdict.pool].unpaid
         if verdict.worker in unpaid:
             return unpaid[verdict.worker]
-    key = key_of_reason(verdict.reason) if isinstance(pool, Pool) else ()
-    if isinstance(pool, Pool) and verdict.reason is Reason.IDLE_RECENTLY:
-        key = idle_limit(_life_of(fleet, world, verdict)).key
-    return (*path, *key)
+    if life.pool is None:
+        return path
+    if verdict.reason is Reason.IDLE_RECENTLY:
+        return (*path, *idle_limit(life).key)
+    return (*path, *key_of_reason(verdict.reason))
 
 
-def _life_of(fleet: Fleet, world: World, verdict: WorkerVerdict) -> MachineLife:
-    """Return the facts that decide how long the machine of a worker is kept."""
-    pool, inventory = fleet.dynamic_pool(verdict.pool), take_inventory(fleet, world)
-    for unit in inventory[verdict.pool].units if verdict.pool in inventory else ():
-        if unit.name == verdict.worker:
-            return life_of(fleet, pool, unit)
-    return MachineLife(fleet, pool)
-
-
-def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[ExplainedReason]:
+def _list_changes(
+    case: Case, verdict: WorkerVerdict, life: MachineLife, path: Path
+) -> Iterator[ExplainedReason]:
     """Yield the times at which the decision to keep a worker will change, with reasons."""
-    pool = fleet.pools.get(verdict.pool)
-    if not isinstance(pool, Pool) or verdict.verdict != "keep" or verdict.inactive:
-        return
-    path = ("pools", verdict.pool)
+    world, worker = case.world, case.workers.get(verdict.worker)
     if verdict.state == "busy":
-        yield _work_end_reason(fleet, world, verdict)
-    life = _life_of(fleet, world, verdict)
+        left = left_of(case.fleet, world, worker) if worker else None
+        # A ticket has no task.
+        is_ticket = isinstance(case.fleet.queues.get(verdict.registry or ""), TicketQueue)
+        unknown = answers.UNKNOWN_TICKET_END if is_ticket else answers.UNKNOWN_WORK_END
+        if left is None:
+            yield ExplainedReason(because=unknown, path=("durations",))
+        else:
+            done = world.time + timedelta(seconds=left)
+            yield ExplainedReason(because=answers.explain_work_end(done))
     for limit in limits_of(life, "boot"):
-        if life.boots_since and (failed := limit.until(life)):
-            up = boot_of(pool).ready_at(life.boots_since)
-            because = answers.explain_boot(up, failed)
+        if life.boots_since and life.pool and (failed := limit.until(life)):
+            because = answers.explain_boot(boot_of(life.pool).ready_at(life.boots_since), failed)
             yield ExplainedReason(because=because, path=(*path, limit.key[0]))
-    is_kept = verdict.reason is Reason.PAID_FOR
-    if life.idle_since is not None and not is_kept:
+    if life.idle_since is not None and verdict.reason is not Reason.PAID_FOR:
         limit = idle_limit(life)
         over = limit.until(life) or world.time
-        key, is_past = ".".join(limit.key), over <= world.time
-        because = answers.explain_idle_end(key, limit.stated, over, past=is_past)
+        because = answers.explain_idle_end(
+            ".".join(limit.key), limit.stated, over, past=over <= world.time
+        )
         yield ExplainedReason(because=because, path=(*path, *limit.key))
     for limit in limits_of(life, "age"):
         if old := limit.until(life):
             because = answers.explain_age_end(limit.key[-1], limit.stated, old)
             yield ExplainedReason(because=because, path=(*path, *limit.key))
-    for limit in (
-        limits_of(life, "uses") if registered_workers(fleet, world).get(verdict.worker) else ()
-    ):
+    for limit in limits_of(life, "uses") if worker else ():
         because = answers.explain_uses_end(limit.most, life.uses)
         yield ExplainedReason(because=because, path=(*path, *limit.key))
-
-
-def _work_end_reason(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedReason:
-    worker = registered_workers(fleet, world).get(verdict.worker)
-    left = left_of(fleet, world, worker) if worker else None
-    if left is None:
-        # A ticket has no task.
-        is_ticket = isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue)
-        because = answers.UNKNOWN_TICKET_END if is_ticket else answers.UNKNOWN_WORK_END
-        return ExplainedReason(because=because, path=("durations",))
-    done = world.time + timedelta(seconds=left)
-    return ExplainedReason(because=answers.explain_work_end(done))
 
 
 def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> Iterator[str]:
@@ -191,39 +177,35 @@ def _describe(plan: Plan, verdict: WorkerVerdict, known: WorkerFacts | None) -> 
     elif known.created_at is None and verdict.type is not None and verdict.state != "planned":
         yield "creation time unknown, cost so far unknown"
     if known.work_since is not None:
-        package = f"package {known.package}" if known.package else "its work"
-        cost = (
-            "" if known.work_cost is None else f", {rate(known.work_cost)} {plan.currency} so far"
-        )
-        yield f"{package} since {write_time(known.work_since)}{cost}"
+        work = f"package {known.package}" if known.package else "its work"
+        spent = known.work_cost
+        cost = "" if spent is None else f", {rate(spent)} {plan.currency} so far"
+        yield f"{work} since {write_time(known.work_since)}{cost}"
 
 
 def _list_next(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
     """Yield the next steps of a user for a worker."""
-    holds = [each for each in plan.orders if isinstance(each, Hold)]
-    hold = next((each for each in holds if each.machine == verdict.worker), None)
+    name, is_kept = verdict.worker, verdict.verdict == "keep"
+    holds = (each for each in plan.orders if isinstance(each, Hold) and each.machine == name)
+    hold = next(holds, None)
     if hold is not None and hold.by != FLEET:
         yield answers.await_hold(hold.machine, hold.by, hold.until)
         return
     if hold is not None or verdict.reason is Reason.NEVER_REGISTERED:
-        yield answers.read_console(verdict.worker)
-    yield answers.end_own_hold(hold.machine, hold.until) if hold else _format_next(verdict)
-
-
-def _format_next(verdict: WorkerVerdict) -> str:
-    if verdict.state == "missing":
-        return (
-            f"look for it at its provider; if it is gone: `fleet machine forget {verdict.worker}`"
-        )
-    if verdict.reason is Reason.ORPHAN and verdict.verdict == "keep":
-        return "nothing to do: fleet deletes it"
-    if verdict.state == "unrecorded" and verdict.verdict == "keep":
-        return "record it again: `fleet state rebuild`; or delete it at its provider"
-    person = _NEXT_FOR_REASON.get(verdict.reason) if verdict.verdict == "keep" else None
-    return person or _NEXT_FOR_VERDICT[verdict.verdict]
+        yield answers.read_console(name)
+    if hold is not None:
+        yield answers.end_own_hold(hold.machine, hold.until)
+    elif verdict.state == "missing":
+        yield f"look for it at its provider; if it is gone: `fleet machine forget {name}`"
+    elif verdict.state == "unrecorded" and is_kept and verdict.reason is not Reason.ORPHAN:
+        yield "record it again: `fleet state rebuild`; or delete it at its provider"
+    else:
+        step = _NEXT_FOR_REASON.get(verdict.reason) if is_kept else None
+        yield step or _NEXT_FOR_VERDICT[verdict.verdict]
 
 
 _NEXT_FOR_REASON = {
+    Reason.ORPHAN: "nothing to do: fleet deletes it",
     Reason.NEVER_REGISTERED: "find out why it does not boot, then delete its machine",
     Reason.DEAF: "restart its worker, so that it reports its tags again",
     Reason.LIVECHECK_FAILED: "find out why it does not work, then delete its machine",

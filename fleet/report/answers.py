@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
+from fleet.explain.request import OutcomeGroup
 from fleet.explain.tags import (
     WORDS,
     ExplainedTag,
@@ -13,12 +15,11 @@ from fleet.explain.tags import (
     TagsExplanation,
 )
 from fleet.explain.values import (
-    Everything,
+    EachRequest,
     ExplainedReason,
     Explanation,
     KeyChange,
     Matches,
-    OutcomeGroup,
     Suggestion,
 )
 from fleet.model.doctor import Diagnosis, QueueWait, Result
@@ -160,35 +161,30 @@ def place_of(reason: ExplainedReason) -> str:
     return f"{yaml_key(reason.path)} in fleet.yaml" if reason.path else ""
 
 
-def everything_blocks(everything: Everything) -> Iterator[Block]:
+def every_blocks(every: EachRequest, groups: Iterable[OutcomeGroup]) -> Iterator[Block]:
     """Yield all waiting requests, one block per group of requests with the same outcome."""
-    total = sum(len(group.requests) for group in everything.groups)
-    verb = "waits" if total == 1 else "wait"
-    waiting = f"{words.many(total, 'request')} of fleet {everything.fleet} {verb}"
-    yield line(StyledText(waiting, Style.BOLD))
-    for group in everything.groups:
-        yield Section("", [*_group(group)])
+    verb = "waits" if len(every.requests) == 1 else "wait"
+    yield bold(f"{words.many(len(every.requests), 'request')} of fleet {every.fleet} {verb}")
+    requests = iter(every.requests)
+    for group in groups:
+        yield Section("", [*_group(group, [*islice(requests, len(group.keys))])])
 
 
-def _group(group: OutcomeGroup) -> Iterator[Line]:
-    count = words.many(len(group.requests), "request")
-    asked = listed(group.required) or "no tags"
-    yield line(
-        StyledText(f"{count} at {group.queue}, priority {group.priority}, for {asked}", Style.BOLD)
-    )
-    first = group.requests[0]
-    yield line("  ", f"{group.verdict}: {some_of([each.name for each in group.requests])}")
-    yield _describe_start(group.requests)
+def _group(group: OutcomeGroup, requests: Sequence[Explanation]) -> Iterator[Line]:
+    signature, first, count = group.signature, requests[0], words.many(len(requests), "request")
+    asked = listed(signature.required) or "no tags"
+    yield bold(f"{count} at {signature.queue}, priority {signature.priority}, for {asked}")
+    yield line("  ", f"{group.verdict}: {some_of(group.keys)}")
+    yield _describe_start(requests)
     if first.never:
         yield from _draw_first(first.reasons, partial(_reason, never=True))
     if any(each.seconds is not None for each in first.places):
-        whose = f"{first.name}, " if len(group.requests) > 1 else ""
+        whose = f"{first.name}, " if len(requests) > 1 else ""
         yield line("  ", f"{whose}{title_places(first)}")
         yield from _places(first)
     for suggestion in first.suggestions:
         yield from _suggestion(suggestion)
-    for step in first.next_steps:
-        yield line("  - ", step)
+    yield from (line("  - ", step) for step in first.next_steps)
 
 
 def _describe_start(answers: Sequence[Explanation]) -> Line:

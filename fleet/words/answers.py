@@ -45,11 +45,6 @@ def describe_unservable(requests: str, reason: str) -> str:
     return f"no worker of this fleet can ever run {requests}: {reason}"
 
 
-def describe_unknown_start(reason: str) -> str:
-    """Explain why the expected start of a request is unknown."""
-    return f"expected start: unknown ({reason})"
-
-
 def explain_unseen_worker(worker: str) -> str:
     """State that the worker that will run a request next is currently not listed."""
     return f"worker {worker}, which runs it next, is currently not listed"

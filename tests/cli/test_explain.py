@@ -111,7 +111,8 @@ def test_explain_suggests_observe_when_recording_lacks_machines(
 
     answer = json.loads(explained)
     because = answer["reasons"][0]["because"]
-    (start,) = [fact for fact in answer["facts"] if fact.startswith("expected start: unknown")]
+    start = answer["plain"][-1]
+    assert tells(start, "start is unknown")
     assert not tells(start, "no worker")
     assert tells(because, "provider desk", "recording world.json", "`fleet observe --out FILE`")
     assert unknown.returncode == 1

@@ -35,7 +35,7 @@ def test_frozen_request_starts_after_the_end_of_the_freeze(trial: Trial) -> None
     start = datetime.fromisoformat(wait["start"])
     assert end <= start < end + timedelta(minutes=10)
     assert abs(datetime.fromisoformat(wait["until"]) - end) < timedelta(minutes=1)
-    assert "expected start: unknown" not in shown
+    assert "start is unknown" not in shown
     assert tells(shown, f"{end:%Y-%m-%d %H:%M}", "disk full", "`fleet freeze --end`")
 
 

@@ -4,6 +4,7 @@ from datetime import date
 
 import pytest
 
+from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ
 from fleet.explain.values import Explanation
@@ -91,7 +92,7 @@ def test_explanation_of_withheld_worker_names_guard() -> None:
     plan = planned(fleet, world)
     name = next(action.worker for action in plan.withheld)
 
-    found = explain_worker(fleet, world, plan, name)
+    found = explain_worker(Case(fleet, world, plan), name)
 
     assert found is not None
     assert tells(found.headline, "withheld")
@@ -103,5 +104,5 @@ def test_explanation_of_missing_name_is_unknown() -> None:
     plan = planned(fleet, world)
 
     assert explain_request(fleet, world, plan, "x") is None
-    assert explain_pool(fleet, world, plan, "x") is None
-    assert explain_worker(fleet, world, plan, "x") is None
+    assert explain_pool(Case(fleet, world, plan), "x") is None
+    assert explain_worker(Case(fleet, world, plan), "x") is None

@@ -2,6 +2,7 @@
 
 import re
 
+from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.explain.request import FIRST_READ
 from fleet.explain.worker import explain_worker
@@ -24,7 +25,7 @@ from tests.builders.sentences import tells
 
 def facts_of(*not_known: NotKnown) -> tuple[str, ...]:
     plan = a_plan(pools=(a_pool_verdict(not_known=not_known),))
-    explained = explain_pool(a_fleet(), a_world(), plan, "builders")
+    explained = explain_pool(Case(a_fleet(), a_world(), plan), "builders")
     assert explained is not None
     return explained.facts[:2]
 
@@ -54,7 +55,7 @@ def test_machines_and_demand_of_pool_are_unknown_without_store() -> None:
     for requests in ((), (a_request(),)):
         world = a_sim_world(requests=requests).altered(stacks=missing)
 
-        explained = explain_pool(fleet, world, reconcile(fleet, world), "builders")
+        explained = explain_pool(Case(fleet, world, reconcile(fleet, world)), "builders")
 
         assert explained is not None
         assert tells(explained.facts[0], "machines", "unknown")
@@ -67,7 +68,7 @@ def test_machines_and_demand_of_pool_are_unknown_without_store() -> None:
 
 def test_worker_without_price_has_unknown_cost() -> None:
     plan = a_plan(workers=(a_worker_verdict(cost=UnknownFigure(unknown="no price is known")),))
-    explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-0001")
+    explained = explain_worker(Case(a_fleet(), a_world(), plan), "debian-ci-builders-0001")
 
     assert explained is not None
     assert any(fact.endswith(", price unknown") for fact in explained.facts)

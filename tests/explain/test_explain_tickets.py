@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
@@ -44,7 +45,7 @@ def test_end_of_ticket_with_machine_is_unknown() -> None:
     machine = a_machine(name=NAME, pool="powerful", type="ccx63", id="1")
     world = seen(fleet, [had], [used(machine=NAME, sandbox="s")], [machine])
 
-    found = explain_worker(fleet, world, guard(fleet, reconcile(fleet, world)), NAME)
+    found = explain_worker(Case(fleet, world, guard(fleet, reconcile(fleet, world))), NAME)
 
     assert found is not None
     assert "ticket" in found.reasons[-1].because
@@ -61,7 +62,7 @@ def test_expected_end_uses_duration_of_ticket_build() -> None:
     listing = a_listing(machine).altered(workers=(registers,))
     world = world.altered(providers={"desk": listing})
 
-    found = explain_worker(fleet, world, guard(fleet, reconcile(fleet, world)), NAME)
+    found = explain_worker(Case(fleet, world, guard(fleet, reconcile(fleet, world))), NAME)
 
     assert found is not None
     last = found.reasons[-1].because
@@ -73,7 +74,7 @@ def test_limit_of_ticket_queue_is_enforced_by_scheduler() -> None:
     world = seen(LIMITED, [a_ticket(number, tags=tags) for number in (1, 2)])
     plan = guard(LIMITED, reconcile(LIMITED, world))
 
-    pool = explain_pool(LIMITED, world, plan, "powerful")
+    pool = explain_pool(Case(LIMITED, world, plan), "powerful")
     (waits,) = (key for unserved in plan.unserved for key in unserved.requests)
     request = explain_request(LIMITED, world, plan, waits)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.explain.case import Case as Run
 from fleet.explain.pool import explain_pool
 from fleet.explain.values import Explanation
 from fleet.explain.worker import explain_worker
@@ -37,9 +38,9 @@ def explained(pool: str, world: str, question: str) -> Explanation:
         case "request":
             found = explain_request(fleet, seen, plan, number)
         case "worker":
-            found = explain_worker(fleet, seen, plan, f"debian-ci-builders-{number:>04}")
+            found = explain_worker(Run(fleet, seen, plan), f"debian-ci-builders-{number:>04}")
         case _:
-            found = explain_pool(fleet, seen, plan, "builders")
+            found = explain_pool(Run(fleet, seen, plan), "builders")
     assert found is not None
     return found
 
@@ -60,6 +61,7 @@ def texts(found: Explanation) -> Mapping[str, Sequence[str]]:
     return {
         "headline": [found.headline],
         "fact": found.facts,
+        "plain": found.plain,
         "reason": [each.because for each in found.reasons],
         "who": [each.who for each in found.reasons],
         "step": found.next_steps,

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from fleet.apply.config import check_file
+from fleet.explain.case import Case
 from fleet.explain.unblock import find_remedies
 from fleet.explain.waits import awaited
-from fleet.explain.what_if import PlannedRun, Replans, edited, is_served
+from fleet.explain.what_if import Replans, edited, is_served
 from fleet.queues.recorded import read_world
 from fleet.schema.model import Fleet
 from fleet.state.files import LocalFiles
@@ -31,7 +32,7 @@ def test_suggestion_for_golden_plan_serves_its_request(folder: Path, tmp_path: P
     world = read_world(str(folder / "world.json"), LocalFiles())
     plan = planned(fleet, world)
     for key in (key for each in plan.unserved for key in {each.requests[0], each.requests[-1]}):
-        for remedy in find_remedies(PlannedRun(fleet, world, plan), key, Replans()):
+        for remedy in find_remedies(Case(fleet, world, plan), key, Replans()):
             document = yaml.safe_load((folder / "fleet.yaml").read_text(encoding="utf-8"))
             for change in remedy.suggestion.changes:
                 paste(document, change)
@@ -41,7 +42,7 @@ def test_suggestion_for_golden_plan_serves_its_request(folder: Path, tmp_path: P
             _, then = edited(fleet, world, key, of_request)
             wait = remedy.suggestion.wait
             if wait is not None:
-                seen = awaited(PlannedRun(after, then, planned(after, then)), wait, Replans())
+                seen = awaited(Case(after, then, planned(after, then)), wait, Replans())
                 assert seen is not None
                 then = seen
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from fleet.explain.case import Case as Run
 from fleet.explain.edits import apply_edits
-from fleet.explain.unblock import Remedy, describe, find_remedies, moves
+from fleet.explain.loosen import moves
+from fleet.explain.unblock import Remedy, describe, find_remedies
 from fleet.explain.values import Explanation, Suggestion
 from fleet.explain.waits import awaited
 from fleet.explain.what_if import (
     MOST_PLANS,
-    PlannedRun,
     Replans,
     count_plans,
     edited,
@@ -49,12 +50,12 @@ KEY = "debian/101"
 def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
     """Return what is suggested, once it was done and found to work."""
     plan = planned(fleet, world)
-    found = find_remedies(PlannedRun(fleet, world, plan), key, Replans())
+    found = find_remedies(Run(fleet, world, plan), key, Replans())
     for remedy in found:
         after = edited(fleet, world, key, remedy.edits)
         wait = remedy.suggestion.wait
         if wait is not None:
-            then = awaited(PlannedRun(*after, planned(*after)), wait, Replans())
+            then = awaited(Run(*after, planned(*after)), wait, Replans())
             assert then is not None
             after = after[0], then
         assert is_served(planned(*after), key)
@@ -217,7 +218,7 @@ REFUSED = a_plan(
 
 
 def considered(fleet: Fleet) -> list[str]:
-    found = moves(PlannedRun(fleet, ASKING, REFUSED), KEY)
+    found = moves(Run(fleet, ASKING, REFUSED), KEY)
     return [describe(fleet, edit) for each in found for edit in each]
 
 
@@ -297,5 +298,5 @@ def test_suggestions_are_empty_when_plan_limit_is_used_up() -> None:
     fleet = a_sim_fleet(pools=pools(max=0))
     replans = Replans(0)
 
-    assert find_remedies(PlannedRun(fleet, ASKING, planned(fleet, ASKING)), KEY, replans) == ()
+    assert find_remedies(Run(fleet, ASKING, planned(fleet, ASKING)), KEY, replans) == ()
     assert replans.is_spent

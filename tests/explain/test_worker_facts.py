@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from fleet.explain.case import Case
 from fleet.explain.worker import explain_worker, facts_of_workers
 from fleet.model.facts import Work, Worker, WorkerFacts, World
 from fleet.reconcile import reconcile
@@ -65,7 +66,7 @@ def test_unknown_facts_are_not_reported() -> None:
 def test_explanation_of_worker_has_same_facts() -> None:
     fleet, world = a_fleet(), a_building_world()
 
-    explained = explain_worker(fleet, world, reconcile(fleet, world), NAME)
+    explained = explain_worker(Case(fleet, world, reconcile(fleet, world)), NAME)
 
     assert explained is not None
     size, age, work = explained.facts[2:]

@@ -5,6 +5,7 @@ from collections import Counter
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fleet.explain.asked import Asked
 from fleet.explain.case import Case
 from fleet.explain.request import headline
 from fleet.guard import guard
@@ -107,9 +108,8 @@ def test_explain_shows_wait_only_without_planned_machine(
         return
     key = data.draw(st.sampled_from(keys))
     case, own = Case(fleet, world, plan), served_by(plan)
-    signature = next(s for s in plan.signatures if key in s.requests)
 
-    told = headline(case, signature, key, never=False)
+    told = headline(Asked(case, key))
     explained = explain_request(fleet, world, plan, key)
 
     assert told.startswith(f"request {key} waits") == (key not in own)

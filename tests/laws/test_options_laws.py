@@ -22,8 +22,8 @@ from tests.laws.test_unblock_laws import asking_worlds
 @given(limited_fleets(), worlds() | asking_worlds())
 def test_machine_of_one_build_costs_the_explained_option(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
-    every = explain_every(fleet, world, plan, most=0)
-    answers = {each.name: each for group in every.groups for each in group.requests}
+    every = explain_every(Case(fleet, world, plan), most=0)
+    answers = {each.name: each for each in every.requests}
 
     for action in plan.actions:
         if not isinstance(action, Create) or not action.serves:
@@ -54,8 +54,8 @@ def test_fitting_options_are_in_pools_of_the_plan(fleet: Fleet, world: World) ->
 @given(limited_fleets(), worlds() | asking_worlds())
 def test_pages_and_explain_show_same_options_of_a_request(fleet: Fleet, world: World) -> None:
     plan = planned(fleet, world)
-    every = explain_every(fleet, world, plan, most=0)
-    answers = {each.name: each for group in every.groups for each in group.requests}
+    every = explain_every(Case(fleet, world, plan), most=0)
+    answers = {each.name: each for each in every.requests}
 
     for key, answer in waits_of(Case(fleet, world, plan)).explained.items():
         assert answer.places == answers[key].places
@@ -86,8 +86,7 @@ def test_merge_request_shows_costs_of_plan_and_explain(fleet: Fleet, world: Worl
     rules_reach = find_reach(Edits(base, head), [world], *costs)
 
     explained = [
-        {e.name: e.places for g in explain_every(*each, most=0).groups for e in g.requests}
-        for each in both
+        {e.name: e.places for e in explain_every(Case(*each), most=0).requests} for each in both
     ]
     for build in builds:
         alike = [

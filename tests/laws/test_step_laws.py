@@ -3,8 +3,9 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fleet.explain.case import Case
 from fleet.explain.unblock import find_remedies
-from fleet.explain.what_if import PlannedRun, Replans, is_served
+from fleet.explain.what_if import Replans, is_served
 from fleet.model.facts import World
 from fleet.model.plan import Create
 from fleet.planner.step import step
@@ -31,7 +32,7 @@ def applied_fleets(draw: st.DrawFn) -> Fleet:
 @settings(max_examples=EXAMPLES)
 @given(applied_fleets(), working_worlds())
 def test_request_gets_worker_in_plan_of_its_expected_start(fleet: Fleet, world: World) -> None:
-    run = PlannedRun(fleet, world, planned(fleet, world))
+    run = Case(fleet, world, planned(fleet, world))
     # A guard keeps them for now: a queue still gives them work, a plan does not.
     leaving = {each.worker for each in run.plan.withheld if each.action == "drain"}
 
@@ -50,7 +51,7 @@ def test_request_gets_worker_in_plan_of_its_expected_start(fleet: Fleet, world: 
 def test_suggestion_serves_its_request_in_the_named_run(
     fleet: Fleet, world: World, data: st.DataObject
 ) -> None:
-    run = PlannedRun(fleet, world, planned(fleet, world))
+    run = Case(fleet, world, planned(fleet, world))
     assume(run.unserved)
     key = data.draw(st.sampled_from([*run.unserved]))
 

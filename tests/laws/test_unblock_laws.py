@@ -6,10 +6,11 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fleet.explain.case import Case
 from fleet.explain.edits import Edit, lower_figure
 from fleet.explain.unblock import Remedy, find_remedies
 from fleet.explain.waits import awaited
-from fleet.explain.what_if import PlannedRun, Replans, edited, is_served
+from fleet.explain.what_if import Replans, edited, is_served
 from fleet.model.facts import Demand, Unknown, Work, Worker, WorkerState, World
 from fleet.planner.forecast import forecast
 from fleet.schema.model import Fleet, Guards, PowerfulRule
@@ -111,7 +112,7 @@ def works(fleet: Fleet, world: World, key: str, remedy: Remedy) -> bool:
         paste(document, change)
     then = Fleet.model_validate(document)
     if wait is not None:
-        seen = awaited(PlannedRun(then, after, planned(then, after)), wait, Replans())
+        seen = awaited(Case(then, after, planned(then, after)), wait, Replans())
         return seen is not None and is_served(planned(then, seen), key)
     return is_served(planned(then, after), key)
 
@@ -140,7 +141,7 @@ def test_suggestion_serves_its_request_and_is_minimal(
     key = data.draw(st.sampled_from(waiting))
 
     replans = Replans()
-    remedies = find_remedies(PlannedRun(fleet, world, plan), key, replans)
+    remedies = find_remedies(Case(fleet, world, plan), key, replans)
     # At its limit of plans, a search returns what works although less may do.
     is_least = bool(replans.left)
     for remedy in remedies:

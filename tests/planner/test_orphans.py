@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fleet.apply.rebuild import find_orphans
+from fleet.explain.case import Case
 from fleet.explain.worker import explain_worker
 from fleet.guard import guard
 from fleet.model.facts import Machine, Stack, Unknown, World
@@ -160,7 +161,7 @@ def test_explain_reports_no_action_for_orphan() -> None:
     fleet = a_ticket_fleet()
     world = seen(fleet, machine(), tenancies=[drained(3)])
 
-    found = explain_worker(fleet, world, reconcile(fleet, world), ORPHAN)
+    found = explain_worker(Case(fleet, world, reconcile(fleet, world)), ORPHAN)
 
     assert found is not None
     assert tells(found.next_steps[0], "nothing")

@@ -123,10 +123,3 @@ def test_suggestion_omits_waived_tag() -> None:
     (change,) = answer.suggestions[0].changes
     assert change.path == ("pools", "normal", "provides")
     assert "power" not in change.yaml
-
-
-def test_workers_without_waived_tag_are_counted_as_fitting() -> None:
-    fleet = STATIC.model_copy(update={"durations": {}})
-    answer = told(busy_static("power"), fleet)
-
-    assert any("workers that fit: 1 busy" in fact for fact in answer.facts)

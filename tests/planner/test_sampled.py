@@ -2,6 +2,7 @@
 
 import re
 
+from fleet.explain.case import Case
 from fleet.explain.pool import explain_pool
 from fleet.model.facts import Demand, QueueSample, Request, Worker, World
 from fleet.model.plan import Plan
@@ -103,7 +104,7 @@ def test_forecast_of_sampled_queue_orders_listed_requests() -> None:
 def test_explanation_of_pool_is_unknown_when_queue_is_sampled() -> None:
     world = a_sampled_world(demand=sampled())
 
-    explained = explain_pool(a_sim_fleet(), world, planned(world), "builders")
+    explained = explain_pool(Case(a_sim_fleet(), world, planned(world)), "builders")
 
     assert explained is not None
     assert tells(explained.headline, "unknown")
