@@ -87,24 +87,28 @@ class BuildCosts:
         options = self._finder.options_for(queue, request, also=also)
         places = {way_to(each): each for each in options if not each.asks}
         planned = self._planned.get(f"{queue}/{request.id}", Counter())
-        counts: Counter[Way | None] = Counter()
-        for way, count in planned.items():
-            if way in places:
-                counts[way] = count
+        counts = Counter[Way | None]({w: n for w, n in planned.items() if w in places})
         if left := request.count - counts.total():
             default = default_place(options)
             counts[way_to(default) if default else None] += left
-        costs = [(count, places[way].cost) for way, count in counts.items() if way is not None]
-        known = [count * cost for count, cost in costs if cost is not None]
-        lengths = [places[way].seconds for way in counts if way is not None]
-        timed = [each for each in lengths if each is not None]
+        used = [(places[way], count) for way, count in counts.items() if way is not None]
         return Placement(
             counts,
-            sum(known, _ZERO) if len(known) == len(costs) else None,
+            _sum([place.cost and place.cost * count for place, count in used]),
             fits=frozenset((way_to(each), each.cost) for each in options if is_possible(each)),
             is_planned=bool(planned),
-            seconds=max(timed, default=0) if len(timed) == len(lengths) else None,
+            seconds=_find_longest([place.seconds for place, _ in used]),
         )
+
+
+def _sum(amounts: Collection[Decimal | None]) -> Decimal | None:
+    """Return the sum of amounts; None if one is unknown."""
+    return None if None in amounts else sum(filter(None, amounts), _ZERO)
+
+
+def _find_longest(seconds: Collection[int | None]) -> int | None:
+    """Return the longest of durations; None if one is unknown."""
+    return None if None in seconds else max(filter(None, seconds), default=0)
 
 
 def ways_of_requests(plan: Plan) -> dict[str, Counter[Way]]:
@@ -141,12 +145,10 @@ class BuildsCost(Value):
 
 def sum_placements(placed: Collection[Placement]) -> BuildsCost:
     """Return the total cost of builds."""
-    costs = [each.cost for each in placed if each.cost is not None]
-    seconds = [each.seconds for each in placed if each.seconds is not None]
     return BuildsCost(
-        cost=sum(costs, _ZERO) if len(costs) == len(placed) else None,
+        cost=_sum([each.cost for each in placed]),
         unplaced=sum(each.unplaced for each in placed),
-        seconds=max(seconds, default=0) if len(seconds) == len(placed) else None,
+        seconds=_find_longest([each.seconds for each in placed]),
     )
 
 
