@@ -19,9 +19,8 @@ from tests.builders import (
 )
 from tests.builders.deciding import FIRST, fleet_with, reason_of, with_machines
 from tests.builders.guarding import an_approval, with_guards
-from tests.builders.queue_worlds import QUEUE, a_debusine_fleet, a_debusine_world, ours
+from tests.builders.queue_worlds import QUEUE, a_debusine_fleet, a_debusine_world, ours, planned
 from tests.builders.sentences import tells
-from tests.laws.test_unblock_laws import planned
 
 NAMES = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 11))
 
