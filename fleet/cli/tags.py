@@ -9,11 +9,11 @@ from fleet.cli.arguments import Parser, add_json, add_verb, add_verbs, add_world
 from fleet.cli.output import show
 from fleet.clock import utc_now
 from fleet.errors import FleetError, WrongUsage
+from fleet.explain.case import Case
 from fleet.explain.tags import (
     Subject,
     TagsExplanation,
     explain_tags,
-    find_request,
     list_tags,
     queues_of,
     request_of_name,
@@ -80,13 +80,15 @@ def _explain_waiting(args: argparse.Namespace, console: Console) -> tuple[Config
     decision = observe_and_plan(args, console)
     note_clock(decision, console)
     fleet, world = decision.config.fleet, decision.world
-    found = find_request(world, args.request)
-    if found is None:
+    case = Case(fleet, world, decision.plan)
+    name = args.request.partition("#")[0]
+    keys = [each for each in case.requests if name in (each, each.partition("/")[2])]
+    if not keys:
         plan = decision.plan
         unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
         hint = f"; {unsure[0]}" if unsure else " (it may be running, done or blocked)"
         raise FleetError(f"no waiting request {args.request}{hint}")
-    queue, request, demand = found
+    queue, (request, demand) = keys[0].partition("/")[0], case.requests[keys[0]]
     asking = judge_of(fleet, world).ask_of(request, context_of(fleet, queue, demand))
     subject = Subject(f"{queue}/{request.id}", request, (queue,), queue)
     return decision.config, explain_tags(fleet, world, subject, asking)

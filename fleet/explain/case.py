@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import groupby
 
 from fleet.explain.given import GivenRules
 from fleet.explain.options import OptionFinder, way_of
@@ -88,15 +87,13 @@ class Case:
             if each.key in self.unserved and each.key in self.signatures
         )
         found: dict[str, tuple[int, int]] = {}
-        counts: Counter[tuple[str, ...]] = Counter()
-        for _, alike in groupby(requests, lambda each: self.signatures[each.key].priority):
-            before = counts.copy()
-            for each in alike:
-                pools = self.signatures[each.key].pools
-                rivals = [other for other in counts if not set(pools).isdisjoint(other)]
-                higher = sum(before[other] for other in rivals)
-                found[each.key] = (sum(counts[other] for other in rivals), higher)
-                counts[pools] += 1
+        counts: Counter[tuple[tuple[str, ...], int]] = Counter()
+        for each in requests:
+            own = self.signatures[each.key]
+            rivals = [each for each in counts if not set(own.pools).isdisjoint(each[0])]
+            higher = sum(counts[each] for each in rivals if each[1] > own.priority)
+            found[each.key] = (sum(counts[each] for each in rivals), higher)
+            counts[own.pools, own.priority] += 1
         return found
 
     @cached_property

@@ -90,10 +90,10 @@ def find_steps(findings: Sequence[CheckResult], *, has_run: bool) -> Iterator[Ne
 def _unservable_requests(case: Case, queue: str) -> Iterator[CheckResult]:
     """Yield a finding per reason for requests that no worker of this fleet can ever run."""
     hopeless: defaultdict[str, list[str]] = defaultdict(list)
-    for signature in case.plan.signatures if case.fleet.pools else ():
-        for key in signature.requests if signature.queue == queue else ():
-            if key in case.unserved and Asked(case, key).never:
-                hopeless[case.unserved[key].because].append(key)
+    for unserved in case.plan.unserved if case.fleet.pools else ():
+        about = Asked(case, unserved.requests[0])
+        if about.signature.queue == queue and about.never:
+            hopeless[unserved.because] += unserved.requests
     for because, keys in sorted(hopeless.items()):
         yield CheckResult(
             about=f"queue {queue}, requests",

@@ -8,12 +8,13 @@ from typing import Literal
 
 from fleet.explain.values import ExplainedReason
 from fleet.model.decisions import Unfit
-from fleet.model.facts import Demand, Request, World
+from fleet.model.facts import Request, World
 from fleet.model.tickets import task_in
 from fleet.model.values import Value, later
 from fleet.planner.fitting import FitDecider, FitRequirements, fitting, held_tags
 from fleet.schema.findings import Path
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
+from fleet.schema.rules import TagRule
 from fleet.schema.units import write_count
 from fleet.tagrules.allow import is_for_task, rules_for_name
 from fleet.tagrules.export import DEFAULT_TASKS, describe_rule_at, judge_rules
@@ -76,11 +77,30 @@ class TagList(Value):
 def list_tags(fleet: Fleet) -> TagList:
     """Return every known tag with its pools, limits and enforcement."""
     claims, providing = enforcement_of(fleet), pools_providing(fleet)
+    declared = {tag: fleet.tags.get(tag) or TagRule() for tag in known_tags(fleet)}
     return TagList(
         fleet=fleet.fleet,
         tags=tuple(
-            _describe_tag(fleet, tag, providing[tag], [each for each in claims if each.tag == tag])
-            for tag in known_tags(fleet)
+            ListedTag(
+                tag=tag,
+                kind=rule.kind,
+                on_demand=rule.on_demand,
+                exclusive=rule.exclusive,
+                limits=limits_of(rule),
+                pools=providing[tag],
+                enforcement=tuple(
+                    EnforcedClaim(
+                        claim=each.claim,
+                        queue=each.queue,
+                        by=each.by,
+                        because=each.because,
+                        path=each.path,
+                    )
+                    for each in claims
+                    if each.tag == tag
+                ),
+            )
+            for tag, rule in declared.items()
         ),
     )
 
@@ -112,27 +132,6 @@ def enforcer_of_limit(
         return "capacity"
     found = (each for each in claims if each.path == path[:3] and each.queue in queues)
     return weakest(each.by for each in found if not each.recorded)
-
-
-def _describe_tag(
-    fleet: Fleet, tag: str, pools: tuple[str, ...], claims: list[Enforcement]
-) -> ListedTag:
-    rule = fleet.tags.get(tag)
-    return ListedTag(
-        tag=tag,
-        kind=rule.kind if rule else "plain",
-        on_demand=rule is not None and rule.on_demand,
-        exclusive=rule is not None and rule.exclusive,
-        limits=limits_of(rule) if rule else {},
-        pools=pools,
-        enforcement=tuple(_claim(each) for each in claims),
-    )
-
-
-def _claim(each: Enforcement) -> EnforcedClaim:
-    return EnforcedClaim(
-        **{key: getattr(each, key) for key in ("claim", "queue", "by", "because", "path")}
-    )
 
 
 @dataclass(frozen=True)
@@ -178,17 +177,18 @@ def request_of_name(fleet: Fleet, name: str, task: str | None = None) -> Request
         return None
     scopes = {s for q in fleet.queues.values() if isinstance(q, DebusineQueue) for s in q.scopes}
     others = any(isinstance(q, CoprQueue | TicketQueue) for q in fleet.queues.values())
-    if parts[0] in scopes or (scopes and not others):
-        return _debusine(name, parts, task or DEFAULT_TASKS[0])
-    owner, project, chroot, package = parts
-    return Request(
-        id=name,
-        task=task or task_in(chroot),
-        owner=owner,
-        project=project,
-        chroot=chroot,
-        package=package,
-    )
+    fields: dict[str, object] = {"id": name, "package": parts[3]}
+    if parts[0] not in scopes and (others or not scopes):
+        copr = zip(("owner", "project", "chroot"), parts, strict=False)
+        return Request.model_validate(fields | dict(copr) | {"task": task or task_in(parts[2])})
+    scope, workspace, architecture, _ = parts
+    fields |= {"scope": scope, "workspace": workspace, "task": task or DEFAULT_TASKS[0]}
+    if architecture == SOURCE_ARCHITECTURE:
+        fields["task_data"] = {"build_components": ["source"]}
+    elif architecture != ANY_ARCHITECTURE:
+        tag = BUILD_ARCH + architecture
+        fields |= {"required": (tag,), "asked": {tag: "task"}}
+    return Request.model_validate(fields)
 
 
 def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
@@ -199,19 +199,6 @@ def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
         if (isinstance(queue, DebusineQueue) and request.scope in queue.scopes)
         or (isinstance(queue, CoprQueue) and request.scope is None)
     )
-
-
-def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
-    """Return the queue, the request and the queue's demand; None if no request has this id.
-
-    `name` is an id, or `queue/id` if two queues use the same id.
-    """
-    wanted = name.partition("#")[0]
-    for queue, demand in world.demands():
-        for request in demand.requests:
-            if wanted in (request.id, f"{queue}/{request.id}"):
-                return queue, request, demand
-    return None
 
 
 def explain_tags(
@@ -239,47 +226,24 @@ def explain_tags(
     )
 
 
-def _debusine(name: str, parts: list[str], task: str) -> Request:
-    scope, workspace, architecture, source = parts
-    required: tuple[str, ...] = ()
-    data: dict[str, object] = {}
-    if architecture == SOURCE_ARCHITECTURE:
-        data = {"build_components": ["source"]}
-    elif architecture != ANY_ARCHITECTURE:
-        required = (BUILD_ARCH + architecture,)
-    return Request(
-        id=name,
-        task=task,
-        scope=scope,
-        workspace=workspace,
-        package=source,
-        required=required,
-        asked=dict.fromkeys(required, "task"),
-        task_data=data,
-    )
-
-
 _RULES: Sequence[Path] = (("powerful",), ("derive",))
 
 
 def _tags(asking: TagRequirements, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]:
-    found: dict[str, list[ExplainedReason]] = {}
+    found: defaultdict[str, list[ExplainedReason]] = defaultdict(list)
     for origin in asking.origins:
-        known = origin.because
-        if origin.path:
-            known = add_reason(origin.source, origin.because)
+        known = add_reason(origin.source, origin.because) if origin.path else origin.because
         because = join(known, acts(origin.path))
-        reason = ExplainedReason(because=because, path=origin.path)
-        found.setdefault(origin.tag, []).append(reason)
+        found[origin.tag].append(ExplainedReason(because=because, path=origin.path))
     for tag, reasons in sorted(found.items()):
         yield ExplainedTag(tag=tag, verdict="counts", reasons=tuple(reasons))
     for refusal in asking.refused:
         reason = ExplainedReason(because=refusal.because, path=refusal.path)
         yield ExplainedTag(tag=refusal.tag, verdict="refused", reasons=(reason,))
-    for difference in asking.differences:
-        because = join(difference.because, acts(difference.path))
-        reason = ExplainedReason(because=because, path=difference.path)
-        yield ExplainedTag(tag=difference.tag, verdict="not-stored", reasons=(reason,))
+    for each in asking.differences:
+        because = join(each.because, acts(each.path))
+        reason = ExplainedReason(because=because, path=each.path)
+        yield ExplainedTag(tag=each.tag, verdict="not-stored", reasons=(reason,))
 
 
 def _other_tasks(fleet: Fleet, today: date, request: Request) -> Iterator[ExplainedReason]:

@@ -65,7 +65,7 @@ def find_remedies(run: Case, key: str, replans: Replans) -> tuple[Remedy, ...]:
         replans.is_spent = True
         return ()
     # The forecast has the expected start without another plan.
-    is_few = replans.left <= FEW_PLANS and not is_throttled(run.plan, key)
+    is_few = replans.left <= FEW_PLANS and not is_throttled(run, key)
     found = _find_edits(run, key, replans) if is_few else []
     waits = [*find_waits(run, key, replans)]
     if not is_few and sum(bool(wait.until) for wait in waits) < replans.most_shown:
@@ -79,10 +79,10 @@ def _find_edits(run: Case, key: str, replans: Replans) -> list[Remedy]:
 
     A set also serves the request if then only a throttle withholds its machine for some runs.
     """
-    is_patient = not is_throttled(run.plan, key)
+    is_patient = not is_throttled(run, key)
 
     def is_enough(after: Case) -> bool:
-        is_later = is_patient and is_throttled(after.plan, key)
+        is_later = is_patient and is_throttled(after, key)
         return is_served(after.plan, key) or (
             is_later and wait_for_runs(after, key, replans) is not None
         )

@@ -12,7 +12,7 @@ from fleet.explain.values import AwaitedEvent
 from fleet.explain.what_if import Replans, is_served
 from fleet.model.decisions import ENDED_BY_RUNS
 from fleet.model.facts import World
-from fleet.model.plan import Create, Plan
+from fleet.model.plan import Create
 from fleet.planner.demand import Drops
 from fleet.planner.forecast import Forecast, next_pause
 from fleet.planner.images import choose_images
@@ -45,9 +45,9 @@ def find_waits(run: Case, key: str, replans: Replans) -> Iterator[AwaitedEvent]:
     yield from sorted(known, key=lambda w: (w.until is None, w.until or run.world.time))
 
 
-def is_throttled(plan: Plan, key: str) -> bool:
+def is_throttled(run: Case, key: str) -> bool:
     """Return whether only a throttle withholds the request's machine until a later run."""
-    return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
+    return key in run.unserved and run.unserved[key].path[:2] == ("guards", "throttle")
 
 
 def _is_eased_by_runs(run: Case, key: str) -> bool:
@@ -62,7 +62,7 @@ def _is_eased_by_runs(run: Case, key: str) -> bool:
     return (
         is_made
         or bool(plan.releases or plan.resumes)
-        or is_throttled(plan, key)
+        or is_throttled(run, key)
         or any(each.code in ENDED_BY_RUNS for each in decisions)
         or any(each.until and each.until <= following for each in blocked)
     )

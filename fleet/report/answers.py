@@ -1,10 +1,8 @@
 """Render explanations as text: the headline, then facts, reasons and suggestions."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from fleet.explain.request import OutcomeGroup
 from fleet.explain.tags import (
@@ -45,7 +43,6 @@ from fleet.words import figures as words
 from fleet.words.answers import count_matches
 from fleet.words.waiting import UNLESS
 
-_Item = TypeVar("_Item")
 _CHANGEABLE = ("request", "pool", "worker")
 _MAX_MATCHES = 8
 _MAX_FACTS = 3
@@ -58,14 +55,13 @@ def explanation_blocks(explanation: Explanation) -> Iterator[Block]:
     if explanation.plain:
         yield line("  ", " ".join(explanation.plain))
     yield Items(explanation.facts, StyledText("  - "))
-    yield Section(title_places(explanation), [*_places(explanation)] if explanation.places else [])
-    reasons = _draw_first(explanation.reasons, partial(_reason, never=explanation.never))
-    yield Section("because:", [*reasons])
+    yield Section(title_places(explanation), [*_places(explanation)])
+    yield Section("because:", [*_reasons(explanation)])
     steps = (text for each in explanation.suggestions for text in _suggestion(each))
     heading = "what would change it:" if explanation.kind in _CHANGEABLE else "more:"
     yield Section(heading, [*steps, Items(explanation.next_steps, StyledText("- "))])
     whom = [f"{each.name}: {each.about}" for each in explanation.contacts]
-    yield Section("contact:", [Items(whom, StyledText("- "))] if whom else [])
+    yield Section("contact:", [Items(whom, StyledText("- "))])
 
 
 def matches_blocks(found: Matches) -> Iterator[Block]:
@@ -93,10 +89,9 @@ def _match(each: Explanation) -> Iterator[Line]:
     yield line(StyledText(f"  all of it: `fleet explain {each.kind} {name}`", Style.DIM))
 
 
-def _draw_first(items: Sequence[_Item], draw: Callable[[_Item], Iterable[Line]]) -> Iterator[Line]:
+def _draw_first(items: Sequence[Iterable[Line]]) -> Iterator[Line]:
     """Yield the lines of the first items, then a line with the number of hidden items."""
-    for each in items[:MAX_ROWS]:
-        yield from draw(each)
+    yield from chain.from_iterable(items[:MAX_ROWS])
     if others := len(items[MAX_ROWS:]):
         yield line(f"  … and {others:,} more")
 
@@ -125,6 +120,11 @@ def place_in_words(each: PlaceFacts, currency: str) -> str:
     cost = "price unknown" if each.cost is None else f"about {words.bill(each.cost)} {currency}"
     said = f"{where}: {words.time(each.start)} to {words.time(each.end)} ({takes}), {cost}"
     return ", ".join(filter(None, (said, words.place_note(each))))
+
+
+def _reasons(explanation: Explanation) -> Iterator[Line]:
+    reasons = explanation.reasons
+    yield from _draw_first([_reason(each, never=explanation.never) for each in reasons])
 
 
 def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:
@@ -177,7 +177,7 @@ def _group(group: OutcomeGroup, requests: Sequence[Explanation]) -> Iterator[Lin
     yield line("  ", f"{group.verdict}: {some_of(group.keys)}")
     yield _describe_start(requests)
     if first.never:
-        yield from _draw_first(first.reasons, partial(_reason, never=True))
+        yield from _reasons(first)
     if any(each.seconds is not None for each in first.places):
         whose = f"{first.name}, " if len(requests) > 1 else ""
         yield line("  ", f"{whose}{title_places(first)}")
@@ -204,30 +204,24 @@ _NOTES = {
 
 def tags_blocks(explanation: TagsExplanation) -> Iterator[Block]:
     """Yield each tag, then each pool, with the reasons and their lines in fleet.yaml."""
-    yield line(StyledText(explanation.headline, Style.BOLD))
-    yield from _draw_first(explanation.tags, _tag)
+    yield bold(explanation.headline)
+    yield from _draw_first([*map(_tag, explanation.tags)])
     for rule in explanation.other_tasks:
-        yield line("  ", rule.because)
-        yield from _place(rule, "  ")
-    pools = [
-        text
-        for pool in explanation.pools
-        for text in (line("  - ", pool.because), *_place(pool, "    "))
-    ]
-    yield Section("pools:", pools)
+        yield from _cite("  ", rule, "  ")
+    yield Section("pools:", [text for e in explanation.pools for text in _cite("  - ", e, "    ")])
 
 
 def _tag(tag: ExplainedTag) -> Iterator[Line]:
     style = Style.PLAIN if tag.verdict == "counts" else Style.YELLOW
     yield line("  ", StyledText(f"{_SIGNS[tag.verdict]} {tag.tag}{_NOTES[tag.verdict]}", style))
     for reason in tag.reasons:
-        yield line("      ", reason.because)
-        yield from _place(reason, "      ")
+        yield from _cite("      ", reason, "      ")
 
 
-def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
-    where = place_of(reason)
-    if where:
+def _cite(mark: str, reason: ExplainedReason, indent: str) -> Iterator[Line]:
+    """Yield a reason, then the position of its key."""
+    yield line(mark, reason.because)
+    if where := place_of(reason):
         yield line(StyledText(f"{indent}see {where}", Style.DIM))
 
 
@@ -277,7 +271,7 @@ def diagnosis_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
     """Yield the findings by result, each with a fix, then the waits per queue and next steps."""
     counts = Counter(finding.result for finding in diagnosis.findings)
     summary = ", ".join(f"{counts[kind]} {word}" for kind, word, *_ in _KINDS)
-    yield line(StyledText(f"Fleet {diagnosis.fleet}: {summary}", Style.BOLD))
+    yield bold(f"Fleet {diagnosis.fleet}: {summary}")
     for kind, _, heading, sign, style in _KINDS:
         found = [finding for finding in diagnosis.findings if finding.result == kind]
         if found:
