@@ -9,7 +9,6 @@ capacity of the pool, or for limits and budgets that those later tickets use. At
 budgets, a ticket goes before later tickets of other owners.
 """
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,54 +51,8 @@ class WaitingTicket(NamedTuple):
     since: datetime
 
 
-class Had(NamedTuple):
-    """A machine that an owner of a ticket had and returned."""
-
-    owner: str
-    priority: int
-    ended_at: datetime
-
-
-def places_behind(
-    waiting: Iterable[tuple[int, str, int, datetime]],
-    ended: Iterable[Had],
-    ageing: int,
-    now: datetime,
-) -> dict[int, int]:
-    """Map each ticket id to the points it loses for machines that its owner had while waiting.
-
-    `waiting` has id, owner, priority and opening time. Machines from before the last owner arrived
-    deduct at most the age steps that the ticket gained before then. Empty for a single owner.
-    """
-    waiting = [*waiting]
-    oldest: dict[str, datetime] = {}
-    for _, owner, _, since in waiting:
-        oldest[owner] = min(since, oldest.get(owner, since))
-    if len(oldest) < 2:  # noqa: PLR2004 - one owner alone takes no turns
-        return {}
-    together = max(oldest.values())
-    ends: defaultdict[tuple[str, int], list[datetime]] = defaultdict(list)
-    priorities = {(owner, priority) for _, owner, priority, _ in waiting}
-    for had in ended:
-        for owner, priority in priorities:
-            if owner == had.owner and had.priority <= priority:
-                ends[owner, priority].append(had.ended_at)
-    for each in ends.values():
-        each.sort()
-    behind = {}
-    for number, owner, priority, since in waiting:
-        own = ends[owner, priority]
-        begin = max(together, since)
-        later = len(own) - bisect_left(own, begin)
-        before = bisect_left(own, begin) - bisect_left(own, since)
-        # After `begin`, all owners gain equal steps, so only earlier steps limit the deduction.
-        waited = _age_steps(now, since, ageing) - _age_steps(now, begin, ageing)
-        if places := later + min(before, waited):
-            behind[number] = places
-    return behind
-
-
-def _age_steps(now: datetime, since: datetime, ageing: int) -> int:
+def age_steps(now: datetime, since: datetime, ageing: int) -> int:
+    """Return the number of complete `ageing` steps of a wait."""
     return int((now - since).total_seconds()) // ageing
 
 
@@ -116,7 +69,7 @@ def in_turn(
     score: dict[int, int] = {}
     alike: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for ticket in oldest_first:
-        waited = _age_steps(now, ticket.since, ageing)
+        waited = age_steps(now, ticket.since, ageing)
         score[ticket.id] = ticket.rank - turns[ticket.owner] + waited
         score[ticket.id] -= behind.get(ticket.id, 0)
         turns[ticket.owner] += 1

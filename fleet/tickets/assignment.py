@@ -8,6 +8,7 @@ A machine stays in the sandbox of its first ticket: only tickets of that sandbox
 machine, within the limits of the pool's `reuse`.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from fleet.model.facts import Work, Worker, WorkerState
 from fleet.model.tickets import ALONE, SANDBOX, Given, Limit, Ticket, to_request
-from fleet.planner.turns import CLASS, PRIORITY, WaitingTicket, in_turn
+from fleet.planner.turns import CLASS, PRIORITY, WaitingTicket, age_steps, in_turn
 from fleet.schema.pools import Reuse
 from fleet.tagrules.names import names_of
 
@@ -310,6 +311,53 @@ def in_order(
     owners = (ticket.owner for ticket in held)
     ids = in_turn(ranked, owners, terms.ageing, now, terms.behind)
     return [known[number] for number in ids]
+
+
+class Had(NamedTuple):
+    """A machine that an owner of a ticket had and returned."""
+
+    owner: str
+    priority: int
+    ended_at: datetime
+
+
+def places_behind(
+    waiting: Iterable[tuple[int, str, int, datetime]],
+    ended: Iterable[Had],
+    ageing: int,
+    now: datetime,
+) -> dict[int, int]:
+    """Map each ticket id to the points it loses for machines that its owner had while waiting.
+
+    `waiting` has id, owner, priority and opening time. Machines from before the last owner arrived
+    deduct at most the age steps that the ticket gained before then. Empty for a single owner.
+    """
+    waiting = [*waiting]
+    oldest: dict[str, datetime] = {}
+    for _, owner, _, since in waiting:
+        oldest[owner] = min(since, oldest.get(owner, since))
+    if len(oldest) < 2:  # noqa: PLR2004 - one owner alone takes no turns
+        return {}
+    together = max(oldest.values())
+    ends: defaultdict[tuple[str, int], list[datetime]] = defaultdict(list)
+    priorities = {(owner, priority) for _, owner, priority, _ in waiting}
+    for had in ended:
+        for owner, priority in priorities:
+            if owner == had.owner and had.priority <= priority:
+                ends[owner, priority].append(had.ended_at)
+    for each in ends.values():
+        each.sort()
+    behind = {}
+    for number, owner, priority, since in waiting:
+        own = ends[owner, priority]
+        begin = max(together, since)
+        later = len(own) - bisect_left(own, begin)
+        before = bisect_left(own, begin) - bisect_left(own, since)
+        # After `begin`, all owners gain equal steps, so only earlier steps limit the deduction.
+        waited = age_steps(now, since, ageing) - age_steps(now, begin, ageing)
+        if places := later + min(before, waited):
+            behind[number] = places
+    return behind
 
 
 def _limit_keys(ticket: Ticket, limits: Iterable[Limit]) -> list[tuple[Limit, str]]:

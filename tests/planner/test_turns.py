@@ -4,7 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from fleet.planner.turns import Had, WaitingTicket, in_turn, places_behind
+from fleet.planner.turns import WaitingTicket, in_turn
+from fleet.tickets.assignment import Had, places_behind
 from tests.builders import NOW, ago
 
 STEP = 600
