@@ -46,7 +46,6 @@ from fleet.planner.competing import (
     gone_workers,
     static_pools,
     static_workers,
-    unseen_workers,
     warn_of_queues,
 )
 from fleet.planner.demand import EqualRequests, required_of
@@ -234,6 +233,8 @@ def why_kept(pool_plan: PoolPlan, unit: Unit, staying: int) -> tuple[Reason, str
 
     `staying` counts its pool's kept workers.
     """
+    if not pool_plan.inventory.listed:
+        return Reason.NOT_KNOWN, lives.explain_unseen(pool_plan.inventory.blind[0])
     if unit.state is UnitState.BUSY or (unit.may_run and unit.state in GOING_STATES):
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, lives.explain_busy(
@@ -316,7 +317,6 @@ def assemble(
     present = {unit.name for each in inventories for unit in (*each.known, *each.unseen)}
     workers = (
         *(verdict for each in pool_plans.values() for verdict in _judge_workers(each)),
-        *unseen_workers(inventories),
         *static_workers(fleet, world),
         *gone_workers(fleet, world, present),
     )
@@ -413,7 +413,8 @@ def _actions_with_requests(
 def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
     actions = {action.worker: action for action in pool_plan.actions}
     pool, staying = pool_plan.name, len(pool_plan.staying)
-    for unit in sorted(pool_plan.inventory.known, key=lambda unit: unit.name):
+    inventory = pool_plan.inventory
+    for unit in sorted((*inventory.known, *inventory.unseen), key=lambda unit: unit.name):
         action, cost = actions.pop(unit.name, None), pool_plan.cost_of(unit)
         reason, because = (
             (action.reason, action.because) if action else why_kept(pool_plan, unit, staying)
@@ -430,7 +431,9 @@ def _judge_workers(pool_plan: PoolPlan) -> Iterator[WorkerVerdict]:
             since=unit.since,
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
-            cost=UnknownFigure(unknown=lives.UNKNOWN_PRICE) if cost is None else cost,
+            cost=UnknownFigure(unknown=(*inventory.blind, lives.UNKNOWN_PRICE)[0])
+            if cost is None
+            else cost,
             cost_known=cost is not None,
             outdated=pool_plan.due.get(unit.name, (None, ""))[0] is Reason.OUTDATED
             or pool_plan.is_outdated(unit),

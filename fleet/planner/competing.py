@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fleet.model.facts import MachineState, Unknown, Worker, WorkerState, World
 from fleet.model.images import ImageVersion
 from fleet.model.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
-from fleet.model.values import UnknownFigure
 from fleet.planner.demand import EqualRequests
-from fleet.planner.inventory import PoolInventory
 from fleet.schema.model import (
     DebusineQueue,
     Fleet,
@@ -127,25 +125,6 @@ def _reporting_workers(
             pool = static.get(worker.name, worker.pool or "")
             found[pool].setdefault(worker.provides, worker)
     return found
-
-
-def unseen_workers(inventories: Iterable[PoolInventory]) -> Iterator[WorkerVerdict]:
-    """Yield a plan entry that keeps the machine, per machine whose provider is unreadable."""
-    for inventory in inventories:
-        for unit in inventory.unseen:
-            yield WorkerVerdict(
-                worker=unit.name,
-                pool=inventory.pool,
-                registry=unit.registry,
-                verdict="keep",
-                reason=Reason.NOT_KNOWN,
-                because=lives.explain_unseen(inventory.blind[0]),
-                state=unit.state.value,
-                running=unit.worker.running if unit.worker else None,
-                since=unit.since,
-                cost=UnknownFigure(unknown=inventory.blind[0]),
-                cost_known=False,
-            )
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:
