@@ -36,7 +36,7 @@ from fleet.model.values import Moment, Value, later
 from fleet.planner.failures import recall
 from fleet.planner.images import choose_image
 from fleet.planner.inventory import PoolInventory, desks_of, take_inventory
-from fleet.planner.ledger import charge
+from fleet.planner.ledger import charge_all
 from fleet.planner.machine_inputs import NOTHING_SHARED, made_from, options_of
 from fleet.planner.shared_stacks import shared_settings
 from fleet.planner.units import Unit, UnitState
@@ -266,7 +266,7 @@ def charged_anew(fleet: Fleet, world: World, rebuild: StateRebuild) -> tuple[Led
         )
         for pool, inventory in take_inventory(fleet, world).items()
     }
-    return charge(fleet, world, inventories)
+    return charge_all(fleet, world, inventories).entries
 
 
 def _count(fleet: Fleet, world: World, rebuild: StateRebuild, sources: Sources) -> None:

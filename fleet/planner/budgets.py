@@ -732,13 +732,8 @@ class _Books:
         room = Decimal(0) if silent else max(Decimal(0), left)
         when = say_when(limit.period, coming=coming)
         name = words.name_budget(limit.budget, of_pool=bool(limit.pool))
-        because = (
-            words.explain_unknown_budget(name, when, silent)
-            if silent
-            else words.explain_budget(
-                words.BudgetUse(name, when, limit.unit, room, amount, spent, reserved)
-            )
-        )
+        # Sentences about a known budget have its use with this plan (`why_stopped`).
+        because = words.explain_unknown_budget(name, when, silent) if silent else ""
         bill_new = self._lives.bill_new
         machines = {
             key: bill_new(each, window, kept=self._is_kept(limit, each))

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, cached_property
+from typing import TypeVar
 
 from fleet.model.facts import (
     Absence,
@@ -29,6 +30,7 @@ from fleet.model.facts import (
     Departure,
     Listing,
     Machine,
+    MachinePayer,
     Stack,
     Unknown,
     Worker,
@@ -53,6 +55,8 @@ from fleet.planner.units import (
 from fleet.schema.model import Fleet, Gone, TicketQueue, serves_queue, static_names
 from fleet.schema.units import write_duration
 from fleet.words import lives, notes
+
+_Record = TypeVar("_Record", Attempt, Charge, MachinePayer)
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
@@ -238,26 +242,27 @@ def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
     return {old: new for old, new in heirs_of(fleet).items() if not {old, new} <= stacks.keys()}
 
 
+def under_current_pools(
+    fleet: Fleet, world: World, records: Iterable[_Record]
+) -> tuple[_Record, ...]:
+    """Return records with the current names of renamed pools."""
+    takers = takers_of(fleet, world)
+    if not takers:
+        return tuple(records)
+    return tuple(
+        each.altered(pool=takers[each.pool]) if each.pool in takers else each for each in records
+    )
+
+
 def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
     """Return the charges in the ledger with current pool names; empty if unknown."""
-    if isinstance(world.ledger, Unknown):
-        return ()
-    takers = takers_of(fleet, world)
-    return tuple(
-        charge.altered(pool=takers[charge.pool]) if charge.pool in takers else charge
-        for charge in world.ledger.charges
-    )
+    known = () if isinstance(world.ledger, Unknown) else world.ledger.charges
+    return under_current_pools(fleet, world, known)
 
 
 def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
     """Return the recorded attempts to create machines, with current pool names."""
-    takers = takers_of(fleet, world)
-    if not takers:
-        return world.attempts
-    return tuple(
-        attempt.altered(pool=takers[attempt.pool]) if attempt.pool in takers else attempt
-        for attempt in world.attempts
-    )
+    return under_current_pools(fleet, world, world.attempts)
 
 
 def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:

@@ -33,7 +33,7 @@ from fleet.model.prices import FREE, Life, Tariff, billed_seconds, tariff_of_mac
 from fleet.planner.costs import deletion_time, idle_seconds
 from fleet.planner.demand import judge_of, required_of, teams_of
 from fleet.planner.images import images_by_pool
-from fleet.planner.inventory import PoolInventory, charges_of, takers_of
+from fleet.planner.inventory import PoolInventory, charges_of, under_current_pools
 from fleet.planner.lifecycle.rule import MachineLife, is_in_sandbox
 from fleet.planner.units import NEVER, Unit, UnitState, is_busy
 from fleet.schema.model import Fleet
@@ -191,13 +191,6 @@ class Owner(NamedTuple):
     """Time when the pool becomes the payer unless other work starts; NEVER if the payer stays."""
 
 
-def charge(
-    fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]
-) -> tuple[LedgerEntry, ...]:
-    """Return new ledger entries for the time since the last charge."""
-    return charge_all(fleet, world, inventory).entries
-
-
 def charge_all(fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Charged:
     """Return ledger entries since the last charge, and the current payer of each machine.
 
@@ -241,7 +234,7 @@ def charges_until_now(
     Pools have their current names. The result is empty if the ledger is unknown.
     """
     starts = [period.start for period in periods(fleet, world.time)]
-    since = charge(fleet, world, inventory)
+    since = charge_all(fleet, world, inventory).entries
     return (*charges_of(fleet, world), *(as_charge(entry, starts) for entry in since))
 
 
@@ -334,13 +327,8 @@ class _TurnReader:
         self._teams = teams_of(fleet, world)
         ledger = world.ledger if isinstance(world.ledger, Ledger) else Ledger()
         self._since = ledger.charged_until or periods(fleet, world.time)[2].start
-        takers = takers_of(fleet, world) if ledger.payers else {}
-        self.payers = {
-            payer.machine: payer.altered(pool=takers[payer.pool])
-            if payer.pool in takers
-            else payer
-            for payer in ledger.payers
-        }
+        payers = under_current_pools(fleet, world, ledger.payers)
+        self.payers = {payer.machine: payer for payer in payers}
 
     def known(self, holding: BilledMachine) -> _Turn | None:
         """Return an empty span with the payer at the last charge; None if no payer is recorded."""

@@ -16,7 +16,7 @@ from decimal import Decimal
 from fleet.model.facts import Charge, Ledger, Unknown, World
 from fleet.planner.budgets import HOURS, PERIODS, SpendingLimit, spending_limits
 from fleet.planner.inventory import charges_of, take_inventory
-from fleet.planner.ledger import as_charge, charge, charges_until_now, periods
+from fleet.planner.ledger import as_charge, charge_all, charges_until_now, periods
 from fleet.schema.model import Fleet
 
 WEEK = timedelta(days=7)
@@ -91,7 +91,7 @@ def money_of(
         kept = Ledger(charged_until=recent.until, charges=recent.charges)
         before = charges_of(fleet, world.altered(ledger=kept))
         # The hour of an entry may have started before a new fleet's first run.
-        since = charge(fleet, world, inventory)
+        since = charge_all(fleet, world, inventory).entries
         last = (*before, *(as_charge(entry, [entry.hour] * len(PERIODS)) for entry in since))
     length = min(until, month.end) - month.start if recent is None else until - recent.since
     project = _projection(length, month.end - min(until, month.end), is_month=recent is None)

@@ -159,14 +159,6 @@ class BudgetUse(NamedTuple):
     reserved: Decimal
 
 
-def explain_budget(use: BudgetUse) -> str:
-    """State that a budget cannot pay for another machine, and its usage before this plan."""
-    return (
-        f"{use.name} cannot pay for another machine: {use.left:.2f} of {rate(use.limit)} "
-        f"{use.unit} left {use.when} ({use.spent:.2f} spent, {use.reserved:.2f} reserved)"
-    )
-
-
 def explain_used_up(use: BudgetUse, need: Decimal) -> str:
     """State that a budget cannot pay for new work on a worker, which costs at least `need`."""
     return (

@@ -17,7 +17,7 @@ from fleet.planner.budgets import BudgetAccount, open_accounts
 from fleet.planner.demand import Fit, Place, RequestGroup
 from fleet.planner.durations import USUAL
 from fleet.planner.inventory import take_inventory
-from fleet.planner.ledger import charge, periods
+from fleet.planner.ledger import charge_all, periods
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -102,7 +102,7 @@ def seen_at(
 
 
 def charged(fleet: Fleet, world: World) -> tuple[LedgerEntry, ...]:
-    return charge(fleet, world, take_inventory(fleet, world))
+    return charge_all(fleet, world, take_inventory(fleet, world)).entries
 
 
 def sums(entries: list[LedgerEntry]) -> dict[tuple[datetime, str | None], tuple[int, Decimal]]:

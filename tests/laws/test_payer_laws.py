@@ -14,7 +14,7 @@ from fleet.model.plan import BudgetVerdict, Delete, Plan
 from fleet.model.prices import Life, Tariff
 from fleet.model.values import amount_of
 from fleet.planner.inventory import PoolInventory
-from fleet.planner.ledger import charge
+from fleet.planner.ledger import charge_all
 from fleet.schema.model import Fleet, Pool
 from fleet.simulate.replay import Replay, SimulationInputs, decide
 from tests.builders import a_pool, a_sim_fleet
@@ -57,7 +57,7 @@ class Story:
     def watch(self, fleet: Fleet, world: World, inventory: Mapping[str, PoolInventory]) -> Plan:
         """Decide as fleet does, and note it."""
         self.until = world.time
-        self.entries += charge(fleet, world, inventory)
+        self.entries += charge_all(fleet, world, inventory).entries
         self.machines |= {
             (m.name, m.created_at): m for _, m in world.machines() if m.created_at is not None
         }

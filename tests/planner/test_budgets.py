@@ -81,17 +81,6 @@ def test_uncharged_time_counts_as_spent() -> None:
     assert today.spent == Decimal("0.5")
 
 
-def test_budget_row_has_sentence_with_figures() -> None:
-    world = a_spent_world(a_busy(), charges=[a_charge("4")])
-
-    today, tomorrow = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
-
-    for figures in ("4.42 of 10.00 EUR left today", "4.00 spent, 1.58 reserved"):
-        assert figures in today.row.because
-    for figures in ("10.00 of 10.00 EUR left tomorrow", "0.00 spent, 0.00 reserved"):
-        assert figures in tomorrow.row.because
-
-
 def test_budget_has_no_remainder_when_ledger_is_unknown() -> None:
     fleet = a_budgeted_fleet({"per_day": "10 EUR"}, budgets={"all": {"per_month": "99 EUR"}})
     world = a_spent_world(ledger=Unknown(unknown="no store"))

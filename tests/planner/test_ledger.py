@@ -9,7 +9,7 @@ import pytest
 
 from fleet.model.facts import Ended, Ledger, LedgerEntry, Machine, Unknown, Work, Worker, World
 from fleet.planner.inventory import take_inventory
-from fleet.planner.ledger import charge, gap_of, periods
+from fleet.planner.ledger import charge_all, gap_of, periods
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
@@ -61,7 +61,7 @@ def a_charged_world(
 
 def charged(fleet: Fleet, world: World) -> list[tuple[str | None, int, Decimal]]:
     """Return who is charged how many seconds and how much, hours added up."""
-    entries = charge(fleet, world, take_inventory(fleet, world))
+    entries = charge_all(fleet, world, take_inventory(fleet, world)).entries
     payers = dict.fromkeys(entry.scope for entry in entries)
     return sorted(
         ((payer, *_sum(entries, payer)) for payer in payers), key=lambda row: str(row[0])
@@ -98,7 +98,7 @@ def test_payer_has_team_owner_and_tags_of_work() -> None:
     world = a_charged_world(a_worker(busy=True, work=work), since=ago(minutes=10))
     fleet = a_priced_fleet()
 
-    (entry, *_) = charge(fleet, world, take_inventory(fleet, world))
+    (entry, *_) = charge_all(fleet, world, take_inventory(fleet, world)).entries
 
     assert (entry.team, entry.owner, entry.tags) == ("x", "ann", ("big",))
 
@@ -116,7 +116,7 @@ def test_gap_of_days_is_charged_hourly_with_notice() -> None:
     )
     fleet = a_priced_fleet()
 
-    entries = charge(fleet, world, take_inventory(fleet, world))
+    entries = charge_all(fleet, world, take_inventory(fleet, world)).entries
 
     assert sum(entry.seconds for entry in entries) == 3 * 86400 + 1800
     assert {entry.seconds for entry in entries} == {1800, 3600}
@@ -187,7 +187,7 @@ def test_machine_pays_25_hours_when_clocks_go_back() -> None:
         machines=[a_machine(created_at=begun - timedelta(days=1))], since=begun, time=midnight
     )
 
-    entries = charge(fleet, world, take_inventory(fleet, world))
+    entries = charge_all(fleet, world, take_inventory(fleet, world)).entries
 
     assert len(entries) == 25
     assert {(entry.seconds, entry.money) for entry in entries} == {(3600, PRICE)}
