@@ -93,8 +93,7 @@ def _release(pool_plan: PoolPlan, keep: int, idle_after: int | None) -> None:
     pool_plan.pool = pool.model_copy(update={"retire": retire, "workers": workers})
     offer = pool_plan.offer
     pool_plan.offer = offer._replace(on_demand=frozenset())
-    for proposal in IdleTimeout().propose(pool_plan):
-        pool_plan.take(proposal)
+    IdleTimeout().apply(pool_plan)
     pool_plan.pool, pool_plan.offer = pool, offer
 
 

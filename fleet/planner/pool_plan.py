@@ -88,47 +88,6 @@ _REASONS = frozenset(reason.value for reason in Reason)
 Because = tuple[Reason, str]
 
 
-class Proposal(NamedTuple):
-    """A step for one machine, such as its deletion, that a lifecycle rule proposes."""
-
-    step: Literal["delete", "drain", "replace", "keep"]
-    unit: Unit
-    reason: Reason
-    because: str
-    forgets: bool = False
-    """The machine no longer exists, so that only its record in the stack is deleted."""
-    absent: Literal["", "gone", "unmade"] = ""
-    holding: BootHold | None = None
-    """The order to keep a machine whose boot failed, so that an operator can read its log."""
-
-
-def delete(
-    unit: Unit,
-    reason: Reason,
-    because: str,
-    *,
-    forgets: bool = False,
-    absent: Literal["", "gone", "unmade"] = "",
-) -> Proposal:
-    """Propose to delete an idle worker."""
-    return Proposal("delete", unit, reason, because, forgets, absent)
-
-
-def drain(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose to drain a registered worker."""
-    return Proposal("drain", unit, reason, because)
-
-
-def replace_by_new(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose to replace a machine. The pace of replacements decides when."""
-    return Proposal("replace", unit, reason, because)
-
-
-def keep(unit: Unit, reason: Reason, because: str) -> Proposal:
-    """Propose to keep a machine despite a reason to delete it."""
-    return Proposal("keep", unit, reason, because)
-
-
 @dataclass
 class PoolPlan:
     """The plan of one pool: its state, its actions and their reasons."""
@@ -354,19 +313,14 @@ class PoolPlan:
         )
         self.actions.append(made)
 
-    def take(self, proposal: Proposal) -> None:
-        """Add a proposal to the plan. The first reason to replace a machine is kept."""
-        step, unit, reason, because, *_ = proposal
-        if step == "delete":
-            forgets, absent = proposal.forgets, proposal.absent
-            self.delete(unit, reason, because, forgets=forgets, absent=absent)
-        elif step == "drain":
-            self.drain(unit, reason, because)
-        elif step == "replace" and unit.held is None:
+    def keep(self, unit: Unit, reason: Reason, because: str) -> None:
+        """Record why a machine is kept despite a reason to delete it."""
+        self.kept[unit.name] = reason, because
+
+    def replace_by_new(self, unit: Unit, reason: Reason, because: str) -> None:
+        """Record that a machine is due for replacement. The first reason counts."""
+        if unit.held is None:
             self.due.setdefault(unit.name, (reason, because))
-        elif step == "keep":
-            self.kept[unit.name] = reason, because
-            self.holds += [proposal.holding] if proposal.holding else []
 
     def drain(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the drain of a registered worker to the plan if this run may drain it."""

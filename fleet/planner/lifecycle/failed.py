@@ -17,7 +17,6 @@ that has no machine yet if fleet.yaml no longer wants it, or if failures close i
 changes in a paused pool.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import ClassVar
@@ -31,13 +30,8 @@ from fleet.planner.inventory import rule_of_absence
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife
 from fleet.planner.pool_plan import (
     PoolPlan,
-    Proposal,
     Why,
-    delete,
-    drain,
     is_going,
-    keep,
-    replace_by_new,
 )
 from fleet.planner.units import (
     DEAF_GRACE,
@@ -65,26 +59,26 @@ class OrphanMachine(LifeRule):
     listing ten minutes later. If a pool has no stack, none of its machines is an orphan.
     """
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to drain orphans, and to delete an orphan after a second listing."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Drain orphans, and delete an orphan after a second listing."""
         for unit in _orphans(pool_plan):
             since = unit.worker.since if unit.worker and unit.worker.draining else None
             if unit.worker is not None and unit.may_run:
                 because = lives.explain_busy_orphan(unit.worker.running)
-                yield keep(unit, Reason.ORPHAN, because)
+                pool_plan.keep(unit, Reason.ORPHAN, because)
                 continue
             drained = None if since is None else pool_plan.world.time - since
             # A stopped machine is of no use to its ticket.
             because = lives.explain_orphan(unit.work_in_vain, CONFIRMATION_DELAY, drained)
             if drained is None:
                 told = replace(unit, registry=pool_plan.inventory.tokens)
-                yield drain(told, Reason.ORPHAN, because)
+                pool_plan.drain(told, Reason.ORPHAN, because)
             elif drained < CONFIRMATION_DELAY:
-                yield keep(unit, Reason.ORPHAN, because)
+                pool_plan.keep(unit, Reason.ORPHAN, because)
             else:
                 # `since` is the first listing or the end of the machine's last ticket. That ticket
                 # proves an earlier listing, so the machine can be deleted in both cases.
-                yield delete(unit, Reason.ORPHAN, because)
+                pool_plan.delete(unit, Reason.ORPHAN, because)
 
 
 def _orphans(pool_plan: PoolPlan) -> list[Unit]:
@@ -108,57 +102,57 @@ def _orphans(pool_plan: PoolPlan) -> list[Unit]:
 class DeafWorker(LifeRule):
     """Rule that deletes machines whose worker stays connected but reports no tags."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete workers that are connected for long but report no tags."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete workers that are connected for long but report no tags."""
         for unit in pool_plan.inventory.having(UnitState.DEAF):
-            yield delete(unit, Reason.DEAF, lives.explain_deaf(DEAF_GRACE))
+            pool_plan.delete(unit, Reason.DEAF, lives.explain_deaf(DEAF_GRACE))
 
 
 class StoppedMachine(LifeRule):
     """Rule that deletes machines that are switched off."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete stopped machines. They have no work, whatever a registry reports."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete stopped machines. They have no work, whatever a registry reports."""
         for unit in pool_plan.inventory.having(UnitState.STOPPED):
             if not unit.awaits_token:
-                yield delete(unit, Reason.STOPPED, lives.explain_stopped(unit.work_in_vain))
+                pool_plan.delete(unit, Reason.STOPPED, lives.explain_stopped(unit.work_in_vain))
             elif pool_plan.inventory.tokens is None or not pool_plan.inventory.has_registry:
                 continue
             elif unit.name in pool_plan.lost:
-                yield delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
+                pool_plan.delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
             else:
-                yield delete(unit, Reason.BOOT_FAILED, lives.NEVER_CAME)
+                pool_plan.delete(unit, Reason.BOOT_FAILED, lives.NEVER_CAME)
 
 
 class DisconnectedWorker(LifeRule):
     """Rule that deletes machines whose idle worker is disconnected for long."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete idle workers that are long disconnected from a working queue.
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete idle workers that are long disconnected from a working queue.
 
         Keep busy workers, because they may reconnect with their running work.
         """
         for unit in pool_plan.inventory.having(UnitState.DISCONNECTED):
             away = seconds_away(pool_plan.world, unit.worker)
             if away > DISCONNECTED_GRACE and hears_others(pool_plan.world, unit.registry or ""):
-                yield delete(unit, Reason.DISCONNECTED, lives.explain_disconnected(away))
+                pool_plan.delete(unit, Reason.DISCONNECTED, lives.explain_disconnected(away))
 
 
 class BrokenMachine(LifeRule):
     """Rule that replaces machines whose provider or port reports a failure."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to drain and replace broken machines, or to delete disconnected machines."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Drain and replace broken machines, or delete disconnected machines."""
         for unit in pool_plan.inventory.units:
             if not unit.has_failed or unit.name in pool_plan.leaving:
                 continue
             failure = unit.failure
             if unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DRAINING):
-                yield replace_by_new(unit, Reason.LIVECHECK_FAILED, failure)
+                pool_plan.replace_by_new(unit, Reason.LIVECHECK_FAILED, failure)
             if unit.state in (UnitState.IDLE, UnitState.BUSY) and not is_going(unit):
-                yield drain(unit, Reason.LIVECHECK_FAILED, failure)
+                pool_plan.drain(unit, Reason.LIVECHECK_FAILED, failure)
             elif unit.state is UnitState.DISCONNECTED:
-                yield delete(unit, Reason.LIVECHECK_FAILED, lives.explain_broken(failure))
+                pool_plan.delete(unit, Reason.LIVECHECK_FAILED, lives.explain_broken(failure))
 
 
 class FailedBoot(LifeRule):
@@ -175,30 +169,28 @@ class FailedBoot(LifeRule):
         boot = boot_of(life.pool)
         return LifeLimit("boot", boot.deadline, boot.key)
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete or hold machines that did not register, or become ready, in time."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete or hold machines that did not register, or become ready, in time."""
         late = pool_plan.inventory.having(UnitState.NEVER_REGISTERED)
         lost = why_lost(pool_plan.pool)
         because = why_late(pool_plan.pool, revoked=not lost)
         for unit in late if pool_plan.inventory.tokens is not None else ():
             expires = unit.worker.token_expires if unit.worker else None
             if unit.name in pool_plan.lost and lost:
-                yield delete(unit, Reason.LIVECHECK_FAILED, lost)
+                pool_plan.delete(unit, Reason.LIVECHECK_FAILED, lost)
             elif unit.name in pool_plan.lost:
-                yield delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
+                pool_plan.delete(unit, Reason.REGISTRATION_LOST, lives.REGISTRATION_LOST)
             else:
                 has_expired = expires is not None and expires <= pool_plan.world.time
-                yield hold_or_delete(
-                    pool_plan, unit, lives.CAME_TOO_LATE if has_expired else because
-                )
+                hold_or_delete(pool_plan, unit, lives.CAME_TOO_LATE if has_expired else because)
 
 
 HOLD_SECONDS = 86400
 """Seconds for which fleet holds a machine that failed to boot."""
 
 
-def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
-    """Propose to hold a machine that failed to boot, or to delete it.
+def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> None:
+    """Hold a machine that failed to boot, or delete it.
 
     Hold the machine unless fleet already holds `boot.on_failure.hold` machines of the pool. Only
     the run that detects the failure holds a machine, so a released machine is deleted.
@@ -212,7 +204,8 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
     )
     is_held = wanted is not None and room > 0 and is_new and pool_plan.may_remove
     if wanted is None or not is_held or unit.machine is None or unit.held:
-        return delete(unit, Reason.BOOT_FAILED, because)
+        pool_plan.delete(unit, Reason.BOOT_FAILED, because)
+        return
     message = lives.explain_failed_boot(because)
     holding = BootHold(
         pool=pool_plan.name,
@@ -223,15 +216,15 @@ def hold_or_delete(pool_plan: PoolPlan, unit: Unit, because: str) -> Proposal:
         log=wanted.log,
         because=message,
     )
-    held_for = lives.explain_held_boot(HOLD_SECONDS, message)
-    return Proposal("keep", unit, Reason.HELD, held_for, holding=holding)
+    pool_plan.holds.append(holding)
+    pool_plan.keep(unit, Reason.HELD, lives.explain_held_boot(HOLD_SECONDS, message))
 
 
 class GoneMachine(LifeRule):
     """Rule that removes machines from their stack if their provider no longer has them."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete vanished machines, and to keep missing machines that may return.
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete vanished machines, and keep missing machines that may return.
 
         If a vanished machine has a ticket, remove its record from the stack; the ticket fails.
         """
@@ -249,27 +242,27 @@ class GoneMachine(LifeRule):
                     provider,
                     works=bool(absence.works),
                 )
-                yield keep(unit, Reason.NOT_KNOWN, because)
+                pool_plan.keep(unit, Reason.NOT_KNOWN, because)
         for unit, gone in pool_plan.inventory.gone:
             if unit.may_run and unit.worker is not None:
                 because = lives.explain_gone(gone, unit.worker.running)
-                yield delete(unit, Reason.GONE, because, forgets=True, absent="gone")
+                pool_plan.delete(unit, Reason.GONE, because, forgets=True, absent="gone")
             else:
                 has_ended = unit.worker is not None and unit.worker.uses
                 reason = Reason.TICKET_RETURNED if has_ended else Reason.GONE
-                yield delete(unit, reason, lives.explain_gone(gone), absent="gone")
+                pool_plan.delete(unit, reason, lives.explain_gone(gone), absent="gone")
 
 
 class InterruptedRun(LifeRule):
     """Rule that repeats creations and deletions that an earlier, killed apply did not finish."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to repeat the unfinished creations and deletions of an earlier apply."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Repeat the unfinished creations and deletions of an earlier apply."""
         if pool_plan.inventory.blind or pool_plan.mode == "pause":
             return
-        yield from _finish_creations(pool_plan)
+        _finish_creations(pool_plan)
         for unit in pool_plan.inventory.having(UnitState.UNDELETED):
-            yield delete(unit, Reason.INTERRUPTED, _explain_undeleted(unit))
+            pool_plan.delete(unit, Reason.INTERRUPTED, _explain_undeleted(unit))
 
 
 def _explain_undeleted(unit: Unit) -> str:
@@ -291,7 +284,7 @@ def _explain_closed(pool_plan: PoolPlan, inputs: WorkerInputs) -> str:
     return next((each.closed.reason if each.closed else "" for each in ways), "")
 
 
-def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
+def _finish_creations(pool_plan: PoolPlan) -> None:
     units = pool_plan.inventory.having(UnitState.UNFINISHED)
     # Existing machines count to max in any case.
     held = len(pool_plan.inventory.units) - sum(unit.machine is None for unit in units)
@@ -305,7 +298,7 @@ def _finish_creations(pool_plan: PoolPlan) -> Iterator[Proposal]:
         closed = _explain_closed(pool_plan, unit.inputs)
         if unit.machine is None and (closed or held >= most):
             because = lives.explain_unmade(failed, closed)
-            yield delete(unit, Reason.INTERRUPTED, because, absent="unmade")
+            pool_plan.delete(unit, Reason.INTERRUPTED, because, absent="unmade")
             continue
         held += unit.machine is None
         exists = unit.machine is not None
@@ -324,13 +317,13 @@ class HeldMachine(LifeRule):
     delete the machine.
     """
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to keep and drain held machines. The reason names the holder."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Keep and drain held machines. The reason names the holder."""
         for unit in pool_plan.inventory.units:
             if unit.held is None:
                 continue
             because = lives.describe_hold(unit.held.said)
-            yield keep(unit, Reason.HELD, because)
+            pool_plan.keep(unit, Reason.HELD, because)
             is_drained = unit.worker is not None and unit.worker.draining
             if (
                 unit.state in (UnitState.IDLE, UnitState.BUSY, UnitState.DISCONNECTED)
@@ -338,4 +331,4 @@ class HeldMachine(LifeRule):
             ):
                 # If a machine registers during fleet's hold, it is deleted as a failed boot.
                 reason = Reason.BOOT_FAILED if unit.held.by == FLEET else Reason.HELD
-                yield drain(unit, reason, because)
+                pool_plan.drain(unit, reason, because)

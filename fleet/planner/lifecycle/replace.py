@@ -15,7 +15,7 @@ settings that only control behaviour (limits, budgets, guards, times, mode, the 
 If a pool creates no machines, its machines are never outdated, because no replacement is possible.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from decimal import Decimal
@@ -28,14 +28,10 @@ from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife
 from fleet.planner.machine_inputs import new_inputs
 from fleet.planner.pool_plan import (
     PoolPlan,
-    Proposal,
     ReachedLimit,
     Why,
     cause_of,
-    drain,
     is_going,
-    keep,
-    replace_by_new,
 )
 from fleet.planner.units import Unit, UnitState
 from fleet.words import lives
@@ -55,7 +51,7 @@ class WarmWorkers(LifeRule):
         Reason.KEPT_SPARE: ("workers", "spare"),
     }
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
+    def apply(self, pool_plan: PoolPlan) -> None:
         """Create machines up to min and spare, except in an on-demand pool."""
         if pool_plan.pool is None or pool_plan.on_demand:
             return
@@ -75,7 +71,6 @@ class WarmWorkers(LifeRule):
         because = lives.describe_figure("spare", size.spare)
         why = Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=pool_plan.turn)
         _create_machines(pool_plan, lacking, why)
-        yield from ()  # creations are not proposals
 
 
 def make_one(pool_plan: PoolPlan, why: Why) -> ReachedLimit | str:
@@ -200,8 +195,8 @@ class Replacement(LifeRule):
 
     keys: ClassVar = {Reason.WAITS_FOR_WINDOW: ("replace",)}
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose replacements and drains, within `replace.at_a_time` and the time windows."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Replace and drain due machines, within `replace.at_a_time` and the time windows."""
         if pool_plan.pool is None or not pool_plan.may_remove:
             return
         due = [
@@ -222,10 +217,10 @@ class Replacement(LifeRule):
         wait = closed or lives.explain_turn(pace.at_a_time)
         stock = _take_stock(pool_plan)
         for number, unit in enumerate(due):
-            stays = (yield from _replace(pool_plan, stock, unit)) if number < turns else wait
+            stays = _replace(pool_plan, stock, unit) if number < turns else wait
             if stays:
                 because = lives.join(pool_plan.due[unit.name][1], stays)
-                yield keep(unit, Reason.WAITS_FOR_WINDOW, because)
+                pool_plan.keep(unit, Reason.WAITS_FOR_WINDOW, because)
 
 
 def replaceable(pool_plan: PoolPlan) -> list[Unit]:
@@ -288,12 +283,12 @@ def _take_stock(pool_plan: PoolPlan) -> _Stock:
     )
 
 
-def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Proposal, None, str]:
-    """Propose to drain or replace a due worker; return why it is kept, or empty if drained."""
+def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> str:
+    """Drain or replace a due worker; return why it is kept, or empty if drained."""
     reason, because = pool_plan.due[unit.name]
     stock.take(unit)
     if stock.is_enough(unit):
-        yield drain(unit, reason, because)
+        pool_plan.drain(unit, reason, because)
         return ""
     if stock.is_enough(unit, with_coming=True):
         return lives.REPLACEMENT_BOOTS
@@ -309,7 +304,7 @@ def _replace(pool_plan: PoolPlan, stock: _Stock, unit: Unit) -> Generator[Propos
         return lives.REPLACEMENT_FIRST
     is_full = len(pool_plan.inventory.units) + pool_plan.made >= pool_plan.size.max
     if is_full and not stock.started and not _is_capacity_coming(pool_plan):
-        yield drain(unit, reason, lives.explain_no_room(because))
+        pool_plan.drain(unit, reason, lives.explain_no_room(because))
         return ""
     return lives.NO_ROOM_YET
 
@@ -332,14 +327,16 @@ def _is_capacity_coming(pool_plan: PoolPlan) -> bool:
 class OutdatedMachine(LifeRule):
     """Rule that replaces machines whose config or image differs from new machines."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to replace outdated machines, and machines for the candidate image's share."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Replace outdated machines, and machines for the candidate image's share."""
         for unit in pool_plan.inventory.units:
             if pool_plan.is_outdated(unit):
-                yield replace_by_new(unit, Reason.OUTDATED, _describe_difference(pool_plan, unit))
+                pool_plan.replace_by_new(
+                    unit, Reason.OUTDATED, _describe_difference(pool_plan, unit)
+                )
         because = lives.explain_canary(pool_plan.choice.share)
         for unit in _canary_candidates(pool_plan):
-            yield replace_by_new(unit, Reason.OUTDATED, because)
+            pool_plan.replace_by_new(unit, Reason.OUTDATED, because)
 
 
 def _canary_candidates(pool_plan: PoolPlan) -> list[Unit]:
@@ -380,14 +377,16 @@ class MaximumAge(LifeRule):
         most = life.pool.retire.max_age if life.pool else None
         return None if most is None else LifeLimit("age", most, ("retire", "max_age"))
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to replace machines beyond their maximum age."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Replace machines beyond their maximum age."""
         limit = self.limit(MachineLife(pool_plan.fleet, pool_plan.pool))
         for unit in pool_plan.inventory.units if limit else ():
             created = unit.machine.created_at if unit.machine else None
             age = int((pool_plan.world.time - created).total_seconds()) if created else -1
             if limit and age >= limit.most:
-                yield replace_by_new(unit, Reason.MAX_AGE, lives.explain_age(age, limit.stated))
+                pool_plan.replace_by_new(
+                    unit, Reason.MAX_AGE, lives.explain_age(age, limit.stated)
+                )
 
 
 class MaximumUses(LifeRule):
@@ -401,10 +400,12 @@ class MaximumUses(LifeRule):
         most = life.pool.retire.max_uses if life.pool else None
         return None if most is None else LifeLimit("uses", most, ("retire", "max_uses"), str(most))
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to replace machines whose worker finished enough requests."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Replace machines whose worker finished enough requests."""
         limit = self.limit(MachineLife(pool_plan.fleet, pool_plan.pool))
         for unit in pool_plan.inventory.units if limit else ():
             uses = unit.worker.uses if unit.worker else None
             if limit and uses is not None and uses >= limit.most:
-                yield replace_by_new(unit, Reason.MAX_USES, lives.explain_uses(uses, limit.stated))
+                pool_plan.replace_by_new(
+                    unit, Reason.MAX_USES, lives.explain_uses(uses, limit.stated)
+                )

@@ -4,7 +4,7 @@
 forecasts, explanations and simulations get the limits of a machine from `table.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from fleet.model.facts import market_of
 from fleet.model.plan import Reason
 from fleet.model.prices import Tariff, tariff_of
 from fleet.model.tickets import ALONE, SANDBOX
-from fleet.planner.pool_plan import PoolPlan, Proposal
+from fleet.planner.pool_plan import PoolPlan
 from fleet.planner.units import Unit, UnitState
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_duration
@@ -72,13 +72,8 @@ class LifeRule:
     keys: ClassVar[Mapping[Reason, Key]] = {}
     """Reason of a decision to the key below the pool that causes the decision."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:  # noqa: ARG002 - most rules do
-        """Yield decisions on machines. The caller applies each decision before the next one.
-
-        Rules for replacements and warm machines create machines here, because each machine reduces
-        the remaining amount of the limits.
-        """
-        return iter(())
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Add the decisions of the rule to the plan of a pool; by default, no decision."""
 
     def limit(self, life: MachineLife) -> LifeLimit | None:  # noqa: ARG002 - some rules do
         """Return the limit for one machine; None if the rule does not limit it."""

@@ -6,7 +6,7 @@ registers.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import ClassVar
@@ -15,7 +15,7 @@ from fleet.model.facts import Unknown, World, market_of
 from fleet.model.plan import Delete, Reason
 from fleet.model.prices import Tariff, billed_seconds, paid_until, tariff_of_machine
 from fleet.planner.lifecycle.rule import LifeLimit, LifeRule, MachineLife, is_in_sandbox, life_of
-from fleet.planner.pool_plan import PoolPlan, Proposal, delete, drain, is_going, keep
+from fleet.planner.pool_plan import PoolPlan, is_going
 from fleet.planner.units import NEVER, Unit, UnitState
 from fleet.schema.model import DebusineQueue, Pool, Reuse, TicketQueue
 from fleet.words import lives
@@ -157,8 +157,8 @@ class ReturnedMachine(LifeRule):
             return LifeLimit("idle", age, ("reuse", "max_age"))
         return LifeLimit("idle", held, ("reuse", "opportunity"))
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete machines that no request uses and that waited for a sandbox too long.
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete machines that no request uses and that waited for a sandbox too long.
 
         `reuse.opportunity` is the limit. Keep a machine for its paid time.
         """
@@ -174,14 +174,14 @@ class ReturnedMachine(LifeRule):
             paid = paid_for(pool_plan, unit)
             if not because:
                 if pool_plan.can_scale_down and is_in_sandbox(pool_plan.fleet, unit):
-                    yield keep(
+                    pool_plan.keep(
                         unit, Reason.IDLE_RECENTLY, lives.explain_sandbox(reuse.opportunity)
                     )
             elif paid and short <= 0:
-                yield keep(unit, Reason.PAID_FOR, lives.join(because, paid))
+                pool_plan.keep(unit, Reason.PAID_FOR, lives.join(because, paid))
             else:
                 short -= 1
-                yield delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
+                pool_plan.delete(unit, Reason.TICKET_RETURNED, lives.explain_no_reuse(because))
 
 
 def _explain_reuse_over(pool_plan: PoolPlan, unit: Unit, reuse: Reuse) -> str:
@@ -207,8 +207,8 @@ class DrainedWorker(LifeRule):
         """Return an idle time of 0 for a drained worker; None for other workers."""
         return LifeLimit("idle", 0, (), "drained") if life.is_drained else None
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete workers that are drained and idle, and disabled workers.
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete workers that are drained and idle, and disabled workers.
 
         The recorded reason of the drain counts. Without such a record, the first reason that
         applies counts.
@@ -218,16 +218,16 @@ class DrainedWorker(LifeRule):
             due = pool_plan.due.get(unit.name)
             returned = _explain_returned(pool_plan, unit)
             if returned and not pool_plan.unwanted and not due:
-                yield delete(unit, Reason.TICKET_RETURNED, returned)
+                pool_plan.delete(unit, Reason.TICKET_RETURNED, returned)
                 continue
             idle = Reason.NOT_WANTED if pool_plan.on_demand else Reason.IDLE_TOO_LONG
             otherwise = Reason.ABOVE_MAX if above > 0 else idle
             reason = pool_plan.unwanted or (due[0] if due else otherwise)
-            yield delete(unit, reason, lives.DRAINED)
+            pool_plan.delete(unit, reason, lives.DRAINED)
             above -= 1
         for unit in pool_plan.inventory.having(UnitState.DISABLED):
             because = lives.explain_disabled(unit.work_in_vain)
-            yield delete(unit, Reason.DISABLED, because)
+            pool_plan.delete(unit, Reason.DISABLED, because)
 
 
 def _explain_returned(pool_plan: PoolPlan, unit: Unit) -> str:
@@ -250,19 +250,19 @@ class UnwantedPool(LifeRule):
         is_drained = life.pool is not None and life.pool.mode == "drain"
         return LifeLimit("idle", 0, ("mode",), "drain") if is_drained else None
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete booting machines and drain workers. Running work finishes."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete booting machines and drain workers. Running work finishes."""
         reason = pool_plan.unwanted
         if reason is None:
             return
         because = lives.POOL_REMOVED if reason is Reason.POOL_REMOVED else lives.POOL_DRAINING
         for unit in pool_plan.booting:
-            yield delete(unit, reason, because)
+            pool_plan.delete(unit, reason, because)
         for unit in pool_plan.inventory.having(
             UnitState.DISCONNECTED, UnitState.IDLE, UnitState.BUSY
         ):
             if unit.name not in pool_plan.leaving and not is_going(unit):
-                yield drain(unit, reason, because)
+                pool_plan.drain(unit, reason, because)
 
 
 class ExcessSize(LifeRule):
@@ -270,8 +270,8 @@ class ExcessSize(LifeRule):
 
     keys: ClassVar = {Reason.ABOVE_MAX: ("workers", "max")}
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to shrink a pool to its max: booting, then idle, then busy machines.
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Shrink a pool to its max: booting, then idle, then busy machines.
 
         A busy worker finishes its work before its machine is deleted.
         """
@@ -282,12 +282,12 @@ class ExcessSize(LifeRule):
         because = lives.explain_excess(len(seen), len(seen) - above)
         booting = youngest_first(pool_plan.booting)[:above]
         for unit in booting:
-            yield delete(unit, Reason.ABOVE_MAX, because)
+            pool_plan.delete(unit, Reason.ABOVE_MAX, because)
         order = scale_down_order(pool_plan, seen)
         states = (UnitState.DISCONNECTED, UnitState.IDLE, UnitState.BUSY)
         ready = [unit for state in states for unit in order if unit.state is state]
         for unit in ready[: above - len(booting)]:
-            yield drain(unit, Reason.ABOVE_MAX, because)
+            pool_plan.drain(unit, Reason.ABOVE_MAX, because)
 
 
 def _count_above_max(pool_plan: PoolPlan, units: Iterable[Unit]) -> int:
@@ -318,8 +318,8 @@ class IdleRule(LifeRule):
         """Return the reason to remove a worker that has been idle for `idle` seconds."""
         return lives.explain_idle(idle, ".".join(limit.key), limit.stated)
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to drain workers beyond min and spare that are idle for too long."""
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Drain workers beyond min and spare that are idle for too long."""
         if pool_plan.pool is None or not pool_plan.can_scale_down:
             return
         unused = [unit for unit in pool_plan.unused if unit.state is UnitState.IDLE]
@@ -335,12 +335,12 @@ class IdleRule(LifeRule):
             surplus -= 1
             # A ticket queue assigns no work during a run, so its workers need no drain.
             is_ours = isinstance(pool_plan.fleet.queues.get(unit.registry or ""), TicketQueue)
-            if paid := _explain_paid(pool_plan, unit):
-                yield from _keep_paid(pool_plan, unit, lives.join(because, paid))
-            elif is_ours:
-                yield delete(unit, self.reason, because)
+            if _keep_paid(pool_plan, unit, because):
+                continue
+            if is_ours:
+                pool_plan.delete(unit, self.reason, because)
             else:
-                yield drain(unit, self.reason, because)
+                pool_plan.drain(unit, self.reason, because)
 
     def _explain_idle(self, pool: Pool, unit: Unit, life: MachineLife, now: datetime) -> str:
         """Return why a worker is idle for too long; empty within the limit."""
@@ -386,26 +386,23 @@ def _is_kept(life: MachineLife) -> bool:
     return ReturnedMachine().limit(life) is not None
 
 
-def _explain_paid(pool_plan: PoolPlan, unit: Unit) -> str:
-    """Return the reason to keep a machine within its paid time; empty to remove it now.
+def _keep_paid(pool_plan: PoolPlan, unit: Unit, because: str) -> bool:
+    """Keep a machine within its paid time; return False if it is not paid.
 
     `ReturnedMachine` handles machines that a ticket has used. If one queue already drains a
     machine, the other queues drain it now.
     """
-    return "" if unit.is_leaving else paid_for(pool_plan, unit)
-
-
-def _keep_paid(pool_plan: PoolPlan, unit: Unit, because: str) -> Iterator[Proposal]:
-    """Propose to keep a machine within its paid time, unless it is kept for another reason."""
-    if unit.name not in pool_plan.kept:
-        yield keep(unit, Reason.PAID_FOR, because)
+    paid = "" if unit.is_leaving else paid_for(pool_plan, unit)
+    if paid and unit.name not in pool_plan.kept:
+        pool_plan.keep(unit, Reason.PAID_FOR, lives.join(because, paid))
+    return bool(paid)
 
 
 class UnneededBoot(LifeRule):
     """Rule that deletes booting machines whose request was withdrawn or is served elsewhere."""
 
-    def propose(self, pool_plan: PoolPlan) -> Iterator[Proposal]:
-        """Propose to delete booting machines that neither requests nor `min` or `spare` need.
+    def apply(self, pool_plan: PoolPlan) -> None:
+        """Delete booting machines that neither requests nor `min` or `spare` need.
 
         Youngest first. Machines due for replacement do not count, because a booting machine may
         replace them.
@@ -424,7 +421,5 @@ class UnneededBoot(LifeRule):
         surplus = min(len(free) - pool_plan.size.spare, len(fresh) - pool_plan.size.min)
         for unit in youngest_first(unused)[: max(0, surplus)]:
             because = lives.REQUESTS_STOPPED if pool_plan.awaited else lives.UNNEEDED_BOOT
-            if paid := _explain_paid(pool_plan, unit):
-                yield from _keep_paid(pool_plan, unit, lives.join(because, paid))
-            else:
-                yield delete(unit, Reason.NOT_WANTED, because)
+            if not _keep_paid(pool_plan, unit, because):
+                pool_plan.delete(unit, Reason.NOT_WANTED, because)

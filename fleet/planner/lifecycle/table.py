@@ -75,8 +75,7 @@ def apply_rules(pool_plans: Iterable[PoolPlan], phase: Phase) -> None:
     """Add the decisions of all rules of a phase to the plan of each pool."""
     for pool_plan in pool_plans:
         for rule in RULES[phase]:
-            for proposal in rule.propose(pool_plan):
-                pool_plan.take(proposal)
+            rule.apply(pool_plan)
 
 
 def limits_of(life: MachineLife, clock: Clock) -> list[LifeLimit]:
