@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fleet.explain.options import request_of
-from fleet.model.facts import Demand, Listing, Request, Unknown, World
+from fleet.model.facts import Demand, Listing, Request, Unknown, Worker, World
 from fleet.tagrules.names import names_of, without_directory
 
 MONTH = timedelta(hours=730)
@@ -78,7 +78,7 @@ class Recording:
                 build.request, build.names = request, names
             elif build.request.count > 1:
                 build.request = build.request.altered(count=1)
-        unsure = set(_find_unread(world))
+        unsure = set(find_unread(world))
         gone = {key for key in self._present - present if not unsure & {key[0], ""}}
         for build in map(self.builds.__getitem__, gone):
             _end(build, since, world.time)
@@ -118,17 +118,22 @@ def _read_work(world: World) -> Iterator[_ObservedWork]:
     """Yield the waiting and running builds of an observation."""
     for queue, demand in world.demands():
         yield from ((queue, each, names_of(each), None) for each in demand.requests)
-    lists = [(queue, each.workers) for queue, each in world.queues.items()]
+    for queue, worker in listed_workers(world):
+        request = request_of(worker)
+        if request is not None and worker.work is not None:
+            started = worker.work.started_at or worker.since or world.time
+            yield queue, request, worker.work.names, started
+
+
+def listed_workers(world: World) -> Iterator[tuple[str, Worker]]:
+    """Yield (queue, worker) per listed worker. The queue is empty for a provider's list."""
+    lists = [(queue, reading.workers) for queue, reading in sorted(world.queues.items())]
     lists += [("", each.workers) for each in world.providers.values() if isinstance(each, Listing)]
     for queue, workers in lists:
-        for worker in workers if isinstance(workers, tuple) else ():
-            request = request_of(worker)
-            if request is not None and worker.work is not None:
-                started = worker.work.started_at or worker.since or world.time
-                yield queue, request, worker.work.names, started
+        yield from ((queue, worker) for worker in (workers if isinstance(workers, tuple) else ()))
 
 
-def _find_unread(world: World) -> Iterator[str]:
+def find_unread(world: World) -> Iterator[str]:
     """Yield each queue that was not read completely; "" if a provider was not."""
     for queue, reading in world.queues.items():
         is_read = isinstance(reading.demand, Demand) and not reading.demand.estimate

@@ -7,6 +7,7 @@ from heapq import nsmallest
 from math import exp, log
 from zoneinfo import ZoneInfo
 
+from fleet.explain.recorded_builds import read_builds
 from fleet.model.facts import Demand, Work, Worker, World
 from fleet.model.history import Tally, TallyKind
 from fleet.model.plan import Plan
@@ -16,7 +17,7 @@ from fleet.planner.demand import limits_of
 from fleet.schema.findings import Path
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.allow import AllowList
-from fleet.tagrules.names import names_of, tasks_by_name
+from fleet.tagrules.names import tasks_by_name
 from fleet.words.limits import ROUNDING
 
 POWERFUL, ORDINARY = "powerful", "ordinary"
@@ -126,13 +127,10 @@ def _binding_keys(plan: Plan) -> set[str]:
 
 def _matching_patterns(fleet: Fleet, world: World) -> set[str]:
     """Return the patterns of `powerful` that match a waiting or running build."""
-    if not fleet.powerful:
+    recording = read_builds([world]) if fleet.powerful else None
+    if recording is None:
         return set()
-    running = _running(world).values()
-    named = [(name, work.task) for _, work in running for name in work.names]
-    for _, demand in world.demands():
-        named += [(name, each.task) for each in demand.requests for name in names_of(each)]
-    rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(named))
+    rules = AllowList(fleet, world.time.date()).count_names(tasks_by_name(recording.used))
     return {fleet.powerful[index].match for index, found in rules.items() if found}
 
 

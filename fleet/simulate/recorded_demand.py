@@ -14,9 +14,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+from fleet.explain.recorded_builds import find_unread, listed_workers
 from fleet.model.facts import (
     Demand,
-    Listing,
     Machine,
     Request,
     Unknown,
@@ -113,15 +113,7 @@ class _Moment:
     @cached_property
     def workers(self) -> list[tuple[str, Worker]]:
         """Return (queue, worker) per listed worker. The queue is empty for a provider's list."""
-        world = self.world
-        lists = [(queue, reading.workers) for queue, reading in sorted(world.queues.items())]
-        listings = (each for each in world.providers.values() if isinstance(each, Listing))
-        lists += [("", listing.workers) for listing in listings]
-        return [
-            (queue, worker)
-            for queue, workers in lists
-            for worker in (workers if isinstance(workers, tuple) else ())
-        ]
+        return list(listed_workers(self.world))
 
     @cached_property
     def registered(self) -> dict[str, Worker]:
@@ -241,7 +233,7 @@ class KnownHistory:
         free = {worker.name: worker for _, worker in now.workers}
         self._count_unseen(free)
         new_runs = Counter[_Run]() if self._before is None else _find_new_runs(self._before, now)
-        unread = set(_find_unread(world))
+        unread = set(find_unread(world))
         for key, job in list(self._alive.items()):
             if not (key in waiting or key in running or unread & {job.queue, ""}):
                 self._end(world, job, free.get(job.worker), new_runs)
@@ -322,16 +314,6 @@ def _find_new_runs(before: _Moment, now: _Moment) -> Counter[_Run]:
         new = Counter(seconds) - Counter(before.runs.get(about, ()))
         found.update({(*about, each): times for each, times in new.items()})
     return found
-
-
-def _find_unread(world: World) -> Iterator[str]:
-    """Yield each queue that was not read completely; "" if a provider was not."""
-    for name, reading in world.queues.items():
-        is_read = isinstance(reading.demand, Demand) and not reading.demand.estimate
-        if not is_read or isinstance(reading.workers, Unknown):
-            yield name
-    if any(isinstance(each, Unknown) for each in world.providers.values()):
-        yield ""
 
 
 def _attempts(before: _Moment, now: _Moment) -> Iterator[Refused]:
