@@ -16,7 +16,7 @@ from fleet.explain.worker import facts_of_workers
 from fleet.planner.assembly import judge_heartbeat
 from fleet.ports import Console
 from fleet.report.json import status_to_json, value_to_json
-from fleet.report.status import status_blocks
+from fleet.report.plan import status_blocks
 from fleet.report.terminal import text_for
 from fleet.state.files import LocalFiles
 from fleet.state.store import store_of

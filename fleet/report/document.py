@@ -4,10 +4,10 @@ A view builds blocks; `terminal`, `markdown` and `html` draw them. No view lays 
 lines or writes markup.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from fleet.report.plots import Panel
 
@@ -142,7 +142,7 @@ def row(*cells: Cell, mark: StyledText = NO_MARK, form: Form = Form.ALL) -> Row:
     return Row(cells, mark, form)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
     """A table: rows under column headings."""
 
@@ -177,6 +177,70 @@ class Table:
         return columns, rows
 
 
+Entry = TypeVar("Entry")
+
+
+class TableOf(Table, Generic[Entry]):
+    """A table with a row per entry. Each column has a function that returns its cells."""
+
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        *,
+        is_list: bool = False,
+        mark: Callable[[Entry], StyledText] | None = None,
+    ) -> None:
+        self._entries = [*entries]
+        self._cells: list[list[Cell]] = [[] for _ in self._entries]
+        self._columns: list[Column] = []
+        marks = map(mark, self._entries) if mark else (NO_MARK for _ in self._entries)
+        rows = [Row(cells, sign) for cells, sign in zip(self._cells, marks, strict=True)]
+        super().__init__(self._columns, rows, is_list)
+
+    def add(self, column: Column, cell: Callable[[Entry], Cell]) -> Self:
+        """Add a column of any kind."""
+        self._columns.append(column)
+        for cells, entry in zip(self._cells, self._entries, strict=True):
+            cells.append(cell(entry))
+        return self
+
+    def name(self, heading: str, cell: Callable[[Entry], Cell]) -> Self:
+        """Add a column of names."""
+        return self.add(Column(heading, ColumnKind.NAME), cell)
+
+    def text(self, heading: str, cell: Callable[[Entry], Cell], fold: int = 0) -> Self:
+        """Add a column of texts."""
+        return self.add(Column(heading, fold=fold), cell)
+
+    def figure(self, heading: str, cell: Callable[[Entry], Cell], fold: int = 0) -> Self:
+        """Add a column of figures."""
+        return self.add(Column(heading, ColumnKind.FIGURE, fold), cell)
+
+    def prose(
+        self,
+        heading: str,
+        cell: Callable[[Entry], Cell],
+        style: Style = Style.PLAIN,
+        lead: str = "",
+    ) -> Self:
+        """Add a column of sentences."""
+        return self.add(Column(heading, ColumnKind.PROSE, lead=lead, style=style), cell)
+
+    def brief(self, text: str) -> Self:
+        """Append a row that only a terminal draws."""
+        self.rows = [*self.rows, Row((text,), form=Form.BRIEF)]
+        return self
+
+    def hide(self, hidden: Container[int], rest: Callable[[list[Entry]], str]) -> Self:
+        """Hide the rows at these positions in a terminal, and append a row about them there."""
+        self.rows = [
+            row._replace(form=Form.FULL) if nth in hidden else row
+            for nth, row in enumerate(self.rows)
+        ]
+        entries = [entry for nth, entry in enumerate(self._entries) if nth in hidden]
+        return self.brief(f"… and {rest(entries)}") if entries else self
+
+
 @dataclass(frozen=True)
 class Plots:
     """Plots over time. Only HTML pages draw plots, and compute them when drawing."""
@@ -202,6 +266,26 @@ class Fold:
 
 
 Block = Line | Title | Items | Table | Plots | Section | Fold
+
+
+def dim(text: str) -> StyledText:
+    """Return a text of little importance."""
+    return StyledText(text, Style.DIM)
+
+
+def red(text: str) -> StyledText:
+    """Return a text about a failure."""
+    return StyledText(text, Style.RED)
+
+
+def yellow(text: str) -> StyledText:
+    """Return a text that needs attention."""
+    return StyledText(text, Style.YELLOW)
+
+
+def link(text: str, target: str) -> Cell:
+    """Return a text that links to a page; `target` is empty without a page."""
+    return (StyledText(text, target=target),) if target else text
 
 
 def line(*parts: str | StyledText) -> Line:

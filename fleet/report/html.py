@@ -90,7 +90,7 @@ def _template() -> Template:
         as_spans=as_spans,
         is_empty=is_empty,
         is_figure=_PLAIN_FIGURE.fullmatch,
-        kind_of=lambda block: type(block).__name__,
+        kind_of=lambda block: "Table" if isinstance(block, Table) else type(block).__name__,
         text_of=text_of,
     )
     return found.get_template("page.html")

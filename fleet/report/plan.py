@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from fleet.explain.changes import Comparison
 from fleet.explain.troubles import find_troubles
@@ -16,13 +15,9 @@ from fleet.model.plan import (
     Drain,
     GuardResult,
     Plan,
-    PoolVerdict,
     Reason,
-    RefusedTag,
-    RuledTag,
     RulesVerdict,
     Signature,
-    TagDifference,
     Unserved,
 )
 from fleet.report.comparison import comparison_blocks, comparison_figures, comparison_headline
@@ -41,51 +36,48 @@ from fleet.report.document import (
     Style,
     StyledText,
     Table,
+    TableOf,
     Title,
     bold,
+    dim,
     line,
+    red,
     row,
-    shorten,
+    yellow,
 )
 from fleet.report.markdown import document_to_markdown
 from fleet.report.status import (
-    POOL_FIGURES,
+    CHANGE_MARKS,
+    Status,
     budgets_section,
+    change_of,
     limits_section,
-    pool_figures,
     pool_status,
+    pool_table,
+    status_of,
+    worker_table,
 )
-from fleet.schema.findings import MAX_LISTED, listed, some_of, yaml_key
+from fleet.schema.findings import MAX_LISTED, Path, listed, some_of, yaml_key
 from fleet.tagrules.export import describe_rules
 from fleet.words import figures as words
 from fleet.words.answers import explain_dropped, explain_tag_rule
 from fleet.words.images import describe_waiting
-from fleet.words.lives import describe_served, describe_unnamed, reason_beside_served
+from fleet.words.lives import describe_served, reason_beside_served
 
 _MOST_ALIKE = 5
-_MOST_CHANGED = 5
 _SHOWN_ALIKE = 3
-_MARKS = {
-    "create": ("+", Style.GREEN),
-    "drain": ("~", Style.YELLOW),
-    "delete": ("-", Style.RED),
-}
-_ORDER = tuple(_MARKS)
+_MOST_CHANGED = 5
 _MOST_TAGS = 10
 _MOST_RULES = 5
-_MOST_QUIET_POOLS = 12
 _MOST_UNSERVED = 5
 _MAX_NAMED = 4
 """Maximum requests to name in one row."""
-_LISTS_ALL = "fleet explain request --all"
-_MOST_KINDS = 2
-_MOST_KIND_TAGS = 2
 _MOST_WARNINGS = 10
 _MOST_OPEN_WARNINGS = 15
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
-_IN_FLEET_YAML = Column("In fleet.yaml", ColumnKind.PROSE, lead="see ", style=Style.DIM)
-_POOL = Column("Pool", ColumnKind.NAME, form=Form.FULL)
-_WARNING = StyledText("! ", Style.YELLOW)
+_WARNING = yellow("! ")
+_LISTED = StyledText("- ")
+_DONE = StyledText("^ ", Style.GREEN)
 
 
 def plan_to_markdown(plan: Plan, change: Comparison | None = None, age: str = "") -> str:
@@ -97,34 +89,35 @@ def plan_blocks(
     plan: Plan, change: Comparison | None = None, age: str = "", *, digests: bool = False
 ) -> Iterator[Block]:
     """Yield the effect of a change, if any, then the plan. `age` is the age of a recording."""
-    head = line(StyledText(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
-    notes: list[Block] = [Items(words.clock(plan), StyledText("! ", Style.RED))]
+    notes: list[Block] = [Items(words.clock(plan), red("! "))]
     notes += [line(age)] if age else []
     headline, *totals = _totals(plan)
+    notices = [*notice_sections(plan, words.notices(plan))]
+    pools = [*map(pool_status, plan.pools)]
     whole = (
         Section(words.ORDERS_HEADING, [Items(orders_of(plan), _WARNING)]),
         changes_section(plan),
         _draw_unserved(plan),
-        _pools(plan),
+        Section("Pools", [pool_table(pools, plan.currency, why=Form.ALL)]),
         budgets_section(plan.budgets),
         limits_section(plan.limits),
-        _waiting_versions(plan),
-        *_tags(plan),
+        Section("Image versions that wait", [Items([*version_lines(plan)])]),
+        *tag_sections(plan),
         _rules(plan.rules),
-        _guards(plan),
+        _guards(plan, (each for each in plan.guards if each.is_worth_saying)),
         _approvals(plan),
     )
     sources = Section("", [*_sources(plan, digests=digests)])
     compared = () if change is None else comparison_blocks(change, plan.included)
     if change is None or isinstance(change, Unknown):
-        yield Title(head, plan.fleet, notes, headline)
-        yield from (*totals, *compared, *notice_sections(plan), *whole, *_warnings(plan))
+        yield Title(_head(plan), plan.fleet, notes, headline)
+        yield from (*totals, *compared, *notices, *whole, *_warnings(plan))
         yield sources
     else:
-        yield Title(head, plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
+        yield Title(_head(plan), plan.fleet, [*notes, BLANK], bold(comparison_headline(change)))
         yield from (
             comparison_figures(change),
-            *notice_sections(plan),
+            *notices,
             *compared,
             *_warnings(plan),
         )
@@ -133,10 +126,10 @@ def plan_blocks(
 
 def _totals(plan: Plan) -> Iterator[Line]:
     yield bold(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}")
-    if changed := [f"{pool.pool} {_change(pool)}" for pool in plan.pools if _change(pool)]:
+    if changed := [f"{pool.pool} {change_of(pool)}" for pool in plan.pools if change_of(pool)]:
         yield line(f"  {some_of(changed, shown=_MOST_CHANGED)}")
     if withheld := words.withheld(plan):
-        yield line(StyledText(f"Withheld by guards: {withheld}", Style.YELLOW))
+        yield line(yellow(f"Withheld by guards: {withheld}"))
     yield from map(line, words.new_machines(plan))
     if waiting := words.waiting(plan):
         yield line(waiting)
@@ -149,7 +142,11 @@ def orders_of(plan: Plan) -> tuple[str, ...]:
     return (*active, *map(words.holding, plan.holds))
 
 
-def notice_sections(plan: Plan) -> Iterator[Section]:
+def _head(plan: Plan) -> Line:
+    return line(*bold(f"Fleet {plan.fleet}"), f" at {words.time(plan.time)}")
+
+
+def notice_sections(plan: Plan, notices: Sequence[str]) -> Iterator[Section]:
     """Yield a section per kind of notice: unknown, partly read, attention, notices, remarks."""
     everything = len(plan.unknown) + len(plan.estimates)
     for heading, sign, style, texts, most in (
@@ -162,75 +159,58 @@ def notice_sections(plan: Plan) -> Iterator[Section]:
             everything,
         ),
         (words.ATTENTION_HEADING, "! ", Style.RED, plan.attention, _MOST_WARNINGS),
-        (words.NOTICES_HEADING, "! ", Style.YELLOW, words.notices(plan), _MOST_WARNINGS),
+        (words.NOTICES_HEADING, "! ", Style.YELLOW, notices, _MOST_WARNINGS),
         (words.REMARKS_HEADING, "~ ", Style.YELLOW, plan.remarks, _MOST_WARNINGS),
     ):
         yield Section(heading, [Items(texts, StyledText(sign, style), most)])
 
 
 def _draw_unserved(plan: Plan) -> Section:
-    """Return the unserved requests by cause. The first row has the tags that all require."""
-    total = sum(unserved.count for unserved in plan.unserved)
+    """Return the unserved requests by cause."""
     signatures = {signature.id: signature for signature in plan.signatures}
     causes: defaultdict[tuple[str, str], list[Unserved]] = defaultdict(list)
     for unserved in plan.unserved:
         causes[unserved.because, words.cited(unserved.paths, plan.included)].append(unserved)
-    known = [signatures[each.signature] for each in plan.unserved if each.signature in signatures]
-    shared = _shared_tags(known) if len(causes) > 1 and len(known) == len(plan.unserved) else []
-    many_queues = len({each.queue for each in known}) > 1
-    rows = []
-    for (because, places), alike in causes.items():
-        names = [name for unserved in alike for name in unserved.requests]
-        count = sum(unserved.count for unserved in alike)
-        found = (signatures.get(unserved.signature) for unserved in alike)
-        asked = [each for each in found if each and each.required]
-        queue = f"queue {asked[0].queue}" if many_queues and asked else ""
-        brief = _describe_asked(asked, shared, queue)
-        full = _describe_kinds(asked)
-        requests = _named_requests(names, count)
-        rows.append(row(requests, because, brief, full, places, mark=_WARNING))
-    hidden = [*causes.values()][_MOST_UNSERVED:]
-    waiting = sum(unserved.count for alike in hidden for unserved in alike)
-    rest = f"{words.many(waiting, 'request')} for {words.many(len(hidden), 'other reason')}"
-    columns = (
-        Column("Requests"),
-        Column("Why not", ColumnKind.PROSE),
-        Column("Ask for", ColumnKind.PROSE, style=Style.DIM, form=Form.BRIEF),
-        Column("Ask for", ColumnKind.PROSE, form=Form.FULL),
-        _IN_FLEET_YAML,
+    table = (
+        TableOf(causes.items(), is_list=True, mark=lambda _: _WARNING)
+        .text("Requests", lambda cause: _name_requests(cause[1]))
+        .prose("Why not", lambda cause: cause[0][0])
+        .prose("Ask for", lambda cause: _describe_kinds(signatures, cause[1]), Style.DIM)
+        .prose("In fleet.yaml", lambda cause: cause[0][1], Style.DIM, "see ")
+        .hide(
+            range(_MOST_UNSERVED, len(causes)),
+            lambda rest: (
+                f"{_count_requests(each for _, alike in rest for each in alike)} for "
+                f"{words.many(len(rest), 'other reason')}"
+            ),
+        )
     )
-    rows = shorten(rows, _MOST_UNSERVED, rest)
-    if hidden or any(sum(each.count for each in of) > _MAX_NAMED for of in causes.values()):
-        rows.append(row(f"all of them: `{_LISTS_ALL}`", form=Form.BRIEF))
-    if shared:
-        rows.insert(0, row(f"all ask for {listed(shared)}", form=Form.BRIEF))
-    table = Table(columns, rows, is_list=True)
-    return Section(f"Not served in this run: {words.many(total, 'request')}", [table])
+    if causes.keys() and (len(causes) > _MOST_UNSERVED or _is_long(causes.values())):
+        table.brief("all of them: `fleet explain request --all`")
+    return Section(f"Not served in this run: {_count_requests(plan.unserved)}", [table])
 
 
-def _shared_tags(signatures: Sequence[Signature]) -> list[str]:
-    """Return the tags that every one of these kinds of requests requires."""
-    first, *others = (each.required for each in signatures)
-    return [tag for tag in first if all(tag in each for each in others)]
+def _is_long(causes: Iterable[Sequence[Unserved]]) -> bool:
+    return any(sum(each.count for each in alike) > _MAX_NAMED for alike in causes)
 
 
-def _describe_asked(signatures: Sequence[Signature], shared: Sequence[str], queue: str) -> str:
-    """Return the tags that these requests require as text, without the tags in `shared`."""
-    common = [tag for tag in _shared_tags(signatures) if tag not in shared] if signatures else []
-    kinds = dict.fromkeys(
-        some_of([tag for tag in each.required if tag not in {*common, *shared}], shown=1)
-        for each in signatures
-    )
-    others = [*filter(None, kinds)]
-    either = " or ".join(others[:_MOST_KINDS]) + (" or others" if others[_MOST_KINDS:] else "")
-    tags = ", also ".join(filter(None, (some_of(common, shown=_MOST_KIND_TAGS), either)))
-    return ", ".join(filter(None, (queue, f"ask for {tags}" if tags else "")))
+def _count_requests(unserved: Iterable[Unserved]) -> str:
+    return words.many(sum(each.count for each in unserved), "request")
 
 
-def _describe_kinds(signatures: Iterable[Signature]) -> Lines:
+def _name_requests(unserved: Sequence[Unserved]) -> str:
+    names = [name for each in unserved for name in each.requests]
+    total = sum(each.count for each in unserved)
+    return f"{_count_requests(unserved)}: {some_of(names, total=total)}"
+
+
+def _describe_kinds(signatures: Mapping[str, Signature], alike: Iterable[Unserved]) -> Lines:
     """Return the queue and the first tags of each kind of request."""
+    found = (signatures.get(unserved.signature) for unserved in alike)
     asked = dict.fromkeys(
-        f"queue {each.queue}, asks for {listed(each.required)}" for each in signatures
+        f"queue {each.queue}, asks for {listed(each.required)}"
+        for each in found
+        if each and each.required
     )
     kinds = [*asked][:MAX_LISTED]
     if others := len(asked) - len(kinds):
@@ -238,147 +218,48 @@ def _describe_kinds(signatures: Iterable[Signature]) -> Lines:
     return Lines(kinds)
 
 
-def _named_requests(names: Sequence[str], count: int) -> str:
-    return f"{words.many(count, 'request')}: {some_of(names, total=count)}"
-
-
-def _pools(plan: Plan) -> Section:
-    quiet = [pool for pool in plan.pools if _is_quiet(pool)]
-    hides = len(quiet) > _MOST_QUIET_POOLS
-    pools = [pool_status(verdict) for verdict in plan.pools]
-    hidden = () if any(pool.other for pool in pools) else ("other",)
-    figures = [name for name in POOL_FIGURES if name not in hidden]
-    rows = [
-        row(
-            pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})",
-            *(pool_figures(pool)[name] for name in figures),
-            str(pool.max),
-            _change(verdict),
-            words.hourly(pool.cost_before),
-            words.hourly(pool.cost_after),
-            pool.because,
-            pool.failures,
-            form=Form.FULL if hides and _is_quiet(verdict) else Form.ALL,
-        )
-        for verdict, pool in zip(plan.pools, pools, strict=True)
-    ]
-    if hides:
-        unread = sum("machines" in pool.not_known for pool in quiet)
-        more = f" ({unread:,} could not be read)" if unread else ""
-        text = f"… and {words.many(len(quiet), 'pool')} without machines or changes{more}"
-        rows.append(row(text, form=Form.BRIEF))
-    columns = (
-        Column("", ColumnKind.NAME),
-        *(Column(name, ColumnKind.FIGURE, POOL_FIGURES[name]) for name in figures),
-        Column("max", ColumnKind.FIGURE, fold=2),
-        Column("change", ColumnKind.FIGURE),
-        Column(f"{plan.currency}/h", ColumnKind.FIGURE, fold=1),
-        Column("after", ColumnKind.FIGURE),
-        Column("why this many", ColumnKind.PROSE, style=Style.DIM),
-        Column("failures", ColumnKind.PROSE, style=Style.YELLOW),
-    )
-    return Section("Pools", [Table(columns, rows)])
-
-
-def _is_quiet(pool: PoolVerdict) -> bool:
-    changed = pool.create + pool.drain + pool.delete
-    return not pool.machines and not changed and pool.mode == "apply"
-
-
-def _change(pool: PoolVerdict) -> str:
-    """Return the numbers of created, drained and deleted machines of a pool, such as +2 ~1 -1."""
-    counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
-    return " ".join(f"{_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
-
-
 def changes_section(plan: Plan) -> Section:
     """Return the actions by pool, then changes of workers, shared resources and images."""
-    why, reason = Column("Why", ColumnKind.PROSE), Column("Reason", ColumnKind.ID)
-    where, change = Column("Where", ColumnKind.GROUP), Column("Change")
-    releases = [
-        row(
-            "workers without a machine",
-            line(StyledText("release", Style.YELLOW), f" {each.worker}"),
-            each.pool,
-            each.because,
-            "machine-gone",
-            mark=_WARNING,
-        )
-        for each in plan.releases
+    actions = (
+        Column("Pool", ColumnKind.GROUP),
+        Column("Change"),
+        Column("Worker", ColumnKind.NAME),
+        Column("Type", fold=2),
+        Column("Cost", ColumnKind.FIGURE, fold=1),
+        Column("For", style=Style.DIM),
+        Column("Why", ColumnKind.PROSE),
+        Column("Reason", ColumnKind.ID),
+    )
+    others = (
+        Column("Where", ColumnKind.GROUP),
+        Column("Change"),
+        Column("Pool", ColumnKind.NAME, form=Form.FULL),
+        Column("Why", ColumnKind.PROSE),
+        Column("Reason", ColumnKind.ID),
+        Column("Effect", ColumnKind.PROSE),
+    )
+    tables = [
+        Table(actions, [*_action_rows(plan)], is_list=True),
+        Table(others, [*_other_changes(plan)], is_list=True),
     ]
-    few = len(releases) if len(releases) <= _MOST_ALIKE else _SHOWN_ALIKE
-    resumes = [
-        row(
-            "workers whose hold is over",
-            line(StyledText("give back", Style.GREEN), f" {each.worker}"),
-            each.pool,
-            each.because,
-            mark=StyledText("^ ", Style.GREEN),
-        )
-        for each in plan.resumes
-    ]
-    bases = [
-        row(f"shared resources of {base.provider}", step)
-        for base in plan.bases
-        for step in (*base.steps, base.outdating)
-        if step
-    ]
-    promotions = [
-        row(
-            f"image {each.image}",
-            line(StyledText(each.verb, Style.GREEN), f" {each.version}"),
-            each.because,
-            each.reason.value,
-            words.replacement(each, plan.currency),
-            mark=StyledText("^ ", Style.GREEN),
-        )
-        for each in plan.promotions
-    ]
-    blocks = [
-        Table(
-            (
-                Column("Pool", ColumnKind.GROUP),
-                change,
-                Column("Worker", ColumnKind.NAME),
-                Column("Type", fold=2),
-                Column("Cost", ColumnKind.FIGURE, fold=1),
-                Column("For", style=Style.DIM, form=Form.FULL),
-                replace(why, form=Form.FULL),
-                Column("For", style=Style.DIM, form=Form.BRIEF),
-                replace(why, form=Form.BRIEF),
-                reason,
-            ),
-            [*_action_rows(plan)],
-            is_list=True,
-        ),
-        Table(
-            (where, change, _POOL, why, reason),
-            shorten(releases, few, "{} more to release", at=1),
-            is_list=True,
-        ),
-        Table((where, change, _POOL, why), resumes, is_list=True),
-        Table((where, change), bases, is_list=True),
-        Table(
-            (where, change, why, reason, Column("Effect", ColumnKind.PROSE)),
-            promotions,
-            is_list=True,
-        ),
-    ]
-    return Section("Changes", blocks)
+    return Section("Changes", tables)
 
 
 def _action_rows(plan: Plan) -> Iterator[Row]:
     """Yield a row per action, by pool. A terminal draws few of the actions with equal reasons."""
     types = {verdict.worker: verdict.type for verdict in plan.workers}
+    order = [*CHANGE_MARKS]
     groups: dict[str, dict[tuple[int, Reason], list[Action]]] = {}
     for action in plan.actions:
-        kind = (_ORDER.index(action.action), action.reason)
+        kind = (order.index(action.action), action.reason)
         groups.setdefault(action.pool, {}).setdefault(kind, []).append(action)
     for pool, by_kind in groups.items():
         for _, alike in sorted(by_kind.items(), key=lambda item: item[0][0]):
+            first = alike[0]
+            sign, style = CHANGE_MARKS[first.action]
+            mark = StyledText(f"{sign} ", style)
             shown = len(alike) if len(alike) <= _MOST_ALIKE else _SHOWN_ALIKE
             for nth, action in enumerate(alike):
-                mark, style = _MARKS[action.action]
                 money = _difference_of(action)
                 cells = (
                     pool,
@@ -386,33 +267,20 @@ def _action_rows(plan: Plan) -> Iterator[Row]:
                     action.worker,
                     _type(action, types),
                     f"{words.hourly(money, sign=True)} {plan.currency}/h" if money else "",
-                    describe_unnamed(action),
-                    action.because,
                     describe_served(action),
                     reason_beside_served(action),
                     action.reason.value,
                 )
-                form = Form.ALL if nth < shown else Form.FULL
-                yield Row(cells, StyledText(f"{mark} ", style), form)
+                yield Row(cells, mark, Form.ALL if nth < shown else Form.FULL)
             if hidden := alike[shown:]:
-                yield _draw_hidden(alike, hidden, plan.currency)
-
-
-def _draw_hidden(alike: Sequence[Action], hidden: Sequence[Action], currency: str) -> Row:
-    """Return a row that counts the actions that a terminal does not draw."""
-    first = alike[0]
-    mark, style = _MARKS[first.action]
-    money = sum((_difference_of(action) for action in hidden), Decimal(0))
-    figures = f", {words.hourly(money, sign=True)} {currency}/h" if money else ""
-    text = f" {len(hidden):,} more to {first.action}{figures}"
-    why = reason_beside_served(first)
-    if why and len({*map(reason_beside_served, alike)}) == 1:
-        spans = line(StyledText("… and", style), text)
-        cells = (first.pool, spans, *[""] * 6, why, first.reason.value)
-        return Row(cells, StyledText(f"{mark} ", style), Form.BRIEF)
-    reason = StyledText(f"[{first.reason.value}]", Style.CYAN)
-    spans = line(StyledText("… and", style), text, " ", reason)
-    return row(first.pool, spans, mark=StyledText(f"{mark} ", style), form=Form.BRIEF)
+                money = sum(map(_difference_of, hidden), Decimal(0))
+                figures = f", {words.hourly(money, sign=True)} {plan.currency}/h" if money else ""
+                text = f" {len(hidden):,} more to {first.action}{figures}"
+                reasons = {*map(reason_beside_served, alike)}
+                why = "" if len(reasons) > 1 else reasons.pop()
+                said = line(StyledText("… and", style), text)
+                cells = (pool, said, "", "", "", "", why, first.reason.value)
+                yield Row(cells, mark, Form.BRIEF)
 
 
 def _type(action: Action, types: Mapping[str, str | None]) -> str:
@@ -434,121 +302,111 @@ def _difference_of(action: Action) -> Decimal:
             assert_never(never)
 
 
-def _waiting_versions(plan: Plan) -> Section:
-    rows = [
-        row(
-            line(StyledText(f"image {each.image}", Style.BOLD), ": ", describe_waiting(each)),
-            each.command,
+def _other_changes(plan: Plan) -> Iterator[Row]:
+    """Yield the changes of workers without a machine, of shared resources and of images."""
+    few = len(plan.releases) if len(plan.releases) <= _MOST_ALIKE else _SHOWN_ALIKE
+    gone = "workers without a machine"
+    for nth, release in enumerate(plan.releases):
+        said = line(yellow("release"), f" {release.worker}")
+        cells = (gone, said, release.pool, release.because, "machine-gone")
+        yield Row(cells, _WARNING, Form.ALL if nth < few else Form.FULL)
+    if hidden := len(plan.releases) - few:
+        yield row(gone, f"… and {hidden:,} more to release", form=Form.BRIEF)
+    for resume in plan.resumes:
+        said = line(StyledText("give back", Style.GREEN), f" {resume.worker}")
+        yield row("workers whose hold is over", said, resume.pool, resume.because, mark=_DONE)
+    for base in plan.bases:
+        for step in filter(None, (*base.steps, base.outdating)):
+            yield row(f"shared resources of {base.provider}", step)
+    for each in plan.promotions:
+        said = line(StyledText(each.verb, Style.GREEN), f" {each.version}")
+        effect = words.replacement(each, plan.currency)
+        yield row(
+            *(f"image {each.image}", said, "", each.because, each.reason.value, effect),
+            mark=_DONE,
         )
-        for each in plan.waiting_versions
-    ]
-    columns = (
-        Column("Version"),
-        Column("Command", ColumnKind.COMMAND, lead="now: ", style=Style.DIM),
-    )
-    return Section("Image versions that wait", [Table(columns, rows, is_list=True)])
 
 
-@dataclass(frozen=True)
-class TagNote:
-    """The reason why a rule added, denied or dropped a tag, and the affected requests."""
+def version_lines(plan: Plan) -> Iterator[Line]:
+    """Yield the versions of images that wait, each with the command that promotes it."""
+    for each in plan.waiting_versions:
+        yield line(*bold(f"image {each.image}"), f": {describe_waiting(each)}; `{each.command}`")
 
+
+def tag_sections(plan: Plan) -> Iterator[Section]:
+    """Yield the tags that rules added, denied or dropped, with the affected requests."""
+    notes: defaultdict[_TagNote, list[str]] = defaultdict(list)
+    for signature in plan.signatures:
+        for note in _notes_of(signature):
+            notes[note] += signature.requests
+    for heading in (_RULED, _DENIED, _UNKNOWN_TAGS, _DROPPED, _NOT_APPLIED):
+        own = [note for note in notes if note.heading == heading]
+        table = (
+            TableOf(own, is_list=True, mark=lambda note: _WARNING if note.is_wrong else _LISTED)
+            .text("Requests", lambda note: _name_all(notes[note]))
+            .add(Column("Tag", ColumnKind.NAME, form=Form.FULL), lambda note: note.tag)
+            .prose("Why", lambda note: note.because)
+            .prose("In fleet.yaml", lambda note: _cite(plan, note.path), Style.DIM, "see ")
+            .hide(range(_MOST_TAGS, len(own)), lambda rest: words.many(len(rest), "more kind"))
+        )
+        yield Section(heading, [table])
+
+
+class _TagNote(NamedTuple):
+    """A tag that a rule added, denied or dropped, the reason, and the rule in fleet.yaml."""
+
+    heading: str
     tag: str
     because: str
-    path: tuple[str | int, ...]
-    count: int
-    requests: tuple[str, ...]
-    is_wrong: bool = True
-    """Whether the requests lose a tag that they asked for."""
-    is_unknown: bool = False
-    """Whether the tag is unknown because the request has an unusable value."""
+    path: Path = ()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether requests lose a tag that they asked for."""
+        return self.heading != _RULED
 
 
-def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
-    """Yield each heading that has notes about tags, with its notes."""
-    dropped = tuple(
-        TagNote(
-            tag,
-            explain_dropped(tag),
-            (),
-            len(signature.requests),
-            signature.requests,
-        )
-        for signature in plan.signatures
-        for tag in signature.dropped
-    )
-    refused = _group_notes(plan, "refused")
-    for heading, notes in (
-        ("Tags added to tickets by rules", _group_notes(plan, "ruled")),
-        (
-            "Tags denied: no permission to ask for them",
-            tuple(note for note in refused if not note.is_unknown),
-        ),
-        (
-            "Tags unknown: a value of the request gives none",
-            tuple(note for note in refused if note.is_unknown),
-        ),
-        ("Tags dropped after waiting (`otherwise`)", dropped),
-        (
-            "Rules that the queue has not applied to waiting requests",
-            _group_notes(plan, "differences"),
-        ),
-    ):
-        if notes:
-            yield heading, notes
+_RULED = "Tags added to tickets by rules"
+_DENIED = "Tags denied: no permission to ask for them"
+_UNKNOWN_TAGS = "Tags unknown: a value of the request gives none"
+_DROPPED = "Tags dropped after waiting (`otherwise`)"
+_NOT_APPLIED = "Rules that the queue has not applied to waiting requests"
 
 
-def _group_notes(plan: Plan, kind: str) -> tuple[TagNote, ...]:
-    found: defaultdict[RuledTag | RefusedTag | TagDifference, list[str]] = defaultdict(list)
-    for signature in plan.signatures:
-        for each in getattr(signature, kind):
-            found[each].extend(signature.requests)
-    return tuple(
-        TagNote(
-            each.tag,
-            explain_tag_rule(each.tag, yaml_key(each.path))
-            if isinstance(each, RuledTag)
-            else each.because,
-            each.path,
-            len(requests),
-            tuple(requests),
-            is_wrong=not isinstance(each, RuledTag),
-            is_unknown=isinstance(each, RefusedTag) and each.is_unknown,
-        )
-        for each, requests in found.items()
-    )
+def _notes_of(signature: Signature) -> Iterator[_TagNote]:
+    for ruled in signature.ruled:
+        why = explain_tag_rule(ruled.tag, yaml_key(ruled.path))
+        yield _TagNote(_RULED, ruled.tag, why, ruled.path)
+    for refused in signature.refused:
+        heading = _UNKNOWN_TAGS if refused.is_unknown else _DENIED
+        yield _TagNote(heading, refused.tag, refused.because, refused.path)
+    for tag in signature.dropped:
+        yield _TagNote(_DROPPED, tag, explain_dropped(tag))
+    for each in signature.differences:
+        yield _TagNote(_NOT_APPLIED, each.tag, each.because, each.path)
 
 
-def _tags(plan: Plan) -> Iterator[Section]:
-    tag = Column("Tag", ColumnKind.NAME, form=Form.FULL)
-    columns = (Column("Requests"), tag, Column("Why", ColumnKind.PROSE), _IN_FLEET_YAML)
-    for heading, notes in tag_notes(plan):
-        rows = [
-            row(
-                _named_requests(note.requests, note.count),
-                note.tag,
-                note.because,
-                words.cited([note.path], plan.included) if note.path else "",
-                mark=_WARNING if note.is_wrong else StyledText("- "),
-            )
-            for note in notes
-        ]
-        rest = words.many(len(notes) - _MOST_TAGS, "more kind")
-        yield Section(heading, [Table(columns, shorten(rows, _MOST_TAGS, rest), is_list=True)])
+def _name_all(requests: Sequence[str]) -> str:
+    return f"{words.many(len(requests), 'request')}: {some_of(requests)}"
+
+
+def _cite(plan: Plan, path: Path) -> str:
+    return words.cited([path], plan.included) if path else ""
 
 
 def _rules(verdicts: Iterable[RulesVerdict]) -> Section:
     """Return a row per workspace, or per file of rules: state, missing rules, extra rules."""
-    rows = [
-        row(
-            f"{verdict.queue}, {verdict.place}: {describe_rules(verdict)}",
-            Lines([*_rules_details(verdict)]),
-            mark=StyledText("+ ", Style.GREEN) if verdict.state == "in-force" else _WARNING,
+    in_force = StyledText("+ ", Style.GREEN)
+    table = (
+        TableOf(
+            verdicts,
+            is_list=True,
+            mark=lambda each: in_force if each.state == "in-force" else _WARNING,
         )
-        for verdict in verdicts
-    ]
-    columns = (Column("Place"), Column("Differences", ColumnKind.PROSE))
-    return Section("Rules in the queues", [Table(columns, rows, is_list=True)])
+        .text("Place", lambda each: f"{each.queue}, {each.place}: {describe_rules(each)}")
+        .prose("Differences", lambda each: Lines([*_rules_details(each)]))
+    )
+    return Section("Rules in the queues", [table])
 
 
 def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
@@ -562,56 +420,54 @@ def _rules_details(verdict: RulesVerdict) -> Iterator[str]:
         yield f"… and {words.many(hidden, 'more rule')}"
 
 
-def _guards(plan: Plan) -> Section:
-    columns = (
-        Column("Result"),
-        Column("Guard", ColumnKind.ID),
-        Column("Where", form=Form.FULL),
-        Column("In fleet.yaml", ColumnKind.PROSE, lead="limit: ", style=Style.DIM),
-        Column("To proceed", ColumnKind.PROSE, lead="to proceed: "),
-        Column("Add", ColumnKind.COMMAND, style=Style.CYAN),
-        Column(
-            "Or",
-            ColumnKind.COMMAND,
-            lead="immediately, if the store is reachable:",
-            style=Style.CYAN,
-        ),
-        Column("Page", ColumnKind.PROSE, lead="page: ", style=Style.DIM),
+def _guards(plan: Plan, guards: Iterable[GuardResult]) -> Section:
+    at_once = "immediately, if the store is reachable:"
+    table = (
+        TableOf(guards, is_list=True)
+        .text("Result", lambda guard: line(_result_of(guard), f": {guard.because}"))
+        .add(Column("Guard", ColumnKind.ID), lambda guard: guard.guard)
+        .add(Column("Where", form=Form.FULL), lambda guard: guard.pool or "whole fleet")
+        .prose("In fleet.yaml", lambda guard: _cite(plan, guard.path), Style.DIM, "limit: ")
+        .prose("To proceed", _describe_steps, lead="to proceed: ")
+        .add(
+            Column("Add", ColumnKind.COMMAND, style=Style.CYAN), lambda guard: Lines(guard.approve)
+        )
+        .add(
+            Column("Or", ColumnKind.COMMAND, lead=at_once, style=Style.CYAN),
+            lambda guard: Lines(guard.commands),
+        )
+        .prose("Page", _page_of, Style.DIM, "page: ")
     )
-    rows = [_guard(guard, plan.included) for guard in plan.guards if guard.is_worth_saying]
-    return Section("Guards", [Table(columns, rows, is_list=True)])
+    return Section("Guards", [table])
 
 
-def _guard(guard: GuardResult, included: Mapping[str, str]) -> Row:
+def _result_of(guard: GuardResult) -> StyledText:
+    return StyledText(guard.result, _RESULTS[guard.result])
+
+
+def _describe_steps(guard: GuardResult) -> str:
     steps = guard.way_out.partition(guard.approve[0])[0] if guard.approve else guard.way_out
-    return row(
-        line(StyledText(guard.result, _RESULTS[guard.result]), ": ", guard.because),
-        guard.guard,
-        guard.pool or "whole fleet",
-        words.cited([guard.path], included) if guard.path else "",
-        steps.rstrip(),
-        Lines(guard.approve),
-        Lines(guard.commands),
-        words.page_of_guard(guard.guard) if guard.result == "refused" else "",
-    )
+    return steps.rstrip()
+
+
+def _page_of(guard: GuardResult) -> str:
+    return words.page_of_guard(guard.guard) if guard.result == "refused" else ""
 
 
 def _approvals(plan: Plan) -> Section:
-    rows = [
-        row(
-            f"{each.guard}, pool {each.pool}: {words.used(each)}, "
-            f"{each.by or f'until {each.expires}'}",
-            each.inert,
-            each.reason,
+    table = (
+        TableOf(plan.approvals, is_list=True)
+        .text(
+            "Approval",
+            lambda each: (
+                f"{each.guard}, pool {each.pool}: {words.used(each)}, "
+                f"{each.by or f'until {each.expires}'}"
+            ),
         )
-        for each in plan.approvals
-    ]
-    columns = (
-        Column("Approval"),
-        Column("Problem", ColumnKind.PROSE, lead="no effect: ", style=Style.YELLOW),
-        Column("Reason", ColumnKind.PROSE, lead="reason: ", style=Style.DIM),
+        .prose("Problem", lambda each: each.inert, Style.YELLOW, "no effect: ")
+        .prose("Reason", lambda each: each.reason, Style.DIM, "reason: ")
     )
-    return Section("Approvals", [Table(columns, rows, is_list=True)])
+    return Section("Approvals", [table])
 
 
 def _warnings(plan: Plan) -> Iterator[Section]:
@@ -626,7 +482,7 @@ def _warnings(plan: Plan) -> Iterator[Section]:
         texts = [
             line(
                 f"{each.place}: " if each.place else "",
-                StyledText(f"warning[{each.rule}]", Style.YELLOW),
+                yellow(f"warning[{each.rule}]"),
                 " ",
                 each.message,
             )
@@ -638,7 +494,58 @@ def _warnings(plan: Plan) -> Iterator[Section]:
 def _sources(plan: Plan, *, digests: bool) -> Iterator[Line]:
     """Yield the origin of each price list, and the digests of the plan and its inputs."""
     for source in plan.prices:
-        yield line(StyledText(words.price_source(source), Style.DIM))
+        yield line(dim(words.price_source(source)))
     if digests:
         named = ", ".join(f"{name} {digest}" for name, digest in words.digests(plan))
-        yield line(StyledText(f"Digests: {named}", Style.DIM))
+        yield line(dim(f"Digests: {named}"))
+
+
+def status_blocks(plan: Plan) -> Iterator[Block]:
+    """Yield the status at the time of a plan: cost, notices, pools, budgets and workers."""
+    status = status_of(plan)
+    waiting = sum(entry.count for entry in status.waiting)
+    served = sum(entry.served for entry in status.waiting)
+    demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
+    troubles = [each for each in status.troubles if not (each.by_order or each.reported)]
+    late = [status.cadence] if status.cadence else []
+    yield Title(_head(plan), notes=[Items(status.clock, red("! "))])
+    yield line(_cost(status), "; ", demand, "; `fleet explain request --all`" * (served < waiting))
+    yield Items([*(f"{each.about}: {each.said}; `{each.fix}`" for each in troubles), *late])
+    yield Section(words.ORDERS_HEADING, [Items(orders_of(plan), _WARNING)])
+    yield from notice_sections(plan, [each.said for each in plan.notices])
+    yield Section("Images", [Items([*image_lines(plan)])])
+    yield _guards(plan, (each for each in plan.guards if each.result == "refused"))
+    yield _approvals(plan)
+    pools = Section("Pools", [pool_table(status.pools, status.currency)])
+    yield pools if status.pools else line("No pools.")
+    yield budgets_section(plan.budgets)
+    yield Section("", [*_workers(status)])
+
+
+def _cost(status: Status) -> str:
+    least = status.cost_per_hour_at_least
+    if status.cost_per_hour is not None:
+        return f"{words.rate(status.cost_per_hour)} {status.currency}/h"
+    known = f"at least {words.rate(least)} {status.currency}/h"
+    return known if least else f"cost {words.UNKNOWN}"
+
+
+def image_lines(plan: Plan) -> Iterator[Line]:
+    """Yield the versions of images that the next run promotes, and those that wait."""
+    for each in plan.promotions:
+        yield line(f"image {each.image}: next `fleet apply`: {each.verb} {each.version}")
+    yield from version_lines(plan)
+
+
+def _workers(status: Status) -> Iterator[Block]:
+    if status.workers:
+        yield worker_table(status, status.workers)
+    elif not status.unlisted:
+        more = "No workers known; what could not be read may hold some."
+        yield line(more if status.unknown else "No workers.")
+    if status.unlisted:
+        which = words.named("pool", status.unlisted)
+        yield line(yellow(f"Workers of {which}: {words.UNKNOWN}"))
+    if status.hidden:
+        hidden = words.many(status.hidden, "inactive worker")
+        yield line(dim(f"{hidden} not shown (machine gone or token disabled)"))

@@ -1,13 +1,14 @@
-"""The status of a fleet, as a value and as text: pools, workers, waiting work, money.
+"""The status of a fleet as a value, and the tables that plan, status and pages share.
 
 Inactive workers (machine gone, token disabled) are counted but not listed. An unreadable figure is
 null, never zero.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from heapq import nlargest
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field
 
@@ -35,170 +36,29 @@ from fleet.model.values import Moment, Rate, Value, amount_of, later
 from fleet.planner import assembly
 from fleet.report.document import (
     Bar,
-    Block,
     Cell,
     Column,
     ColumnKind,
     Form,
-    Items,
     Line,
-    Row,
     Section,
     Style,
     StyledText,
-    Table,
-    Title,
+    TableOf,
     line,
-    row,
+    link,
 )
 from fleet.schema.findings import Path, yaml_key
 from fleet.words import figures as words
-from fleet.words.images import describe_waiting
 
 _MAX_SHOWN = 12
-"""Maximum budgets or limits to draw in a terminal."""
-_FOLDS = {"reserved": 2, "planned": 1, "new": 1}
-"""Map of figures to folding ranks. A narrow terminal moves the highest below the row first."""
-
-POOL_FIGURES = {"busy": 0, "idle": 0, "starting": 4, "other": 3}
-"""Figures that plan, status and pages show of each pool: column to folding rank."""
-
-
-class Targets:
-    """The pages that cells link to. A terminal has no pages."""
-
-    def of_worker(self, worker: WorkerVerdict) -> str:  # noqa: ARG002 - for pages
-        """Return the quoted path of a worker's page; empty without a page."""
-        return ""
-
-    def of_pool(self, name: str) -> str:  # noqa: ARG002 - for pages
-        """Return the quoted path of a pool's page; empty without a page."""
-        return ""
-
-
-def linked(text: str, target: str) -> Cell:
-    """Return a text that links to a page; `target` is empty without a page."""
-    return (StyledText(text, target=target),) if target else text
-
-
-def budgets_section(
-    budgets: Sequence[BudgetVerdict], projected: Mapping[Path, Decimal] | None = None
-) -> Section:
-    """Return the budgets as a table; a terminal draws only the most used budgets.
-
-    `projected` maps the path of each monthly budget to its amount at the end of the month.
-    """
-    figures = ("spent", "reserved", "planned", "left", "limit")
-    columns = [*_columns("when", figures), Column("note", ColumnKind.PROSE, style=Style.RED)]
-    rows = _mark_hidden(*shown_budgets(budgets, projected=projected), "budget")
-    if projected is not None:
-        columns += [Column("expected", ColumnKind.FIGURE), Column("of the limit")]
-        wanted = (each for each in budgets if not each.coming or each.exceeded)
-        for nth, each in enumerate(wanted):
-            amount = projected.get(each.path)
-            missing = words.UNKNOWN if each.period == "month" else "-"
-            said = missing if amount is None else f"{amount:.2f}"
-            rows[nth] = rows[nth]._replace(cells=(*rows[nth].cells, said, _bar_of_budget(each)))
-    return Section("Budgets", [Table(columns, rows)], "budgets")
-
-
-def _bar_of_budget(budget: BudgetVerdict) -> Cell:
-    spent = amount_of(budget.spent)
-    if spent is None:
-        return words.UNKNOWN
-    return share_bar(spent, budget.limit) if budget.limit else Bar((("part", 100),))
-
-
-def share_bar(part: Decimal, whole: Decimal) -> Bar:
-    """Return a bar of a part of a whole. A negative part (a refund) is empty."""
-    share = min(Decimal(100), 100 * max(Decimal(0), part) / whole) if whole > 0 else 0
-    return Bar((("part", round(float(share), 1)),))
-
-
-def _columns(second: str, figures: Sequence[str]) -> Iterator[Column]:
-    """Yield the columns of a table of limits: a key of fleet.yaml, a text, and figures."""
-    yield Column("", ColumnKind.NAME)
-    yield Column(second)
-    for each in figures:
-        yield Column(each, ColumnKind.FIGURE, fold=_FOLDS.get(each, 0))
-
-
-def _mark_hidden(rows: Sequence[Sequence[str]], kept: Collection[int], noun: str) -> list[Row]:
-    """Return rows. A terminal draws only the rows at positions `kept` and counts the others."""
-    found = [
-        Row(cells, form=Form.ALL if nth in kept else Form.FULL) for nth, cells in enumerate(rows)
-    ]
-    if hidden := len(rows) - len(kept):
-        more = f"… and {words.many(hidden, noun)} with more left"
-        found.append(row(more, form=Form.BRIEF))
-    return found
-
-
-def shown_budgets(
-    budgets: Sequence[BudgetVerdict],
-    most: int = _MAX_SHOWN,
-    projected: Mapping[Path, Decimal] | None = None,
-) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Return the budgets as rows, and the positions of the `most` most used budgets."""
-    wanted = [each for each in budgets if not each.coming or each.exceeded]
-
-    def use(nth: int) -> tuple[Decimal, int]:
-        """Return the sort key: the used part of the limit, infinite without a known rest."""
-        budget, spent = wanted[nth], amount_of(wanted[nth].spent)
-        if budget.exceeded or spent is None or not budget.limit:
-            return Decimal("Infinity"), -nth
-        return (spent + budget.reserved + budget.planned) / budget.limit, -nth
-
-    rows = [
-        (
-            yaml_key(each.path),
-            each.when,
-            *map(words.amount, (each.spent, each.reserved, each.planned, each.left)),
-            f"{words.rate(each.limit)} {each.unit}",
-            _note(each, (projected or {}).get(each.path)),
-        )
-        for each in wanted
-    ]
-    return rows, sorted(sorted(range(len(wanted)), key=use, reverse=True)[:most])
-
-
-def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
-    if amount_of(budget.spent) is None:
-        return "spending unknown: no new machines under this budget"
-    if budget.exceeded:
-        return "exceeded: no new machines under this budget, running work ends normally"
-    if projected is not None and projected > budget.limit:
-        return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
-    return words.near_limit(budget)
-
-
-def limits_section(limits: Sequence[LimitVerdict]) -> Section:
-    """Return the limits as a table; a terminal draws only the most used limits."""
-    columns = (*_columns("for", ("in use", "new", "waiting", "max")),)
-    rows = _mark_hidden(*shown_limits(limits), "limit")
-    return Section("Limits", [Table(columns, rows)])
-
-
-def shown_limits(
-    limits: Sequence[LimitVerdict], most: int = _MAX_SHOWN
-) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Return the limits as rows, and the positions of the `most` most used limits."""
-
-    def left(nth: int) -> tuple[bool, int, int]:
-        """Return the sort key: limits with waiting requests, then limits with the least left."""
-        limit = limits[nth]
-        return not limit.waiting, limit.limit - limit.in_use - limit.given, nth
-
-    rows = [
-        (
-            yaml_key(limit.path),
-            "all" if limit.path[-1] == "total" else limit.who or words.UNKNOWN,
-            *map(str, (limit.in_use, limit.given, limit.waiting, limit.limit)),
-        )
-        for limit in limits
-    ]
-    return rows, sorted(sorted(range(len(limits)), key=left)[:most])
-
+"""Maximum budgets, limits or pools without machines to draw in a terminal."""
+CHANGE_MARKS = {
+    "create": ("+", Style.GREEN),
+    "drain": ("~", Style.YELLOW),
+    "delete": ("-", Style.RED),
+}
+"""Mark and style of each kind of action."""
 
 _NO_FACTS = WorkerFacts()
 _FIGURES: dict[NotKnown, tuple[str, ...]] = {
@@ -377,111 +237,82 @@ def _waiting(plan: Plan, responsible: Responsible) -> tuple[RequestsStatus, ...]
     )
 
 
-def status_blocks(plan: Plan) -> Iterator[Block]:
-    """Yield the cost and notices of a fleet, then its pools, budgets and workers."""
-    status = status_of(plan)
-    waiting = sum(entry.count for entry in status.waiting)
-    served = sum(entry.served for entry in status.waiting)
-    demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
-    yield Title(
-        line(StyledText(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}")
-    )
-    yield Items(status.clock, StyledText("! ", Style.RED))
-    yield line(_cost(status), "; ", demand, "; `fleet explain request --all`" * (served < waiting))
-    for each in status.troubles:
-        if each.by_order:
-            yield line(
-                StyledText("order: ", Style.YELLOW), f"{each.about} {each.said}; `{each.fix}`"
-            )
-    yield from _draw_unknown(status)
-    for each in status.troubles:
-        if not (each.by_order or each.reported):
-            yield line(StyledText(f"{each.about}: ", Style.YELLOW), f"{each.said}; `{each.fix}`")
-    yield Section("", [pool_table(status)])
-    yield budgets_section(plan.budgets)
-    yield Section("", [*_workers(status)])
+class Targets:
+    """The pages that cells link to. A terminal has no pages."""
+
+    def of_worker(self, worker: WorkerVerdict) -> str:  # noqa: ARG002 - for pages
+        """Return the quoted path of a worker's page; empty without a page."""
+        return ""
+
+    def of_pool(self, name: str) -> str:  # noqa: ARG002 - for pages
+        """Return the quoted path of a pool's page; empty without a page."""
+        return ""
 
 
-def _cost(status: Status) -> str:
-    least = status.cost_per_hour_at_least
-    if status.cost_per_hour is not None:
-        return f"{words.rate(status.cost_per_hour)} {status.currency}/h"
-    return (
-        f"at least {words.rate(least)} {status.currency}/h" if least else f"cost {words.UNKNOWN}"
-    )
+def count_cell(count: int | None) -> Line:
+    """Return a count as a cell: dim if zero, yellow if unknown."""
+    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
+    return (StyledText(words.figure(count), style),)
 
 
-def _draw_unknown(status: Status) -> Iterator[Line]:
-    for label, texts in (
-        ("unknown", status.unknown),
-        ("action required", status.attention),
-        ("notice", tuple(each.said for each in status.notices)),
-        ("remark", status.remarks),
+def pool_table(
+    pools: Sequence[PoolStatus],
+    currency: str,
+    targets: Targets = Targets(),  # noqa: B008 - never changes
+    *,
+    why: Form = Form.FULL,
+) -> TableOf[PoolStatus]:
+    """Return pools as a table. A terminal draws their reasons only if `why` is `Form.ALL`."""
+    table = TableOf(pools)
+
+    def count(name: str, number: Callable[[PoolStatus], int | None], fold: int = 0) -> None:
+        table.figure(name, lambda pool: count_cell(number(pool)), fold)
+
+    def rare(name: str, number: Callable[[PoolStatus], int | None], fold: int) -> None:
+        """Add a column only if the count of a pool is not 0."""
+        if any(number(pool) != 0 for pool in pools):
+            count(name, number, fold)
+
+    table.name("", lambda pool: link(_name_pool(pool), targets.of_pool(pool.pool)))
+    if why is Form.FULL:
+        table.add(Column("in use", form=Form.FULL), pool_bar)
+    count("busy", lambda pool: pool.busy)
+    count("idle", lambda pool: pool.idle)
+    count("starting", lambda pool: pool.starting, fold=4)
+    rare("other", lambda pool: pool.other, fold=3)
+    table.figure("max", lambda pool: str(pool.max), fold=2)
+    if any(map(change_of, pools)):
+        table.figure("change", change_of)
+    table.figure(f"{currency}/h", lambda pool: words.hourly(pool.cost_before), fold=1)
+    if any(pool.cost_after != pool.cost_before for pool in pools):
+        table.figure("after", lambda pool: words.hourly(pool.cost_after))
+    for name, style, text in (
+        ("why this many", Style.DIM, lambda pool: pool.because),
+        ("failures", Style.YELLOW, lambda pool: pool.failures),
     ):
-        yield from (line(StyledText(f"{label}: ", Style.YELLOW), text) for text in texts)
-    if status.cadence:
-        yield line(StyledText("late: ", Style.YELLOW), status.cadence)
-    yield from image_lines(status)
-    for guard in status.guards:
-        if guard.result == "refused":
-            yield line(StyledText("refused: ", Style.RED), guard.because)
-    for approval in status.approvals:
-        used = words.used(approval)
-        until = approval.by or f"until {approval.expires}"
-        what = f"{approval.guard}, pool {approval.pool}, {used}, {until}"
-        inert = f" ({approval.inert})" if approval.inert else ""
-        yield line(StyledText("approval: ", Style.DIM), what, inert)
+        table.add(Column(name, ColumnKind.PROSE, style=style, form=why), text)
+    quiet = [nth for nth, pool in enumerate(pools) if _is_quiet(pool)]
+    return table.hide(quiet if len(quiet) > _MAX_SHOWN else (), _count_quiet)
 
 
-def image_lines(status: Status) -> Iterator[Line]:
-    """Yield the versions of images that the next run promotes, and those that wait."""
-    for moving in status.promotions:
-        yield line(
-            StyledText(f"image {moving.image}: ", Style.YELLOW),
-            f"next `fleet apply`: {moving.verb} {moving.version}",
-        )
-    for each in status.waiting_versions:
-        waiting = f"{describe_waiting(each)}; `{each.command}`"
-        yield line(StyledText(f"image {each.image}: ", Style.YELLOW), waiting)
+def _name_pool(pool: PoolStatus) -> str:
+    return pool.pool if pool.mode == "apply" else f"{pool.pool} ({pool.mode})"
 
 
-def pool_table(status: Status, targets: Targets = Targets()) -> Block:  # noqa: B008 - never changes
-    """Return the pools of a status as a table."""
-    if not status.pools:
-        return line("No pools.")
-    money = words.rates([pool.cost_before for pool in status.pools])
-    columns = (
-        Column("POOL", ColumnKind.NAME),
-        Column("in use", form=Form.FULL),
-        *(Column(name.upper(), ColumnKind.FIGURE, fold) for name, fold in POOL_FIGURES.items()),
-        Column("MAX", ColumnKind.FIGURE),
-        Column(f"{status.currency}/h", ColumnKind.FIGURE),
-        Column("MODE"),
-        Column("why this many", ColumnKind.PROSE, form=Form.FULL),
-    )
-    rows = [
-        row(
-            linked(pool.pool, targets.of_pool(pool.pool)),
-            pool_bar(pool),
-            *pool_figures(pool).values(),
-            str(pool.max),
-            rate,
-            (StyledText(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),),
-            pool.because,
-        )
-        for pool, rate in zip(status.pools, money, strict=True)
-    ]
-    return Table(columns, rows)
+def _is_quiet(pool: PoolStatus) -> bool:
+    return not pool.machines and not change_of(pool) and pool.mode == "apply"
 
 
-def pool_figures(pool: PoolStatus) -> dict[str, Line]:
-    """Return the cells of a pool below the columns of `POOL_FIGURES`."""
-    return {
-        "busy": count_cell(pool.busy),
-        "idle": count_cell(pool.idle),
-        "starting": count_cell(pool.starting),
-        "other": count_cell(pool.other),
-    }
+def _count_quiet(pools: Sequence[PoolStatus]) -> str:
+    unread = sum(pool.machines is None for pool in pools)
+    more = f" ({unread:,} could not be read)" if unread else ""
+    return f"{words.many(len(pools), 'pool')} without machines or changes{more}"
+
+
+def change_of(pool: PoolDecision) -> str:
+    """Return the numbers of created, drained and deleted machines of a pool, such as +2 ~1 -1."""
+    counts = {"create": pool.create, "drain": pool.drain, "delete": pool.delete}
+    return " ".join(f"{CHANGE_MARKS[kind][0]}{count}" for kind, count in counts.items() if count)
 
 
 def pool_bar(pool: PoolStatus) -> Cell:
@@ -495,71 +326,130 @@ def pool_bar(pool: PoolStatus) -> Cell:
     return Bar([(kind, round(100 * count / whole, 2)) for kind, count in counts.items() if count])
 
 
-def count_cell(count: int | None) -> Line:
-    """Return a count as a cell: dim if zero, yellow if unknown."""
-    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
-    return (StyledText(words.figure(count), style),)
-
-
-def _workers(status: Status) -> Iterator[Block]:
-    if status.workers:
-        yield worker_table(status, status.workers)
-    elif not status.unlisted:
-        more = "No workers known; what could not be read may hold some."
-        yield line(more if status.unknown else "No workers.")
-    if status.unlisted:
-        which = words.named("pool", status.unlisted)
-        yield line(StyledText(f"Workers of {which}: {words.UNKNOWN}", Style.YELLOW))
-    if status.hidden:
-        yield line(
-            StyledText(
-                f"{words.many(status.hidden, 'inactive worker')} not shown "
-                "(machine gone or token disabled)",
-                Style.DIM,
-            )
-        )
-
-
 def worker_table(
     status: Status,
     workers: Sequence[WorkerStatus],
     targets: Targets = Targets(),  # noqa: B008 - never changes
-) -> Table:
+) -> TableOf[WorkerStatus]:
     """Return some workers of a status as a table, grouped by pool."""
-    money = words.rates([amount_of(worker.cost) for worker in workers])
-    columns = (
-        Column("Pool", ColumnKind.GROUP),
-        Column("WORKER", ColumnKind.NAME),
-        Column("STATE"),
-        Column("RUNS"),
-        Column("Package", form=Form.FULL),
-        Column("SINCE", ColumnKind.FIGURE),
-        Column("IMAGE", fold=3),
-        Column("TYPE", fold=2),
-        Column("Location", fold=1, form=Form.FULL),
-        Column(f"{status.currency}/h", ColumnKind.FIGURE, fold=1),
-        Column("What happens", ColumnKind.PROSE, form=Form.FULL),
-    )
-    rows = [
-        row(
-            linked(worker.pool, targets.of_pool(worker.pool)),
-            linked(worker.worker, targets.of_worker(worker)),
-            state_cell(worker),
-            worker.running or (words.UNKNOWN if worker.state == "assumed" else "-"),
-            worker.package or "-",
-            words.since(worker.since, status.time),
-            worker.image or "-",
-            worker.type or "-",
-            worker.location or worker.provider or "-",
-            rate,
-            line(worker.verdict, ": ", worker.because) if worker.state in BROKEN else "",
+    costs = iter(words.rates([amount_of(each.cost) for each in workers]))
+    return (
+        TableOf(workers)
+        .add(Column("Pool", ColumnKind.GROUP), lambda w: link(w.pool, targets.of_pool(w.pool)))
+        .name("WORKER", lambda w: link(w.worker, targets.of_worker(w)))
+        .text("STATE", state_cell)
+        .text("RUNS", lambda w: w.running or (words.UNKNOWN if w.state == "assumed" else "-"))
+        .add(Column("Package", form=Form.FULL), lambda w: w.package or "-")
+        .figure("SINCE", lambda w: words.since(w.since, status.time))
+        .text("IMAGE", lambda w: w.image or "-", fold=3)
+        .text("TYPE", lambda w: w.type or "-", fold=2)
+        .add(Column("Location", fold=1, form=Form.FULL), lambda w: w.location or w.provider or "-")
+        .figure(f"{status.currency}/h", lambda _: next(costs), fold=1)
+        .add(
+            Column("What happens", ColumnKind.PROSE, form=Form.FULL),
+            lambda w: line(w.verdict, ": ", w.because) if w.state in BROKEN else "",
         )
-        for worker, rate in zip(workers, money, strict=True)
-    ]
-    return Table(columns, rows)
+    )
 
 
 def state_cell(worker: WorkerVerdict) -> Line:
     """Return the state of a worker as a cell."""
     said = words.state(worker) + (", outdated" if worker.outdated else "")
     return (StyledText(said, _STATE_STYLES.get(worker.state, Style.PLAIN)),)
+
+
+def budgets_section(
+    budgets: Sequence[BudgetVerdict], projected: Mapping[Path, Decimal] | None = None
+) -> Section:
+    """Return the budgets as a table; a terminal draws only the most used budgets.
+
+    `projected` maps the path of each monthly budget to its amount at the end of the month.
+    """
+    wanted = [each for each in budgets if not each.coming or each.exceeded]
+    at_end = projected or {}
+    table = (
+        TableOf(wanted)
+        .name("", lambda each: yaml_key(each.path))
+        .text("when", lambda each: each.when)
+        .figure("spent", lambda each: words.amount(each.spent))
+        .figure("reserved", lambda each: words.amount(each.reserved), fold=2)
+        .figure("planned", lambda each: words.amount(each.planned), fold=1)
+        .figure("left", lambda each: words.amount(each.left))
+        .figure("limit", lambda each: f"{words.rate(each.limit)} {each.unit}")
+        .prose("note", lambda each: _note(each, at_end.get(each.path)), Style.RED)
+        .hide(_all_but_first(wanted, _use), lambda rest: _count_rest(rest, "budget"))
+    )
+    if projected is not None:
+        table.figure("expected", lambda each: _expected(each, at_end)).text(
+            "of the limit", _bar_of_budget
+        )
+    return Section("Budgets", [table], "budgets")
+
+
+_T = TypeVar("_T")
+
+
+def _all_but_first(entries: Sequence[_T], order: Callable[[_T], tuple[object, ...]]) -> set[int]:
+    """Return the positions of the entries that are not among the largest by `order`."""
+    places = range(len(entries))
+    return {*places} - {*nlargest(_MAX_SHOWN, places, lambda nth: (order(entries[nth]), -nth))}
+
+
+def _count_rest(rest: Sequence[object], noun: str) -> str:
+    return f"{words.many(len(rest), noun)} with more left"
+
+
+def _use(budget: BudgetVerdict) -> tuple[Decimal]:
+    """Return the used part of the limit; infinite if exceeded or unknown."""
+    spent = amount_of(budget.spent)
+    if budget.exceeded or spent is None or not budget.limit:
+        return (Decimal("Infinity"),)
+    return ((spent + budget.reserved + budget.planned) / budget.limit,)
+
+
+def _expected(budget: BudgetVerdict, projected: Mapping[Path, Decimal]) -> str:
+    if budget.path in projected:
+        return f"{projected[budget.path]:.2f}"
+    return words.UNKNOWN if budget.period == "month" else "-"
+
+
+def _bar_of_budget(budget: BudgetVerdict) -> Cell:
+    spent = amount_of(budget.spent)
+    if spent is None:
+        return words.UNKNOWN
+    return share_bar(spent, budget.limit) if budget.limit else Bar((("part", 100),))
+
+
+def share_bar(part: Decimal, whole: Decimal) -> Bar:
+    """Return a bar of a part of a whole. A negative part (a refund) is empty."""
+    share = min(Decimal(100), 100 * max(Decimal(0), part) / whole) if whole > 0 else 0
+    return Bar((("part", round(float(share), 1)),))
+
+
+def _note(budget: BudgetVerdict, projected: Decimal | None) -> str:
+    if amount_of(budget.spent) is None:
+        return "spending unknown: no new machines under this budget"
+    if budget.exceeded:
+        return "exceeded: no new machines under this budget, running work ends normally"
+    if projected is not None and projected > budget.limit:
+        return f"above the limit by {projected - budget.limit:.2f} at the end of the month"
+    return words.near_limit(budget)
+
+
+def limits_section(limits: Sequence[LimitVerdict]) -> Section:
+    """Return the limits; a terminal draws those that requests wait for, then the most used."""
+    table = (
+        TableOf(limits)
+        .name("", lambda each: yaml_key(each.path))
+        .text("for", lambda each: "all" if each.path[-1] == "total" else each.who or words.UNKNOWN)
+        .figure("in use", lambda each: str(each.in_use))
+        .figure("new", lambda each: str(each.given), fold=1)
+        .figure("waiting", lambda each: str(each.waiting))
+        .figure("max", lambda each: str(each.limit))
+        .hide(_all_but_first(limits, _tightness), lambda rest: _count_rest(rest, "limit"))
+    )
+    return Section("Limits", [table])
+
+
+def _tightness(limit: LimitVerdict) -> tuple[bool, int]:
+    return bool(limit.waiting), limit.in_use + limit.given - limit.limit

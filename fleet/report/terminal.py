@@ -213,7 +213,7 @@ class _TableLayout:
     def _row(self, row: Row, heads: Mapping[int, Line]) -> Iterator[Line]:
         if row.form is Form.BRIEF:
             indent = self._inner if self._group_of(row) else self._indent
-            yield line(" " * indent, *next(filter(None, heads.values())))
+            yield line(" " * indent, *(span for cell in heads.values() for span in cell))
             return
         yield from self._align(heads, self._inner)
         named = not self._table.is_list

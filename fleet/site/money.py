@@ -10,18 +10,17 @@ from fleet.model.values import in_cents
 from fleet.report.document import (
     Block,
     Cell,
-    Column,
-    ColumnKind,
     Items,
     Section,
     StyledText,
     Table,
+    TableOf,
     Title,
     bold,
     line,
-    row,
+    link,
 )
-from fleet.report.status import budgets_section, linked, share_bar
+from fleet.report.status import budgets_section, share_bar
 from fleet.schema.units import write_duration
 from fleet.site.charges import Cost, MonthCost
 from fleet.site.history import history_section
@@ -95,33 +94,29 @@ def project_budgets(shown: Shown, budgets: Sequence[BudgetVerdict]) -> Section:
 
 
 def _powerful_table(shown: Shown) -> Table:
-    columns = (
-        Column("Request", ColumnKind.NAME),
-        Column("Package"),
-        Column("Worker"),
-        Column("Runs for", fold=1),
-        Column("Expected end"),
-        Column("Cost so far", ColumnKind.FIGURE),
-        Column("Expected cost", ColumnKind.FIGURE),
-        Column("Without the allow-list"),
-    )
-    rows = [
-        row(
-            each.worker.running or "",
-            each.package or words.UNKNOWN,
-            line(
+    return (
+        TableOf(shown.powerful[:_MAX_ROWS])
+        .name("Request", lambda each: each.worker.running or "")
+        .text("Package", lambda each: each.package or words.UNKNOWN)
+        .text(
+            "Worker",
+            lambda each: line(
                 StyledText(each.worker.worker, target=shown.addresses.of_worker(each.worker)),
                 f" ({each.worker.type})" if each.worker.type else "",
             ),
-            words.since(each.since, shown.status.time) if each.since else words.UNKNOWN,
-            words.time(each.ends) if each.ends else words.UNKNOWN,
-            words.cents(each.cost),
-            words.cents(each.expected),
-            _describe_place(shown, each.elsewhere),
         )
-        for each in shown.powerful[:_MAX_ROWS]
-    ]
-    return Table(columns, rows)
+        .text(
+            "Runs for",
+            lambda each: (
+                words.since(each.since, shown.status.time) if each.since else words.UNKNOWN
+            ),
+            fold=1,
+        )
+        .text("Expected end", lambda each: words.time(each.ends) if each.ends else words.UNKNOWN)
+        .figure("Cost so far", lambda each: words.cents(each.cost))
+        .figure("Expected cost", lambda each: words.cents(each.expected))
+        .text("Without the allow-list", lambda each: _describe_place(shown, each.elsewhere))
+    )
 
 
 def _describe_place(shown: Shown, place: PlaceFacts | None) -> Cell:
@@ -148,27 +143,22 @@ def payer_table(shown: Shown, noun: str, costs: Sequence[Cost], money: MonthCost
             projected=_total([each.projected for each in rest]),
         )
         costs = [*costs[:_MAX_ROWS], others]
-    columns = (
-        Column(noun, ColumnKind.NAME),
-        Column("This month", ColumnKind.FIGURE),
-        Column("Share"),
-        Column("Expected", ColumnKind.FIGURE),
-        Column(_name_week(money), ColumnKind.FIGURE),
-        Column("Today", ColumnKind.FIGURE),
-        Column("Hours", ColumnKind.FIGURE),
-    )
-    amounts = (
-        _column([getattr(each, name) for each in (*costs, money.total)])
+    everyone = (*costs, replace(money.total, name="All"))
+    month, expected, week, today = (
+        iter(_column([getattr(each, name) for each in everyone]))
         for name in ("month", "projected", "week", "today")
     )
-    rows = []
-    everyone = (*costs, replace(money.total, name="All"))
-    for cost, texts in zip(everyone, zip(*amounts, strict=True), strict=True):
-        is_pool = noun == "pool"
-        name = linked(cost.name, shown.addresses.of_pool(cost.name)) if is_pool else cost.name
-        share = share_bar(cost.month, money.total.month)
-        rows.append(row(name, texts[0], share, *texts[1:], f"{cost.seconds / 3600:,.1f}"))
-    return Table(columns, rows)
+    of_pool = shown.addresses.of_pool if noun == "pool" else lambda _: ""
+    return (
+        TableOf(everyone)
+        .name(noun, lambda each: link(each.name, of_pool(each.name)))
+        .figure("This month", lambda _: next(month))
+        .text("Share", lambda each: share_bar(each.month, money.total.month))
+        .figure("Expected", lambda _: next(expected))
+        .figure(_name_week(money), lambda _: next(week))
+        .figure("Today", lambda _: next(today))
+        .figure("Hours", lambda each: f"{each.seconds / 3600:,.1f}")
+    )
 
 
 def _column(amounts: Sequence[Decimal | None]) -> list[str]:

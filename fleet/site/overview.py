@@ -8,21 +8,18 @@ from fleet.model.facts import Unknown
 from fleet.model.plan import Plan
 from fleet.report.document import (
     Block,
-    Column,
-    ColumnKind,
     Items,
     Line,
     Section,
-    Style,
     StyledText,
-    Table,
+    TableOf,
     Title,
     bold,
+    dim,
     line,
-    row,
 )
-from fleet.report.plan import notice_sections, orders_of
-from fleet.report.status import BROKEN, Status, budgets_section, image_lines, pool_table
+from fleet.report.plan import image_lines, notice_sections, orders_of
+from fleet.report.status import BROKEN, Status, budgets_section, pool_table
 from fleet.site.history import history_section
 from fleet.site.pages import OVERVIEW, QUEUE, WORKERS, Page, Shown, quiet
 from fleet.site.waiting import FIND, group_table, late_requests, unread_lines
@@ -40,17 +37,23 @@ _LEGEND = (
 def overview(shown: Shown) -> Iterator[Page]:
     """Yield the start page of the site."""
     status, plan, history = shown.status, shown.plan, shown.history
-    *alarms, notices, remarks = notice_sections(plan)
+    *alarms, notices, remarks = notice_sections(plan, words.notices(plan))
     page = ["Maintainers: `docs/how-to/runbook/needs-attention.md`"] if plan.attention else []
     guards = [
         line(
-            StyledText(f"Guard {each.guard}: {each.result}", Style.BOLD),
-            StyledText(f", pool {each.pool}. " if each.pool else ". ", Style.BOLD),
+            *bold(
+                f"Guard {each.guard}: {each.result}{f', pool {each.pool}' if each.pool else ''}. "
+            ),
             f"{each.because}{each.way_out and f' Maintainers: {each.way_out}'}",
         )
         for each in plan.guards
         if each.result != "passed"
     ]
+    bases = (
+        TableOf(status.bases)
+        .name("Provider", lambda base: base.provider)
+        .prose("Change", lambda base: "; ".join(filter(None, (*base.steps, base.outdating))))
+    )
     contact = [NO_CONTACT] if status.waiting and not status.contact else []
     trend = None if isinstance(history, Unknown) else history.fleet
     blocks: list[Block] = [
@@ -71,10 +74,12 @@ def overview(shown: Shown) -> Iterator[Page]:
         _waiting(shown, "Waiting without a machine", is_served=False),
         Section(
             "Pools",
-            [pool_table(status, shown.addresses), quiet(_LEGEND if status.pools else "")],
+            [pool_table(status.pools, plan.currency, shown.addresses), quiet(_LEGEND)]
+            if status.pools
+            else [line("No pools.")],
             "pools",
         ),
-        _bases(status),
+        Section("Shared resources", [bases], "shared"),
         budgets_section(plan.budgets),
         _waiting(
             shown,
@@ -83,7 +88,7 @@ def overview(shown: Shown) -> Iterator[Page]:
         ),
         notices,
         remarks,
-        Section("Notices", [Items([*contact, *image_lines(status)])], "notices"),
+        Section("Notices", [Items([*contact, *image_lines(plan)])], "notices"),
         history_section(trend, plan.currency),
     ]
     yield Page(OVERVIEW, blocks)
@@ -119,21 +124,11 @@ def _waiting(shown: Shown, heading: str, *, is_served: bool) -> Section:
     why = StyledText("Why, and until when", target=f"{QUEUE}/index.html")
     parts: list[Block] = [
         group_table(shown, groups[:_MAX_GROUPS], is_brief=True),
-        line(StyledText(rest, Style.DIM), why),
+        line(dim(rest), why),
     ]
     unread = () if is_served else unread_lines(shown.status)
     id_ = "served" if is_served else "unserved"
     return Section(heading, [*(parts if groups else ()), *unread], id_)
-
-
-def _bases(status: Status) -> Section:
-    """Return the section with the pending changes of resources that machines share."""
-    rows = [
-        row(base.provider, "; ".join(filter(None, (", ".join(base.steps), base.outdating))))
-        for base in status.bases
-    ]
-    columns = (Column("Provider", ColumnKind.NAME), Column("Change", ColumnKind.PROSE))
-    return Section("Shared resources", [Table(columns, rows)], "shared")
 
 
 def _tiles(status: Status, plan: Plan) -> Iterator[tuple[str, str]]:

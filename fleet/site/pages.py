@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from fleet.explain.given import Responsible
@@ -21,7 +21,7 @@ from fleet.explain.waiting import WaitingExplanations
 from fleet.model.facts import Attempt, Request, Unknown, WorkerFacts
 from fleet.model.log import LogEntry
 from fleet.model.plan import Plan, WorkerVerdict
-from fleet.report.document import BLANK, Block, Line, Style, StyledText, line
+from fleet.report.document import BLANK, Block, Line, Style, StyledText, dim, line, red
 from fleet.report.status import Status, Targets, status_of
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet
 from fleet.site.charges import MonthCost
@@ -58,20 +58,19 @@ class Addresses(Targets):
 
     def of_worker(self, worker: WorkerVerdict) -> str:
         """Return the quoted path of a worker's page."""
-        return link(self.path_of(worker))
+        return quoted(self.path_of(worker))
 
     def of_pool(self, name: str) -> str:
         """Return the quoted path of a pool's page; empty without a page."""
-        return link(self.pools.get(name, ""))
+        return quoted(self.pools.get(name, ""))
 
     def of_pools(self, names: Iterable[str]) -> Line:
         """Return the names of pools as links."""
-        links = (StyledText(name, target=self.of_pool(name)) for name in names)
-        return join_links(links, ", ")
+        return join_links((StyledText(name, target=self.of_pool(name)) for name in names), ", ")
 
     def of_request(self, key: str) -> str:
         """Return the quoted path of a request's page; empty without a page."""
-        return link(self.requests.get(key, ""))
+        return quoted(self.requests.get(key, ""))
 
     def in_text(self, text: str) -> Line:
         """Return a text that links to the pages of the requests and workers that it names."""
@@ -80,7 +79,7 @@ class Addresses(Targets):
             name = part.rstrip(".:")
             path = self.requests.get(name) or self.by_worker.get(name)
             if path:
-                found += [StyledText(plain), StyledText(name, target=link(path))]
+                found += [StyledText(plain), StyledText(name, target=quoted(path))]
                 plain = part[len(name) :]
             else:
                 plain += part
@@ -150,7 +149,7 @@ def path_part(name: str) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def link(path: str) -> str:
+def quoted(path: str) -> str:
     """Return the quoted path of a page."""
     return quote(path, safe="/~")
 
@@ -199,40 +198,37 @@ class Shown:
         return addresses_of(self.status, self.waits.explained)
 
 
-class Sheet(NamedTuple):
-    """One page of a long list: its path, and the names of its first and last entries."""
+class Sheet(NamedTuple, Generic[Each]):
+    """One page of a long list."""
 
     path: str
-    span: str
+    title: str
+    entries: Sequence[Each]
+    links: Line
+    """Links to all pages of the list; empty if it has one page."""
 
 
 def in_sheets(
-    rows: Sequence[Each], most: int, folder: str, name_of: Callable[[Each], str]
-) -> tuple[list[Sheet], list[Sequence[Each]]]:
-    """Split a list into pages of `most` entries; return the pages and their entries.
-
-    An empty list has one page.
-    """
-    parts = [rows[n : n + most] for n in range(0, len(rows), most)] or [rows]
+    entries: Sequence[Each], most: int, folder: str, title: str, name_of: Callable[[Each], str]
+) -> Iterator[Sheet[Each]]:
+    """Split a list into pages of `most` entries. An empty list has one page."""
+    parts = [entries[n : n + most] for n in range(0, len(entries), most)] or [entries]
     # No other page has such a name: see path_part.
     folders = (folder, *(f"{folder}/~{number}" for number in range(2, len(parts) + 1)))
-    spans = (dict.fromkeys(map(name_of, (*part[:1], *part[-1:]))) for part in parts)
-    return [
-        Sheet(f"{where}/index.html", " to ".join(span))
-        for where, span in zip(folders, spans, strict=True)
-    ], parts
-
-
-def sheet_links(sheets: Sequence[Sheet], number: int) -> Line:
-    """Return links to all pages of a list on its page with this number; empty for one page."""
-    if not sheets[1:]:
-        return BLANK
-    return join_links(
-        StyledText(f"{nth}: {sheet.span}", Style.BOLD)
-        if nth == number
-        else StyledText(f"{nth}: {sheet.span}", target=link(sheet.path))
-        for nth, sheet in enumerate(sheets, 1)
-    )
+    labels = [
+        f"{nth}: {' to '.join(dict.fromkeys(map(name_of, (*part[:1], *part[-1:]))))}"
+        for nth, part in enumerate(parts, 1)
+    ]
+    paths = [f"{each}/index.html" for each in folders]
+    for number, (path, part) in enumerate(zip(paths, parts, strict=True), 1):
+        links = join_links(
+            StyledText(label, Style.BOLD)
+            if target == path
+            else StyledText(label, target=quoted(target))
+            for label, target in zip(labels, paths, strict=True)
+        )
+        page = f", page {number} of {len(parts)}" if number > 1 else ""
+        yield Sheet(path, f"{title}{page}", part, links if parts[1:] else BLANK)
 
 
 def join_links(links: Iterable[StyledText], between: str = " · ") -> Line:
@@ -249,15 +245,15 @@ class Page(NamedTuple):
 
 def alarm(text: str) -> Line:
     """Return a line that needs attention."""
-    return (StyledText(text, Style.RED),)
+    return (red(text),)
 
 
 def quiet(text: str) -> Line:
     """Return a line with a side note."""
-    return (StyledText(text, Style.DIM),)
+    return (dim(text),)
 
 
 def more(items: Sequence[object], shown: int, *rest: str | StyledText) -> Line:
     """Return a line that counts the items after the first `shown`; empty if all are shown."""
     hidden = len(items) - shown
-    return line(StyledText(f"and {hidden:,} more", Style.DIM), *rest) if hidden > 0 else BLANK
+    return line(dim(f"and {hidden:,} more"), *rest) if hidden > 0 else BLANK

@@ -8,22 +8,19 @@ from fleet.model.facts import Unknown
 from fleet.model.plan import Action
 from fleet.report.document import (
     Block,
-    Column,
-    ColumnKind,
     Items,
     Line,
     Section,
     Style,
     StyledText,
-    Table,
+    TableOf,
     Title,
     bold,
     facts,
     line,
-    row,
 )
 from fleet.report.plan import changes_section
-from fleet.report.status import PoolStatus, pool_bar, worker_table
+from fleet.report.status import PoolStatus, pool_table, worker_table
 from fleet.schema.findings import listed, yaml_key
 from fleet.site.history import history_section
 from fleet.site.money import project_budgets
@@ -53,7 +50,7 @@ def pools(shown: Shown) -> Iterator[Page]:
         blocks: list[Block] = [
             Title(line(name)),
             line(pool.because),
-            pool_facts(shown, pool),
+            *pool_figures(shown, pool),
             Section(
                 "Limits of its growth",
                 [Items(held) if held else line("No request that fits waits without a machine.")],
@@ -111,28 +108,19 @@ def _group_by_pool(
     return found
 
 
-def pool_facts(shown: Shown, pool: PoolStatus) -> Table:
+def pool_figures(shown: Shown, pool: PoolStatus) -> list[Block]:
     """Return the machines and the cost of a pool, and the tags that it provides."""
     currency = shown.status.currency
-    if pool.machines is None:
-        count = words.UNKNOWN
-    elif pool.busy is None:
-        count = f"{words.many(pool.machines, 'machine')}, state unknown"
-    else:
-        other = f", {pool.other} other" if pool.other else ""
-        count = f"{pool.busy} busy, {pool.idle} idle, {pool.starting} starting{other}"
-    mode = "made automatically" if pool.mode == "apply" else f"mode {pool.mode}"
-    return facts(
-        ("In use", pool_bar(pool) or words.UNKNOWN),
-        ("Provider", pool.provider or "-"),
-        ("Machine type", pool.type or "-"),
-        ("Image", pool.image or "-"),
-        ("Price of one", price(pool.price, f"{currency}/h")),
-        ("Workers", f"{count}; at most {pool.max}"),
-        ("Cost", words.before_after(pool.cost_before, pool.cost_after, currency, arrow="→")),
-        ("Changes", mode),
-        ("Provides", listed([f"`{tag}`" for tag in pool.provides]) or "-"),
-    )
+    return [
+        pool_table([pool], currency, shown.addresses),
+        facts(
+            ("Provider", pool.provider or "-"),
+            ("Machine type", pool.type or "-"),
+            ("Image", pool.image or "-"),
+            ("Price of one", price(pool.price, f"{currency}/h")),
+            ("Provides", listed([f"`{tag}`" for tag in pool.provides]) or "-"),
+        ),
+    ]
 
 
 def price(amount: Decimal | None, unit: str) -> str:
@@ -187,20 +175,21 @@ def _failures(shown: Shown, pool: str) -> list[Block]:
     """Return the numbers of the latest creations and of failed ones, and a table of these."""
     tries = [each for each in shown.attempts if each.pool == pool]
     failed = [each for each in tries if each.result in _FAILED]
-    rows = [
-        row(
-            words.time(each.at),
-            each.result,
-            each.worker,
-            each.type if each.market == "on-demand" else f"{each.type} ({each.market})",
-            each.detail or "-",
+    latest = sorted(failed, key=lambda each: each.at, reverse=True)[:_MOST_FAILURES]
+    table = (
+        TableOf(latest)
+        .text("When", lambda each: words.time(each.at))
+        .text("Result", lambda each: each.result)
+        .text("Worker", lambda each: each.worker)
+        .text(
+            "Type",
+            lambda each: each.type + f" ({each.market})" * (each.market != "on-demand"),
         )
-        for each in sorted(failed, key=lambda each: each.at, reverse=True)[:_MOST_FAILURES]
-    ]
-    columns = [*map(Column, ("When", "Result", "Worker", "Type"))]
+        .prose("Detail", lambda each: each.detail or "-")
+    )
     said = f"of the latest {words.many(len(tries), 'attempt')} to make a machine failed."
     count = f"{len(failed):,}" if failed else "None"
     return [
-        Table([*columns, Column("Detail", ColumnKind.PROSE)], rows),
+        table,
         line(f"{count} {said}" if tries else "No attempt to make a machine is remembered."),
     ]

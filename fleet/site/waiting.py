@@ -1,22 +1,19 @@
 """Pages of waiting requests: by reason, one page per request, and lists of all builds."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, repeat
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fleet.explain.tags import WORDS
 from fleet.explain.values import ExplainedReason, Explanation, Suggestion
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
+from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Signature
 from fleet.report.answers import place_of, where_to_write
 from fleet.report.document import (
     BLANK,
     MAX_ROWS,
     Block,
-    Column,
-    ColumnKind,
     Fold,
     Items,
     Line,
@@ -25,12 +22,16 @@ from fleet.report.document import (
     Style,
     StyledText,
     Table,
+    TableOf,
     Title,
+    dim,
     facts,
     line,
-    row,
+    link,
+    red,
+    yellow,
 )
-from fleet.report.status import Status, linked
+from fleet.report.status import Status
 from fleet.schema.findings import MAX_LISTED, listed, yaml_key
 from fleet.schema.units import write_duration
 from fleet.site.pages import (
@@ -43,22 +44,19 @@ from fleet.site.pages import (
     contact_link,
     in_sheets,
     join_links,
-    link,
     more,
     quiet,
-    sheet_links,
+    quoted,
 )
 from fleet.words import figures as words
 from fleet.words import waiting as sentences
-from fleet.words.waiting import NEVER, NO_PACKAGE, NO_USER, REPAIR_FIRST
+from fleet.words.waiting import NEVER, REPAIR_FIRST
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50
 _MOST_ON_SHEET = 1_500
 _MOST_LETTERS = 120
 _MOST_LETTERS_OF_REASON = 240
-_MANY_BUILDS = 5
-"""Number of builds from which a package has its own heading."""
 FIND = StyledText("find it by id or package", target=f"{REQUESTS}/index.html")
 
 
@@ -105,48 +103,33 @@ def _list_reasons(shown: Shown) -> list[Block]:
     ]
 
 
-def _late_table(shown: Shown, late: Sequence[tuple[WaitingRequest, WaitingGroup]]) -> Table:
-    rows = [
-        row(
-            _name(shown, each),
-            words.since(each.since, shown.plan.time),
-            _describe_starts([each]),
-            _cut(each.brief or group.verdict, _MOST_LETTERS_OF_REASON),
-        )
-        for each, group in late[:_MOST_LONG]
-    ]
-    columns = (
-        Column("Request", ColumnKind.NAME),
-        Column("Waits", fold=1),
-        Column("Expected start"),
-        Column("Why", ColumnKind.PROSE),
+def _late_table(
+    shown: Shown, late: Sequence[tuple[WaitingRequest, WaitingGroup]]
+) -> TableOf[tuple[WaitingRequest, WaitingGroup]]:
+    return (
+        TableOf(late[:_MOST_LONG])
+        .name("Request", lambda each: line(_name(shown, each[0])))
+        .text("Waits", lambda each: words.since(each[0].since, shown.plan.time), fold=1)
+        .text("Expected start", lambda each: _describe_starts([each[0]]))
+        .prose("Why", lambda each: _cut(each[0].brief or each[1].verdict, _MOST_LETTERS_OF_REASON))
     )
-    return Table(columns, rows)
 
 
 def group_table(shown: Shown, groups: Sequence[WaitingGroup], *, is_brief: bool = False) -> Table:
     """Return waiting requests as a table with a row per group; `is_brief`: only why and when."""
-    columns = (
-        Column("Requests", ColumnKind.NAME),
-        Column("Why they wait", ColumnKind.PROSE),
-        Column("Oldest waits", fold=1),
-        Column("Expected start"),
+
+    def count(group: WaitingGroup) -> Lines:
+        tags = () if is_brief else _describe_signature(group.signature)
+        return Lines([words.many(len(group.requests), "request"), *tags])
+
+    table = (
+        TableOf(groups)
+        .name("Requests", count)
+        .prose("Why they wait", lambda each: Lines([*_reasons(shown, each, is_brief=is_brief)]))
     )
-    rows = [
-        row(
-            Lines(
-                [
-                    words.many(len(each.requests), "request"),
-                    *([] if is_brief else _describe_signature(each.signature)),
-                ]
-            ),
-            Lines([*_reasons(shown, each, is_brief=is_brief)]),
-            "" if is_brief else _describe_oldest(shown, each),
-            _describe_starts(each.requests),
-        )
-        for each in groups
-    ]
-    return Table(columns, rows)
+    if not is_brief:
+        table.text("Oldest waits", lambda each: _describe_oldest(shown, each), fold=1)
+    return table.text("Expected start", lambda each: _describe_starts(each.requests))
 
 
 def _describe_signature(signature: Signature) -> tuple[Line, Line]:
@@ -160,18 +143,18 @@ def _reasons(shown: Shown, group: WaitingGroup, *, is_brief: bool) -> Iterator[L
     first, refused = group.requests[0], group.signature.refused
     answer = shown.waits.explained.get(first.key)
     mark = "" if is_brief or group.is_served else "no machine: "
-    yield line(StyledText(mark, Style.YELLOW), _cut(group.why, _MOST_LETTERS_OF_REASON))
+    yield line(yellow(mark), _cut(group.why, _MOST_LETTERS_OF_REASON))
     if answer and answer.path and not is_brief:
         yield line("decided by ", StyledText(_format_rule(answer), Style.CODE))
     yield from (alarm(f"denied: {each.because}") for each in refused[:MAX_LISTED])
     yield more(refused, MAX_LISTED)
-    yield _name(shown, first)
+    yield line(_name(shown, first))
 
 
-def _name(shown: Shown, request: WaitingRequest) -> Line:
+def _name(shown: Shown, request: WaitingRequest) -> StyledText:
     """Return the package, id and user of a request, with a link to its page."""
     name = sentences.name_request(request.package, request.key, request.user)
-    return (StyledText(name, target=shown.addresses.of_request(request.key)),)
+    return StyledText(name, target=shown.addresses.of_request(request.key))
 
 
 def _describe_oldest(shown: Shown, group: WaitingGroup) -> Line:
@@ -181,7 +164,7 @@ def _describe_oldest(shown: Shown, group: WaitingGroup) -> Line:
 
 def _mark_long(shown: Shown, group: WaitingGroup, request: WaitingRequest) -> StyledText:
     """Return a mark if the request has waited long, else an empty text."""
-    return StyledText(" long" if group.is_long(request, shown.plan.time) else "", Style.RED)
+    return red(" long" if group.is_long(request, shown.plan.time) else "")
 
 
 def _describe_starts(requests: Sequence[WaitingRequest]) -> str:
@@ -228,96 +211,48 @@ class BuildRow(NamedTuple):
     waits: str = "-"
     why: str = ""
 
-
-class _BuildList(NamedTuple):
-    """A list of all builds in one order: its folder, order, and the heading of each build."""
-
-    folder: str
-    label: str
-    order: Callable[[BuildRow], tuple[object, ...]]
-    heading: Callable[[BuildRow, Counter[str]], str]
+    @property
+    def name(self) -> str:
+        """Return its package, if known, and its id."""
+        return f"{self.package} {self.key}".strip()
 
 
-def _format_package(row: BuildRow, counts: Counter[str]) -> str:
-    """Return the package if it has many builds, or else its first letter."""
-    name = row.package
-    return name if counts[name] >= _MANY_BUILDS and name else name[:1].upper() or NO_PACKAGE
-
-
-def _format_user(row: BuildRow, _: Counter[str]) -> str:
-    return row.user or NO_USER
-
-
-_LISTS = (
-    _BuildList(
-        REQUESTS,
-        "by package",
-        lambda row: (not row.package, row.package.lower(), _number_key(row.key)),
-        _format_package,
-    ),
-    _BuildList(
+_LISTS: Sequence[tuple[str, str, Callable[[BuildRow], tuple[object, ...]]]] = (
+    ("package", REQUESTS, lambda row: (not row.package, row.package.lower())),
+    (
+        "user",
         f"{REQUESTS}/~user",
-        "by user",
-        lambda row: (not row.user, row.user, row.package.lower(), _number_key(row.key)),
-        _format_user,
+        lambda row: (not row.user, row.user, row.package.lower()),
     ),
-    _BuildList(f"{REQUESTS}/~id", "by id", lambda row: (_number_key(row.key),), lambda *_: ""),
+    ("id", f"{REQUESTS}/~id", lambda _: ()),
 )
-"""The lists of all builds. No request has such a folder: see path_part."""
+"""The lists of all builds: name, folder, and order before the id. No request has such a folder."""
 
 
 def _lists(shown: Shown) -> Iterator[Page]:
     """Yield the lists of waiting and running builds."""
-    rows = [*_rows(shown), *_running(shown)]
-    counts = Counter(row.package for row in rows)
-    orders = [(each.label, f"{each.folder}/index.html") for each in _LISTS]
-    orders.append(("by reason", f"{QUEUE}/index.html"))
-    for each in _LISTS:
-        ordered = sorted(rows, key=each.order)
-        sheets, parts = in_sheets(ordered, _MOST_ON_SHEET, each.folder, _name_row)
+    rows = sorted((*_rows(shown), *_running(shown)), key=lambda row: _number_key(row.key))
+    targets = {f"by {by}": f"{folder}/index.html" for by, folder, _ in _LISTS}
+    targets["by reason"] = f"{QUEUE}/index.html"
+    for by, folder, order in _LISTS:
+        title, ordered = f"Find a build by {by}", sorted(rows, key=order)
         links = join_links(
-            StyledText(label, Style.BOLD)
-            if label == each.label
-            else StyledText(label, target=path)
-            for label, path in orders
+            StyledText(label, Style.BOLD if label == f"by {by}" else Style.PLAIN, target)
+            for label, target in targets.items()
         )
-        for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
-            title = f"Find a build{f', page {number} of {len(sheets)}' if number > 1 else ''}"
-            headings = [each.heading(build, counts) for build in part]
-            names = [name for name, _ in groupby(headings)]  # a letter can have two headings
-            blocks: list[Block] = [
-                line("Ctrl+F finds a package, user or id."),
-                links,
-                sheet_links(sheets, number),
-                join_links(
-                    StyledText(name, target=f"#builds-{nth}")
-                    for nth, name in enumerate(names if names[1:] else (), 1)
-                ),
-                Section("", [_build_table(part, headings if names[1:] else repeat(""))], "builds"),
-            ]
+        for sheet in in_sheets(ordered, _MOST_ON_SHEET, folder, title, lambda row: row.name):
+            table = (
+                TableOf(sheet.entries)
+                .name("Build", lambda each: link(each.name, each.target))
+                .text("User", lambda each: each.user or "-", fold=1)
+                .text("Starts (UTC)", lambda each: each.start, fold=1)
+                .text("Waits", lambda each: each.waits, fold=1)
+                .prose("Why", lambda each: each.why)
+            )
+            content = (line("Ctrl+F finds a package, user or id."), links, sheet.links, table)
             unread = unread_lines(shown.status)
-            yield Page(sheet.path, [Title(line(title)), *unread, *(blocks if rows else ())])
-
-
-def _build_table(builds: Iterable[BuildRow], headings: Iterable[str]) -> Table:
-    columns = (
-        Column("Heading", ColumnKind.GROUP),
-        Column("Build", ColumnKind.NAME),
-        *(Column(name, fold=1) for name in ("User", "Starts (UTC)", "Waits")),
-        Column("Why", ColumnKind.PROSE),
-    )
-    rows = [
-        row(
-            heading,
-            linked(_name_row(each), each.target),
-            each.user or "-",
-            each.start,
-            each.waits,
-            each.why,
-        )
-        for each, heading in zip(builds, headings, strict=False)
-    ]
-    return Table(columns, rows)
+            blocks = [Title(line(sheet.title)), *unread, *(content if rows else ())]
+            yield Page(sheet.path, blocks)
 
 
 def _request(
@@ -337,7 +272,7 @@ def _request(
         StyledText(each.key, target=addresses.of_request(each.key))
         for each in others[:MOST_LISTED]
     ]
-    id_ = StyledText(f" {answer.name}", Style.DIM)
+    id_ = dim(f" {answer.name}")
     return [
         Title(line(request.package, id_) if request.package else line(answer.name)),
         addresses.in_text(" ".join(answer.plain) or answer.headline),
@@ -420,7 +355,7 @@ def _facts(
         ("Expected start", sentences.UNLESS if answer.never else start),
         ("Expected end", "\N{EN DASH}" if answer.never else f"{end}{assumed}"),
         ("Waits", line(wait or "since an unknown moment", _mark_long(shown, group, request))),
-        *([("At its queue", linked(answer.name, page))] if page else []),
+        *([("At its queue", link(answer.name, page))] if page else []),
         ("Needs", Lines([answer.needs or "nothing special", *rules])),
         ("Pools that fit", shown.addresses.of_pools(group.signature.pools) or "none"),
     )
@@ -428,37 +363,35 @@ def _facts(
 
 def _place_table(shown: Shown, group: WaitingGroup, answer: Explanation) -> Table:
     """Return the time and cost of a build on a new machine of each pool."""
-    columns = (
-        Column("Pool", ColumnKind.NAME),
-        Column("Machine type"),
-        *([Column("Start"), Column("End")] if group.is_served else []),
-        Column("Takes"),
-        Column("Cost", ColumnKind.FIGURE),
-        Column("Note"),
-    )
-    rows = [
-        row(
-            linked(each.pool, shown.addresses.of_pool(each.pool)),
-            each.type + ("" if each.market == "on-demand" else f" ({each.market})"),
-            *(
-                [words.time(each.start), words.time(each.end) if each.end else words.UNKNOWN]
-                if group.is_served
-                else []
-            ),
-            Lines(
-                [
-                    words.UNKNOWN if each.seconds is None else write_duration(each.seconds),
-                    each.source and quiet(each.source),
-                ]
-            ),
-            words.bill(each.cost) + (f" {answer.currency}" if each.cost is not None else ""),
-            # Each row would repeat why no machine is created.
-            "created in this run" * each.is_chosen
-            + words.place_note(each.altered(closed="") if REPAIR_FIRST in answer.plain else each),
+
+    def describe_time(place: PlaceFacts) -> Lines:
+        takes = words.UNKNOWN if place.seconds is None else write_duration(place.seconds)
+        return Lines([takes, place.source and quiet(place.source)])
+
+    def note(place: PlaceFacts) -> str:
+        # Each row would repeat why no machine is created.
+        known = place.altered(closed="") if REPAIR_FIRST in answer.plain else place
+        return "created in this run" * place.is_chosen + words.place_note(known)
+
+    table = (
+        TableOf(answer.places)
+        .name("Pool", lambda each: link(each.pool, shown.addresses.of_pool(each.pool)))
+        .text(
+            "Machine type",
+            lambda each: each.type + f" ({each.market})" * (each.market != "on-demand"),
         )
-        for each in answer.places
-    ]
-    return Table(columns, rows)
+    )
+    if group.is_served:
+        table.text("Start", lambda each: words.time(each.start))
+        table.text("End", lambda each: words.time(each.end) if each.end else words.UNKNOWN)
+    return (
+        table.text("Takes", describe_time)
+        .figure(
+            "Cost",
+            lambda each: words.bill(each.cost) + f" {answer.currency}" * (each.cost is not None),
+        )
+        .text("Note", note)
+    )
 
 
 def _details(group: WaitingGroup, answer: Explanation) -> list[Block]:
@@ -483,11 +416,7 @@ def _reason(reason: ExplainedReason, answer: Explanation) -> Line:
     place, by = place_of(reason), WORDS[reason.by] if reason.by else ""
     who = f"can change it: {reason.who}" if answer.never and reason.who else ""
     notes = "; ".join(filter(None, (f"see `{place}`" if place else "", by, who)))
-    return line(f"{reason.because} ", StyledText(notes, Style.DIM))
-
-
-def _name_row(row: BuildRow) -> str:
-    return f"{row.package} {row.key}".strip()
+    return line(f"{reason.because} ", dim(notes))
 
 
 def _rows(shown: Shown) -> Iterator[BuildRow]:
@@ -519,7 +448,7 @@ def _running(shown: Shown) -> Iterator[BuildRow]:
         end = words.brief_time(each.end, now)
         runs = sentences.describe_running(each.worker, words.since(each.since, now))
         start = sentences.describe_end(end)
-        page = link(pages.get(each.worker, ""))
+        page = quoted(pages.get(each.worker, ""))
         yield BuildRow(each.key, each.package, each.user, page, start, "-", runs)
 
 

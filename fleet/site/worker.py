@@ -1,66 +1,44 @@
 """Pages of workers: the list of all workers, with deleted ones, and a page per worker."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from fleet.explain.history import DAYS
 from fleet.explain.waiting import RunningBuild
 from fleet.model.facts import Unknown
 from fleet.model.log import LogEntry
-from fleet.model.plan import WorkerVerdict
 from fleet.model.values import amount_of
 from fleet.report.document import (
     Block,
-    Column,
-    ColumnKind,
     Fold,
-    Row,
     Section,
     Style,
     StyledText,
-    Table,
+    TableOf,
     Title,
     bold,
     facts,
     line,
-    row,
+    link,
 )
-from fleet.report.status import BROKEN, PoolStatus, WorkerStatus, linked, state_cell, worker_table
-from fleet.site.pages import (
-    MOST_LISTED,
-    WORKERS,
-    Page,
-    Shown,
-    alarm,
-    in_sheets,
-    more,
-    sheet_links,
-)
-from fleet.site.pool import pool_facts, price
+from fleet.report.status import BROKEN, PoolStatus, WorkerStatus, state_cell, worker_table
+from fleet.site.pages import MOST_LISTED, WORKERS, Page, Shown, alarm, in_sheets, more
+from fleet.site.pool import pool_figures, price
 from fleet.words import figures as words
 from fleet.words.runs import add_code
 
 
 def workers(shown: Shown) -> Iterator[Page]:
     """Yield the list of workers, on several pages if needed, and a page for each worker."""
-    listed = shown.status.workers
-    sheets, parts = in_sheets(listed, MOST_LISTED, WORKERS, lambda worker: worker.pool)
-    heading = "Workers by pool" if sheets[1:] else "All workers"
-    for number, (sheet, part) in enumerate(zip(sheets, parts, strict=True), 1):
-        links, table = (
-            sheet_links(sheets, number),
-            worker_table(shown.status, part, shown.addresses),
-        )
-        everything = Section(heading, [links, table] if part else [], "all")
-        if number == 1:
-            blocks = [
-                Title(line("Workers")),
-                *_describe_all(shown),
-                everything,
-                *_list_others(shown),
-            ]
-        else:
-            blocks = [Title(line(f"Workers, page {number} of {len(sheets)}")), everything]
+    listed, title = shown.status.workers, "Workers"
+    for sheet in in_sheets(listed, MOST_LISTED, WORKERS, title, lambda worker: worker.pool):
+        table = worker_table(shown.status, sheet.entries, shown.addresses)
+        heading = "Workers by pool" if sheet.links else "All workers"
+        everything = Section(heading, [sheet.links, table] if listed else [], "all")
+        blocks: list[Block] = [Title(line(sheet.title)), everything]
+        if sheet.title == title:
+            blocks[1:] = [*_describe_all(shown), everything, *_list_others(shown)]
         yield Page(sheet.path, blocks)
     pools = {pool.pool: pool for pool in shown.status.pools}
     builds = {build.worker: build for build in shown.waits.running}
@@ -93,62 +71,50 @@ def _list_others(shown: Shown) -> list[Block]:
     exists = (each for each in shown.plan.workers if each.inactive and each.verdict != "create")
     inactive = sorted(exists, key=lambda each: (each.pool, each.worker))
     about = "The machine of each is gone or its token disabled. They cost nothing and get no work."
-    gone = [] if isinstance(shown.log, Unknown) else [*_list_deleted(shown.log)][::-1]
-    labels = ("Deleted", "Worker", "Pool", "Created", "Existed for")
-    columns = [*map(Column, labels), Column("Why", ColumnKind.PROSE)]
+    gone = [] if isinstance(shown.log, Unknown) else [*_find_deleted(shown.log)][::-1]
     unread = shown.log.unknown if isinstance(shown.log, Unknown) else ""
     none = f"No worker was deleted in the last {DAYS} days."
+    left = (
+        TableOf(inactive[:MOST_LISTED])
+        .name("Worker", lambda each: each.worker)
+        .text("Pool", lambda each: link(each.pool, shown.addresses.of_pool(each.pool)), fold=1)
+        .text("Since", lambda each: words.since(each.since, shown.status.time), fold=1)
+        .text("Registered at", lambda each: each.registry or "-", fold=1)
+        .prose("Why", lambda each: add_code(each.because, each.reason))
+    )
+    deleted = (
+        TableOf(gone[:MOST_LISTED])
+        .text("Deleted", lambda each: words.time(each[0].at))
+        .text("Worker", lambda each: each[0].machine)
+        .text("Pool", lambda each: each[0].pool)
+        .text("Created", lambda each: words.time(each[1]) if each[1] else words.UNKNOWN)
+        .text(
+            "Existed for",
+            lambda each: words.duration(each[0].at - each[1]) if each[1] else words.UNKNOWN,
+        )
+        .prose("Why", lambda each: add_code(each[0].because, each[0].reason))
+    )
     return [
         Fold(
             words.many(len(inactive), "inactive worker"),
-            [line(about), _inactive_table(shown, inactive), more(inactive, MOST_LISTED)]
-            if inactive
-            else [],
+            [line(about), left, more(inactive, MOST_LISTED)] if inactive else [],
         ),
         Fold(
             f"{words.many(len(gone), 'worker')} deleted in the last {DAYS} days",
-            [Table(columns, gone[:MOST_LISTED]), more(gone, MOST_LISTED)] if gone else [],
+            [deleted, more(gone, MOST_LISTED)] if gone else [],
         ),
         alarm(f"Deleted workers: unknown. {unread}") if unread else line("" if gone else none),
     ]
 
 
-def _inactive_table(shown: Shown, inactive: Sequence[WorkerVerdict]) -> Table:
-    rows = [
-        row(
-            each.worker,
-            linked(each.pool, shown.addresses.of_pool(each.pool)),
-            words.since(each.since, shown.status.time),
-            each.registry or "-",
-            add_code(each.because, each.reason),
-        )
-        for each in inactive[:MOST_LISTED]
-    ]
-    columns = (
-        Column("Worker", ColumnKind.NAME),
-        *(Column(name, fold=1) for name in ("Pool", "Since", "Registered at")),
-        Column("Why", ColumnKind.PROSE),
-    )
-    return Table(columns, rows)
-
-
-def _list_deleted(log: Iterable[LogEntry]) -> Iterator[Row]:
+def _find_deleted(log: Iterable[LogEntry]) -> Iterator[tuple[LogEntry, datetime | None]]:
+    """Yield each deletion of a machine, with the time of its creation if known."""
     created = {}
     for each in log:
-        if each.outcome != "done":
-            continue
-        if each.kind == "create":
+        if each.outcome == "done" and each.kind == "create":
             created[each.machine] = each.at
-        elif each.kind == "delete" and each.machine:
-            begun = created.pop(each.machine, None)
-            yield row(
-                words.time(each.at),
-                each.machine,
-                each.pool,
-                words.time(begun) if begun else words.UNKNOWN,
-                words.duration(each.at - begun) if begun else words.UNKNOWN,
-                add_code(each.because, each.reason),
-            )
+        elif each.outcome == "done" and each.kind == "delete" and each.machine:
+            yield each, created.pop(each.machine, None)
 
 
 def _worker(
@@ -162,39 +128,30 @@ def _worker(
         for each in (worker.created_at, worker.work_since)
     )
     task = f" ({worker.task})" if worker.task else ""
-    user = [("User", build.user)] if build and build.user else []
     outdated = " (outdated: created from an older configuration)" if worker.outdated else ""
-    because = f": {worker.because} "
     missing = "no queue or provider yet; it registers when it has booted"
     work = (
         ("Package", f"{worker.package or words.UNKNOWN}{task}"),
         ("Work began", started),
-        *user,
+        *([("User", build.user)] if build and build.user else []),
         ("Expected end", words.time(build.end) if build and build.end else words.UNKNOWN),
         ("Work has cost", price(worker.work_cost, currency)),
     )
+    reason = StyledText(worker.reason.value, Style.CODE)
+    place = (worker.provider or words.UNKNOWN, worker.location)
     about_pool: list[Block] = [line("This pool is no longer in the configuration.")]
     return [
         Title(line(worker.worker)),
         facts(
-            ("State", (*state_cell(worker), StyledText(since))),
-            ("Pool", linked(worker.pool, shown.addresses.of_pool(worker.pool))),
+            ("State", line(*state_cell(worker), since)),
+            ("Pool", link(worker.pool, shown.addresses.of_pool(worker.pool))),
             ("Runs", worker.running or (words.UNKNOWN if is_unheard else "nothing")),
             *(work if worker.running else ()),
-            (
-                "Next",
-                (
-                    *bold(worker.verdict),
-                    *line(because, StyledText(worker.reason.value, Style.CODE)),
-                ),
-            ),
+            ("Next", line(*bold(worker.verdict), f": {worker.because} ", reason)),
             ("Image", f"{worker.image or '-'}{outdated}"),
             ("Machine type", worker.type or "-"),
             ("Size", words.size_of(worker) or words.UNKNOWN),
-            (
-                "Location",
-                ", ".join(filter(None, (worker.provider or words.UNKNOWN, worker.location))),
-            ),
+            ("Location", ", ".join(filter(None, place))),
             ("Created", created),
             ("Price", price(amount_of(worker.cost), f"{currency}/h")),
             ("Cost so far", price(worker.cost_so_far, currency)),
@@ -202,7 +159,7 @@ def _worker(
         ),
         Section(
             f"Pool {worker.pool}",
-            [line(pool.because), pool_facts(shown, pool)] if pool else about_pool,
+            [line(pool.because), *pool_figures(shown, pool)] if pool else about_pool,
             "pool",
         ),
     ]

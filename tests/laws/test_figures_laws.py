@@ -8,7 +8,8 @@ from hypothesis import given
 from fleet.guard import guard
 from fleet.model.facts import World
 from fleet.reconcile import reconcile
-from fleet.report.status import shown_budgets
+from fleet.report.document import Table
+from fleet.report.status import budgets_section
 from fleet.schema.model import Fleet
 from fleet.tickets.handout import find_held
 from tests.laws.strategies import budgeted, fleets, worlds
@@ -28,7 +29,9 @@ def test_budget_remainder_equals_limit_minus_shown_parts(
     fleet, world = given
     plan = guard(fleet, reconcile(fleet, world))
 
-    rows, _ = shown_budgets(plan.budgets)
+    (table,) = budgets_section(plan.budgets).blocks
+    assert isinstance(table, Table)
+    rows = [[*map(str, row.cells)] for row in table.rows if len(row.cells) > 1]
     told: list[tuple[str, ...]] = [
         (left, limit.partition(" ")[0], spent, reserved, planned)
         for _, _, spent, reserved, planned, left, limit, _ in rows

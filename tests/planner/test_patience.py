@@ -8,7 +8,8 @@ from fleet.model.decisions import Unfit
 from fleet.model.facts import Demand, World
 from fleet.planner.step import move_time
 from fleet.reconcile import reconcile
-from fleet.report.plan import tag_notes
+from fleet.report.document import Table
+from fleet.report.plan import tag_sections
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.builders.explaining import explain_request
@@ -56,8 +57,9 @@ def test_patient_request_is_served_without_its_tag() -> None:
 def test_plan_names_waived_tags() -> None:
     plan = reconcile(FLEET, waiting(40))
 
-    ((_, (note,)),) = tag_notes(plan)
-    assert (note.tag, note.requests) == ("power", ("debian/1",))
+    tables = [each.blocks[0] for each in tag_sections(plan)]
+    ((requests, tag, *_),) = (row.cells for t in tables if isinstance(t, Table) for row in t.rows)
+    assert (tag, requests) == ("power", "1 request: debian/1")
 
 
 def test_next_waiver_is_equal_in_each_plan() -> None:

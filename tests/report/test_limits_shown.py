@@ -3,8 +3,9 @@
 import re
 
 from fleet.model.plan import LimitVerdict, Plan
+from fleet.report.document import Form, Table
 from fleet.report.plan import plan_to_markdown
-from fleet.report.status import shown_limits
+from fleet.report.status import limits_section
 from tests.builders import a_plan
 from tests.rigs.shown import plan_to_text
 
@@ -21,6 +22,13 @@ def a_limit(who: str | None = "ada", **overrides: object) -> LimitVerdict:
 
 def plan_with(*limits: LimitVerdict) -> Plan:
     return a_plan(limits=limits)
+
+
+def shown(*limits: LimitVerdict) -> list[str]:
+    """Return the payers of the limits that a terminal draws."""
+    (table,) = limits_section(limits).blocks
+    assert isinstance(table, Table)
+    return [str(row.cells[1]) for row in table.rows if row.form is Form.ALL]
 
 
 def test_plan_text_shows_limit_of_each_user() -> None:
@@ -49,11 +57,12 @@ def test_limits_with_waiting_requests_are_shown_first() -> None:
     wide = a_limit("wide", limit=9)
     waited_for = a_limit("waited-for", limit=99, waiting=1)
 
-    rows, kept = shown_limits(
-        [wide, a_limit("tight"), a_limit("tightest", given=1), waited_for], 3
-    )
+    loose = [a_limit(f"loose{n}", limit=5) for n in range(9)]
 
-    assert [rows[nth][1] for nth in kept] == ["tight", "tightest", "waited-for"]
+    found = shown(wide, a_limit("tight"), *loose, a_limit("tightest", given=1), waited_for)
+
+    names = [*(f"loose{n}" for n in range(9)), "tightest", "waited-for"]
+    assert found == ["tight", *names]
 
 
 def test_markdown_has_every_limit_folded_when_a_text_counts_them() -> None:
@@ -68,6 +77,4 @@ def test_markdown_has_every_limit_folded_when_a_text_counts_them() -> None:
 
 
 def test_payer_of_a_limit_may_be_unknown() -> None:
-    (row,) = shown_limits([a_limit(None)])[0]
-
-    assert row[1] == "unknown"
+    assert shown(a_limit(None)) == ["unknown"]

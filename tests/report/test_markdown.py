@@ -18,7 +18,7 @@ from fleet.report.document import (
 )
 from fleet.report.markdown import code, document_to_markdown, sentence
 from fleet.report.plan import plan_to_markdown
-from tests.builders import a_create, a_delete, a_plan, a_pool_verdict
+from tests.builders import a_create, a_delete, a_drain, a_plan, a_pool_verdict
 from tests.builders.sentences import tells
 from tests.builders.telling import a_blind_plan, a_telling_plan
 from tests.report.conftest import Golden
@@ -38,7 +38,7 @@ def test_unread_figures_are_unknown_in_markdown() -> None:
     assert text.splitlines()[0].endswith("; cost unknown")
     (row,) = [line for line in text.splitlines() if line.startswith("| `builders`")]
     cells = row.split(" | ")[:-1]
-    assert [cell for cell in cells if cell != "unknown"] == ["| `builders`", "3", ""]
+    assert [cell for cell in cells if cell != "unknown"] == ["| `builders`", "3"]
 
 
 def test_long_table_is_folded() -> None:
@@ -248,12 +248,12 @@ def test_adjacent_code_spans_are_separate() -> None:
 
 
 def test_no_hostile_name_adds_a_cell_or_a_line() -> None:
-    create = a_create(worker="w | x\n| y |", pool="`|`", because="a | b\n\n<details>")
+    drain = a_drain(worker="w | x\n| y |", pool="`|`", because="a | b\n\n<details>")
 
     rows = [
         row
-        for row in plan_to_markdown(a_plan(actions=(create,))).splitlines()
+        for row in plan_to_markdown(a_plan(actions=(drain,))).splitlines()
         if "w \u2223" in row
     ]
 
-    assert [row.count("|") for row in rows] == [8]
+    assert [row.count("|") for row in rows] == [5]

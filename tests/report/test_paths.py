@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.site.pages import link, path_part, path_parts
+from fleet.site.pages import path_part, path_parts, quoted
 
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sampled_from(
     [".", "..", "", "index.html", "INDEX.HTML", "~", "%2E", "a/b", "../../etc/passwd"]
@@ -46,7 +46,7 @@ def test_path_part_has_no_slash_and_is_never_empty(name: str) -> None:
 
 @given(_NAMES)
 def test_link_leads_to_path_part(name: str) -> None:
-    assert unquote(link(path_part(name))) == path_part(name)
+    assert unquote(quoted(path_part(name))) == path_part(name)
 
 
 def test_long_name_is_truncated_and_unique() -> None:

@@ -5,8 +5,7 @@ from fleet.explain.changes import Comparison
 from fleet.model.history import Outcome
 from fleet.model.plan import Plan
 from fleet.report.outcome import outcome_blocks
-from fleet.report.plan import plan_blocks
-from fleet.report.status import status_blocks
+from fleet.report.plan import plan_blocks, status_blocks
 from fleet.report.terminal import WIDTH, document_to_text
 
 
