@@ -7,7 +7,7 @@ Times are seconds since 1970; queries decide whether a limit is exceeded or near
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from fleet.model.facts import AttemptResult, World
 from fleet.model.history import LastRun
 from fleet.model.images import Version
 from fleet.model.orders import Freeze, Hold
-from fleet.model.plan import NOTICE_KINDS, BudgetVerdict, Plan, PoolVerdict
+from fleet.model.plan import NOTICE_KINDS, BudgetVerdict, GuardResult, Plan, PoolVerdict
 from fleet.model.values import amount_of
 from fleet.planner.inventory import attempts_of, expired_at, takers_of
 from fleet.report.status import pool_status
@@ -54,12 +54,7 @@ class MetricsInputs(NamedTuple):
     """All versions of images in the store."""
 
 
-class _Family(NamedTuple):
-    """A metric with name, help and samples. A sample with the value None is left out."""
-
-    name: str
-    help: str
-    samples: Samples
+_Samples = Callable[[Fleet, MetricsInputs], Samples]
 
 
 def metrics_to_text(
@@ -73,22 +68,27 @@ def metrics_to_text(
     `last` is None if no run has ended yet, or the store is unreadable. `wrong_tokens` is None
     outside of `fleet serve`.
     """
-    families = [*_run_families(fleet, last), *(_plan_families(fleet, seen) if seen else ())]
+    families: dict[str, Samples] = {
+        "cadence_seconds": [({}, fleet.cadence)],
+        "last_run_timestamp_seconds": [({}, last and last.ended.timestamp())],
+        "last_run_success": [({}, last and int(last.succeeded))],
+    }
+    if seen:
+        families |= {name: samples(fleet, seen) for name, samples in _SAMPLES.items()}
     if wrong_tokens is not None:
-        told = "Requests with a wrong token since `fleet serve` was started."
-        families.append(_Family("fleet_serve_wrong_tokens", told, _single_sample(wrong_tokens)))
-    return "".join(line for each in families for line in _lines(fleet.fleet, each)) + "# EOF\n"
+        families["serve_wrong_tokens"] = [({}, wrong_tokens)]
+    return "".join(text for each in families.items() for text in _lines(fleet, *each)) + "# EOF\n"
 
 
-def _lines(fleet: str, family: _Family) -> Iterator[str]:
-    name = family.name
-    yield f"# HELP {name} {family.help}\n# TYPE {name} gauge\n"
+def _lines(fleet: Fleet, name: str, samples: Samples) -> Iterator[str]:
+    help_, name = _HELP[name], f"fleet_{name}"
+    yield f"# HELP {name} {help_}\n# TYPE {name} gauge\n"
     if name.endswith("_seconds"):
         yield f"# UNIT {name} seconds\n"
-    for labels, value in family.samples:
+    for labels, value in samples:
         if value is not None:
-            told = {"fleet": fleet, **labels}.items()
-            inside = ",".join(f'{label}="{_escape(text)}"' for label, text in told)
+            pairs = {"fleet": fleet.fleet, **labels}.items()
+            inside = ",".join(f'{label}="{_escape(text)}"' for label, text in pairs)
             yield f"{name}{{{inside}}} {_format_value(value)}\n"
 
 
@@ -100,121 +100,60 @@ def _format_value(value: float | Decimal) -> str:
     return format(value, "f") if isinstance(value, Decimal) else repr(value)
 
 
-def _single_sample(value: float | Decimal | None) -> Samples:
-    return [({}, value)]
+def _budgets(amount: Callable[[BudgetVerdict], Decimal | None]) -> _Samples:
+    """Return the samples of each current budget. The budget of a pool is `pools.NAME.budget`."""
+
+    def labels(budget: BudgetVerdict) -> Labels:
+        name = ".".join(map(str, budget.path[:-1])).removeprefix("budgets.")
+        return {"budget": name, "period": budget.period, "unit": budget.unit}
+
+    return lambda _, seen: [
+        (labels(each), amount(each)) for each in seen.plan.budgets if not each.coming
+    ]
 
 
-def _run_families(fleet: Fleet, last: LastRun | None) -> Iterator[_Family]:
-    yield _Family(
-        "fleet_cadence_seconds",
-        "How often `fleet apply` is to run.",
-        _single_sample(fleet.cadence),
-    )
-    yield _Family(
-        "fleet_last_run_timestamp_seconds",
-        "When the last run of `fleet apply` that came to its end did so.",
-        _single_sample(last and last.ended.timestamp()),
-    )
-    yield _Family(
-        "fleet_last_run_success",
-        "1 if that run did all of its plan, 0 if something failed or was refused.",
-        _single_sample(last and int(last.succeeded)),
-    )
+def _count(number: Callable[[Plan], float | Decimal | None]) -> _Samples:
+    """Return the single sample of a plan."""
+    return lambda _, seen: [({}, number(seen.plan))]
 
 
-def _plan_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
-    plan = seen.plan
-    yield _Family(
-        "fleet_plan_timestamp_seconds",
-        "When the world was observed that the metrics below are of.",
-        _single_sample(plan.time.timestamp()),
-    )
-    yield from _pool_families(fleet, seen)
-    yield from _queue_families(fleet, plan)
-    now = [each for each in plan.budgets if not each.coming]
-    for name, said, amounts in (
-        ("spent", "Spent under a budget so far.", [amount_of(b.spent) for b in now]),
-        ("reserved", "Expected further cost of machines.", [b.reserved for b in now]),
-        ("limit", "The limit of a budget.", [b.limit for b in now]),
-    ):
-        yield _Family(
-            f"fleet_budget_{name}",
-            f"{said} In this period and unit.",
-            [(_budget(each), amount) for each, amount in zip(now, amounts, strict=True)],
-        )
-    yield _Family(
-        "fleet_cost_per_hour",
-        "Cost per hour of all machines, in this currency.",
-        [({"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None)],
-    )
-    yield from _trouble_families(plan)
-    current = [each for each in seen.versions if each.state == "current"]
-    yield _Family(
-        "fleet_image_built_timestamp_seconds",
-        "When the version of an image was built that machines boot.",
-        [
-            ({"image": each.image}, each.built_at.timestamp())
-            for each in sorted(current, key=lambda version: version.image)
-            if each.image in fleet.images
-        ],
-    )
-    yield _Family(
-        "fleet_expiry_timestamp_seconds",
-        "When the next one of these loses its effect: rules of the allow-list, approvals.",
-        _next_expiries(fleet, seen.plan.time.date()),
-    )
-    yield _Family(
-        "fleet_prices_timestamp_seconds",
-        "When the prices of a provider were read; of the shipped table its date.",
-        [
-            ({"provider": each.provider}, seen.plan.time.timestamp() - each.age_seconds)
-            for each in seen.plan.prices
-            if each.age_seconds is not None
-        ],
-    )
+def _queues(number: Callable[[Plan, str], int | None]) -> _Samples:
+    """Return the samples of each queue."""
+    return lambda fleet, seen: [
+        ({"queue": each}, number(seen.plan, each)) for each in fleet.queues
+    ]
 
 
-def _pool_families(fleet: Fleet, seen: MetricsInputs) -> Iterator[_Family]:
-    plan = seen.plan
-    status = [pool_status(each) for each in plan.pools]
-    sample = sample_of(fleet, plan)
-    yield _Family(
-        "fleet_pool_machines",
-        "Machines of a pool by state; `other` machines count to the maximum and get no work.",
-        [
-            ({"pool": each.pool, "state": state}, getattr(each, state))
-            for each in status
-            for state in STATES
-        ],
-    )
-    yield _Family(
-        "fleet_pool_machines_max",
-        "Maximum number of machines of a pool; static pools have no sample.",
-        [({"pool": each.pool}, each.max) for each in plan.pools if _is_managed(fleet, each)],
-    )
-    yield _Family(
-        "fleet_pool_requests_waiting",
-        "Requests that wait and that a pool fits; one may count in several pools.",
-        [({"pool": pool}, figures.waiting) for pool, figures in sample.pools.items()],
-    )
-    yield _Family(
-        "fleet_pool_cost_per_hour",
-        "Cost per hour of the machines of a pool, in this currency.",
-        [({"pool": each.pool, "currency": plan.currency}, each.cost_before) for each in status],
-    )
-    yield _Family(
-        "fleet_pool_machines_expired",
-        "Machines of a pool whose expiry has passed, not renewed by `fleet apply`.",
-        _expired_samples(fleet, seen),
-    )
-    yield _Family(
-        "fleet_pool_recent_attempts",
-        "Creations of machines in the last 3 hours, by result.",
-        _attempts(fleet, seen),
-    )
+def _count_waiting(plan: Plan, queue: str) -> int | None:
+    waiting = sum(each.count for each in plan.signatures if each.queue == queue)
+    return None if queue in plan.unread else waiting
 
 
-def _expired_samples(fleet: Fleet, seen: MetricsInputs) -> Samples:
+def _count_unserved(plan: Plan, queue: str) -> int | None:
+    own = {each.id for each in plan.signatures if each.queue == queue}
+    unserved = sum(each.count for each in plan.unserved if each.signature in own)
+    return None if queue in plan.unread else unserved
+
+
+def _guards(number: Callable[[GuardResult], int]) -> _Samples:
+    """Return the samples of each guard: the sum of its results."""
+
+    def samples(_: Fleet, seen: MetricsInputs) -> Samples:
+        sums = Counter[str]()
+        for each in seen.plan.guards:
+            sums[each.guard] += number(each)
+        return [({"guard": guard}, sums[guard]) for guard in sorted(sums)]
+
+    return samples
+
+
+def _pool_machines(_: Fleet, seen: MetricsInputs) -> Samples:
+    for pool in map(pool_status, seen.plan.pools):
+        for state in STATES:
+            yield {"pool": pool.pool, "state": state}, getattr(pool, state)
+
+
+def _expired_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
     world, plan = seen.world, seen.plan
     takers, found = takers_of(fleet, world), Counter[str]()
     known = {each.pool for each in plan.pools}
@@ -222,130 +161,141 @@ def _expired_samples(fleet: Fleet, seen: MetricsInputs) -> Samples:
         pool = takers.get(machine.pool, machine.pool)
         if expired_at(fleet, world, provider, machine):
             found[pool if pool in known else _OTHER_POOL] += 1
-    for each in plan.pools:
-        if _is_managed(fleet, each) and "machines" not in each.not_known:
+    for each in _managed(fleet, plan):
+        if "machines" not in each.not_known:
             yield {"pool": each.pool}, found[each.pool]
     yield {"pool": _OTHER_POOL}, found[_OTHER_POOL] or None
 
 
-def _is_managed(fleet: Fleet, pool: PoolVerdict) -> bool:
-    """Return whether fleet creates the machines of a pool."""
-    return not isinstance(fleet.pools.get(pool.pool), StaticPool)
+def _managed(fleet: Fleet, plan: Plan) -> list[PoolVerdict]:
+    """Return the pools whose machines fleet creates."""
+    return [each for each in plan.pools if not isinstance(fleet.pools.get(each.pool), StaticPool)]
 
 
-def _attempts(fleet: Fleet, seen: MetricsInputs) -> Samples:
+def _recent_attempts(fleet: Fleet, seen: MetricsInputs) -> Samples:
     since = seen.plan.time - RECENT
     tried = Counter(
         (each.pool, each.result) for each in attempts_of(fleet, seen.world) if each.at >= since
     )
-    for pool in seen.plan.pools:
-        if _is_managed(fleet, pool):
-            for result in _RESULTS:
-                yield {"pool": pool.pool, "result": result}, tried[pool.pool, result]
+    for pool in _managed(fleet, seen.plan):
+        for result in _RESULTS:
+            yield {"pool": pool.pool, "result": result}, tried[pool.pool, result]
 
 
-def _queue_families(fleet: Fleet, plan: Plan) -> Iterator[_Family]:
-    unread, partly = set(plan.unread), {each.queue for each in plan.estimates}
-    queues = {each.id: each.queue for each in plan.signatures}
-    waiting, unserved = Counter[str](), Counter[str]()
-    for signature in plan.signatures:
-        waiting[signature.queue] += signature.count
-    for each in plan.unserved:
-        unserved[queues.get(each.signature, "")] += each.count
-
-    def known(counts: Mapping[str, int]) -> Samples:
-        return [({"queue": each}, counts[each]) for each in fleet.queues if each not in unread]
-
-    yield _Family(
-        "fleet_queue_requests_waiting",
-        "Requests that wait in a queue; of one that is read partly, those that are known.",
-        known(waiting),
-    )
-    yield _Family(
-        "fleet_queue_requests_unserved",
-        "Requests of a queue that get no machine in this run.",
-        known(unserved),
-    )
-    yield _Family(
-        "fleet_queue_unread",
-        "1 if a queue could not be read.",
-        [({"queue": each}, int(each in unread)) for each in fleet.queues],
-    )
-    yield _Family(
-        "fleet_queue_partly_read",
-        "1 if a queue is too long to be read whole; scale-down is paused then.",
-        [({"queue": each}, int(each in partly)) for each in fleet.queues],
-    )
+def _freezes(_: Fleet, seen: MetricsInputs) -> Samples:
+    freezes = [each for each in seen.plan.orders if isinstance(each, Freeze)]
+    stopped = {(each.pool or _ALL_POOLS, what) for each in freezes for what in each.stops}
+    return [({"pool": pool, "stops": what}, 1) for pool, what in sorted(stopped)]
 
 
-def _budget(verdict: BudgetVerdict) -> Labels:
-    """Return the labels of a budget. The budget of a pool is named `pools.NAME.budget`."""
-    *section, _ = verdict.path
-    name = ".".join(map(str, section)).removeprefix("budgets.")
-    return {"budget": name, "period": verdict.period, "unit": verdict.unit}
+def _build_times(fleet: Fleet, seen: MetricsInputs) -> Samples:
+    for each in sorted(seen.versions, key=lambda version: version.image):
+        if each.state == "current" and each.image in fleet.images:
+            yield {"image": each.image}, each.built_at.timestamp()
 
 
-def _trouble_families(plan: Plan) -> Iterator[_Family]:
-    guards = sorted({each.guard for each in plan.guards})
-    refused = Counter(each.guard for each in plan.guards if each.result == "refused")
-    withheld = Counter[str]()
-    for each in plan.guards:
-        withheld[each.guard] += each.withheld
-    yield _Family(
-        "fleet_guard_refusals",
-        "Refusals of a guard in this plan.",
-        [({"guard": guard}, refused[guard]) for guard in guards],
-    )
-    yield _Family(
-        "fleet_guard_withheld_actions",
-        "Actions that a guard withholds in this plan.",
-        [({"guard": guard}, withheld[guard]) for guard in guards],
-    )
-    yield _Family(
-        "fleet_attention",
-        "Problems that an operator must fix; `fleet status` lists them.",
-        _single_sample(len(plan.attention)),
-    )
-    noticed = Counter(each.kind for each in plan.notices)
-    yield _Family(
-        "fleet_notices",
-        "Objects that expire within 30 days or are too old, by kind.",
-        [({"kind": kind}, noticed[kind]) for kind in NOTICE_KINDS],
-    )
-    yield _Family(
-        "fleet_freezes",
-        "1 while `fleet freeze` stops these actions in this pool.",
-        [
-            ({"pool": pool, "stops": what}, 1)
-            for pool, what in sorted(
-                {
-                    (each.pool or _ALL_POOLS, what)
-                    for each in plan.orders
-                    if isinstance(each, Freeze)
-                    for what in each.stops
-                }
-            )
-        ],
-    )
-    yield _Family(
-        "fleet_machines_held",
-        "Machines that `fleet hold` keeps; they get no new work and are billed.",
-        _single_sample(sum(isinstance(each, Hold) for each in plan.orders)),
-    )
-    yield _Family(
-        "fleet_sources_unknown",
-        "How many readings failed: of queues, providers, stacks, images, or the ledger.",
-        _single_sample(len(plan.unknown)),
-    )
-
-
-def _next_expiries(fleet: Fleet, today: date) -> Samples:
+def _next_expiries(fleet: Fleet, seen: MetricsInputs) -> Samples:
+    today = seen.plan.time.date()
     for kind, section in (("allow-list", "powerful"), ("approval", "approvals")):
         days = [each.day for each in dated(fleet) if each.path[0] == section]
-        first = min((day for day in days if today <= day < date.max), default=None)
-        yield (
-            {"kind": kind},
-            None
-            if first is None
-            else datetime.combine(first + timedelta(days=1), time(), UTC).timestamp(),
-        )
+        if first := min((day for day in days if today <= day < date.max), default=None):
+            end = datetime.combine(first + timedelta(days=1), time(), UTC)
+            yield {"kind": kind}, end.timestamp()
+
+
+def _max_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
+    return [({"pool": each.pool}, each.max) for each in _managed(fleet, seen.plan)]
+
+
+def _waiting_by_pool(fleet: Fleet, seen: MetricsInputs) -> Samples:
+    pools = sample_of(fleet, seen.plan).pools
+    return [({"pool": pool}, figures.waiting) for pool, figures in pools.items()]
+
+
+def _costs(_: Fleet, seen: MetricsInputs) -> Samples:
+    plan = seen.plan
+    yield {"currency": plan.currency}, plan.cost_before if plan.is_cost_known else None
+
+
+def _pool_costs(_: Fleet, seen: MetricsInputs) -> Samples:
+    for pool in map(pool_status, seen.plan.pools):
+        yield {"pool": pool.pool, "currency": seen.plan.currency}, pool.cost_before
+
+
+def _notices(_: Fleet, seen: MetricsInputs) -> Samples:
+    found = Counter(each.kind for each in seen.plan.notices)
+    return [({"kind": kind}, found[kind]) for kind in NOTICE_KINDS]
+
+
+def _price_times(_: Fleet, seen: MetricsInputs) -> Samples:
+    for each in seen.plan.prices:
+        if each.age_seconds is not None:
+            yield {"provider": each.provider}, seen.plan.time.timestamp() - each.age_seconds
+
+
+_HELP = dict(
+    text.split(maxsplit=1)
+    for text in """
+cadence_seconds How often `fleet apply` is to run.
+last_run_timestamp_seconds When the last run of `fleet apply` that came to its end did so.
+last_run_success 1 if that run did all of its plan, 0 if something failed or was refused.
+plan_timestamp_seconds When the world was observed that the metrics below are of.
+pool_machines Machines of a pool by state; `other` machines count to the maximum and get no work.
+pool_machines_max Maximum number of machines of a pool; static pools have no sample.
+pool_requests_waiting Requests that wait and that a pool fits; one may count in several pools.
+pool_cost_per_hour Cost per hour of the machines of a pool, in this currency.
+pool_machines_expired Machines of a pool whose expiry has passed, not renewed by `fleet apply`.
+pool_recent_attempts Creations of machines in the last 3 hours, by result.
+queue_requests_waiting Requests that wait in a queue; if it is read partly, the known ones.
+queue_requests_unserved Requests of a queue that get no machine in this run.
+queue_unread 1 if a queue could not be read.
+queue_partly_read 1 if a queue is too long to be read whole; scale-down is paused then.
+budget_spent Spent under a budget so far. In this period and unit.
+budget_reserved Expected further cost of machines. In this period and unit.
+budget_limit The limit of a budget. In this period and unit.
+cost_per_hour Cost per hour of all machines, in this currency.
+guard_refusals Refusals of a guard in this plan.
+guard_withheld_actions Actions that a guard withholds in this plan.
+attention Problems that an operator must fix; `fleet status` lists them.
+notices Objects that expire within 30 days or are too old, by kind.
+freezes 1 while `fleet freeze` stops these actions in this pool.
+machines_held Machines that `fleet hold` keeps; they get no new work and are billed.
+sources_unknown How many readings failed: of queues, providers, stacks, images, or the ledger.
+image_built_timestamp_seconds When the version of an image was built that machines boot.
+expiry_timestamp_seconds When the next allow-list rule or the next approval loses its effect.
+prices_timestamp_seconds When the prices of a provider were read; of the shipped table its date.
+serve_wrong_tokens Requests with a wrong token since `fleet serve` was started.
+""".strip().splitlines()
+)
+"""The meaning of each metric."""
+
+_SAMPLES: Mapping[str, _Samples] = {
+    "plan_timestamp_seconds": _count(lambda plan: plan.time.timestamp()),
+    "pool_machines": _pool_machines,
+    "pool_machines_max": _max_machines,
+    "pool_requests_waiting": _waiting_by_pool,
+    "pool_cost_per_hour": _pool_costs,
+    "pool_machines_expired": _expired_machines,
+    "pool_recent_attempts": _recent_attempts,
+    "queue_requests_waiting": _queues(_count_waiting),
+    "queue_requests_unserved": _queues(_count_unserved),
+    "queue_unread": _queues(lambda plan, queue: int(queue in plan.unread)),
+    "queue_partly_read": _queues(
+        lambda plan, queue: int(queue in {each.queue for each in plan.estimates})
+    ),
+    "budget_spent": _budgets(lambda budget: amount_of(budget.spent)),
+    "budget_reserved": _budgets(lambda budget: budget.reserved),
+    "budget_limit": _budgets(lambda budget: budget.limit),
+    "cost_per_hour": _costs,
+    "guard_refusals": _guards(lambda guard: guard.result == "refused"),
+    "guard_withheld_actions": _guards(lambda guard: guard.withheld),
+    "attention": _count(lambda plan: len(plan.attention)),
+    "notices": _notices,
+    "freezes": _freezes,
+    "machines_held": _count(lambda plan: sum(isinstance(o, Hold) for o in plan.orders)),
+    "sources_unknown": _count(lambda plan: len(plan.unknown)),
+    "image_built_timestamp_seconds": _build_times,
+    "expiry_timestamp_seconds": _next_expiries,
+    "prices_timestamp_seconds": _price_times,
+}
+"""The samples of each metric of a plan, in output order."""
