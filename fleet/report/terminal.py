@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 from unicodedata import category, east_asian_width
 
 from fleet.ports import Console
@@ -30,6 +30,7 @@ from fleet.report.document import (
     Title,
     as_spans,
     bold,
+    dim,
     is_empty,
     line,
 )
@@ -40,11 +41,6 @@ MIN_WIDTH = 40
 """Minimum characters per line. A narrower terminal breaks the lines itself."""
 _TAIL = 12
 """Characters to reserve for a text in the last column, where long texts are wrapped."""
-_CELLS_PER_LONG = 10
-"""Number of cells per overlong cell that a column may have. Each column may have one."""
-_MIN_EXCESS = 8
-"""Minimum characters by which an overlong cell is wider than the other cells of its column."""
-
 _ALIGNED = (ColumnKind.NAME, ColumnKind.TEXT, ColumnKind.FIGURE)
 """Kinds of columns to draw in the row. Other kinds are drawn on lines below the row."""
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
@@ -170,37 +166,35 @@ class _TableLayout:
     def __init__(self, table: Table, title: str, width: int, indent: int) -> None:
         self._table, self._indent = table, indent
         used, self._rows = table.select(Form.BRIEF)
-        groups = [nth for nth in used if table.columns[nth].kind is ColumnKind.GROUP]
-        self._group = groups[0] if groups else None
-        self._inner = indent + 2 * len(groups)
-        self._columns = [nth for nth in used if nth not in groups]
-        self._heads = [nth for nth in self._columns if table.columns[nth].kind in _ALIGNED]
+        kinds = {nth: table.columns[nth].kind for nth in used}
+        self._group = next((nth for nth in used if kinds[nth] is ColumnKind.GROUP), None)
+        self._inner = indent + 2 * (self._group is not None)
+        self._columns = [nth for nth in used if nth != self._group]
+        self._heads = [nth for nth in used if kinds[nth] in _ALIGNED]
         self._names = {nth: table.columns[nth].name for nth in self._heads}
-        self._start = indent
-        """Terminal column at which the headings start."""
+        self._offset = -self._inner if title else indent - self._inner
+        """Terminal column of the headings, relative to the rows."""
         if title:
-            self._names[self._heads[0]], self._start = title, 0
-        self._cells = {id(row): self._cells_of(row) for row in self._rows}
-        self._widths = dict(zip(self._heads, map(self._width, self._heads), strict=True))
-        self._cap(width)
+            self._names[self._heads[0]] = title
+        self._cells = [self._cells_of(row) for row in self._rows]
+        self._widths = {nth: self._width(nth) for nth in self._heads}
         self._fit(width)
 
     def lines(self) -> Iterator[Line]:
-        """Yield the headings, then each row with the lines of prose below the row."""
-        first = self._heads[0]
+        """Yield the headings, then each row with its other cells below it."""
         if not self._table.is_list:
             names = {
-                nth: (StyledText(name, Style.BOLD if nth == first else Style.DIM),)
+                nth: (StyledText(name, Style.BOLD if nth == self._heads[0] else Style.DIM),)
                 for nth, name in self._names.items()
             }
-            yield from self._align(names, self._start, self._inner - self._start)
-        for group, rows in groupby(self._rows, self._group_of):
+            yield self._align(names, self._offset)
+        drawn = zip(self._rows, self._cells, strict=True)
+        for group, rows in groupby(drawn, lambda each: self._group_of(each[0])):
             if group:
                 yield line(" " * self._indent, *as_spans(group, Style.BOLD))
             # Adjacent rows of a group with equal prose share one copy of it.
             prose: list[Line] = []
-            for row in rows:
-                heads, below = self._cells[id(row)]
+            for row, (heads, below) in rows:
                 if below != prose or self._group is None:
                     yield from prose
                 yield from self._row(row, heads)
@@ -208,84 +202,58 @@ class _TableLayout:
             yield from prose
 
     def _group_of(self, row: Row) -> Cell:
-        return "" if self._group is None else row.cells[self._group]
+        return "" if self._group is None else row.cell(self._group)
 
     def _row(self, row: Row, heads: Mapping[int, Line]) -> Iterator[Line]:
         if row.form is Form.BRIEF:
             indent = self._inner if self._group_of(row) else self._indent
             yield line(" " * indent, *(span for cell in heads.values() for span in cell))
             return
-        yield from self._align(heads, self._inner)
+        yield self._align(heads)
         named = not self._table.is_list
         folded = [
             f"{_lower(self._names[nth])} {text}" if named else text
-            for nth in self._folded
-            if (text := _text(heads[nth]))
+            for nth in self._heads
+            if nth not in self._kept and (text := _text(heads[nth]))
         ]
         if folded:
-            yield line(" " * (self._inner + 4), StyledText(", ".join(folded), Style.DIM))
+            yield line(" " * (self._inner + 4), dim(", ".join(folded)))
 
     def _cells_of(self, row: Row) -> tuple[dict[int, Line], list[Line]]:
         """Return a row's aligned cells by column number, and the lines below the row."""
         heads: dict[int, Line] = dict.fromkeys(self._heads, ())
         below: list[Line] = []
         margin = " " * (self._inner + 4)
-        last = None
         for nth in self._columns:
             column, cell = self._table.columns[nth], row.cell(nth)
             if column.kind in _ALIGNED:
                 heads[nth] = as_spans(cell, column.style)
                 if nth == self._heads[0] and row.mark.text:
                     heads[nth] = (row.mark, *heads[nth])
-                last = nth
             elif column.kind is ColumnKind.ID and cell:
-                id_ = StyledText(f"[{cell}]", Style.CYAN)
-                if last is not None:
-                    heads[last] = (*heads[last], StyledText(" "), id_)
+                id_ = (StyledText(" "), StyledText(f"[{cell}]", Style.CYAN))
+                if below:
+                    below[-1] += id_
                 else:
-                    below.append(
-                        (*below.pop(), StyledText(" "), id_) if below else line(margin, id_)
-                    )
+                    heads[self._heads[-1]] += id_
             elif isinstance(cell, Lines):
                 deep = margin if column.kind is ColumnKind.PROSE else f"{margin}  "
                 if column.lead and cell.lines:
                     below.append(line(margin + column.lead.rstrip()))
                 below += [(StyledText(deep), *as_spans(e, column.style)) for e in cell.lines]
-                last = None
             elif cell:
                 lead = as_spans(column.lead, column.style)
                 below.append((StyledText(margin), *lead, *as_spans(cell, column.style)))
-                last = None
         return heads, below
 
     def _width(self, nth: int) -> int:
         """Return the width of a column, in terminal columns."""
-        widths = self._cell_widths(nth)
+        rows = zip(self._rows, self._cells, strict=True)
+        widths = [width_of(_text(heads[nth])) for row, (heads, _) in rows if row.form is Form.ALL]
         if not self._table.is_list:
-            offset = self._inner - self._start if nth == self._heads[0] else 0
-            widths.append(width_of(shown(self._names[nth])) - offset)
+            offset = self._offset if nth == self._heads[0] else 0
+            widths.append(width_of(shown(self._names[nth])) + offset)
         return max(widths, default=0)
-
-    def _cell_widths(self, nth: int) -> list[int]:
-        """Return the widths of the cells of a column, in terminal columns."""
-        cells = [self._cells[id(row)][0][nth] for row in self._rows if row.form is Form.ALL]
-        return [width_of(_text(cell)) for cell in cells]
-
-    def _cap(self, width: int) -> None:
-        """If the table does not fit, narrow the columns that only a few long cells widen.
-
-        The cells after a long cell are drawn on the next line of the row.
-        """
-        needed = sum(self._widths.values()) + len(self._heads) - 1 + self._inner
-        if needed <= width or self._table.is_list:
-            return
-        for nth in self._heads[:-1]:
-            cells = sorted(self._cell_widths(nth))
-            if self._table.columns[nth].kind is ColumnKind.FIGURE or not cells[2:]:
-                continue
-            usual = cells[-1 - max(1, len(cells) // _CELLS_PER_LONG)]
-            if cells[-1] - usual > _MIN_EXCESS:
-                self._widths[nth] = max(usual, width_of(shown(self._names[nth])))
 
     def _fit(self, width: int) -> None:
         """Choose the columns to fold below the rows, and the gap between the other columns."""
@@ -296,36 +264,22 @@ class _TableLayout:
             if columns[self._kept[-1]].kind is not ColumnKind.FIGURE and self._kept[1:]:
                 widths[-1] = min(widths[-1], _TAIL)
             room = width - self._inner - sum(widths)
-            foldable = max(self._kept, key=lambda nth: (columns[nth].fold, nth))
-            if room >= len(widths) - 1 or not columns[foldable].fold:
+            if room >= len(widths) - 1 or not self._kept[1:]:
                 break
-            self._kept.remove(foldable)
+            self._kept.remove(max(self._kept[1:], key=lambda nth: (columns[nth].fold, nth)))
         self._gap = 2 if room >= 2 * len(widths) - 2 else 1
-        self._folded = [nth for nth in self._heads if nth not in self._kept]
-        self._is_broken = bool(self._kept[1:]) and room < len(widths) - 1
-        """Whether all cells but the first are drawn on a second line."""
 
-    def _align(self, cells: Mapping[int, Line], indent: int, offset: int = 0) -> Iterator[Line]:
-        first = self._kept[0]
-        spans = [StyledText(" " * indent), *cells[first]]
-        if self._is_broken:
-            yield tuple(spans)
-            spans = [StyledText(" " * (indent + offset + 3))]
-        else:
-            gap = self._widths[first] + offset - width_of(_text(cells[first]))
-            spans.append(StyledText(" " * gap))
-        at = indent + self._widths[first] + offset
-        for last, nth in pairwise(self._kept):
-            widest = self._widths[last] + (offset if last == first else 0)
-            if not self._is_broken and width_of(_text(cells[last])) > widest:
-                yield tuple(spans)
-                spans = [StyledText(" " * at)]
-            at += self._gap + self._widths[nth]
+    def _align(self, cells: Mapping[int, Line], offset: int = 0) -> Line:
+        first, *others = self._kept
+        spans = [StyledText(" " * (self._inner + offset)), *cells[first]]
+        free = self._widths[first] - offset - width_of(_text(cells[first]))
+        for nth in others:
             pad = StyledText(" " * (self._widths[nth] - width_of(_text(cells[nth]))))
+            spans.append(StyledText(" " * (max(0, free) + self._gap)))
             is_figure = self._table.columns[nth].kind is ColumnKind.FIGURE
-            spans.append(StyledText(" " * (1 if self._is_broken else self._gap)))
             spans += [pad, *cells[nth]] if is_figure else [*cells[nth], pad]
-        yield tuple(spans)
+            free = 0
+        return tuple(spans)
 
 
 def _lower(name: str) -> str:

@@ -184,7 +184,7 @@ def test_quoted_output_and_long_names_are_not_truncated() -> None:
 def test_figures_are_below_their_name_when_too_wide() -> None:
     text = text_of(figures(("NAME", "COST"), [("x" * 98, "0.12")]))
 
-    assert text == f"NAME\n    COST\n{'x' * 98}\n    0.12\n"
+    assert text == f"NAME\n{'x' * 98}\n    cost 0.12\n"
 
 
 @pytest.mark.parametrize("width", [60, 70, 80, 120])
