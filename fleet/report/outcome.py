@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from fleet.model.history import Outcome, StackOutcome
 from fleet.model.plan import Plan
-from fleet.report.document import Line, Style, StyledText, line
+from fleet.report.document import Line, Style, StyledText, bold, line, yellow
+from fleet.report.status import CHANGE_MARKS
 from fleet.schema.findings import some_of
 from fleet.words import figures as words
 
@@ -19,9 +20,19 @@ _STYLES = {
     "failed": Style.RED,
     "refused": Style.YELLOW,
 }
+_CHANGES = {
+    "created": ("created", "create", ""),
+    "drained": ("drained", "drain", ""),
+    "deleted": ("deleted", "delete", ""),
+    "deleting": ("deleting", "delete", " (still listed)"),
+    "forgotten": ("forgotten", "delete", " (gone)"),
+    "cleaned": ("cleaned up", "delete", " (never created)"),
+}
+"""Field of a stack's outcome to its participle, the kind of its mark, and a note."""
+_ALWAYS = ("created", "drained", "deleted")
 _MOST_NAMES = 5
-_MOST_ERROR_LINES = 20
-_MOST_DIFFERENCES = 20
+_MOST_LINES = 20
+"""Maximum lines of an error, or differences between two plans."""
 _MOST_STEPS = 5
 _WORST_FIRST = ("failed", "refused", "applied", "unchanged")
 _WIDTH = 20
@@ -31,17 +42,23 @@ def outcome_blocks(
     outcome: Outcome, plan: Plan, *, command: str = "fleet apply"
 ) -> Iterator[Line]:
     """Yield the actions per pool, the failures with reasons, and the operator's next steps."""
-    unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
     yield _headline(outcome, plan)
     for stack in outcome.stacks:
         if stack.result != "unchanged":
             yield from _stack(stack)
-    yield from _format_pools("unchanged", unchanged, "unchanged")
-    yield from _format_pools("in progress", outcome.under_way, "applied")
-    yield from _format_pools("not started", outcome.left, "refused")
+    unchanged = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
+    for what, pools, style in (
+        ("unchanged", unchanged, _STYLES["unchanged"]),
+        ("in progress", outcome.under_way, _STYLES["applied"]),
+        ("not started", outcome.left, _STYLES["refused"]),
+    ):
+        if pools:
+            yield line(StyledText(f"  {what}: {some_of(pools, shown=_MOST_NAMES)}", style))
     for because in outcome.refused:
-        yield line("  ", StyledText("refused", _STYLES["refused"]), ": ", because)
-    yield from _draw_differences(outcome)
+        yield line("  ", yellow("refused"), f": {because}")
+    if outcome.outdated:
+        yield line("  ", yellow("refused"), ": the saved plan differs from the current plan")
+        yield from _draw_first(outcome.outdated, "    ", "more difference")
     steps = list(_steps(outcome, plan, command))
     if steps:
         yield line(StyledText("Next:", Style.BOLD))
@@ -50,77 +67,39 @@ def outcome_blocks(
 
 def _headline(outcome: Outcome, plan: Plan) -> Line:
     done = {
-        "created": sum(len(stack.created) for stack in outcome.stacks),
-        "drained": sum(len(stack.drained) for stack in outcome.stacks),
-        "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
+        what: sum(len(getattr(stack, kind)) for stack in outcome.stacks)
+        for kind, (what, *_) in _CHANGES.items()
     }
-    more = {
-        "deleting": sum(len(stack.deleting) for stack in outcome.stacks),
-        "forgotten": sum(len(stack.forgotten) for stack in outcome.stacks),
-        "cleaned up": sum(len(stack.cleaned) for stack in outcome.stacks),
-    }
-    done |= {what: count for what, count in more.items() if count}
-    if outcome.released:
-        done["released"] = len(outcome.released)
-    if outcome.resumed:
-        done["given back"] = len(outcome.resumed)
-    if outcome.promoted:
-        moved = len(outcome.promoted)
-        done["image version moved" if moved == 1 else "image versions moved"] = moved
+    moved = len(outcome.promoted)
+    done |= {"released": len(outcome.released), "given back": len(outcome.resumed)}
+    done["image version moved" if moved == 1 else "image versions moved"] = moved
+    figures = ", ".join(
+        f"{count:,} {what}" for what, count in done.items() if count or what in _ALWAYS
+    )
     results = {0: "Applied", 1: "Failed", 4: "Refused", 5: "Partly applied"}
-    figures = ", ".join(f"{count:,} {what}" for what, count in done.items())
-    verdict = results[outcome.exit_code]
-    if not any(done.values()):
-        figures = "nothing changed"
-    return line(StyledText(f"{verdict}: {figures}", Style.BOLD), f" (fleet {plan.fleet})")
+    said = f"{results[outcome.exit_code]}: {figures if any(done.values()) else 'nothing changed'}"
+    return line(*bold(said), f" (fleet {plan.fleet})")
 
 
 def _stack(stack: StackOutcome) -> Iterator[Line]:
-    yield line(
-        "  ",
-        StyledText(stack.pool, Style.BOLD),
-        ": ",
-        StyledText(stack.result, _STYLES[stack.result]),
-    )
-    done = (
-        ("+ created", Style.GREEN, stack.created),
-        ("~ drained", Style.YELLOW, stack.drained),
-        ("- deleted", Style.RED, stack.deleted),
-        ("- deleting (still listed)", Style.YELLOW, stack.deleting),
-        ("- forgotten (gone)", Style.YELLOW, stack.forgotten),
-        ("- cleaned up (never created)", Style.YELLOW, stack.cleaned),
-    )
-    for what, style, names in done:
-        if names:
-            listed = some_of(names, shown=_MOST_NAMES)
-            yield line("    ", StyledText(what, style), f" {len(names):,}: {listed}")
-    error = stack.error.strip().splitlines()
-    for text in error[:_MOST_ERROR_LINES]:
-        yield line("    ", StyledText(f"| {text}", _STYLES[stack.result]))
-    if len(error) > _MOST_ERROR_LINES:
-        yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
+    style = _STYLES[stack.result]
+    yield line("  ", *bold(stack.pool), ": ", StyledText(stack.result, style))
+    for kind, (what, mark, note) in _CHANGES.items():
+        if names := getattr(stack, kind):
+            sign, colour = CHANGE_MARKS[mark]
+            said = StyledText(f"{sign} {what}{note}", colour)
+            yield line("    ", said, f" {len(names):,}: {some_of(names, shown=_MOST_NAMES)}")
+    yield from _draw_first(stack.error.strip().splitlines(), "    | ", "more line", style)
 
 
-def _format_pools(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
-    if pools:
-        listed = some_of(pools, shown=_MOST_NAMES)
-        yield line(StyledText(f"  {what}: {listed}", _STYLES[result]))
-
-
-def _draw_differences(outcome: Outcome) -> Iterator[Line]:
-    """Yield the differences between the saved plan and the current plan, which is shown above."""
-    if not outcome.outdated:
-        return
-    yield line(
-        "  ",
-        StyledText("refused", _STYLES["refused"]),
-        ": the saved plan differs from the current plan",
-    )
-    for difference in outcome.outdated[:_MOST_DIFFERENCES]:
-        yield line(f"    {difference}")
-    hidden = len(outcome.outdated) - _MOST_DIFFERENCES
-    if hidden > 0:
-        yield line(f"    … and {words.many(hidden, 'more difference')}")
+def _draw_first(
+    texts: Sequence[str], lead: str, noun: str, style: Style = Style.PLAIN
+) -> Iterator[Line]:
+    """Yield the first texts, then the number of hidden texts."""
+    for text in texts[:_MOST_LINES]:
+        yield line("    ", StyledText(f"{lead[4:]}{text}", style))
+    if len(texts) > _MOST_LINES:
+        yield line(f"{lead}… and {words.many(len(texts) - _MOST_LINES, noun)}")
 
 
 def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
