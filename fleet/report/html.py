@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from markupsafe import Markup, escape
 
 from fleet.report.document import (
+    MAX_ROWS,
     Bar,
     Block,
     Cell,
@@ -89,6 +90,7 @@ def _template() -> Template:
     found.globals.update(
         as_spans=as_spans,
         is_empty=is_empty,
+        most=MAX_ROWS,
         is_figure=_PLAIN_FIGURE.fullmatch,
         kind_of=lambda block: "Table" if isinstance(block, Table) else type(block).__name__,
         text_of=text_of,
@@ -123,6 +125,7 @@ def _draw_table(
     column without a name.
     """
     used, rows = table.select(Form.FULL)
+    rest, rows = rows[MAX_ROWS:], rows[:MAX_ROWS]
     columns = [(nth, table.columns[nth]) for nth in used]
     ids = {nth - 1 for nth, column in columns if column.kind is ColumnKind.ID}
     group = next((nth for nth, column in columns if column.kind is ColumnKind.GROUP), None)
@@ -143,9 +146,12 @@ def _draw_table(
         return f'<tr><th scope="row">{cell(first)}</th>{cells}</tr>\n'
 
     groups = groupby(rows, lambda row: "" if group is None else row.cell(group))
+    bodies = [(_draw_cell(up, name), "".join(map(draw, part))) for name, part in groups]
+    if rest:
+        bodies.append((Markup(""), f"<tr><td>… and {len(rest):,} more</td></tr>\n"))
     return [*heads.values()], [
-        (_draw_cell(up, name), Markup("".join(map(draw, part))))  # noqa: S704 - texts are escaped
-        for name, part in groups
+        (name, Markup(body))  # noqa: S704 - texts are escaped
+        for name, body in bodies
     ]
 
 

@@ -9,12 +9,11 @@ from fleet.report.document import StyledText, Title, line
 from fleet.report.html import SiteFrame, document_to_html, style_sheet
 from fleet.report.json import value_to_json
 from fleet.site.image import images
+from fleet.site.machines import pools, workers
 from fleet.site.money import money
 from fleet.site.overview import overview
 from fleet.site.pages import IMAGES, MONEY, OVERVIEW, QUEUE, REQUESTS, WORKERS, Page, Shown
-from fleet.site.pool import pools
 from fleet.site.waiting import waiting
-from fleet.site.worker import workers
 from fleet.words import figures as words
 
 __all__ = ["KINDS", "Shown", "site"]

@@ -155,7 +155,6 @@ def quoted(path: str) -> str:
 
 
 Each = TypeVar("Each")
-MOST_LISTED = 500
 _NOT_READ = Unknown(unknown="it was not read")
 
 

@@ -4,12 +4,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from fleet.explain.tags import WORDS
-from fleet.explain.values import ExplainedReason, Explanation, Suggestion
+from fleet.explain.values import Explanation
 from fleet.explain.waiting import WaitingGroup, WaitingRequest
 from fleet.model.facts import PlaceFacts
 from fleet.model.plan import Signature
-from fleet.report.answers import place_of, where_to_write
+from fleet.report.answers import explanation_blocks
 from fleet.report.document import (
     BLANK,
     MAX_ROWS,
@@ -35,7 +34,6 @@ from fleet.report.status import Status
 from fleet.schema.findings import MAX_LISTED, listed, yaml_key
 from fleet.schema.units import write_duration
 from fleet.site.pages import (
-    MOST_LISTED,
     QUEUE,
     REQUESTS,
     Page,
@@ -54,7 +52,6 @@ from fleet.words.waiting import NEVER, REPAIR_FIRST
 
 _MOST_GROUPS = 300
 _MOST_LONG = 50
-_MOST_ON_SHEET = 1_500
 _MOST_LETTERS = 120
 _MOST_LETTERS_OF_REASON = 240
 FIND = StyledText("find it by id or package", target=f"{REQUESTS}/index.html")
@@ -240,7 +237,7 @@ def _lists(shown: Shown) -> Iterator[Page]:
             StyledText(label, Style.BOLD if label == f"by {by}" else Style.PLAIN, target)
             for label, target in targets.items()
         )
-        for sheet in in_sheets(ordered, _MOST_ON_SHEET, folder, title, lambda row: row.name):
+        for sheet in in_sheets(ordered, MAX_ROWS, folder, title, lambda row: row.name):
             table = (
                 TableOf(sheet.entries)
                 .name("Build", lambda each: link(each.name, each.target))
@@ -269,8 +266,7 @@ def _request(
     # Only the page of the first request lists the others, so that pages stay small.
     others = group.requests[1:] if answer.reasons and not answer.like else ()
     links = [
-        StyledText(each.key, target=addresses.of_request(each.key))
-        for each in others[:MOST_LISTED]
+        StyledText(each.key, target=addresses.of_request(each.key)) for each in others[:MAX_ROWS]
     ]
     id_ = dim(f" {answer.name}")
     return [
@@ -294,7 +290,7 @@ def _request(
         Fold("For operators: each pool, tags, and facts", _details(group, answer)),
         Section(
             f"{words.many(len(others), 'other request')} with the same reason",
-            [join_links(links), more(others, MOST_LISTED)] if others else [],
+            [join_links(links), more(others, MAX_ROWS)] if others else [],
             "alike",
         ),
     ]
@@ -315,30 +311,17 @@ def _own_choices(shown: Shown, answer: Explanation) -> list[Line | str]:
 def _changes(shown: Shown, group: WaitingGroup, answer: Explanation) -> list[Block]:
     """Return the changes and steps that the keepers of fleet.yaml can make."""
     changing = [each for each in answer.suggestions if each.changes]
-    minor = [each for each in changing if each.is_minor]
-    major: list[Block] = [
-        block
+    minor = [each.brief for each in changing if each.is_minor]
+    major = [
+        shown.addresses.in_text(each.brief or each.sentence)
         for each in changing
         if not each.is_minor
-        for block in (
-            shown.addresses.in_text(each.brief or each.sentence),
-            Fold("In fleet.yaml", [line(each.sentence if each.brief else ""), *_edits(each)]),
-        )
     ]
-    folded = [block for each in minor for block in (line(each.brief), *_edits(each))]
     return [
-        *major,
-        Fold(words.many(len(minor), "other change"), folded),
+        Items(major),
+        Fold(words.many(len(minor), "other change"), [Items(minor)]),
         Items([] if group.is_served else answer.next_steps),
     ]
-
-
-def _edits(suggestion: Suggestion) -> Iterator[Line]:
-    for change in suggestion.changes:
-        if change.yaml:
-            yield line(StyledText(change.yaml, Style.CODE))
-        if change.place:
-            yield quiet(where_to_write(change))
 
 
 def _facts(
@@ -395,28 +378,14 @@ def _place_table(shown: Shown, group: WaitingGroup, answer: Explanation) -> Tabl
 
 
 def _details(group: WaitingGroup, answer: Explanation) -> list[Block]:
-    """Return the command and the key that decides, then the reasons and facts, if any."""
+    """Return the command and the key that decides, then the whole explanation, if any."""
     rule, tags = _format_rule(answer), [f"`{tag}`" for tag in group.signature.required]
-    reasons = [_reason(each, answer) for each in answer.reasons[:MAX_ROWS]]
-    known = [*answer.facts[:MAX_ROWS], *words.rules_to_allow(answer.places)]
-    details: list[Block] = [
-        line(answer.headline),
-        line(f"Tags: {listed(tags) or 'none'}"),
-        Section("Pool by pool", [Items(reasons), more(answer.reasons, MAX_ROWS)]),
-        Section("Facts", [Items(known), more(answer.facts, MAX_ROWS)]),
-    ]
+    everything = [line(f"Tags: {listed(tags) or 'none'}"), *explanation_blocks(answer)]
     return [
         line(f"In a terminal: `fleet explain request {answer.name}`"),
         line("Rule: ", StyledText(rule, Style.CODE)) if rule else BLANK,
-        *(details if reasons else []),
+        *(everything if answer.reasons or answer.suggestions else []),
     ]
-
-
-def _reason(reason: ExplainedReason, answer: Explanation) -> Line:
-    place, by = place_of(reason), WORDS[reason.by] if reason.by else ""
-    who = f"can change it: {reason.who}" if answer.never and reason.who else ""
-    notes = "; ".join(filter(None, (f"see `{place}`" if place else "", by, who)))
-    return line(f"{reason.because} ", dim(notes))
 
 
 def _rows(shown: Shown) -> Iterator[BuildRow]:

@@ -251,9 +251,7 @@ def test_no_hostile_name_adds_a_cell_or_a_line() -> None:
     drain = a_drain(worker="w | x\n| y |", pool="`|`", because="a | b\n\n<details>")
 
     rows = [
-        row
-        for row in plan_to_markdown(a_plan(actions=(drain,))).splitlines()
-        if "w \u2223" in row
+        row for row in plan_to_markdown(a_plan(actions=(drain,))).splitlines() if "w \u2223" in row
     ]
 
     assert [row.count("|") for row in rows] == [5]
