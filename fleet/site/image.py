@@ -1,23 +1,22 @@
 """The page of images: versions with places of publication and machines, and due steps."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from fleet.model.facts import Unknown
 from fleet.model.images import DueImage
 from fleet.report.document import (
     Block,
-    Column,
-    ColumnKind,
     Items,
     Line,
     Section,
     Style,
     StyledText,
-    Table,
+    TableOf,
     Title,
     bold,
     line,
-    row,
+    red,
 )
 from fleet.schema.findings import some_of
 from fleet.site.pages import IMAGES, Page, Shown, alarm, quiet
@@ -45,33 +44,31 @@ def images(shown: Shown) -> Iterator[Page]:
 
 def _image(shown: Shown, image: ImageStory) -> list[Block]:
     now, pools = shown.status.time, shown.addresses.of_pools(image.pools)
-    columns = (
-        Column("Version", ColumnKind.NAME),
-        Column("State", ColumnKind.PROSE),
-        Column("For", fold=1),
-        Column("Age", fold=1),
-        Column("Machines", ColumnKind.FIGURE),
-        Column("Published at"),
-    )
-    rows = [
-        row(
-            each.fact.version,
-            _state(each),
-            words.since(each.fact.since, now) if each.fact.since else words.UNKNOWN,
-            words.since(each.record.built_at, now) if each.record else words.UNKNOWN,
-            str(each.machines),
-            ", ".join(sorted(each.fact.ids)) or "-",
+    versions = (
+        TableOf(image.versions)
+        .name("Version", lambda each: each.fact.version)
+        .prose("State", _state)
+        .text("For", lambda each: _write_age(each.fact.since, now), fold=1)
+        .text(
+            "Age",
+            lambda each: _write_age(each.record.built_at if each.record else None, now),
+            fold=1,
         )
-        for each in image.versions
-    ]
+        .figure("Machines", lambda each: str(each.machines))
+        .text("Published at", lambda each: ", ".join(sorted(each.fact.ids)) or "-")
+    )
     older = f"{words.many(image.hidden, 'older version')} not shown." if image.hidden else ""
-    none = "" if rows or image.declared == "existing" else "No version yet."
+    none = "" if image.versions or image.declared == "existing" else "No version yet."
     return [
         line("Booted by ", *pools) if pools else line("No pool uses it."),
         Items([*_due(image.due, image.commands)] if image.due else []),
-        Table(columns, rows),
+        versions,
         quiet(older or none),
     ]
+
+
+def _write_age(since: datetime | None, now: datetime) -> str:
+    return words.since(since, now) if since else words.UNKNOWN
 
 
 def _state(version: ShownVersion) -> Line:
@@ -79,7 +76,7 @@ def _state(version: ShownVersion) -> Line:
     share = f" {fact.share}%" if fact.share and fact.state == "candidate" else ""
     pinned = " (pinned)" if version.is_pinned else ""
     why = f": {record.why}" if record and record.why else ""
-    return line(f"{fact.state}{share}{pinned}", StyledText(why, Style.RED))
+    return line(f"{fact.state}{share}{pinned}", red(why))
 
 
 def _due(due: DueImage, commands: tuple[str, ...]) -> Iterator[Line]:

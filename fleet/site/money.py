@@ -24,7 +24,7 @@ from fleet.report.status import budgets_section, share_bar
 from fleet.schema.units import write_duration
 from fleet.site.charges import Cost, MonthCost
 from fleet.site.history import history_section
-from fleet.site.pages import MONEY, Page, Shown, alarm, more, quiet
+from fleet.site.pages import MONEY, Page, Shown, alarm, quiet
 from fleet.words import figures as words
 
 _MAX_ROWS = 100
@@ -49,7 +49,7 @@ def money(shown: Shown) -> Iterator[Page]:
         "The allow-list gave them a tag. Without it: the cheapest pool that fits, by its cost per "
         "hour."
     )
-    powerful: list[Block] = [about, _powerful_table(shown), more(shown.powerful, _MAX_ROWS)]
+    powerful: list[Block] = [about, _powerful_table(shown)]
     trend = history if isinstance(history, Unknown) else history.fleet
     blocks: list[Block] = [
         Title(line("Money")),
@@ -95,7 +95,7 @@ def project_budgets(shown: Shown, budgets: Sequence[BudgetVerdict]) -> Section:
 
 def _powerful_table(shown: Shown) -> Table:
     return (
-        TableOf(shown.powerful[:_MAX_ROWS])
+        TableOf(shown.powerful)
         .name("Request", lambda each: each.worker.running or "")
         .text("Package", lambda each: each.package or words.UNKNOWN)
         .text(
@@ -105,13 +105,7 @@ def _powerful_table(shown: Shown) -> Table:
                 f" ({each.worker.type})" if each.worker.type else "",
             ),
         )
-        .text(
-            "Runs for",
-            lambda each: (
-                words.since(each.since, shown.status.time) if each.since else words.UNKNOWN
-            ),
-            fold=1,
-        )
+        .text("Runs for", lambda each: words.since(each.since, shown.status.time), fold=1)
         .text("Expected end", lambda each: words.time(each.ends) if each.ends else words.UNKNOWN)
         .figure("Cost so far", lambda each: words.cents(each.cost))
         .figure("Expected cost", lambda each: words.cents(each.expected))
