@@ -55,7 +55,7 @@ def outcome_blocks(
         if pools:
             yield line(StyledText(f"  {what}: {some_of(pools, shown=_MOST_NAMES)}", style))
     for because in outcome.refused:
-        yield line("  ", yellow("refused"), f": {because}")
+        yield line("  ", yellow("refused"), ": ", because)
     if outcome.outdated:
         yield line("  ", yellow("refused"), ": the saved plan differs from the current plan")
         yield from _draw_first(outcome.outdated, "    ", "more difference")

@@ -424,7 +424,7 @@ def _guards(plan: Plan, guards: Iterable[GuardResult]) -> Section:
     at_once = "immediately, if the store is reachable:"
     table = (
         TableOf(guards, is_list=True)
-        .text("Result", lambda guard: line(_result_of(guard), f": {guard.because}"))
+        .text("Result", lambda guard: line(_result_of(guard), ": ", guard.because))
         .add(Column("Guard", ColumnKind.ID), lambda guard: guard.guard)
         .add(Column("Where", form=Form.FULL), lambda guard: guard.pool or "whole fleet")
         .prose("In fleet.yaml", lambda guard: _cite(plan, guard.path), Style.DIM, "limit: ")
