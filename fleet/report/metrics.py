@@ -161,13 +161,13 @@ def _expired_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
         pool = takers.get(machine.pool, machine.pool)
         if expired_at(fleet, world, provider, machine):
             found[pool if pool in known else _OTHER_POOL] += 1
-    for each in _managed(fleet, plan):
+    for each in _managed_pools(fleet, plan):
         if "machines" not in each.not_known:
             yield {"pool": each.pool}, found[each.pool]
     yield {"pool": _OTHER_POOL}, found[_OTHER_POOL] or None
 
 
-def _managed(fleet: Fleet, plan: Plan) -> list[PoolVerdict]:
+def _managed_pools(fleet: Fleet, plan: Plan) -> list[PoolVerdict]:
     """Return the pools whose machines fleet creates."""
     return [each for each in plan.pools if not isinstance(fleet.pools.get(each.pool), StaticPool)]
 
@@ -177,7 +177,7 @@ def _recent_attempts(fleet: Fleet, seen: MetricsInputs) -> Samples:
     tried = Counter(
         (each.pool, each.result) for each in attempts_of(fleet, seen.world) if each.at >= since
     )
-    for pool in _managed(fleet, seen.plan):
+    for pool in _managed_pools(fleet, seen.plan):
         for result in _RESULTS:
             yield {"pool": pool.pool, "result": result}, tried[pool.pool, result]
 
@@ -204,7 +204,7 @@ def _next_expiries(fleet: Fleet, seen: MetricsInputs) -> Samples:
 
 
 def _max_machines(fleet: Fleet, seen: MetricsInputs) -> Samples:
-    return [({"pool": each.pool}, each.max) for each in _managed(fleet, seen.plan)]
+    return [({"pool": each.pool}, each.max) for each in _managed_pools(fleet, seen.plan)]
 
 
 def _waiting_by_pool(fleet: Fleet, seen: MetricsInputs) -> Samples:

@@ -507,7 +507,7 @@ def status_blocks(plan: Plan) -> Iterator[Block]:
     served = sum(entry.served for entry in status.waiting)
     demand = words.demand(waiting, served, unsure=status.unread or status.estimates)
     troubles = [each for each in status.troubles if not (each.by_order or each.reported)]
-    late = [status.cadence] if status.cadence else []
+    late = [f"late: {status.cadence}"] if status.cadence else []
     yield Title(_head(plan), notes=[Items(status.clock, red("! "))])
     yield line(_cost(status), "; ", demand, "; `fleet explain request --all`" * (served < waiting))
     yield Items([*(f"{each.about}: {each.said}; `{each.fix}`" for each in troubles), *late])

@@ -380,7 +380,7 @@ def budgets_section(
         .hide(_all_but_first(wanted, _use), lambda rest: _count_rest(rest, "budget"))
     )
     if projected is not None:
-        table.figure("expected", lambda each: _expected(each, at_end)).text(
+        table.figure("expected", lambda each: _project(each, at_end)).text(
             "of the limit", _bar_of_budget
         )
     return Section("Budgets", [table], "budgets")
@@ -407,7 +407,7 @@ def _use(budget: BudgetVerdict) -> tuple[Decimal]:
     return ((spent + budget.reserved + budget.planned) / budget.limit,)
 
 
-def _expected(budget: BudgetVerdict, projected: Mapping[Path, Decimal]) -> str:
+def _project(budget: BudgetVerdict, projected: Mapping[Path, Decimal]) -> str:
     if budget.path in projected:
         return f"{projected[budget.path]:.2f}"
     return words.UNKNOWN if budget.period == "month" else "-"

@@ -23,8 +23,8 @@ def test_status_lists_pools_and_workers_with_their_figures(
     assert (shown.returncode, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
     assert lines[1].startswith("0.1554 EUR/h; 2 requests wait")
-    assert [line.split()[:7] for line in lines if line.startswith("builders ")] == [
-        ["builders", "1", "1", "0", "0", "4", "0.1554"]
+    assert [line.split()[:7] for line in lines if line.startswith("  builders ")] == [
+        ["builders", "1", "1", "0", "4", "+1", "0.1554"]
     ]
     workers = [line.split() for line in lines if line.startswith("  trial-builders-")]
     assert [worker[:3] for worker in workers] == [
@@ -44,7 +44,7 @@ def test_status_pages_explain_each_request(trial: Trial, run_fleet: RunFleet) ->
     queue = (pages / "queue/index.html").read_text()
     assert shown.returncode == 0
     assert "raise pools.builders.workers.max from 4 to 5" in own
-    assert re.search(r"see <code>fleet\.yaml:\d+:\d+", own)
+    assert re.search(r"see fleet\.yaml:\d+:\d+", own)
     assert re.search(r"<code>pools\.[a-z]+\.workers\.max, fleet\.yaml:\d+:\d+<", queue)
     assert '<a href="../../../-/status/requests/work%252F9/index.html">' in queue
     found = (pages / "requests/index.html").read_text()
