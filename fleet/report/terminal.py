@@ -41,6 +41,11 @@ MIN_WIDTH = 40
 """Minimum characters per line. A narrower terminal breaks the lines itself."""
 _TAIL = 12
 """Characters to reserve for a text in the last column, where long texts are wrapped."""
+_CELLS_PER_LONG = 10
+"""Number of cells per overlong cell that a column may have. Each column may have one."""
+_MIN_EXCESS = 8
+"""Minimum characters by which an overlong cell is wider than the other cells of its column."""
+
 _ALIGNED = (ColumnKind.NAME, ColumnKind.TEXT, ColumnKind.FIGURE)
 """Kinds of columns to draw in the row. Other kinds are drawn on lines below the row."""
 _MARGIN = re.compile(r"(\s*)(?:[^\w\s`\"(\[{] )?")
@@ -178,6 +183,8 @@ class _TableLayout:
             self._names[self._heads[0]] = title
         self._cells = [self._cells_of(row) for row in self._rows]
         self._widths = {nth: self._width(nth) for nth in self._heads}
+        if sum(self._widths.values()) + len(self._heads) - 1 + self._inner > width:
+            self._narrow()
         self._fit(width)
 
     def lines(self) -> Iterator[Line]:
@@ -187,7 +194,7 @@ class _TableLayout:
                 nth: (StyledText(name, Style.BOLD if nth == self._heads[0] else Style.DIM),)
                 for nth, name in self._names.items()
             }
-            yield self._align(names, self._offset)
+            yield from self._align(names, self._offset)
         drawn = zip(self._rows, self._cells, strict=True)
         for group, rows in groupby(drawn, lambda each: self._group_of(each[0])):
             if group:
@@ -209,7 +216,7 @@ class _TableLayout:
             indent = self._inner if self._group_of(row) else self._indent
             yield line(" " * indent, *(span for cell in heads.values() for span in cell))
             return
-        yield self._align(heads)
+        yield from self._align(heads)
         named = not self._table.is_list
         folded = [
             f"{_lower(self._names[nth])} {text}" if named else text
@@ -246,10 +253,24 @@ class _TableLayout:
                 below.append((StyledText(margin), *lead, *as_spans(cell, column.style)))
         return heads, below
 
+    def _cell_widths(self, nth: int) -> list[int]:
+        """Return the widths of the cells of a column, in terminal columns."""
+        rows = zip(self._rows, self._cells, strict=True)
+        return [width_of(_text(heads[nth])) for row, (heads, _) in rows if row.form is Form.ALL]
+
+    def _narrow(self) -> None:
+        """Narrow the columns that only a few long cells widen. Rows break after such a cell."""
+        for nth in self._heads[:-1]:
+            cells = sorted(self._cell_widths(nth))
+            is_figure = self._table.columns[nth].kind is ColumnKind.FIGURE
+            if cells[2:] and not (is_figure or self._table.is_list):
+                usual = cells[-1 - max(1, len(cells) // _CELLS_PER_LONG)]
+                if cells[-1] - usual > _MIN_EXCESS:
+                    self._widths[nth] = max(usual, width_of(shown(self._names[nth])))
+
     def _width(self, nth: int) -> int:
         """Return the width of a column, in terminal columns."""
-        rows = zip(self._rows, self._cells, strict=True)
-        widths = [width_of(_text(heads[nth])) for row, (heads, _) in rows if row.form is Form.ALL]
+        widths = self._cell_widths(nth)
         if not self._table.is_list:
             offset = self._offset if nth == self._heads[0] else 0
             widths.append(width_of(shown(self._names[nth])) + offset)
@@ -269,17 +290,20 @@ class _TableLayout:
             self._kept.remove(max(self._kept[1:], key=lambda nth: (columns[nth].fold, nth)))
         self._gap = 2 if room >= 2 * len(widths) - 2 else 1
 
-    def _align(self, cells: Mapping[int, Line], offset: int = 0) -> Line:
-        first, *others = self._kept
-        spans = [StyledText(" " * (self._inner + offset)), *cells[first]]
-        free = self._widths[first] - offset - width_of(_text(cells[first]))
-        for nth in others:
-            pad = StyledText(" " * (self._widths[nth] - width_of(_text(cells[nth]))))
-            spans.append(StyledText(" " * (max(0, free) + self._gap)))
+    def _align(self, cells: Mapping[int, Line], offset: int = 0) -> Iterator[Line]:
+        spans: list[StyledText] = []
+        at, end = self._inner + offset, 0
+        for nth in self._kept:
+            if end > at:
+                yield tuple(spans)
+                spans, end = [], 0
+            free = self._widths[nth] - width_of(_text(cells[nth]))
             is_figure = self._table.columns[nth].kind is ColumnKind.FIGURE
-            spans += [pad, *cells[nth]] if is_figure else [*cells[nth], pad]
-            free = 0
-        return tuple(spans)
+            begin = at + (free if is_figure else 0)
+            spans += [StyledText(" " * (begin - end)), *cells[nth]]
+            end = begin + width_of(_text(cells[nth]))
+            at = (self._inner if nth == self._kept[0] else at) + self._widths[nth] + self._gap
+        yield tuple(spans)
 
 
 def _lower(name: str) -> str:
