@@ -299,3 +299,18 @@ def test_delete_is_refused_when_plan_changes_during_the_question(idle: Trial, wa
         b"".join(read_until_closed(terminal))
 
     assert (process.returncode, idle.machines()) == (4, [ONE, TWO])
+
+
+def test_held_machine_survives_delete_and_sweep(idle: Trial) -> None:
+    builders = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}"
+    idle.write(fleet_yaml(pools={"builders": builders}, more="expire_after: 1d\n"))
+    idle.apply()
+    idle.told("hold", ONE, *WHY)
+    idle.apply()
+
+    assert "disk full" in idle.told("machine", "delete", ONE, "--apply", code=4)
+    expire(idle)
+    for _ in range(2):
+        idle.do("machine", "delete", "--expired", "--apply")
+
+    assert idle.machines() == [ONE]

@@ -14,10 +14,13 @@ Verbs:
 - `assign MACHINE 7`, `free MACHINE`, `drain MACHINE`, `disable MACHINE` and `lose MACHINE` happen
   at the provider, `end-orders` and `sql STATEMENT` in the store; `break FILE` fills a file
   with rubbish, or leaves `break FILE 5000` bytes of it; `move FILE NAME` and `remove FILE` in
-  the folder, `empty` all, and `file FILE TEXT` writes one; `version VERSION STATE` is remembered;
+  the folder, `empty` all, `file FILE TEXT` writes one, and
+  `copy FILE NEW` does, where its name in it is the new one; `version VERSION STATE` is remembered;
 - `$ apply` runs a command, which exits with 0; `$4 apply` with 4, and `$* apply` with any code;
 - `> a b` are words that the last command told in this order, `>! a` is what it did not tell, and
-  `says a` all that it told; `json a.0.b VALUE` is a value of its JSON;
+  `says a` all that it told; `json a.0.b VALUE` is a value of its JSON, and `json a.*.b [V]` are
+  those of a list; `obey "fleet approve"` runs the command that it told in a line;
+- `seen KEY JSON` writes what is observed to seen.json, with another value of a key;
 - `plan delete MACHINE reason, …` is what a plan does, `worker MACHINE state reason` what it says
   of a worker, `creates POOL:TYPE` what it makes; `machines`, `made`, `recorded`, `draining`,
   `images`, `markets`, `versions`, `files`, `attempts MACHINE=RESULT` and `ticket 1 MACHINE` are
@@ -48,6 +51,17 @@ from tests.builders.sentences import tells
 from tests.builders.versioning import a_version
 from tests.rigs.racks import a_rack, made
 from tests.rigs.trial import ONE, WARM, Trial, fleet_yaml
+
+
+def _part_of(found: Any, path: list[str]) -> Any:  # noqa: ANN401 - of any JSON
+    """Return the part of a value at a path, where `*` is each item of a list."""
+    if not path:
+        return found
+    part, *rest = path
+    if part == "*":
+        return [_part_of(each, rest) for each in found]
+    return _part_of(found[int(part) if part.lstrip("-").isdigit() else part], rest)
+
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -150,7 +164,7 @@ class Story:
 
     @staticmethod
     def _words(verb: str, rest: str) -> list[str]:
-        if verb in {"pool", "fleet"}:
+        if verb in {"pool", "fleet", "json", "seen"}:
             return rest.split(" ", 1)
         return [rest] if verb in {"tickets", "queue", "sql"} and rest else shlex.split(rest)
 
@@ -253,10 +267,21 @@ class Story:
         begin = re.search(r"^[{\[]", self._said, re.MULTILINE)
         assert begin is not None
         found = json.loads(self._said[begin.start() :])
-        for part in path.split("."):
-            found = found[int(part) if part.lstrip("-").isdigit() else part]
+        found = _part_of(found, path.split("."))
         shown = found if isinstance(found, str) else json.dumps(found)
         assert shown == value, shown
+
+    def _obey(self, begin: str) -> None:
+        (told,) = re.findall(rf"{re.escape(begin)}[^`\n]*", self._said)
+        self._run("", told.removeprefix("fleet "))
+
+    def _copy(self, old: str, new: str) -> None:
+        text = (self.trial.folder / old).read_text(encoding="utf-8")
+        self._file(new, text.replace(Path(old).name, Path(new).name))
+
+    def _seen(self, key: str, value: str) -> None:
+        world = {**self.trial.world(), key: json.loads(value)}
+        self._file("seen.json", json.dumps(world))
 
     def _runs(self, count: str) -> None:
         for _ in range(int(count)):
