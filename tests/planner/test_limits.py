@@ -2,13 +2,11 @@
 
 from datetime import timedelta
 
-import pytest
-
 from fleet.model.facts import Demand, QueueReading, Request, Worker, World
-from fleet.model.plan import Create, LimitVerdict, Plan
+from fleet.model.plan import LimitVerdict, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
 from tests.builders.sentences import tells
 
 POWER = "extra_powerful"
@@ -31,88 +29,10 @@ def asking(count: int, **overrides: object) -> tuple[Request, ...]:
     )
 
 
-def made(plan: Plan, pool: str) -> int:
-    return sum(isinstance(action, Create) and action.pool == pool for action in plan.actions)
-
-
-def why_not(plan: Plan) -> set[tuple[str, tuple[str | int, ...]]]:
-    return {(b.because, b.path) for unserved in plan.unserved for b in unserved.blocked}
-
-
 def a_busy_giant(number: int = 1, **work: object) -> Worker:
     """Return a giant that runs what `work` says; its work is unknown if that says nothing."""
     said = {"required": (POWER,)} | work if work else None
     return a_worker(name=f"debian-ci-giants-{number:04}", pool="giants", busy=True, work=said)
-
-
-def test_total_limit_of_tag_is_respected_within_one_batch() -> None:
-    plan = reconcile(powerful(limits={"total": 2}), a_sim_world(requests=asking(5)))
-
-    assert made(plan, "giants") == 2
-    ((because, path),) = why_not(plan)
-    assert path == ("tags", POWER, "limits", "total")
-    assert tells(because, "limits.total", POWER, "2", "0")
-
-
-def test_running_work_counts_to_limit_of_tag() -> None:
-    world = a_sim_world(a_busy_giant(requester="ada"), requests=asking(5))
-
-    assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "field"),
-    [("submitter", "requester"), ("owner", "owner"), ("scope", "scope"), ("team", "team")],
-)
-def test_limit_applies_separately_to_each_payer(key: str, field: str) -> None:
-    requests = (*asking(3, **{field: "ada"}), *asking(3, first=4, **{field: "bob"}))
-    world = a_sim_world(a_busy_giant(1, **{field: "ada"}), requests=requests)
-
-    plan = reconcile(powerful(limits={"per": {key: 2}}), world)
-
-    served = [key for signature in plan.signatures for key in signature.by_create]
-    assert sorted(served) == ["debian/1", "debian/4", "debian/5"]
-    assert {path for _, path in why_not(plan)} == {("tags", POWER, "limits", "per", key)}
-
-
-def test_requests_of_unknown_submitters_count_together() -> None:
-    plan = reconcile(
-        powerful(limits={"per": {"submitter": 2}}), a_sim_world(requests=asking(5, requester=None))
-    )
-
-    assert made(plan, "giants") == 2
-
-
-def test_busy_worker_with_unknown_work_counts_to_every_limit() -> None:
-    world = a_sim_world(a_busy_giant(), requests=asking(3, requester="ada"))
-
-    assert made(reconcile(powerful(limits={"per": {"submitter": 2}}), world), "giants") == 1
-
-
-def test_busy_worker_counts_only_to_limits_of_its_work() -> None:
-    world = a_sim_world(a_busy_giant(requester="ada", required=()), requests=asking(5))
-
-    assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 2
-
-
-@pytest.mark.parametrize(("requester", "whom"), [("ada", "ada"), (None, "unknown submitter")])
-def test_per_submitter_limit_names_submitter(requester: str | None, whom: str) -> None:
-    plan = reconcile(
-        powerful(limits={"per": {"submitter": 1}}),
-        a_sim_world(a_busy_giant(requester="ada"), requests=asking(2, requester=requester)),
-    )
-
-    taken = 1 if requester else 0
-    ((because, _),) = why_not(plan)
-    assert tells(because, "limits.per.submitter", POWER, "1", whom, str(taken))
-
-
-def test_lowered_limit_creates_and_deletes_no_machine() -> None:
-    world = a_sim_world(a_busy_giant(requester="ada"), requests=asking(1, requester="ada"))
-
-    plan = reconcile(powerful(limits={"total": 0}), world)
-
-    assert plan.is_quiet
 
 
 def test_low_tag_is_served_last_at_any_priority() -> None:
@@ -129,15 +49,6 @@ def test_low_tag_is_served_last_at_any_priority() -> None:
     assert sorted(served) == ["debian/7", "debian/8"]
 
 
-def test_longer_waiting_request_is_served_first() -> None:
-    young = a_request(id="1", required=(POWER,), pending_since=ago(minutes=1))
-    old = a_request(id="2", required=(POWER,), pending_since=ago(hours=5))
-
-    plan = reconcile(powerful(max=1), a_sim_world(requests=(young, old)))
-
-    assert [key for s in plan.signatures for key in s.by_create] == ["debian/2"]
-
-
 def waiting(fleet: Fleet, hours: float, *, stored: bool = False) -> Plan:
     requests = asking(1, pending_since=NOW - timedelta(hours=hours))
     demand = Demand(read_at=NOW, requests=requests, stored=stored)
@@ -146,13 +57,6 @@ def waiting(fleet: Fleet, hours: float, *, stored: bool = False) -> Plan:
 
 
 OTHERWISE = {"on_demand": True, "otherwise": {"after": "2h", "drop": True}}
-
-
-def test_unavailable_tag_is_waived_after_otherwise() -> None:
-    fleet = powerful(max=0, **OTHERWISE)
-
-    assert waiting(fleet, 1.9).is_quiet
-    assert made(waiting(fleet, 2.1), "builders") == 1
 
 
 def test_waived_tag_is_reported() -> None:
@@ -165,10 +69,6 @@ def test_stored_tag_is_not_waived() -> None:
     assert waiting(powerful(max=0, **OTHERWISE), 99, stored=True).is_quiet
 
 
-def test_request_waits_for_its_tag_without_otherwise() -> None:
-    assert waiting(powerful(max=0, on_demand=True), 99).is_quiet
-
-
 def patient(target_wait: str | None, **overrides: object) -> Fleet:
     pool = a_pool(provider="desk", max=9, **({"target_wait": target_wait} if target_wait else {}))
     return a_sim_fleet(pools={"builders": pool}, **overrides)
@@ -177,15 +77,6 @@ def patient(target_wait: str | None, **overrides: object) -> Fleet:
 def five(**overrides: object) -> World:
     requests = (a_request(id=str(n), **overrides) for n in range(1, 6))
     return a_sim_world(requests=tuple(requests))
-
-
-def test_each_request_gets_a_machine_when_boot_takes_target_wait() -> None:
-    ten = a_sim_world(requests=tuple(a_request(id=str(n), expected_seconds=60) for n in range(10)))
-
-    plan = reconcile(patient("90s"), ten)
-
-    assert made(plan, "builders") == 9
-    assert [unserved.count for unserved in plan.unserved] == [1]
 
 
 def test_plan_proves_optimal_cost() -> None:
@@ -223,14 +114,6 @@ def test_ineffective_target_wait_is_reported() -> None:
 
     assert warning.rule == "unknown-duration"
     assert tells(warning.message, "target_wait", "builders", "5")
-
-
-def test_spare_machine_respects_limit_used_by_requests() -> None:
-    pool = a_pool(provider="desk", provides=[POWER], max=9, spare=1)
-    fleet = a_sim_fleet(pools={"giants": pool}, tags={POWER: {"limits": {"total": 1}}})
-
-    assert made(reconcile(fleet, a_sim_world(requests=asking(3))), "giants") == 1
-    assert made(reconcile(fleet, a_sim_world()), "giants") == 1
 
 
 PATH = ("tags", POWER, "limits")
