@@ -1,8 +1,8 @@
 """Fleet, killed with all that it started right before or after one of its commits.
 
-Run: python -m tests.faults.mortal_fleet FILE NUMBER VERB…. Each commit of something written makes
-two moments, in the store and in a Debusine's database alike; FILE gets their names. At the moment
-of this number all is killed; 0: at none.
+`main` is run as a program with FILE NUMBER VERB… (`Warm.run`). Each commit of something written
+makes two moments, in the store and in a Debusine's database alike; FILE gets their names. At the
+moment of this number all is killed; 0: at none.
 """
 
 import os
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from fleet.__main__ import main
+import fleet.__main__
 from tests.ports.engines import family_of
 
 WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -59,7 +59,8 @@ class Moments:
                     os.kill(each, signal.SIGKILL)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the program, and kill it."""
     moments = Moments(Path(sys.argv[1]), int(sys.argv[2]))
     sa.event.listen(
         sa.Engine,
@@ -68,4 +69,8 @@ if __name__ == "__main__":
     )
     DefaultDialect.do_commit = moments.commit  # type: ignore[method-assign, assignment] # the one place that every commit passes
     sys.argv = ["fleet", *sys.argv[3:]]
+    fleet.__main__.main()
+
+
+if __name__ == "__main__":
     main()

@@ -1,8 +1,6 @@
 """Killed at any of its commits, an apply leaves a whole log that names what it made."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,37 +8,34 @@ import pytest
 from fleet.model.log import find_breaks
 from fleet.state.storage import sqlite_url
 from fleet.state.store import Store
-from tests.rigs.process import ROOT
+from tests.rigs.process import clean_environment
 from tests.rigs.trial import Trial
+from tests.rigs.warm import Warm
 
 
-def killed_at(folder: Path, number: int, *words: str) -> list[str]:
+def killed_at(warm: Warm, folder: Path, number: int, *words: str) -> list[str]:
     """Run a command, killed at a moment; return the moments that came, 0: all of them."""
     moments = folder / "moments"
-    command = [sys.executable, "-m", "tests.faults.mortal_fleet", str(moments), str(number)]
-    subprocess.run(
-        [*command, *words],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
-        check=False,
-        capture_output=True,
-    )
+    mortal, env = "tests.faults.mortal_fleet", clean_environment(folder)
+    warm.run(moments, f"{number}", *words, cwd=folder, env=env, program=mortal)
     return moments.read_text(encoding="utf-8").splitlines() if moments.exists() else []
 
 
 @pytest.mark.kills
-def test_log_is_complete_when_apply_is_killed_at_any_commit(trial: Trial, tmp_path: Path) -> None:
+def test_log_is_complete_when_apply_is_killed_at_any_commit(
+    trial: Trial, tmp_path: Path, warm: Warm
+) -> None:
     trial.wait_for("1", "2")
     whole = tmp_path / "whole"
     shutil.copytree(trial.folder, whole)
-    moments = killed_at(whole, 0, "apply")
+    moments = killed_at(warm, whole, 0, "apply")
     assert "after insert fleet_about, insert fleet_log, update fleet_about" in moments
 
     outcomes = set()
     for number in range(1, len(moments) + 1):
         folder = tmp_path / str(number)
         shutil.copytree(trial.folder, folder)
-        killed_at(folder, number, "apply")
+        killed_at(warm, folder, number, "apply")
         healed = Trial(folder)
         healed.apply()
 

@@ -121,7 +121,7 @@ def test_idle_machines_are_deleted_once_when_two_empty_a_pool(
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [FREEZE, HOLD, APPROVE, ("freeze", "--end"), HOLD_END])
 def test_order_is_atomic_when_killed_at_any_write(
-    idle: Trial, tmp_path: Path, command: tuple[str, ...]
+    idle: Trial, tmp_path: Path, warm: Warm, command: tuple[str, ...]
 ) -> None:
     idle.told("freeze", *WHY)
     idle.told("hold", TWO, *WHY)
@@ -129,7 +129,7 @@ def test_order_is_atomic_when_killed_at_any_write(
     for number in (1, 2):
         folder = tmp_path / str(number)
         shutil.copytree(idle.folder, folder)
-        moments = killed_at(folder, number, *command)
+        moments = killed_at(warm, folder, number, *command)
         assert len(moments) == number
         struck = Trial(folder)
         seen = _shown(struck)
@@ -138,7 +138,7 @@ def test_order_is_atomic_when_killed_at_any_write(
         assert (seen == before) is (number == 1)
         assert seen in (before, whole)
         assert set(_shown(struck)[0]) == set(whole[0])
-    assert len(killed_at(_copy(idle, tmp_path / "all"), 0, *command)) == 2
+    assert len(killed_at(warm, _copy(idle, tmp_path / "all"), 0, *command)) == 2
 
 
 def _copy(trial: Trial, folder: Path) -> Path:
@@ -160,14 +160,14 @@ def _shown(trial: Trial) -> tuple[list[str], Counter[str]]:
 @pytest.mark.kills
 @pytest.mark.parametrize("command", [EMPTY, ("machine", "delete", "--since", "1d", "--apply")])
 def test_repeated_deletion_finishes_one_killed_at_any_write(
-    idle: Trial, tmp_path: Path, command: tuple[str, ...]
+    idle: Trial, tmp_path: Path, warm: Warm, command: tuple[str, ...]
 ) -> None:
     whole = _copy(idle, tmp_path / "whole")
-    moments = killed_at(whole, 0, *command)
+    moments = killed_at(warm, whole, 0, *command)
 
     for number in range(1, len(moments) + 1):
         struck = Trial(_copy(idle, tmp_path / str(number)))
-        killed_at(struck.folder, number, *command)
+        killed_at(warm, struck.folder, number, *command)
         for _ in range(2):
             struck.do(*command)
 

@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from simulators.hetzner.faults import Fault
 from simulators.hetzner.server import SimulatedHetzner
 from simulators.hetzner.wire import Request
 from tests.rigs.hetzner import a_server
 from tests.rigs.local_machines import until
+from tests.rigs.stories import read_stories
 
 SERVER = {"name": "one", "server_type": "ccx13", "image": "debian-13"}
 
@@ -28,70 +32,46 @@ def client(api: SimulatedHetzner) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_refused_request_changes_nothing(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", status=500, count=1))
-
-    failed, made = (client.post("/v1/servers", json=SERVER) for _ in range(2))
-
-    assert (failed.status_code, failed.json()["error"]["code"]) == (500, "server_error")
-    assert (made.status_code, len(api.state.servers)) == (201, 1)
-
-
-def test_rate_limit_reply_has_retry_after(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault(code="rate_limit_exceeded", retry_after=7, count=1))
-
-    refused, well = (client.get("/v1/servers") for _ in range(2))
-
-    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "7")
-    assert refused.headers["RateLimit-Remaining"] == "0"
-    assert well.headers["RateLimit-Remaining"] == "3599"
-
-
-def test_fault_affects_the_configured_requests(
-    api: SimulatedHetzner, client: httpx.Client
+@pytest.mark.parametrize("steps", read_stories(Path(__file__).parent / "exchanges"))
+def test_requests_are_answered_as_told(
+    api: SimulatedHetzner, client: httpx.Client, steps: list[str]
 ) -> None:
-    api.fail(Fault("GET", "/servers", code="unavailable", after=1, count=2))
-
-    statuses = [client.get("/v1/servers").status_code for _ in range(4)]
-
-    assert statuses == [200, 503, 503, 200]
-
-
-def test_permanent_fault_can_be_removed(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("*", "/servers*", status=401, count=None))
-
-    before = [client.get("/v1/servers").status_code for _ in range(3)]
-    api.heal()
-
-    assert before == [401] * 3
-    assert client.get("/v1/servers").status_code == 200
-
-
-def test_fault_does_not_affect_other_paths_and_methods(
-    api: SimulatedHetzner, client: httpx.Client
-) -> None:
-    api.fail(Fault("POST", "/servers/*", status=500, count=None))
-
-    assert client.post("/v1/servers", json=SERVER).status_code == 201
-    assert client.get("/v1/servers/1").status_code == 404
+    answer: httpx.Response | None = None
+    for step in steps:
+        verb, _, rest = step.partition(" ")
+        if verb == "fail":
+            method, path, *keys = rest.split()
+            said: dict[str, Any] = dict(each.split("=") for each in keys)
+            given = {key: yaml.safe_load(value) for key, value in said.items()}
+            api.fail(Fault(method, path, **({"count": None} | given)))
+        elif verb == "heal":
+            api.heal()
+        elif verb == "servers":
+            servers = api.state.servers.values()
+            assert " ".join(f"{s['name']}={s['status']}" for s in servers) == rest, step
+        elif verb == "header":
+            assert answer is not None
+            assert f"{rest.split()[0]} {answer.headers[rest.split()[0]]}" == rest
+        else:
+            asked, _, expected = step.partition(" -> ")
+            answer, told = ask(client, asked)
+            assert told == expected, step
 
 
-def test_reply_is_lost_after_execution(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", answer_lost=True, count=1))
-
-    with pytest.raises(httpx.RemoteProtocolError):
-        client.post("/v1/servers", json=SERVER)
-
-    assert [each["name"] for each in api.state.servers.values()] == ["one"]
-
-
-def test_refusal_may_follow_execution(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("POST", "/servers", status=504, done=True, count=1))
-
-    answer = client.post("/v1/servers", json=SERVER)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
-    assert len(api.state.servers) == 1
+def ask(client: httpx.Client, asked: str) -> tuple[httpx.Response | None, str]:
+    """Send a request, and return the answer and what it says; `lost` where there is none."""
+    verb, place, *body = asked.split(" ", 2)
+    method, path = ("POST", "servers") if verb == "make" else (verb, place)
+    path = path if path.startswith("/") else f"/v1/{path}"
+    try:
+        if verb == "make":
+            answer = client.post(path, json=SERVER | {"name": place})
+        else:
+            answer = client.request(method, path, content=body[0] if body else None)
+    except httpx.RemoteProtocolError:
+        return None, "lost"
+    code = answer.json()["error"]["code"] if answer.status_code >= 400 else ""
+    return answer, f"{answer.status_code} {code}".rstrip()
 
 
 def test_server_is_created_and_its_start_fails(
@@ -100,17 +80,10 @@ def test_server_is_created_and_its_start_fails(
     api.fail(Fault("POST", "/servers", action_fails=True, count=1))
 
     (begun,) = client.post("/v1/servers", json=SERVER).json()["next_actions"]
-
     action = client.get(f"/v1/actions/{begun['id']}").json()["action"]
+
     assert (action["status"], action["error"]["code"]) == ("error", "action_failed")
     assert [each["status"] for each in api.state.servers.values()] == ["off"]
-
-
-def test_reply_is_truncated(api: SimulatedHetzner, client: httpx.Client) -> None:
-    api.fail(Fault("GET", "/servers", broken_off=True))
-
-    with pytest.raises(httpx.RemoteProtocolError):
-        client.get("/v1/servers")
 
 
 def test_half_page_has_total_of_complete_list(api: SimulatedHetzner, client: httpx.Client) -> None:
@@ -124,27 +97,14 @@ def test_half_page_has_total_of_complete_list(api: SimulatedHetzner, client: htt
     assert page["meta"]["pagination"]["total_entries"] == 4
 
 
-def test_delayed_reply_follows_execution(api: SimulatedHetzner) -> None:
-    api.fail(Fault("POST", "/servers", latency=60, count=1))
-    headers = {"Authorization": f"Bearer {api.token}"}
-
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{api.endpoint}/servers", json=SERVER, headers=headers, timeout=0.3)
-
-    until(lambda: len(api.state.servers) == 1)
-
-
-def test_server_exit_releases_delayed_replies() -> None:
+def test_delayed_reply_follows_execution_and_ends_with_the_server() -> None:
     began = time.monotonic()
-
     with SimulatedHetzner() as api:
-        api.fail(Fault(latency=60, count=1))
+        api.fail(Fault("POST", "/servers", latency=60, count=1))
+        headers = {"Authorization": f"Bearer {api.token}"}
         with pytest.raises(httpx.ReadTimeout):
-            httpx.get(
-                f"{api.endpoint}/servers",
-                headers={"Authorization": f"Bearer {api.token}"},
-                timeout=0.1,
-            )
+            httpx.post(f"{api.endpoint}/servers", json=SERVER, headers=headers, timeout=0.3)
+        until(lambda: len(api.state.servers) == 1)
 
     assert time.monotonic() - began < 30
 
@@ -163,49 +123,11 @@ def test_each_request_is_recorded_before_and_after_execution(
     assert seen == [("asked", "POST", 0), ("done", "POST", 1)]
 
 
-def test_faults_are_set_and_removed_over_http(client: httpx.Client) -> None:
-    fault = {"method": "GET", "path": "/servers", "status": 500, "count": None}
-
-    ordered = client.post("/sim/faults", json=fault)
-    failing = client.get("/v1/servers").status_code
-    client.delete("/sim/faults")
-
-    assert (ordered.status_code, failing) == (204, 500)
-    assert client.get("/v1/servers").status_code == 200
-
-
 def test_stock_and_limits_are_set_over_http(api: SimulatedHetzner, client: httpx.Client) -> None:
     client.put("/sim/stock", json={"ccx13": 0})
     client.put("/sim/limits", json={"servers": 3})
 
     assert (api.state.stock, api.state.limits) == ({"ccx13": 0}, {"servers": 3})
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("POST", "/sim/faults", {"colour": "red"}, 422),
-        ("POST", "/sim/weather", {}, 404),
-        ("GET", "/servers", {}, 404),
-        ("GET", "/v1/volumes", {}, 404),
-        ("POST", "/v1/servers/7/actions/poweron", {}, 404),
-        ("PUT", "/v1/locations/1", {}, 405),
-        ("GET", "/v1/servers?per_page=51", {}, 422),
-        ("GET", "/v1/servers?sort=colour", {}, 422),
-        ("GET", "/v1/servers?page=0", {}, 422),
-    ],
-)
-def test_unsupported_request_is_refused(
-    client: httpx.Client, method: str, path: str, body: dict[str, object], status: int
-) -> None:
-    assert client.request(method, path, json=body).status_code == status
-
-
-@pytest.mark.parametrize("body", ["[]", "{", "7"])
-def test_body_that_is_not_an_object_is_refused(client: httpx.Client, body: str) -> None:
-    answer = client.post("/v1/servers", content=body)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "json_error")
 
 
 def test_control_requests_require_the_token(api: SimulatedHetzner) -> None:

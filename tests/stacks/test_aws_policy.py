@@ -15,7 +15,7 @@ from tests.ports.aws_rig import REF, AwsRig, a_worker
 from tests.ports.engines import quiet, skip_without_cli
 from tests.rigs.process import ROOT
 from tests.stacks.programs import accepted, declared
-from tests.stacks.test_aws import TEMPLATE
+from tests.stacks.test_shared_parts import TEMPLATE
 
 PAGE = ROOT / "docs/how-to/run-on-aws.md"
 # What AWS asks for beside the call itself; who asks who it is needs no right.

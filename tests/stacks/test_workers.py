@@ -13,58 +13,55 @@ from fleet.model.facts import WorkerInputs
 from fleet.state.storage import shipped_folder
 from tests.stacks.programs import a_worker_of, accepted, declared
 
-PROJECTS = sorted(path.parent.name for path in shipped_folder("stacks").glob("*/Pulumi.yaml"))
-pytestmark = pytest.mark.parametrize("project", PROJECTS)
+STACKS = shipped_folder("stacks")
+PROJECTS = sorted(path.parent.name for path in STACKS.glob("*/Pulumi.yaml"))
+CLOUDS = ("aws", "hcloud")
+"""Programs whose machines get user data and notes."""
+FULL = {
+    "aws": {"template": "t", "subnet": "subnet-1", "disk": "344", "market": "spot"},
+    "hcloud": {
+        "location": "fsn1",
+        "network_ids": "7",
+        "firewall_ids": "8 9",
+        "ssh_keys": "key other",
+    },
+}
+IMPORTS = {"collections", "json", "program", "pulumi", "pulumi_aws", "pulumi_hcloud", "typing"}
+each_project = pytest.mark.parametrize("project", PROJECTS)
+each_cloud = pytest.mark.parametrize("project", CLOUDS)
 
 
-def test_worker_is_one_resource_with_its_name(project: str) -> None:
-    (resource,) = declared(project, accepted(project))
-
-    assert resource.name == "debian-big-0001"
-    assert resource.adopts == ""
-
-
-def test_worker_round_trips_through_its_resource(project: str) -> None:
+@each_project
+def test_worker_is_one_labelled_resource_that_reads_back(project: str) -> None:
     worker = a_worker_of(project)
-
     (resource,) = declared(project, accepted(project, worker))
 
+    assert (resource.name, resource.adopts) == ("debian-big-0001", "")
     read_back = load_project(project).worker_of(resource.type, resource.inputs)
     assert read_back == WorkerInputs.model_validate(worker)
-
-
-def test_every_machine_has_ownership_labels(project: str) -> None:
-    (resource,) = declared(project, accepted(project))
-
-    labels = a_worker_of(project)["labels"]
+    marks = worker["labels"]
     if project == "aws":
-        marks = {key if key == "fleet" else f"fleet:{key}": text for key, text in labels.items()}
-        assert marks.items() <= resource.inputs["tags"].items()
-    else:
-        assert labels.items() <= resource.inputs["labels"].items()
+        marks = {key if key == "fleet" else f"fleet:{key}": text for key, text in marks.items()}
+    assert marks.items() <= resource.inputs["tags" if project == "aws" else "labels"].items()
 
 
-def test_empty_workers_declare_no_resource(project: str) -> None:
+@each_project
+def test_no_worker_or_another_resource_is_no_worker(project: str) -> None:
     assert declared(project, accepted(project, workers=[])) == ()
-
-
-def test_adopted_machine_is_imported_by_its_id(project: str) -> None:
-    (resource,) = declared(project, accepted(project, adopt={"debian-big-0001": "42"}))
-
-    assert resource.adopts == "42"
-
-
-def test_resource_of_other_type_is_not_a_worker(project: str) -> None:
     assert load_project(project).worker_of("aws:ec2:Instance", {}) is None
-
-
-def test_recorded_machine_of_another_program_is_refused(project: str) -> None:
     (resource,) = declared(project, accepted(project))
-
     with pytest.raises(PlanRefused, match=r"stacks/\w+: a recorded \w+:"):
         load_project(project).worker_of(resource.type, {})
 
 
+@each_project
+def test_adopted_machine_is_imported_by_its_id(project: str) -> None:
+    (resource,) = declared(project, accepted(project, adopt={"debian-big-0001": "42"}))
+
+    assert (resource.adopts, resource.secrets) == ("42", ())
+
+
+@each_project
 @pytest.mark.parametrize(
     ("broken", "says"),
     [
@@ -82,6 +79,7 @@ def test_invalid_inputs_are_refused_with_path(
         declared(project, accepted(project, **broken))
 
 
+@each_project
 @pytest.mark.parametrize(
     ("broken", "says"),
     [
@@ -101,34 +99,62 @@ def test_hostile_worker_is_refused_with_path(
         declared(project, accepted(project, a_worker_of(project, **broken)))
 
 
-def test_stack_program_imports_only_pulumi(project: str) -> None:
-    sources = sorted(Path(shipped_folder("stacks") / project).glob("*.py"))
+@each_project
+def test_stack_program_runs_with_pulumi_and_imports_nothing_else(project: str) -> None:
+    sources = sorted(Path(STACKS / project).glob("*.py"))
+    imports = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
+    assert {name for path in sources for name in imports.findall(path.read_text())} <= IMPORTS
 
-    imported = {
-        match
-        for source in sources
-        for match in re.findall(r"^(?:from|import) (\w+)", source.read_text(), flags=re.MULTILINE)
-    }
-
-    assert imported <= {
-        "collections",
-        "typing",
-        "json",
-        "pulumi",
-        "pulumi_aws",
-        "pulumi_hcloud",
-        "program",
-    }
-
-
-def test_stack_program_runs_with_plain_pulumi_command(project: str) -> None:
-    settings = yaml.safe_load((shipped_folder("stacks") / project / "Pulumi.yaml").read_text())
-
-    assert settings["name"] == f"fleet-{project}"
-    assert settings["runtime"] == "python"
-    assert (shipped_folder("stacks") / project / "__main__.py").is_file()
-
-
-def test_unknown_project_error_lists_known_projects(project: str) -> None:
+    settings = yaml.safe_load((STACKS / project / "Pulumi.yaml").read_text())
+    assert (settings["name"], settings["runtime"]) == (f"fleet-{project}", "python")
+    assert (STACKS / project / "__main__.py").is_file()
     with pytest.raises(FleetError, match=f"'nope'.*\\b{project}\\b"):
         load_project("nope")
+
+
+@each_cloud
+def test_user_data_is_a_secret_of_new_machines_only(project: str) -> None:
+    (new,) = declared(project, accepted(project))
+    (there,) = declared(project, accepted(project, user_data={}))
+
+    assert new.secrets == ("userData",)
+    assert "of-the-test" not in new.model_dump_json()
+    assert "userData" not in there.inputs
+
+
+@each_cloud
+def test_notes_are_labels_and_no_inputs_of_a_worker(project: str) -> None:
+    notes = {"expires": "20261122T090000Z", "commit": "0123456"}
+    (resource,) = declared(project, accepted(project, notes=notes))
+
+    found = resource.inputs["tags" if project == "aws" else "labels"]
+    prefix = "fleet:" if project == "aws" else ""
+    assert {f"{prefix}{key}": text for key, text in notes.items()}.items() <= found.items()
+    read_back = load_project(project).worker_of(resource.type, resource.inputs)
+    assert read_back == WorkerInputs.model_validate(a_worker_of(project))
+
+
+@each_cloud
+def test_worker_with_all_settings_reads_back(project: str) -> None:
+    worker = a_worker_of(project, settings=FULL[project])
+    (resource,) = declared(project, accepted(project, worker))
+
+    read_back = load_project(project).worker_of(resource.type, resource.inputs)
+    assert read_back == WorkerInputs.model_validate(worker)
+
+
+@pytest.mark.parametrize(
+    ("project", "settings", "says"),
+    [
+        ("aws", {}, r"workers\[0\].settings lacks template"),
+        ("aws", {"template": "t", "size": "1"}, "settings has unknown keys: size"),
+        ("aws", {"template": "t", "disk": "big"}, "debian-big-0001: disk must be whole GiB"),
+        ("aws", {"template": "t", "market": "black"}, "-0001: market must be spot or on-demand"),
+        ("hcloud", {}, r"workers\[0\].settings lacks location"),
+        ("hcloud", {"location": "fsn1", "size": "1"}, "settings has unknown keys: size"),
+        ("hcloud", {"location": "fsn1", "network_ids": "net"}, "network_ids must hold ids"),
+    ],
+)
+def test_wrong_settings_are_refused(project: str, settings: dict[str, str], says: str) -> None:
+    with pytest.raises(PlanRefused, match=says):
+        declared(project, accepted(project, a_worker_of(project, settings=settings)))

@@ -43,8 +43,48 @@ def is_gone(pid: int) -> bool:
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_command_runs_in_its_folder_and_returns_output(tmp_path: Path) -> None:
-    assert call("pwd", tmp_path) == f"{tmp_path}\n"
+@pytest.mark.parametrize(
+    ("script", "stdin", "said"),
+    [
+        ("basename $(pwd)", "", "here\n"),
+        ("wc -c | tr -d ' '", "x" * 300_000, "300000\n"),
+        ("exec <&-; echo made", "x" * 300_000, "made\n"),
+    ],
+    ids=["folder", "large input", "ignored input"],
+)
+def test_command_returns_what_it_prints(
+    tmp_path: Path, script: str, stdin: str, said: str
+) -> None:
+    (tmp_path / "here").mkdir()
+
+    assert call(script, tmp_path / "here", stdin=stdin) == said
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo made; echo no room >&2; exit 3", ("new", "3", "no room")),
+        ("kill -9 $$", ("new", "signal 9")),
+        ("yes", ("new", "65536 bytes", "stopped")),
+        ("yes | head -c 5000000 >&2; echo no room >&2; exit 1", ("new", "1", "y | y | no room")),
+        ("yes | tr -d '\\n' | head -c 50000 >&2; exit 1", ("new", "1")),
+        (r"printf '\377'", ("UTF-8",)),
+    ],
+    ids=["status", "signal", "endless", "last lines", "endless line", "binary"],
+)
+def test_failure_is_told_in_few_words_and_with_bounded_memory(
+    tmp_path: Path, script: str, said: tuple[str, ...]
+) -> None:
+    tracemalloc.start()
+    try:
+        failed = failure(script, tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert tells(str(failed), *said)
+    assert (failed.started, len(str(failed)) < 200) == (True, True)
+    assert most < 2_000_000
 
 
 def test_command_gets_only_the_given_environment(
@@ -55,25 +95,6 @@ def test_command_gets_only_the_given_environment(
     names = {line.partition("=")[0] for line in call("env", tmp_path).splitlines()}
 
     assert names - {"PWD", "SHLVL", "_"} == {"PATH"}  # a shell sets some itself
-
-
-def test_command_reads_input_larger_than_a_pipe_buffer(tmp_path: Path) -> None:
-    assert call("wc -c", tmp_path, stdin="x" * 300_000).strip() == "300000"
-
-
-def test_command_may_ignore_its_input(tmp_path: Path) -> None:
-    assert call("exec <&-; echo made", tmp_path, stdin="x" * 300_000) == "made\n"
-
-
-def test_nonzero_exit_status_is_a_failure(tmp_path: Path) -> None:
-    failed = failure("echo made; echo no room >&2; exit 3", tmp_path)
-
-    assert tells(str(failed), "new", "3", "no room")
-    assert (failed.started, failed.in_time) == (True, True)
-
-
-def test_killed_command_is_a_failure(tmp_path: Path) -> None:
-    assert tells(str(failure("kill -9 $$", tmp_path)), "new", "signal 9")
 
 
 def test_missing_command_did_not_run(tmp_path: Path) -> None:
@@ -117,43 +138,6 @@ def test_background_output_does_not_block_the_command(tmp_path: Path) -> None:
     assert call("yes >&2 & echo $! > pid; echo made", tmp_path) == "made\n"
 
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-
-
-def test_endless_output_is_refused_with_bounded_memory(tmp_path: Path) -> None:
-    tracemalloc.start()
-    try:
-        failed = failure("yes", tmp_path)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert tells(str(failed), "new", "65536 bytes", "stopped")
-    assert most < 2_000_000
-
-
-def test_error_output_is_truncated_to_last_lines(
-    tmp_path: Path,
-) -> None:
-    tracemalloc.start()
-    try:
-        failed = failure("yes | head -c 5000000 >&2; echo no room >&2; exit 1", tmp_path)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert tells(str(failed), "new", "1", "y | y | no room")
-    assert most < 2_000_000
-
-
-def test_endless_line_is_omitted_from_error(tmp_path: Path) -> None:
-    failed = failure("yes | tr -d '\\n' | head -c 50000 >&2; exit 1", tmp_path)
-
-    assert tells(str(failed), "new", "1")
-    assert len(str(failed)) < 100
-
-
-def test_binary_output_is_a_failure(tmp_path: Path) -> None:
-    assert tells(str(failure(r"printf '\377'", tmp_path)), "UTF-8")
 
 
 @pytest.mark.parametrize(
