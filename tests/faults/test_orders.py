@@ -219,28 +219,20 @@ def test_commands_without_store_name_command_to_create_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
-        FREEZE,
-        ("freeze", "--end"),
-        HOLD,
-        APPROVE,
-        EMPTY,
-        ("machine", "delete", "--since", "1d"),
-        ("log",),
-    ],
-)
-def test_permanently_locked_store_is_reported(
-    idle: Trial, run_fleet: RunFleet, command: tuple[str, ...]
-) -> None:
-    with closing(sqlite3.connect(idle.folder / ".fleet/store.db")) as connection:
+def test_permanently_locked_store_is_reported(idle: Trial, warm: Warm) -> None:
+    since = ("machine", "delete", "--since", "1d")
+    commands = (FREEZE, ("freeze", "--end"), HOLD, APPROVE, EMPTY, since, ("log",))
+    store = idle.folder / ".fleet/store.db"
+    environment = clean_environment(idle.folder.parent)
+    with closing(sqlite3.connect(store)) as connection, ExitStack() as stack:
         connection.execute("BEGIN EXCLUSIVE")
-        ran = run_fleet(*command)
+        begun = [warm.started(*each, cwd=idle.folder, env=environment) for each in commands]
+        running = [stack.enter_context(each) for each in begun]
+        said = [each.stderr.read() for each in running]
+        codes = [each.wait() for each in running]
 
-    assert ran.returncode == 1
-    assert ".fleet/store.db" in ran.stderr
-    assert "locked" in ran.stderr
+    assert codes == [1] * len(commands)
+    assert [each for each in said if ".fleet/store.db" not in each or "locked" not in each] == []
 
 
 def a_freeze(**overrides: object) -> Order:
