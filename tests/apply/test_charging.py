@@ -96,11 +96,11 @@ def test_charge_has_the_price_of_its_time() -> None:
 @pytest.mark.slow
 def test_charge_is_reverted_and_reported_when_clock_was_ahead() -> None:
     runs = Runs()
-    runs.play(f"0, {400 * 24 * 60}, 10")
+    runs.play(f"0, {40 * 24 * 60}, 10")
 
     (sentence,) = runs.said
     runs.play("70")
-    assert "2027-12-26 08:00 UTC" in sentence
+    assert "2026-12-31 08:00 UTC" in sentence
     assert runs.ledger(70).charged_until == NOW + timedelta(minutes=70)
     assert runs.ledger(70).charges[0].seconds[:2] == (600, 3600 + 4200)
     assert len(runs.store.dump()["ledger"]) == 3
