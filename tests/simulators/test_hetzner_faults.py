@@ -33,7 +33,7 @@ def client(api: SimulatedHetzner) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("steps", read_stories(Path(__file__).parent / "exchanges"))
-def test_requests_are_answered_as_told(
+def test_requests_of_an_exchange_are_answered(
     api: SimulatedHetzner, client: httpx.Client, steps: list[str]
 ) -> None:
     answer: httpx.Response | None = None

@@ -46,7 +46,7 @@ def test_worker_is_one_labelled_resource_that_reads_back(project: str) -> None:
 
 
 @each_project
-def test_no_worker_or_another_resource_is_no_worker(project: str) -> None:
+def test_other_resources_are_not_read_as_workers(project: str) -> None:
     assert declared(project, accepted(project, workers=[])) == ()
     assert load_project(project).worker_of("aws:ec2:Instance", {}) is None
     (resource,) = declared(project, accepted(project))

@@ -52,9 +52,7 @@ def is_gone(pid: int) -> bool:
     ],
     ids=["folder", "large input", "ignored input"],
 )
-def test_command_returns_what_it_prints(
-    tmp_path: Path, script: str, stdin: str, said: str
-) -> None:
+def test_command_returns_its_output(tmp_path: Path, script: str, stdin: str, said: str) -> None:
     (tmp_path / "here").mkdir()
 
     assert call(script, tmp_path / "here", stdin=stdin) == said
@@ -72,7 +70,7 @@ def test_command_returns_what_it_prints(
     ],
     ids=["status", "signal", "endless", "last lines", "endless line", "binary"],
 )
-def test_failure_is_told_in_few_words_and_with_bounded_memory(
+def test_failure_has_few_words_and_bounded_memory(
     tmp_path: Path, script: str, said: tuple[str, ...]
 ) -> None:
     tracemalloc.start()
