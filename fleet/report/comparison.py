@@ -236,7 +236,8 @@ def _money(change: Changes) -> str:
     """Return the change of the cost per hour after this run, as text."""
     if change.verdict and not change.verdict.cost_known:
         return f"cost per hour {words.UNKNOWN}"
-    before, after, amount, *_ = words.rates(_amounts(change))
+    difference = change.cost_after - change.cost_before
+    before, after, amount = words.rates([change.cost_before, change.cost_after, difference])
     if change.currency != change.currency_before:
         return f"{before} {change.currency_before}/h -> {after} {change.currency}/h"
     if change.cost_before == change.cost_after:
@@ -247,12 +248,6 @@ def _money(change: Changes) -> str:
         f"{sign}{amount} {change.currency}/h ({before} without, {after} with)"
         f"{' while replacing' if replacing else ''}"
     )
-
-
-def _amounts(change: Changes) -> list[Decimal]:
-    """Return all amounts of a change, to show them with the same number of decimals."""
-    difference = change.cost_after - change.cost_before
-    return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
 
 def _compare_rest(change: Changes) -> tuple[Decimal, Decimal] | None:
@@ -301,13 +296,11 @@ class _Effect(NamedTuple):
 def _effects(change: Changes, included: Mapping[str, str]) -> Iterator[_Effect]:
     shown = {each.path for each in change.sensitive}
     config = [_config(each) for each in change.config if each.path not in shown]
-    rates = words.rates(_amounts(change), sign=True)[3:]
-    costs = [f"{rate} {change.currency}/h" for rate in rates]
     of_pools = [
         *_pools(change),
         *(each for each in config if each.where == "pool"),
         *map(_draw_outdated, change.outdated),
-        *map(_actions, change.actions, costs),
+        *(_actions(each, change.currency) for each in change.actions),
     ]
     yield from sorted(of_pools, key=lambda each: each.name)  # stable: edits before their effects
     yield from map(_image, change.images)
@@ -334,7 +327,7 @@ def _draw_outdated(change: OutdatedChange) -> _Effect:
     return _Effect("pool", change.pool, "*", f"{many} no longer outdated: {them}")
 
 
-def _actions(change: ActionsChange, cost: str) -> _Effect:
+def _actions(change: ActionsChange, currency: str) -> _Effect:
     more = change.after > change.before
     count = abs(change.after - change.before)
     is_partial = change.before and change.after
@@ -344,7 +337,7 @@ def _actions(change: ActionsChange, cost: str) -> _Effect:
         "withheld by a guard" if change.withheld else "",
         change.type,
         some_of(change.workers),
-        cost if change.cost else "",
+        f"{words.hourly(change.cost, sign=True)} {currency}/h" if change.cost else "",
     ]
     what = ", ".join(filter(None, parts))
     if not more:  # the reason does not apply to fewer actions
