@@ -16,7 +16,6 @@ from tests.cli.test_gone import (
     write_scripts,
 )
 from tests.rigs.racks import YAML, a_rack, made
-from tests.rigs.repeats import slow_but
 from tests.rigs.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -75,77 +74,6 @@ def test_waiting_ticket_shows_number_of_failed_attempts(project: Path) -> None:
         assert str(min(count, 4)) in json.loads(said)["because"], said
 
 
-def strange(trial: Trial, *names: str, fleet: str = "debian") -> None:
-    """Have machines of another fleet be there."""
-    (trial.folder / "machines").mkdir(exist_ok=True)
-    for name in names:
-        machine = {
-            "name": name,
-            "type": "own",
-            "created_at": "2026-11-21T08:00:00Z",
-            "labels": {"fleet": fleet, "pool": "ci-b"},
-        }
-        (trial.folder / "machines" / name).write_text(json.dumps(machine), encoding="utf-8")
-
-
-TAKEN = (
-    'cat > /dev/null; test ! -e "machines/$FLEET_MACHINE" || '
-    "{ echo uniqueness_error: server name is already used >&2; exit 1; }; . ./new.sh"
-)
-
-
-def test_listed_name_is_skipped_when_another_fleet_uses_it(project: Path) -> None:
-    trial = a_rack(project, TAKEN)
-    strange(trial, "rack-first-0001", "rack-first-0002")
-
-    trial.told("apply")
-
-    assert "rack-first-0003" in made(trial)
-
-
-@pytest.mark.parametrize(
-    "said",
-    slow_but(
-        ["echo name-taken"],
-        [
-            "echo uniqueness_error: server name is already used >&2",
-            "echo \"operation failed: domain '$FLEET_MACHINE' already exists with uuid 1\" >&2",
-            "echo name-taken",
-        ],
-    ),
-)
-def test_next_name_is_used_when_command_new_refuses_the_first(said: str, project: Path) -> None:
-    new = f"case $FLEET_MACHINE in *-0001) cat > /dev/null; {said}; exit 1;; esac; . ./new.sh"
-    trial = a_rack(project, new)
-
-    codes = [trial.do("apply")[0] for _ in range(2)]
-
-    assert codes == [1, 0]
-    assert made(trial) == ["rack-first-0002"]
-
-
-@pytest.mark.parametrize(
-    "said",
-    slow_but(
-        ["echo No valid host was found >&2"],
-        [
-            "echo out-of-stock",
-            "echo quota",
-            "echo Quota exceeded for cores >&2",
-            "echo No valid host was found >&2",
-            "echo ZONE_RESOURCE_POOL_EXHAUSTED >&2",
-        ],
-    ),
-)
-def test_next_pool_serves_when_command_new_states_a_shortage(said: str, project: Path) -> None:
-    trial = a_rack(project, FAILS.format(said))
-
-    trial.do("apply")
-    trial.told("apply")
-
-    assert made(trial) == ["rack-works-0001"]
-
-
 def action(trial: Trial) -> dict[str, Any]:
     """Return the only action of a plan."""
     (found,) = trial.plan()["actions"]
@@ -158,33 +86,6 @@ def hung(project: Path) -> Trial:
     trial = a_rack(project, HANGS, more=QUICK, other="")
     trial.do("apply")
     return trial
-
-
-PRINTED = ("two words", "{", "a\\tb")
-
-
-@pytest.mark.parametrize(
-    ("new", "because"),
-    [
-        (HANGS, ("timed out", "0.25s")),
-        *(
-            (f"cat > /dev/null; printf '{each}'; echo ' x'", ("creation failed", "id"))
-            for each in PRINTED
-        ),
-    ],
-    ids=["hangs", *PRINTED],
-)
-def test_plan_repeats_creation_with_reason_when_command_new_failed(
-    new: str, because: tuple[str, ...], project: Path
-) -> None:
-    trial = a_rack(project, new, more=QUICK, other="")
-    trial.do("apply")
-
-    found = action(trial)
-
-    assert (found["action"], found["worker"], found["reason"]) == ("create", FIRST, "interrupted")
-    assert tells(found["because"], *because)
-    assert "earlier apply" not in found["because"]
 
 
 def test_plan_reports_listed_machine_when_its_command_new_hung(hung: Trial) -> None:
