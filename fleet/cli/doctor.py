@@ -416,7 +416,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     kind.extra: (f"pulumi_{kind.extra}",) for kind in PROVIDERS.values()
 } | {
     "hcloud": ("pulumi_hcloud", "hcloud"),
-    "images": ("ansible", "ansible_runner", "aiohttp"),
+    "images": ("ansible", "aiohttp"),
     "policies": ("pytest",),
     "postgres": ("psycopg",),
     "pulumi": ("pulumi",),

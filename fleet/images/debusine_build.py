@@ -29,6 +29,7 @@ from fleet.images.checks import open_disk
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.packages import LIST_PACKAGES, read_packages
 from fleet.images.programs import last_of
+from fleet.images.role import READABLE, find_failure
 from fleet.images.roots import FORGET, kernel_of, packages_of
 from fleet.images.sources import mirror_suites
 from fleet.model.images import BuildOrder, Manifest, Package, role_variables
@@ -194,7 +195,8 @@ class _ServerBuild:
         """
         where = f"work request {request.id} at {self._url}"
         if (request.status, request.result) != ("completed", "success"):
-            output = f"; its last output:\n{failure_of(said)}\nall output is in {self._draft.log}"
+            last = find_failure(said) or last_of(said)
+            output = f"; its last output:\n{last}\nall output is in {self._draft.log}"
             raise BuildFailed(
                 f"{where} is {request.status}{f' with {request.result}' if request.result else ''}"
                 f": its page there shows why{output if said else ''}"
@@ -344,7 +346,7 @@ _SCRIPT = """\
 #!/bin/sh
 # Written by fleet: runs the Ansible role debusine_worker in the root of an image.
 set -eu
-export HOME=/root LC_ALL=C.UTF-8 ANSIBLE_NOCOLOR=1
+export HOME=/root LC_ALL=C.UTF-8 {readable}
 work=$(mktemp -d)
 base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
 {role}END_OF_ROLE
@@ -408,6 +410,7 @@ def customization_script(
     return _SCRIPT.format(
         role="".join(lines),
         variables=quoted,
+        readable=" ".join(f"{name}={value}" for name, value in READABLE.items()),
         runner=_ANSIBLE_PACKAGE,
         wanted=" ".join(sorted({*packages, _ANSIBLE_PACKAGE, "python3-apt"})),
         packages=LIST_PACKAGES,
@@ -444,19 +447,3 @@ def _normalize(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = "root"
     return member
-
-
-_FATAL_PREFIX = "fatal: "
-"""Start of the line in which Ansible prints the error of a task."""
-_MAX_LINE = 2000
-"""Maximum length, in the error message, of the line with Ansible's error."""
-
-
-def failure_of(log: str) -> str:
-    """Return the failed task and its error from Ansible's log, or else the log's last lines."""
-    lines = log.splitlines()
-    fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)), None)
-    if fatal is None:
-        return last_of(log)
-    tasks = [line.rstrip(" *") for line in lines[:fatal] if line.startswith("TASK [")]
-    return "\n".join(f"  {line[:_MAX_LINE]}" for line in (*tasks[-1:], lines[fatal]))

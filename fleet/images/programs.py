@@ -10,12 +10,13 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from fleet.clock import utc_now
 from fleet.errors import FileUnreadable, FleetError, Locked, touching
+from fleet.ports import Tell
 
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Folders of programs that are missing in an ordinary user's PATH."""
@@ -61,7 +62,7 @@ class ProgramFailed(FleetError):
 
 def find(program: str) -> str | None:
     """Return the path of a program in PATH or the sbin folders; None if the program is missing."""
-    return shutil.which(program, path=_search_path())
+    return shutil.which(program, path=search_path())
 
 
 def need(program: str) -> str:
@@ -82,30 +83,49 @@ def missing(programs: Iterable[str]) -> str:
 
 
 def run(
-    *command: str | Path, log: Path, env: Mapping[str, str] | None = None, stdin: bytes = b""
+    *command: str | Path,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    hear: Tell | None = None,
 ) -> str:
     """Run a program; log its command line and errors; return its standard output.
 
-    Its environment is ENVIRONMENT, `env`, PATH and the caller's proxies. Raises ProgramFailed.
+    Its environment is ENVIRONMENT, `env`, PATH and the caller's proxies. `hear` gets each line of
+    the output, which is then logged too. An interruption kills the program. Raises ProgramFailed.
     """
     words = [str(word) for word in command]
     proxies = {name: os.environ[name] for name in PROXIES if name in os.environ}
-    with log.open("ab") as text:
+    output = b""
+    with log.open("ab", buffering=0) as text:
         text.write(f"+ {' '.join(words)}\n".encode())
-        done = subprocess.run(  # noqa: S603 - a program of fleet's choice, no shell
+        start = text.tell()
+        with subprocess.Popen(  # noqa: S603 - a program of fleet's choice, no shell
             words,
-            check=False,
-            input=stdin,
-            capture_output=True,
-            env={**proxies, "PATH": _search_path(), **ENVIRONMENT, **(env or {})},
-        )
-        text.write(done.stderr)
-        if done.returncode:
-            text.write(done.stdout)
-    if done.returncode:
-        said = (done.stderr + done.stdout).decode(errors="replace")
-        raise ProgramFailed(f"{words[0]} ended with {done.returncode}:\n{last_of(said)}", said)
-    return done.stdout.decode(errors="replace")
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=text,
+            env={**proxies, "PATH": search_path(), **ENVIRONMENT, **(env or {})},
+            start_new_session=True,  # only this process handles Ctrl-C
+        ) as child:
+            to_child, from_child = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
+            try:
+                with suppress(BrokenPipeError), to_child:
+                    to_child.write(stdin)
+                for line in from_child:
+                    output += line
+                    if hear:
+                        text.write(line)
+                        hear(line.decode(errors="replace").rstrip("\n"))
+            except BaseException:
+                child.kill()
+                raise
+        if child.returncode and not hear:
+            text.write(output)
+    if child.returncode:
+        said = log.read_bytes()[start:].decode(errors="replace")
+        raise ProgramFailed(f"{words[0]} ended with {child.returncode}:\n{last_of(said)}", said)
+    return output.decode(errors="replace")
 
 
 def run_on(
@@ -149,7 +169,8 @@ def last_of(output: str) -> str:
     return "\n".join(f"  {line}" for line in shown) or "  no output"
 
 
-def _search_path() -> str:
+def search_path() -> str:
+    """Return PATH with the folders of programs that only root has in it."""
     return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_PATHS))
 
 

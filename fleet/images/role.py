@@ -5,20 +5,18 @@ Ansible may write any variable to the log.
 """
 
 import hashlib
+import json
 import os
+import re
 import shutil
 import sys
-import threading
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TextIO
 
 from fleet.errors import FleetError, add_extra
-from fleet.images.programs import PROXIES
+from fleet.images.programs import ProgramFailed, run, search_path
 from fleet.ports import Tell
 from fleet.schema.model import Fleet, ImageRecipe, Recipe
 from fleet.state.processes import kill_by_environment
@@ -26,6 +24,8 @@ from fleet.state.storage import shipped_folder
 
 _MAX_OUTPUT_LINES = 40
 """Maximum number of output lines of a failed task in the error message. The log has all lines."""
+_MAX_LINE = 2000
+"""Maximum length of an output line in the error message."""
 
 
 class RoleFailed(FleetError):
@@ -38,16 +38,22 @@ class Host:
 
     name: str
     variables: Mapping[str, object]
+    within: Sequence[str | Path] = ()
+    """Program that gets Ansible's command as its last arguments, and runs the command."""
+    work: Path | None = None
+    """Folder for Ansible's temporary files."""
 
 
-def chroot_host(root: Path, epoch: int) -> Host:
+def chroot_host(
+    root: Path, epoch: int, within: Sequence[str | Path] = (), work: Path | None = None
+) -> Host:
     """Return the host for a root folder on this computer. It needs root or a user namespace.
 
     `epoch` is the SOURCE_DATE_EPOCH of programs in the root. Without it, update-initramfs, useradd
     and Python write the current time into files.
     """
     connection = {"ansible_connection": "fleet_chroot", "ansible_host": str(root)}
-    return Host("image", {**connection, "fleet_epoch": epoch})
+    return Host("image", {**connection, "fleet_epoch": epoch}, within, work)
 
 
 def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
@@ -107,75 +113,54 @@ def run_role(
     """Run the role, append Ansible's output to the log, and return the changed tasks.
 
     `told` gets the name of each task when it starts. Raises RoleFailed with the failed task and
-    its output. After an interruption, stop Ansible before the exception is raised.
+    its output. An interruption stops Ansible.
     """
     if lacking := why_not():
         raise FleetError(lacking)
-    import ansible_runner
+    tasks, changed = [""], dict[str, None]()
 
-    # Run Ansible in a thread, so that an interruption is raised here and not inside the runner.
-    with (
-        TemporaryDirectory(prefix="fleet-role-") as folder,
-        log.open("a", encoding="utf-8") as text,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        listener = _Listener(text, told)
-        cancelled = threading.Event()
-        future = pool.submit(
-            _run_play,
-            ansible_runner,
-            private_data_dir=folder,
-            playbook=str(play or shipped_folder("ansible") / "worker.yml"),
-            inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
-            extravars=dict(variables),
-            envvars=_ansible_environment(Path(folder)),
-            settings={"pexpect_timeout": 1},
-            quiet=True,
-            event_handler=listener.hear,
-            cancel_callback=cancelled.is_set,
+    def hear(line: str) -> None:
+        if named := _TASK_PATTERN.match(line):
+            tasks.append(named["name"])
+            told(named["name"])
+        elif line.startswith("changed: "):
+            changed[tasks[-1]] = None
+
+    with TemporaryDirectory(prefix="fleet-role-", dir=host.work) as folder:
+        inventory = Path(folder, "inventory.json")
+        hosts = {host.name: {**_PYTHON, **host.variables}}
+        inventory.write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
+        command = (
+            *(_find_ansible(), "--inventory", inventory, "--extra-vars", json.dumps(variables)),
+            play or shipped_folder("ansible") / "worker.yml",
         )
         try:
-            run = future.result()
-        except BaseException:
-            cancelled.set()
+            run(*host.within, *command, log=log, env=_ansible_environment(Path(folder)), hear=hear)
+        except ProgramFailed as error:
+            failure = find_failure(error.output) or str(error)
+            raise RoleFailed(f"{failure}\nall output is in {log}") from error
+        finally:
             # Ansible's workers have separate sessions, and survive their parent.
             kill_by_environment(folder)
-            raise
-    if run.rc != 0:
-        raise RoleFailed(listener.failure(host, log))
-    return tuple(listener.changed)
+    return tuple(changed)
 
 
 _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
+_TASK_PATTERN = re.compile(r"TASK \[(?:[^\]]* : )?(?P<name>.*)\] \**$")
+_PLACE_PATTERN = re.compile(r"(?:task path|Origin): (?:.*/ansible/|.*/)?(?P<place>[^:]+:\d+)")
 
 
 def why_not() -> str:
     """Return why this computer cannot run the role, with a remedy; empty if it can."""
-    if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_search_path()):
+    if _find_ansible():
         return ""
-    return (
-        "baking an image needs ansible-runner and ansible-core, which are not installed: "
-        f"{add_extra('images')}"
-    )
+    return f"baking an image needs ansible-core, which is not installed: {add_extra('images')}"
 
 
-def _run_play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own
-    """Run a play with few environment variables, because ansible-runner writes them to a file."""
-    made = runner.interface.init_runner(**words)
-    made.config.env = {
-        name: text
-        for name, text in made.config.env.items()
-        if name in (*_INHERITED_VARIABLES, *words["envvars"]) or os.environ.get(name) != text
-    }
-    made.run()
-    return made
-
-
-_INHERITED_VARIABLES = (
-    *("HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
-    *PROXIES,
-)
-"""Variables that Ansible inherits, to find its own files and to reach the archive."""
+def _find_ansible() -> str:
+    """Return the path of ansible-playbook, if possible of the running Python; else empty."""
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{search_path()}"
+    return shutil.which("ansible-playbook", path=beside) or ""
 
 
 def _ansible_environment(folder: Path) -> dict[str, str]:
@@ -183,80 +168,45 @@ def _ansible_environment(folder: Path) -> dict[str, str]:
     settings = folder / "ansible.cfg"
     settings.touch()
     return {
-        "PATH": f"{_search_path()}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
         "ANSIBLE_CONFIG": str(settings),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
         "ANSIBLE_REMOTE_TMP": "/tmp/.ansible",  # noqa: S108 - in the image; cleaned with it
         "ANSIBLE_CONNECTION_PLUGINS": str(shipped_folder("ansible") / "plugins" / "connection"),
         "ANSIBLE_PIPELINING": "1",
-        "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_FORCE_COLOR": "0",
-        "ANSIBLE_NOCOWS": "1",
         "ANSIBLE_RETRY_FILES_ENABLED": "0",
+        "PYTHONUNBUFFERED": "1",  # each task is reported at its start
         "PYTHONWARNINGS": "ignore",
-        "LC_ALL": "C.UTF-8",
+        **READABLE,
     }
 
 
-def _search_path() -> str:
-    """Return PATH, with the folder of the running Python first."""
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+READABLE = {
+    "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+    "ANSIBLE_NOCOLOR": "1",
+    "ANSIBLE_NOCOWS": "1",
+    "ANSIBLE_SHOW_TASK_PATH_ON_FAILURE": "1",
+}
+"""Environment in which Ansible prints a failure as `find_failure` reads it."""
 
 
-class _Listener:
-    """Handler of Ansible's events: it writes the log, reports tasks, and records a failure."""
-
-    def __init__(self, log: TextIO, told: Tell) -> None:
-        self._log = log
-        self._told = told
-        self.changed: list[str] = []
-        self._failed: tuple[str, str] | None = None
-
-    def hear(self, event: Mapping[str, Any]) -> bool:
-        """Handle an event; return False, so that ansible-runner does not store the event."""
-        if text := event.get("stdout"):
-            self._log.write(f"{text}\n")
-            self._log.flush()
-        about = event.get("event_data", {})
-        match event["event"]:
-            case "playbook_on_task_start" if about.get("task"):
-                self._told(about["task"])
-            case "runner_on_ok" if about.get("res", {}).get("changed"):
-                self.changed.append(about.get("task", ""))
-            case "runner_on_failed" if not about.get("ignore_errors"):
-                self._failed = (_describe_task(about), _format_output(about.get("res", {})))
-            case "runner_on_unreachable":
-                self._failed = (_describe_task(about), _format_output(about.get("res", {})))
-        return False
-
-    def failure(self, host: Host, log: Path) -> str:
-        """Return the error message, with the failed task and its output."""
-        if self._failed is None:
-            return f"Ansible ended before any task failed on {host.name}; all output is in {log}"
-        where, output = self._failed
-        return f"the role failed at {where}:\n{output}\nall output is in {log}"
-
-
-def _describe_task(about: Mapping[str, Any]) -> str:
-    """Return the name of a task with its file and line, relative to the folder `ansible`."""
-    path = str(about.get("task_path", ""))
-    shown = path.partition("/ansible/")[2] or path.rpartition("/")[2]
-    return f"task “{about.get('task', '')}” ({shown})" if shown else f"task “{about.get('task')}”"
-
-
-def _format_output(result: Mapping[str, Any]) -> str:
-    """Return the output lines of a task. For a loop, return only those of its failed items."""
-    items = [item for item in result.get("results", ()) if item.get("failed")]
-    lines: list[str] = []
-    for each in items or [result]:
-        for key in ("msg", "module_stderr", "module_stdout", "stderr", "stdout"):
-            for line in str(each.get(key) or "").strip().splitlines():
-                if line not in lines:
-                    lines.append(line)
-    kept = (
-        lines
-        if len(lines) <= _MAX_OUTPUT_LINES
-        else [*lines[:8], "…", *lines[8 - _MAX_OUTPUT_LINES :]]
-    )
-    return "\n".join(f"  {line}" for line in kept) or "  no output"
+def find_failure(log: str) -> str:
+    """Return the failed task and its error from Ansible's log; empty if no task failed."""
+    task, place, shown, is_open = "", "", list[str](), False
+    for line in log.splitlines():
+        if named := _TASK_PATTERN.match(line):
+            task, place, shown = named["name"], "", []
+        elif found := _PLACE_PATTERN.match(line):
+            place = f" ({found['place']})"
+        elif line == "...ignoring":
+            shown = []
+        is_open = line.startswith(("fatal: ", "failed: ")) or (is_open and line.startswith(" "))
+        if is_open:
+            shown.append(f"  {line.rstrip()}"[:_MAX_LINE])
+        elif shown and line.startswith("PLAY RECAP"):
+            break
+    if not shown:
+        return ""
+    if len(shown) > _MAX_OUTPUT_LINES:
+        shown = [*shown[:8], "  …", *shown[8 - _MAX_OUTPUT_LINES :]]
+    return "\n".join((f"the role failed at task “{task}”{place}:", *shown))

@@ -12,7 +12,7 @@ EXAMPLE = ROOT / "examples/tutorial"
 """A fleet.yaml without a pattern to match."""
 HEAVY = {
     "aiohttp",
-    "ansible_runner",
+    "ansible",
     "boto3",
     "botocore",
     "hcloud",

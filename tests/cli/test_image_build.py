@@ -13,7 +13,7 @@ from tests.rigs.trial import Trial
 def test_refused_image_build_records_no_version(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleet.images.role.find_spec", lambda _: None)
+    monkeypatch.setattr("fleet.images.role.shutil.which", lambda *_, **__: None)
 
     code, said = trial.do("image", "build", "trixie")
 

@@ -80,7 +80,7 @@ def test_instance_build_refuses_suite_without_base_image(
 def test_instance_build_refuses_missing_ansible_before_creation(
     rig: MachineRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ansible_runner", None)
+    monkeypatch.setattr("fleet.images.role.shutil.which", lambda *_, **__: None)
 
     with pytest.raises(BuildFailed, match=r"fleet-reconciler\[images\]"):
         rig.build()

@@ -196,7 +196,7 @@ def test_debusine_build_leaves_no_files_when_image_is_wrong(
     [
         (
             "TASK [Install it] ***\nfatal: [localhost]: FAILED! => no package\nE: hook failed\n",
-            "  TASK [Install it]\n  fatal: [localhost]: FAILED! => no package",
+            "the role failed at task “Install it”:\n  fatal: [localhost]: FAILED! => no package",
         ),
         ("I: unpacking\nE: no such suite\n", "  E: no such suite"),
     ],
