@@ -34,8 +34,8 @@ from fleet.errors import (
 )
 from fleet.images import promote, prune
 from fleet.images import report as text
-from fleet.images.checks import check_image, open_disk
-from fleet.images.disk import Baked, DiskBuilder
+from fleet.images.checks import OpenDiskImage, check_root, open_disk, workplace
+from fleet.images.disk import Differences, DiskBuilder
 from fleet.images.due import News, find_due, find_updates, latest_built, sources_of
 from fleet.images.folder import (
     CONSOLE,
@@ -297,7 +297,7 @@ def _build(args: argparse.Namespace, console: Console) -> int:
         manifest, made = remember_build(order, store, clock, bake)
         if isinstance(made, Publication):
             remember_publication(store, manifest, args.at, made)
-    differences = made.differences if isinstance(made, Baked) else None
+    differences = made if isinstance(made, Differences) else None
     result = text.BuildResult(
         folder=str(storage.images / order.image / order.version),
         manifest=manifest,
@@ -310,7 +310,7 @@ def _build(args: argparse.Namespace, console: Console) -> int:
 
 def _open_builder(
     fleet: Fleet, args: argparse.Namespace, storage: Storage
-) -> ImageBuilder[Publication | Baked | None]:
+) -> ImageBuilder[Publication | Differences | None]:
     """Return the builder at a provider, at a queue, or on this computer."""
     if args.at:
         if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
@@ -406,7 +406,7 @@ def _test(args: argparse.Namespace, console: Console) -> int:
         from fleet.images.boot import boot_version
         from fleet.images.jobs import LOG, judge, prove
 
-    tests, notes = [_offline(folder, manifest, recipe, console)], list[str]()
+    notes = list[str]()
     if recipe_digest(recipe) != manifest.recipe_digest:
         notes.append(
             "fleet.yaml changed since the build; tested against the current recipe; to build it: "
@@ -414,17 +414,18 @@ def _test(args: argparse.Namespace, console: Console) -> int:
         )
     if said := describe_old_worker(manifest.image, manifest.worker):
         notes.append(f"{said} (docs/how-to/bake-an-image.md)")
-    if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
-
-        def prove_jobs() -> Test:
-            console.progress(f"running jobs in {folder / QCOW2}")
-            # The handler removes the copy of the root if a service manager stops this process.
-            with Signals().heard():
-                return prove(recipe, folder / QCOW2, folder / LOG, console.note)
-
-        test = judge(args.image, recipe, manifest.worker, prove_jobs)
-        tests.append(test)
-        notes += _unproven(args.image, test)
+    path = _verify_disk(folder, manifest)
+    console.progress(f"reading {path}")
+    # The handler removes the copy of the root if a service manager stops this process.
+    with Signals().heard(), workplace(folder.parent) as root, open_disk(path) as disk:
+        disk.copy(root)
+        tests = [_check(disk, root, recipe, console)]
+        if isinstance(recipe, ImageRecipe) and not (tests[0].problems or args.offline):
+            console.progress(f"running jobs in {path}")
+            run = partial(prove, recipe, root, folder / LOG, console.note)
+            test = judge(args.image, recipe, manifest.worker, run)
+            tests.append(test)
+            notes += _unproven(args.image, test)
     fails = any(test.problems for test in tests)
     if args.boot and fails:
         notes.append("not booted: fix the problems first")
@@ -462,8 +463,17 @@ def _unproven(image: str, test: Test) -> Iterator[str]:
             yield f"{job.name} is unproven: {job.unproven}"
 
 
-def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console) -> Test:
-    """Check the disk of an image version without booting it; return the test with its problems."""
+def _check(disk: OpenDiskImage, root: Path, recipe: Recipe, console: Console) -> Test:
+    """Check a disk and the copy of its root without booting it."""
+    at, began = utc_now(), time.monotonic()
+    console.progress("checking the disk")
+    problems = (*disk.problems(), *check_root(root, recipe))
+    seconds = round(time.monotonic() - began, 1)
+    return Test(kind="offline", at=at, seconds=seconds, problems=problems)
+
+
+def _verify_disk(folder: Path, manifest: Manifest) -> Path:
+    """Return the path of an image version's disk; raises FileUnreadable if it was changed."""
     if QCOW2 not in manifest.files:
         build = f"fleet image build {manifest.image} --at PROVIDER"
         instead = f"`{build}` builds one and tests it there"
@@ -472,14 +482,8 @@ def _offline(folder: Path, manifest: Manifest, recipe: Recipe, console: Console)
         raise FleetError(
             f"{folder}: this version has no disk here (built by {manifest.way}); {instead}"
         )
-    at, began = utc_now(), time.monotonic()
-    console.progress(f"reading {folder / QCOW2}")
     verify(folder, manifest, [QCOW2])
-    console.progress(f"checking {folder / QCOW2}")
-    with open_disk(folder / QCOW2) as disk:
-        problems = [*disk.problems(), *check_image(disk.root, recipe)]
-    seconds = round(time.monotonic() - began, 1)
-    return Test(kind="offline", at=at, seconds=seconds, problems=tuple(problems))
+    return folder / QCOW2
 
 
 def _publish(args: argparse.Namespace, console: Console) -> int:

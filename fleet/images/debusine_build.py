@@ -236,7 +236,7 @@ class _ServerBuild:
         self._draft.say("packages")
         try:
             with open_disk(self._draft.folder / folder.QCOW2) as disk:
-                listed = disk.root.text(LISTED)
+                listed = disk.text(LISTED)
             if not listed:
                 raise BuildFailed(f"the disk has no {LISTED}")
             return read_packages(listed.splitlines())

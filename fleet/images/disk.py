@@ -1,124 +1,244 @@
 """Build a disk image on this computer, in new namespaces, as root or as an ordinary user.
 
-`DiskBuilder` starts this module as a program in new namespaces. The program reads `BakeInputs` as
-JSON from standard input and writes a line of JSON for each step, then a line with the result or
-the error. When the program or its parent exits or is killed, the kernel removes its mounts and
-processes. An ordinary user becomes root in a user namespace and maps other users to subordinate
-ids.
+mmdebstrap creates the base, and the script `bake.sh` does all work on root file systems: it runs
+the role, cleans the root and writes the disk. When fleet exits or is killed, the kernel removes
+the script's mounts and processes. An ordinary user becomes root in a user namespace and maps other
+users to subordinate ids.
+
+The disk has a GPT with two partitions: a FAT boot partition, then the ext4 root. The root is last
+so that it can grow at boot. UEFI boots with systemd-boot; on amd64, BIOS boots with syslinux.
 
 The folder of a version appears only when it is complete. Names of unfinished files start with a
 dot; the next build of the image removes the unfinished files of a killed build.
 """
 
-import ctypes
 import hashlib
-import json
-import os
 import platform
-import pwd
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from fleet.errors import BuildFailed, FleetError, PublicationRefused
-from fleet.images import diskfile, folder, role
-from fleet.images.checks import unpack_disk
+from fleet.images import folder, role
+from fleet.images.checks import remove_trees, unpack_disk
 from fleet.images.folder import QCOW2, RAW, Draft, Tell, manifest_of
-from fleet.images.programs import find, last_line, missing, run
-from fleet.images.role import chroot_host, role_digest, run_role
-from fleet.images.roots import (
-    BaseInputs,
-    clean,
-    furnished,
-    installed,
-    kept,
-    make_base,
-    pack,
-    unpack,
+from fleet.images.packages import LIST_PACKAGES, read_packages
+from fleet.images.programs import (
+    MACHINES,
+    ProgramFailed,
+    explain_no_namespaces,
+    find,
+    isolated,
+    last_of,
+    missing,
+    run,
 )
-from fleet.images.sources import Archive, archive_of, state_of
+from fleet.images.role import chroot_host, role_digest, run_role
+from fleet.images.roots import FORGET, BaseInputs, kept
+from fleet.images.sources import archive_of, state_of
 from fleet.model.images import (
     BuildOrder,
     Manifest,
     ManifestFile,
-    Package,
     recipe_digest,
     role_variables,
 )
 from fleet.model.values import digest
-from fleet.schema.pools import ImageRecipe
-from fleet.schema.units import Written
 
 FULL = "No space left on device"
-_MIN_FREE_BYTES = 8 << 30
-"""Minimum free bytes to build in memory: root and disk need 2 GiB, a second root 2 GiB more."""
-_CLONE_NEWNS = 0x00020000
-"""Flag of unshare(2) for a new mount namespace."""
-_Done = TypeVar("_Done")
+_BOOT_MIB = 128
+_FREE_MIB = 768
+"""Free space of the root file system before it grows to the size of the machine's disk."""
+BOOT_CODE = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
+"""Boot code for BIOS, from the package syslinux-common."""
+_ROOT_TYPES = {
+    "amd64": "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709",
+    "arm64": "B921B045-1DF0-41C3-AF44-4C6F280D3FAE",
+    "riscv64": "72EC70A6-CF74-40E6-BD49-4BDA08E8F224",
+}
+_EFI_NAMES = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
+_CONSOLES = {"arm64": "ttyAMA0"}
+_PROGRAMS = ("mmdebstrap", "tar", "mkfs.vfat", "mcopy", "mke2fs", "sfdisk", "qemu-img")
+_BAKE_SCRIPT = Path(__file__).with_name("bake.sh")
 
 
-def unshare_mounts(log: Path) -> None:
-    """Move this process into a new mount namespace. This needs root.
+@dataclass(frozen=True)
+class DiskBuilder:
+    """Builder that runs mmdebstrap and the Ansible role on this computer."""
 
-    The kernel removes the mounts when the process ends.
-    """
-    library = ctypes.CDLL(None, use_errno=True)  # Python has os.unshare since 3.12.
-    if library.unshare(_CLONE_NEWNS):
-        raise FleetError(f"no mount namespace can be made: {os.strerror(ctypes.get_errno())}")
-    run("mount", "--make-rprivate", "/", log=log)
+    images: Path
+    cache: Path
+    mirror: str | None = None
+    snapshot: bool = False
+    raw: bool = False
+    """True to keep the uncompressed disk in the folder of the version."""
+    check: bool = False
+    """True to build a second root file system without the cache, and compare both."""
+    script: Path = _BAKE_SCRIPT
+
+    def check_ready(self, order: BuildOrder) -> None:
+        """Raise BuildFailed if this computer cannot build the image."""
+        architecture = order.debian.architecture
+        why = role.why_not() or explain_no_disk(architecture)
+        if not why and MACHINES.get(platform.machine()) != architecture:
+            tests = [find("arch-test") or "false", architecture]
+            if subprocess.run(tests, check=False, capture_output=True).returncode:  # noqa: S603 - a word of a fixed set
+                why = (
+                    f"this computer cannot run programs of {architecture}; build on one that can, "
+                    "or on Debian: apt install arch-test qemu-user-static"
+                )
+        if why := why or explain_no_namespaces():
+            raise BuildFailed(why)
+
+    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, "Differences | None"]:
+        """Bake a version into its folder; return its manifest and differences to a second build.
+
+        The cached roots have names by the digest of all their inputs.
+        """
+        self.check_ready(order)
+        clean = partial(self._remove_leftovers, order.image)
+        with folder.drafting(self.images, order, tell, clean) as draft:
+            work = self.images / order.image / f".{order.version}.work"
+            try:
+                work.mkdir()
+                return _Bake(self, draft, work).run()
+            except (FleetError, OSError) as error:
+                said = explained(f"{error}", f"{error}{getattr(error, 'output', '')}", self.images)
+                where = "" if str(draft.log) in said else f"\nthe whole log is in {draft.log}"
+                raise BuildFailed(said + where) from error
+
+    def _remove_leftovers(self, image: str) -> None:
+        """Remove files of killed builds of an image, in a namespace that maps their owners."""
+        place = self.images / image
+        with _block_signals():
+            remove_trees(*place.glob(".*.work"), *place.glob(".*.partial"))
 
 
-def in_memory_or_on_disk(place: Path, log: Path, build: Callable[[], _Done]) -> _Done:
-    """Build in memory if enough is free, or on disk if not or if the memory fills up.
+class _Bake:
+    """A single build, with a folder for its temporary files."""
 
-    The caller must be in a separate mount namespace.
-    """
-    free = free_memory()
-    if free >= _MIN_FREE_BYTES:
-        options = f"size={free * 3 // 4},mode=0755"
-        run("mount", "-t", "tmpfs", "-o", options, "tmpfs", place, log=log)
+    def __init__(self, builder: DiskBuilder, draft: Draft, work: Path) -> None:
+        order, recipe = draft.order, draft.order.debian
+        self._builder = builder
+        self._draft = draft
+        self._work = work
+        self._recipe = recipe
+        draft.say("sources")
+        mirror = builder.mirror or recipe.mirror
+        self._archive = archive_of(recipe.suite, mirror)
+        for line in self._archive.absent:
+            draft.say("sources", f"WITHOUT {line}: the mirror has no such suite")
+        snapshot = builder.snapshot or recipe.snapshot
+        self._base = BaseInputs(recipe.suite, recipe.architecture, self._archive, snapshot)
+        named = {
+            part: uuid.uuid5(
+                uuid.NAMESPACE_URL, f"fleet:{order.image}:{recipe_digest(recipe)}:{part}"
+            )
+            for part in ("disk", "boot", "root", "root partition")
+        }
+        self._environment = {
+            "work": str(work),
+            "LIST_PACKAGES": LIST_PACKAGES,
+            "FORGET": FORGET,
+            "SOURCE_DATE_EPOCH": str(self._archive.epoch),
+            "E2FSPROGS_FAKE_TIME": str(self._archive.epoch),
+            "MTOOLS_SKIP_CHECK": "1",
+            "TMPDIR": str(work),
+            "BOOT_MIB": str(_BOOT_MIB),
+            "FREE_MIB": str(_FREE_MIB),
+            "BIOS_BOOT": str(BOOT_CODE) if recipe.architecture == "amd64" else "",
+            "BOOT_NUMBER": f"{named['boot'].int & 0xFFFFFFFF:08x}",
+            "CONSOLE": _CONSOLES.get(recipe.architecture, "ttyS0"),
+            "EFI": _EFI_NAMES[recipe.architecture],
+            "ROOT_TYPE": _ROOT_TYPES[recipe.architecture],
+            # The next build of the disk has the same ids.
+            **{f"{part.replace(' ', '_').upper()}_ID": str(id_) for part, id_ in named.items()},
+        }
+
+    def run(self) -> tuple[Manifest, "Differences | None"]:
+        """Bake the version, and compare it with a second build if requested."""
+        builder, draft, recipe = self._builder, self._draft, self._recipe
+        # Without a state (only the image reaches the archive), share the root with no other build.
+        state = (state_of(recipe.source) or draft.order.version) if recipe.source else ""
+        script = builder.script.read_text(encoding="utf-8")
+        inputs = [self._base.key, role_digest(), role_variables(recipe), self._archive.epoch]
+        name = f"root-{digest([*inputs, state, script])}"
+        raw = (draft.folder if builder.raw else self._work) / RAW
+        cleaned = self._work / "cleaned.tar" if builder.check else None
+        with kept(builder.cache, name, self._make_root) as root:
+            packages = read_packages(self._write_disk(root, raw, cleaned).splitlines())
+        differences = self._build_again(cleaned) if cleaned else None
+        draft.say("compress")
+        options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
+        target = draft.folder / QCOW2
+        run(
+            "qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, target, log=draft.log
+        )
+        return draft.finish(manifest_of(draft.order, "disk", packages)), differences
+
+    def _make_root(self, tar: Path) -> None:
+        with kept(self._builder.cache, f"base-{self._base.key}", self._make_base) as base:
+            self._run_role(base, tar)
+
+    def _make_base(self, tar: Path) -> None:
+        self._draft.say("base")
+        lines = "".join(f"{line}\n" for line in self._archive.lines)
+        self._run_step("base", *self._base.command(tar), stdin=lines.encode())
+
+    def _run_role(self, base: Path, tar: Path) -> None:
+        self._draft.say("role")
+        host = replace(
+            chroot_host(self._work / "root", self._archive.epoch),
+            within=isolated("sh", self._builder.script, "role", base, tar),
+            work=self._work,
+            environment=self._environment,
+        )
+        told = partial(self._draft.say, "role")
+        run_role(host, role_variables(self._recipe), log=self._draft.log, told=told)
+
+    def _write_disk(self, root: Path, raw: Path, cleaned: Path | None) -> str:
+        """Write the disk of a packed root, and pack the cleaned root; return its packages."""
+        self._draft.say("disk")
+        return self._run_step("disk", root, raw, *filter(None, [cleaned]))
+
+    def _build_again(self, cleaned: Path) -> "Differences":
+        """Build the root file system again without the cache; return the differences."""
+        base, root, raw = (self._work / f"second.{each}" for each in ("base", "root", "raw"))
+        self._make_base(base)
+        with kept(self._builder.cache, f"base-{self._base.key}", self._make_base) as first:
+            same = folder.measure(first) == folder.measure(base)
+            found = (
+                () if same else compare(*(contents(each, times=True) for each in (first, base)))
+            )
+        self._run_role(base, root)
+        again = self._work / "again.tar"
+        self._write_disk(root, raw, again)
+        self._draft.say("compare")
+        base_files = (each._replace(what=f"in the base: {each.what}") for each in found)
+        finished = compare(*(contents(each, times=False) for each in (cleaned, again)))
+        return Differences(same_base=same, files=(*base_files, *finished))
+
+    def _run_step(self, step: str, *words: str | Path, stdin: bytes = b"") -> str:
+        """Run a step of the script in new namespaces; return its output; raises BuildFailed."""
+        command = isolated("sh", self._builder.script, step, *words)
         try:
-            return build()
-        except (FleetError, OSError) as error:
-            if FULL not in f"{error}{getattr(error, 'output', '')}":
-                raise
-        finally:
-            run("umount", "--lazy", place, log=log)
-    return build()
-
-
-def free_memory(system: Path = Path("/")) -> int:
-    """Return the available bytes: the minimum of the computer's and each cgroup's limit."""
-    lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
-    left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-        _, controllers, own = line.split(":", 2)
-        limit, usage = "memory.max", "memory.current"
-        if controllers:  # version 1, one tree for each controller
-            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        tree = "memory" if "memory" in controllers.split(",") else controllers
-        group = system / "sys/fs/cgroup" / tree / own.lstrip("/")
-        # A container may see only some of its parent groups.
-        limited = [each for each in (group, *group.parents) if (each / limit).exists()]
-        most = {each: (each / limit).read_text(encoding="ascii").strip() for each in limited}
-        left += [
-            int(most[each]) - int((each / usage).read_text(encoding="ascii"))
-            for each in limited
-            if most[each] != "max"
-        ]
-    return min(left)
+            return run(*command, log=self._draft.log, env=self._environment, stdin=stdin)
+        except ProgramFailed as error:
+            name = words[0] if step == "base" else f"the step `{step}` of the build"
+            raise ProgramFailed(
+                f"{name} failed:\n{last_of(error.output)}", error.output
+            ) from error
 
 
 _REASONS = (
@@ -189,317 +309,27 @@ def compare(first: Listing, second: Listing) -> tuple[FileDifference, ...]:
     return tuple(differences)
 
 
-class BakeInputs(BaseModel):
-    """The standard input of this program: the recipe and the folders of a build."""
-
-    image: str
-    recipe: Annotated[ImageRecipe, Written]
-    folder: Path
-    """Output folder of the finished disk."""
-    log: Path
-    work: Path
-    """Working folder. The program deletes this folder after the build."""
-    cache: Path
-    mirror: str | None = None
-    snapshot: bool = False
-    raw: bool = False
-    """True to keep the uncompressed disk in the output folder."""
-    check: bool = False
-    """True to build a second root file system without the cache, and compare both."""
-
-
-class Baked(BaseModel):
-    """The result of a build: packages, and differences to a second build."""
-
-    packages: tuple[Package, ...]
-    differences: Differences | None = None
-    """The comparison with a second build; None without `check` in the input."""
-
-
-def main() -> int:
-    """Bake an image; return the exit code: 0, or 1 after an error."""
-    os.umask(0o022)  # Else the caller's umask changes the modes of files in the root.
-    order = BakeInputs.model_validate_json(sys.stdin.read())
-    tempfile.tempdir = str(order.work)  # The next build removes the work folder of a killed build.
-    try:
-        baked = in_memory_or_on_disk(order.work, order.log, lambda: _Bake(order).run())
-    except (FleetError, OSError) as error:
-        _print_message(error=str(error))
-        return 1
-    _print_message(baked=json.loads(baked.model_dump_json()))
-    return 0
-
-
-def _print_message(**words: object) -> None:
-    sys.stdout.write(json.dumps(words) + "\n")
-    sys.stdout.flush()
-
-
-class _Bake:
-    def __init__(self, order: BakeInputs) -> None:
-        self._order = order
-        self._log = order.log
-
-    def run(self) -> Baked:
-        order, recipe = self._order, self._order.recipe
-        _print_message(phase="sources")
-        archive = archive_of(recipe.suite, order.mirror, self._log)
-        for line in archive.absent:
-            absent = f"WITHOUT {line}: the mirror has no such suite"
-            _print_message(phase="sources", task=absent)
-        base = BaseInputs(recipe.suite, recipe.architecture, archive, order.snapshot)
-        root = order.work / "root"
-        self._make_root(base, root)
-        _print_message(phase="packages")
-        with furnished(root, self._log):
-            packages = installed(root, self._log)
-        self._clean_root(root, archive)
-        differences = self._compare_with_rebuild(base, root) if order.check else None
-        raw = (order.folder if order.raw else order.work) / RAW
-        _print_message(phase="disk")
-        diskfile.write_raw(self._disk_plan(root, archive), raw, self._log)
-        _print_message(phase="compress")
-        diskfile.write_qcow2(raw, order.folder / QCOW2, self._log)
-        return Baked(packages=packages, differences=differences)
-
-    def _make_root(self, base: BaseInputs, root: Path) -> None:
-        """Create the root file system, if possible from the cache, and run fleet's role on it."""
-        source, variables = self._order.recipe.source, role_variables(self._order.recipe)
-        # Without a state (only the image reaches the archive), share the root with no other build.
-        state = (state_of(source) or self._order.folder.name) if source else ""
-        key = digest([base.key, role_digest(), variables, base.archive.epoch, state])
-
-        def make(tar: Path) -> None:
-            with self._open_base(base) as below:
-                _print_message(phase="unpack")
-                unpack(below, root, self._log)
-            self._run_role(base, root)
-            _print_message(phase="keep")
-            pack(root, tar, self._log)
-
-        with kept(self._order.cache, f"root-{key}", make) as (tar, found):
-            if not found:
-                return
-            _print_message(phase="unpack")
-            unpack(tar, root, self._log)
-        self._run_role(base, root)
-
-    @contextmanager
-    def _open_base(self, base: BaseInputs) -> Iterator[Path]:
-        def make(tar: Path) -> None:
-            _print_message(phase="base")
-            make_base(base, tar, self._order.work, self._log)
-
-        with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
-            yield tar
-
-    def _run_role(self, base: BaseInputs, root: Path) -> None:
-        variables = role_variables(self._order.recipe)
-        _print_message(phase="role")
-        with furnished(root, self._log):
-            run_role(
-                chroot_host(root, base.archive.epoch),
-                variables,
-                log=self._log,
-                told=lambda task: _print_message(phase="role", task=task),
-            )
-
-    def _clean_root(self, root: Path, archive: Archive) -> None:
-        _print_message(phase="clean")
-        clean(root, self._log)
-        diskfile.prepare_root(self._disk_plan(root, archive))
-
-    def _disk_plan(self, root: Path, archive: Archive) -> diskfile.DiskSpec:
-        recipe = self._order.recipe
-        name = f"{self._order.image}:{recipe_digest(recipe)}"
-        return diskfile.DiskSpec(root, recipe.architecture, name, archive.epoch)
-
-    def _compare_with_rebuild(self, base: BaseInputs, root: Path) -> Differences:
-        """Build the root file system again without the cache; return the differences."""
-        second, tar = self._order.work / "second", self._order.work / "second.tar"
-        _print_message(phase="base again")
-        make_base(base, tar, self._order.work, self._log)
-        with self._open_base(base) as first:
-            same = folder.measure(first) == folder.measure(tar)
-            found = () if same else compare(*(contents(each, times=True) for each in (first, tar)))
-        base_files = (each._replace(what=f"in the base: {each.what}") for each in found)
-        _print_message(phase="unpack again")
-        unpack(tar, second, self._log)
-        self._run_role(base, second)
-        self._clean_root(second, base.archive)
-        _print_message(phase="compare")
-        listings = []
-        for each in (root, second):
-            pack(each, tar, self._log)
-            listings.append(contents(tar, times=False))
-        shutil.rmtree(second)
-        tar.unlink()
-        return Differences(same_base=same, files=(*base_files, *compare(*listings)))
-
-
-def read_messages(
-    child: "subprocess.Popen[bytes]", order: BakeInputs, step: Callable[[dict[str, Any]], None]
-) -> Any:  # noqa: ANN401 - JSON
-    """Send a build its input, call `step` per message, return the result; raises BuildFailed."""
-    if child.stdin is None or child.stdout is None:
-        raise TypeError(child)
-    with child.stdin, child.stdout:
-        with suppress(BrokenPipeError):  # the build exited already; the log has the reason
-            child.stdin.write(order.model_dump_json().encode())
-            child.stdin.close()
-        for line in child.stdout:
-            message = json.loads(line)
-            if "baked" in message:
-                return message["baked"]
-            if "error" in message:
-                raise BuildFailed(_add_log_path(message["error"], order))
-            step(message)
-    code = child.wait()
-    said = order.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-    raise BuildFailed(
-        _add_log_path(f"the build ended with {code}; its last output:\n  {said}", order)
-    )
-
-
-def explained(error: str, images: Path) -> str:
-    """Return an error message, with advice added if the disk is full."""
-    if FULL not in error:
+def explained(error: str, output: str, images: Path) -> str:
+    """Return an error message, with advice added if the disk was full according to `output`."""
+    if FULL not in output:
         return error
+    full = "" if FULL in error else f"{FULL}: "
     return (
-        f"{error}\nnot enough disk space: a build needs about 4 GiB under {images} and 1 GiB in "
-        "the cache; free some, or set state.images or XDG_CACHE_HOME to folders with more"
+        f"{error}\n{full}a build needs about 4 GiB under {images} and 1 GiB in the cache; free "
+        "some, or set state.images or XDG_CACHE_HOME to folders with more"
     )
 
 
-def _add_log_path(error: str, order: BakeInputs) -> str:
-    where = "" if str(order.log) in error else f"\nthe whole log is in {order.log}"
-    return explained(error, order.folder.parent.parent) + where
-
-
-def why_not() -> str:
-    """Return why this computer cannot create namespaces, with a remedy; empty if it can."""
-    ordinary = os.geteuid() != 0
-    if lacking := missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ()))):
-        return lacking
-    tried = subprocess.run(isolated("true"), check=False, capture_output=True)  # noqa: S603 - fixed words
-    if not tried.returncode:
-        return ""
-    told = f"no namespaces can be made here: {last_line(tried.stderr)}"
-    if not ordinary:
-        return told
-    names = (each.pw_name for each in pwd.getpwall() if each.pw_uid == os.getuid())
-    return (
-        f"{told}; an ordinary user bakes with a range of subordinate ids, by root: usermod "
-        "--add-subuids 100000-165535 --add-subgids 100000-165535 "
-        f"{next(names, os.getuid())}"
-    )
-
-
-def isolated(*command: str) -> list[str]:
-    """Return a command line that runs `command` in new namespaces."""
-    mapped = () if os.geteuid() == 0 else ("--user", "--map-root-user", "--map-auto")
-    return [
-        *(find("setpriv") or "setpriv", "--pdeathsig=KILL", "--"),
-        *(find("unshare") or "unshare", *mapped, "--mount", "--propagation=private", "--pid"),
-        *("--fork", "--kill-child=KILL", "--mount-proc", "--", *command),
-    ]
-
-
-_REQUIRED_PROGRAMS = ("mmdebstrap", "tar")
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
-"""Machine name of the kernel (as in `uname -m`) to Debian's architecture name."""
-
-
-@dataclass(frozen=True)
-class DiskBuilder:
-    """Builder that runs mmdebstrap and the Ansible role on this computer."""
-
-    images: Path
-    cache: Path
-    mirror: str | None = None
-    snapshot: bool = False
-    raw: bool = False
-    check: bool = False
-    program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.disk")
-    """Command of the program that reads `BakeInputs` from standard input and bakes."""
-
-    def check_ready(self, order: BuildOrder) -> None:
-        """Raise BuildFailed if this computer cannot build the image."""
-        if why := self._explain_unsupported(order.debian.architecture):
-            raise BuildFailed(why)
-
-    def build(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
-        """Bake a version into its folder; return the manifest and the full result."""
-        self.check_ready(order)
-        clean = partial(self._remove_leftovers, order.image)
-        with folder.drafting(self.images, order, tell, clean) as draft:
-            try:
-                baked = self._bake_in_child(draft)
-                manifest = manifest_of(order, "disk", baked.packages)
-                return draft.finish(manifest), baked
-            except OSError as error:
-                raise BuildFailed(explained(str(error), self.images)) from error
-
-    def _explain_unsupported(self, architecture: str) -> str:
-        if architecture not in diskfile.EFI_NAMES:
-            return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
-        needed = (*_REQUIRED_PROGRAMS, *diskfile.programs(architecture))
-        absent = role.why_not() or missing(needed) or diskfile.lacking(architecture)
-        if absent:
-            return absent
-        if MACHINES.get(platform.machine()) != architecture:
-            tests = [find("arch-test") or "false", architecture]
-            if subprocess.run(tests, check=False, capture_output=True).returncode:  # noqa: S603 - a word of a fixed set
-                return (
-                    f"this computer cannot run programs of {architecture}; build on one that can, "
-                    "or on Debian: apt install arch-test qemu-user-static"
-                )
-        return why_not()
-
-    def _bake_in_child(self, draft: Draft) -> Baked:
-        """Bake in a child process. Kill the child and its descendants at the end."""
-        order = draft.order
-        wanted = BakeInputs(
-            image=order.image,
-            recipe=order.debian,
-            folder=draft.folder,
-            log=draft.log,
-            work=self.images / order.image / f".{order.version}.work",
-            cache=self.cache,
-            mirror=self.mirror or order.debian.mirror,
-            snapshot=self.snapshot or order.debian.snapshot,
-            raw=self.raw,
-            check=self.check,
-        )
-        wanted.work.mkdir()
-
-        def step(message: dict[str, Any]) -> None:
-            draft.say(message["phase"], message.get("task", ""))
-
-        with draft.log.open("ab") as told:
-            child = subprocess.Popen(  # noqa: S603 - ourselves
-                isolated(*self.program),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=told,
-                # Only this process handles Ctrl-C: it kills the child below.
-                start_new_session=True,
-            )
-        try:
-            return Baked.model_validate(read_messages(child, wanted, step))
-        finally:
-            with _block_signals():
-                child.kill()
-                child.wait()
-
-    def _remove_leftovers(self, image: str) -> None:
-        """Remove files of killed builds of an image, in a namespace that maps their owners."""
-        place = self.images / image
-        left = [*place.glob(".*.work"), *place.glob(".*.partial")]
-        if left:
-            with _block_signals():
-                command = isolated("rm", "-rf", "--", *map(str, left))
-                subprocess.run(command, check=False)  # noqa: S603 - files of fleet
+def explain_no_disk(architecture: str, boot_code: Path = BOOT_CODE) -> str:
+    """Return why this computer cannot make disks of an architecture; empty if it can."""
+    if architecture not in _EFI_NAMES:
+        return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
+    is_bios = architecture == "amd64"
+    if absent := missing((*_PROGRAMS, *(("syslinux",) if is_bios else ()))):
+        return absent
+    if is_bios and not boot_code.exists():
+        return f"this computer lacks {boot_code}; on Debian: apt install syslinux-common"
+    return ""
 
 
 @contextmanager
@@ -535,7 +365,3 @@ def raw_disk(manifest: Manifest, folder: Path) -> Iterator[str]:
     with tempfile.TemporaryFile(dir=folder.parent) as file:
         unpack_disk(folder / name, file)
         yield f"/dev/fd/{file.fileno()}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from shlex import quote
 
 from hcloud.images import BoundImage
 
@@ -23,7 +22,7 @@ from fleet.clouds.hcloud.images import (
 )
 from fleet.clouds.hcloud.ssh import Ssh
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
-from fleet.images.checks import FileNode, Tree, check_image
+from fleet.images.checks import check_machine
 from fleet.images.folder import Draft, Tell, drafting, manifest_of
 from fleet.images.jobs import judge, prove_on
 from fleet.images.packages import LIST_INSTALLED, read_packages
@@ -65,51 +64,6 @@ cd /
 """Script that removes the identity, credentials and logs of a machine."""
 SYSTEM = '. /etc/os-release; echo "$ID-$VERSION_ID"'
 """Script that prints the operating system of a machine, such as fedora-43."""
-_STAT_SCRIPT = """[ -e "$p" ] || [ -L "$p" ] || exit 0
-stat -c '%f %u %g %s' "$p"; [ ! -L "$p" ] || readlink -n "$p"
-"""
-_LIST_SCRIPT = """[ -d "$p" ] || exit 0
-find "$p/" -mindepth 1 -maxdepth 1 -printf '%f\\0'
-"""
-_READ_SCRIPT = """[ -f "$p" ] && [ ! -L "$p" ] && [ "$(stat -c %s "$p")" -le 1048576 ] || exit 0
-cat "$p"
-"""
-"""Script that prints a file of at most 1 MiB, the maximum size of a checked file."""
-
-
-class RemoteTree:
-    """The files of a running machine, with the interface of `Tree`."""
-
-    def __init__(self, ssh: Ssh) -> None:
-        self._ssh = ssh
-
-    def node(self, path: str) -> FileNode | None:
-        """Return the file, folder or link at a path; None if the path does not exist."""
-        answer = self._ask(path, _STAT_SCRIPT)
-        if not answer:
-            return None
-        numbers, _, target = answer.partition("\n")
-        try:
-            mode, uid, gid, size = numbers.split()
-            return FileNode(int(mode, 16), int(uid), int(gid), int(size), target)
-        except ValueError:
-            raise SourceUnreachable(
-                f"asked for {path}, the machine answers {answer[:60]!r}: does the shell of its "
-                "root print something?"
-            ) from None
-
-    def names(self, path: str) -> tuple[str, ...]:
-        """Return the names in a folder, sorted; empty if the folder does not exist."""
-        return tuple(sorted(self._ask(path, _LIST_SCRIPT).split("\0")[:-1]))
-
-    def text(self, path: str) -> str:
-        """Return the content of a file; empty if the file does not exist or is over 1 MiB."""
-        return self._ask(path, _READ_SCRIPT)
-
-    def _ask(self, path: str, script: str) -> str:
-        return self._ssh.run(f"p={quote(path)}\n{script}")
-
-
 Role = Callable[..., object]
 """Function with the parameters of `run_role`."""
 
@@ -124,8 +78,6 @@ class InstanceBuilder:
     role: Role = run_role
     beside: Path = Path()
     """The folder of fleet.yaml. Paths of playbooks are relative to this folder."""
-    tree: Callable[[Ssh], Tree] = RemoteTree
-    """Function that opens the files of a machine, in order to check them."""
 
     def check_ready(self, order: BuildOrder) -> None:
         """Raise BuildFailed if Ansible or the playbook is missing."""
@@ -184,7 +136,7 @@ class InstanceBuilder:
             ssh.run(CLEAN, log=draft.log)
             draft.say("test")
             began = time.monotonic()
-            _require_none(check_image(self.tree(ssh), recipe))
+            _require_none(check_machine(ssh, recipe))
             test = Test(
                 kind="offline",
                 at=draft.order.built_at + timedelta(seconds=round(began - draft.began)),

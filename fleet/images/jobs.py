@@ -9,24 +9,28 @@ unproven job is not a problem of the image.
 import json
 import os
 import platform
-import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from tempfile import TemporaryDirectory
-from typing import IO, NamedTuple, Protocol, cast
+from typing import IO, NamedTuple, cast
 
 from fleet.clock import utc_now
 from fleet.errors import FleetError
-from fleet.images import disk
 from fleet.images.boot import choose_accelerator
-from fleet.images.checks import open_disk
-from fleet.images.disk import in_memory_or_on_disk, unshare_mounts
-from fleet.images.programs import ENVIRONMENT, PROXIES, held, last_line, missing, need
+from fleet.images.checks import RootShell
+from fleet.images.programs import (
+    ENVIRONMENT,
+    MACHINES,
+    PROXIES,
+    explain_no_namespaces,
+    last_line,
+    missing,
+    need,
+)
 from fleet.model.images import (
     ImageTestJob,
     Test,
@@ -40,8 +44,6 @@ from fleet.ports import Tell
 from fleet.schema.model import ImageRecipe
 
 LOG = "jobs.log"
-_COPY_PREFIX = ".jobs-"
-"""Name prefix of folders that contain a copy of a root file system."""
 _REQUIRED_PROGRAMS = ("unshare", "setpriv", "qemu-img", "sfdisk", "debugfs")
 _TIMEOUT_SECONDS = 7200
 """Time limit for all jobs. They took 15 minutes on a very busy machine with two cores."""
@@ -64,13 +66,13 @@ def why_not(recipe: ImageRecipe) -> str:
     """Return the reason why this computer cannot run test jobs; empty if it can."""
     if os.geteuid() != 0:
         return "only root runs jobs in the root of an image"
-    machine = disk.MACHINES.get(platform.machine(), platform.machine())
+    machine = MACHINES.get(platform.machine(), platform.machine())
     if machine != recipe.architecture:
         return f"this computer is {machine}, and the image is {recipe.architecture}"
-    return missing(_REQUIRED_PROGRAMS) or disk.why_not()
+    return missing(_REQUIRED_PROGRAMS) or explain_no_namespaces()
 
 
-def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
+def prove(recipe: ImageRecipe, root: Path, log: Path, tell: Tell) -> Test:
     """Run the test jobs of an image on this computer, in a copy of its root file system."""
     if reason := why_not(recipe):
         return prove_nothing(recipe, reason)
@@ -78,20 +80,10 @@ def prove(recipe: ImageRecipe, image: Path, log: Path, tell: Tell) -> Test:
     able = {
         name for name, there in (("kvm", _has_kvm()), ("vhost-vsock", _VSOCK.exists())) if there
     }
-    with workplace(image.parent.parent) as work:
-        root = work / "root"
-
-        def run() -> Test:
-            root.mkdir()
-            with open_disk(image) as opened:
-                opened.root.copy(root)
-            return _run_jobs(Here(), recipe, _Site("this computer", able, str(root), log), tell)
-
-        unshare_mounts(log)
-        return in_memory_or_on_disk(work, log, run)
+    return _run_jobs(Here(), recipe, _Site("this computer", able, str(root), log), tell)
 
 
-def prove_on(machine: "RootShell", recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
+def prove_on(machine: RootShell, recipe: ImageRecipe, log: Path, tell: Tell) -> Test:
     """Run the test jobs of an image on the rented machine before its snapshot is taken."""
     able = {*machine.run(ABLE).split()}
     top = machine.run(COPY_ROOT).strip()
@@ -99,16 +91,6 @@ def prove_on(machine: "RootShell", recipe: ImageRecipe, log: Path, tell: Tell) -
         return _run_jobs(machine, recipe, _Site("the machine", able, f"{top}/root", log), tell)
     finally:
         machine.run(f"rm -rf --one-file-system {quote(top)}")
-
-
-class RootShell(Protocol):
-    """A computer that runs shell scripts as root: this one, or a rented one over ssh."""
-
-    def start(self, script: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start a script. Append its standard error to the log."""
-
-    def run(self, script: str, sent: bytes = b"") -> str:
-        """Run a script with `sent` as standard input; return the standard output."""
 
 
 class Here:
@@ -238,16 +220,6 @@ def _has_kvm() -> bool:
         return Path("/dev/kvm").exists() and choose_accelerator() == "kvm"
     except FleetError:
         return False
-
-
-@contextmanager
-def workplace(folder: Path) -> Iterator[Path]:
-    """Lock and create a folder for a copied root file system. Delete those of killed runs."""
-    with held(folder / ".jobs.lock"):
-        for left in folder.glob(f"{_COPY_PREFIX}*"):
-            shutil.rmtree(left)
-        with TemporaryDirectory(prefix=_COPY_PREFIX, dir=folder) as made:
-            yield Path(made)
 
 
 _ENVIRONMENT = {

@@ -6,6 +6,7 @@ recognizes objects that a killed run left.
 
 import fcntl
 import os
+import pwd
 import secrets
 import shutil
 import subprocess
@@ -33,6 +34,8 @@ _MAX_SHOWN_LINES = 12
 """Maximum number of output lines in an error message. The log has all lines."""
 _TIMEOUT_SECONDS = 120
 
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+"""Machine name of the kernel (as in `uname -m`) to Debian's architecture name."""
 PACKAGES = {
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
@@ -172,6 +175,47 @@ def last_of(output: str) -> str:
 def search_path() -> str:
     """Return PATH with the folders of programs that only root has in it."""
     return os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_PATHS))
+
+
+def explain_no_namespaces() -> str:
+    """Return why this computer cannot create namespaces, with a remedy; empty if it can."""
+    ordinary = os.geteuid() != 0
+    if lacking := missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ()))):
+        return lacking
+    tried = subprocess.run(isolated("true"), check=False, capture_output=True)  # noqa: S603 - fixed words
+    if not tried.returncode:
+        return ""
+    told = f"no namespaces can be made here: {last_line(tried.stderr)}"
+    if not ordinary:
+        return told
+    names = (each.pw_name for each in pwd.getpwall() if each.pw_uid == os.getuid())
+    return (
+        f"{told}; an ordinary user bakes with a range of subordinate ids, by root: usermod "
+        "--add-subuids 100000-165535 --add-subgids 100000-165535 "
+        f"{next(names, os.getuid())}"
+    )
+
+
+def isolated(*command: str | Path) -> list[str]:
+    """Return a command line that runs `command` in new namespaces."""
+    mapped = () if os.geteuid() == 0 else ("--user", "--map-root-user", "--map-auto")
+    return [
+        *(find("setpriv") or "setpriv", "--pdeathsig=KILL", "--"),
+        *(find("unshare") or "unshare", *mapped, "--mount", "--propagation=private", "--pid"),
+        *("--fork", "--kill-child=KILL", "--mount-proc", "--", *map(str, command)),
+    ]
+
+
+def as_root(*command: str | Path) -> list[str]:
+    """Return a command line that runs `command` as root, of a user namespace for ordinary users.
+
+    Raises FleetError if this user may not create namespaces.
+    """
+    if os.geteuid() == 0:
+        return [str(word) for word in command]
+    if why := explain_no_namespaces():
+        raise FleetError(why)
+    return isolated(*command)
 
 
 @contextmanager

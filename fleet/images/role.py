@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,18 +42,18 @@ class Host:
     """Program that gets Ansible's command as its last arguments, and runs the command."""
     work: Path | None = None
     """Folder for Ansible's temporary files."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for that program."""
 
 
-def chroot_host(
-    root: Path, epoch: int, within: Sequence[str | Path] = (), work: Path | None = None
-) -> Host:
+def chroot_host(root: Path, epoch: int) -> Host:
     """Return the host for a root folder on this computer. It needs root or a user namespace.
 
     `epoch` is the SOURCE_DATE_EPOCH of programs in the root. Without it, update-initramfs, useradd
     and Python write the current time into files.
     """
     connection = {"ansible_connection": "fleet_chroot", "ansible_host": str(root)}
-    return Host("image", {**connection, "fleet_epoch": epoch}, within, work)
+    return Host("image", {**connection, "fleet_epoch": epoch})
 
 
 def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
@@ -135,7 +135,13 @@ def run_role(
             play or shipped_folder("ansible") / "worker.yml",
         )
         try:
-            run(*host.within, *command, log=log, env=_ansible_environment(Path(folder)), hear=hear)
+            run(
+                *host.within,
+                *command,
+                log=log,
+                env={**host.environment, **_ansible_environment(Path(folder))},
+                hear=hear,
+            )
         except ProgramFailed as error:
             failure = find_failure(error.output) or str(error)
             raise RoleFailed(f"{failure}\nall output is in {log}") from error

@@ -17,19 +17,16 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from io import BytesIO
-from pathlib import Path
 
 from fleet.errors import FleetError, SourceUnreachable
-from fleet.images.programs import ProgramFailed, run
 from fleet.model.apt_sources import Source, archives, version_key
 from fleet.model.values import digest
 
 _SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
-_LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
+_DEBIAN = "http://deb.debian.org/debian"
 _TIMEOUT_SECONDS = 30.0
 _MAX_BYTES = 100 * 1000 * 1000
-_PRINT_SOURCES = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
 _SUITES_WITHOUT_UPDATES = ("sid", "unstable", "experimental")
 _MIRROR_ADVICE = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
 
@@ -46,18 +43,12 @@ class Archive:
     """Update and security suites of a stable suite that this mirror does not have."""
 
 
-def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
+def archive_of(suite: str, mirror: str | None) -> Archive:
     """Return the sources of a suite and their state; raises SourceUnreachable or FleetError."""
-    if mirror is None:
-        lines = _default_lines(suite, log)
-    else:
-        lines = [f"deb {uri} {name} main" for uri, name in mirror_suites(suite, mirror)]
     found: dict[str, bytes] = {}
-    for line in lines:
-        matched = _LINE.fullmatch(line)
-        if matched is None:
-            raise FleetError(f"mmdebstrap names a source that is not understood: {line}")
-        uri, name, _ = matched.groups()
+    absent = []
+    for uri, name in mirror_suites(suite, mirror or _DEBIAN):
+        line = f"deb {uri} {name} main"
         release = _fetch_release(uri, name)
         if release is not None:
             found[line] = release
@@ -66,9 +57,11 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
                 f"{uri} has no suite {suite}: there is no dists/{suite}/InRelease; correct "
                 f"`suite` in the recipe, or {_MIRROR_ADVICE}"
             )
+        else:
+            absent.append(line)
     digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
-    absent = tuple(sorted(set(lines) - set(found)))
-    return Archive(tuple(found), digest(digests), max(map(_parse_date, found.values())), absent)
+    epoch = max(map(_parse_date, found.values()))
+    return Archive(tuple(found), digest(digests), epoch, tuple(sorted(absent)))
 
 
 def state_of(source: str) -> str | None:
@@ -84,22 +77,6 @@ def state_of(source: str) -> str | None:
             return None
         found[f"{uri} {suite}"] = hashlib.sha256(signed).hexdigest()
     return digest(found)
-
-
-def _default_lines(suite: str, log: Path) -> list[str]:
-    """Return the sources that mmdebstrap uses by default, in APT's syntax."""
-    options = (
-        "--mode=root",
-        "--variant=custom",
-        "--format=null",
-        f"--setup-hook={_PRINT_SOURCES}",
-    )
-    try:
-        run("mmdebstrap", *options, suite, "/dev/null", log=log)
-    except ProgramFailed as shown:
-        lines = [line.strip() for line in shown.output.splitlines()]
-        return [line.removeprefix("SOURCE ") for line in lines if line.startswith("SOURCE deb ")]
-    raise FleetError(f"mmdebstrap has no source for {suite}; {_MIRROR_ADVICE}")
 
 
 def mirror_suites(suite: str, mirror: str) -> list[tuple[str, str]]:

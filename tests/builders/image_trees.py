@@ -1,9 +1,11 @@
-"""An image's files in memory, for tests: fit for use until something is changed."""
+"""An image's files, for tests: fit for use until something is changed."""
 
-import stat
+import json
+import shutil
+from pathlib import Path
 
-from fleet.images.checks import FileNode
-from fleet.schema.model import ImageRecipe
+from fleet.images.checks_inside import Checks
+from fleet.schema.model import ImageRecipe, Recipe
 
 WORKER = 998
 _FILES = {
@@ -37,12 +39,22 @@ _PROGRAMS = (
 )
 
 
-class ImageTree:
-    """The files of an image: text and node by path."""
+class _Checks(Checks):
+    """The checks, with noted owners."""
 
-    def __init__(self) -> None:
-        self._nodes: dict[str, FileNode] = {}
-        self._texts: dict[str, str] = {}
+    owners: dict[Path, int]
+
+    def owner_of(self, place: Path) -> str:
+        """Return user and group of a folder."""
+        return f"{self.owners[place]}:{self.owners[place]}"
+
+
+class ImageTree:
+    """The files of an image in a folder, with absolute paths."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self._owners: dict[Path, int] = {}
         for path, text in _FILES.items():
             self.put(path, text)
         for path, target in _LINKS.items():
@@ -54,36 +66,46 @@ class ImageTree:
             self.folder(path, owner=WORKER)
 
     def put(self, path: str, text: str, *, mode: int = 0o644) -> None:
-        """Write a file."""
-        self._nodes[path] = FileNode(stat.S_IFREG | mode, 0, 0, len(text))
-        self._texts[path] = text
+        """Write a file in place of what lies there."""
+        self.remove(path)
+        place = self._at(path)
+        place.write_text(text, encoding="utf-8")
+        place.chmod(mode)
 
     def folder(self, path: str, *, owner: int = 0, mode: int = 0o755) -> None:
-        """Make a folder."""
-        self._nodes[path] = FileNode(stat.S_IFDIR | mode, owner, owner, 4096)
+        """Make a folder. Only root could give it an owner, so the owner is noted."""
+        place = self._at(path)
+        self._owners[place] = owner
+        place.mkdir(exist_ok=True)
+        place.chmod(mode)
 
     def link(self, path: str, target: str) -> None:
-        """Make a link."""
-        self._nodes[path] = FileNode(stat.S_IFLNK | 0o777, 0, 0, len(target), target)
-        self._texts.pop(path, None)
+        """Make a link in place of what lies there."""
+        self.remove(path)
+        self._at(path).symlink_to(target)
 
     def remove(self, path: str) -> None:
         """Remove a file, a folder or a link."""
-        del self._nodes[path]
-        self._texts.pop(path, None)
+        place = self._at(path)
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
 
-    def node(self, path: str) -> FileNode | None:
-        """Return what lies there."""
-        return self._nodes.get(path)
+    def problems(self, recipe: Recipe) -> list[str]:
+        """Return what is wrong with the image."""
+        return self.check(recipe.model_dump_json())
 
-    def names(self, path: str) -> tuple[str, ...]:
-        """Return what a folder holds, sorted."""
-        below = (each[len(path) + 1 :] for each in self._nodes if each.startswith(f"{path}/"))
-        return tuple(sorted({each.split("/")[0] for each in below}))
+    def check(self, recipe: str) -> list[str]:
+        """Return what is wrong with the image, for a recipe as JSON."""
+        checks = _Checks(str(self.top), json.loads(recipe))
+        checks.owners = self._owners
+        return checks.run()
 
-    def text(self, path: str) -> str:
-        """Return what a file holds."""
-        return self._texts.get(path, "")
+    def _at(self, path: str) -> Path:
+        place = self.top / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
 
 
 def a_recipe(**overrides: object) -> ImageRecipe:

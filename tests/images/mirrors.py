@@ -6,11 +6,10 @@ Run as a program it prints why nothing can be baked here, with exit code 3.
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 from fleet.errors import FleetError
-from fleet.images import disk, diskfile
-from fleet.images.programs import missing
+from fleet.images import disk
+from fleet.images.programs import explain_no_namespaces
 from fleet.images.sources import archive_of
 from tests.live.chroot import tell
 
@@ -22,12 +21,12 @@ def main() -> int:
 
 def why_not() -> str:
     """Return why nothing can be baked here; empty: it can."""
-    lacking = missing(("mmdebstrap", *diskfile.programs("amd64"))) or disk.why_not()
+    lacking = disk.explain_no_disk("amd64") or explain_no_namespaces()
     options = mirror_options()
     if lacking or "--mirror" not in options:
         return lacking or "apt is not told of any archive (apt-get indextargets)"
     try:
-        archive_of("trixie", options[options.index("--mirror") + 1], Path("/dev/null"))
+        archive_of("trixie", options[options.index("--mirror") + 1])
     except FleetError as error:
         return str(error)
     return ""

@@ -11,13 +11,13 @@ from fleet.images.sources import Archive
 ARCHIVE = Archive(("deb http://deb.example.org/debian trixie main",), "state", 1795252270)
 
 
-def keep(cache: Path, name: str, made: list[str]) -> tuple[str, bool]:
+def keep(cache: Path, name: str, made: list[str]) -> str:
     def make(tar: Path) -> None:
         made.append(name)
         tar.write_text(name, encoding="utf-8")
 
-    with kept(cache, name, make) as (tar, found):
-        return tar.read_text(encoding="utf-8"), found
+    with kept(cache, name, make) as tar:
+        return tar.read_text(encoding="utf-8")
 
 
 def test_root_is_created_once(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_root_is_created_once(tmp_path: Path) -> None:
 
     first, second = keep(tmp_path, "one", made), keep(tmp_path, "one", made)
 
-    assert (first, second, made) == (("one", False), ("one", True), ["one"])
+    assert (first, second, made) == ("one", "one", ["one"])
 
 
 def test_failed_root_leaves_no_files(tmp_path: Path) -> None:

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import yaml
 
-from fleet.images.checks import check_image
 from tests.builders.image_trees import ImageTree, a_recipe
 from tests.rigs.golden import Golden
 
 CASES = Path(__file__).with_name("checks.txt")
 
 
-def problems_after(steps: str) -> list[str]:
-    """Return the problems of an image after these steps."""
-    image, recipe = ImageTree(), "{}"
+def problems_after(steps: str, top: Path) -> list[str]:
+    """Return the problems of an image, in an empty folder, after these steps."""
+    image, recipe = ImageTree(top), "{}"
     for step in steps.strip().splitlines():
         verb, *words = shlex.split(step)
         if verb == "recipe":
@@ -32,16 +31,16 @@ def problems_after(steps: str) -> list[str]:
             image.put(path, text.replace("\\n", "\n"), mode=int(mode[0], 8) if mode else 0o644)
         else:
             getattr(image, verb)(*words)
-    return [*check_image(image, a_recipe(**yaml.safe_load(recipe)))]
+    return image.problems(a_recipe(**yaml.safe_load(recipe)))
 
 
-def test_problems_of_an_image_equal_its_cases(golden: Golden) -> None:
+def test_problems_of_an_image_equal_its_cases(golden: Golden, tmp_path: Path) -> None:
     head, *cases = re.split(r"\n(?=[^\s#])", CASES.read_text("utf-8"))
     now = [head]
-    for case in cases:
+    for number, case in enumerate(cases):
         title, _, rest = case.partition("\n")
         steps = rest.partition("  ->")[0]
-        found = "\n     ".join(problems_after(steps)) or "nothing"
+        found = "\n     ".join(problems_after(steps, tmp_path / str(number))) or "nothing"
         now.append(f"{title}\n{steps}  -> {found}")
 
     golden.compare(CASES, "\n".join(now) + "\n")

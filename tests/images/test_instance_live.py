@@ -55,7 +55,7 @@ def root(tmp_path: Path) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet" / "images"
     archive = chroot.archive()
     name = f"machine-{digest([SUITE, archive, PACKAGES])}"
-    with kept(cache, name, partial(make, archive)) as (tar, _):
+    with kept(cache, name, partial(make, archive)) as tar:
         place = tmp_path / "root"
         place.mkdir()
         subprocess.run(["tar", "-xf", tar, "-C", place, "--exclude=./dev/*"], check=True)

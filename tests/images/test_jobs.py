@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fleet.images import disk
-from fleet.images.checks import open_disk
+from fleet.images import programs
+from fleet.images.checks import open_disk, workplace
 from fleet.images.jobs import (
     COPY_ROOT,
     ENTER,
@@ -25,7 +25,6 @@ from fleet.images.jobs import (
     prove_on,
     refuted_claims,
     why_not,
-    workplace,
 )
 from fleet.images.programs import ENVIRONMENT, PROXIES
 from fleet.model import images as model
@@ -367,7 +366,7 @@ def test_no_job_is_run_when_root_cannot_create_a_namespace(
     monkeypatch: pytest.MonkeyPatch, refuses: list[str]
 ) -> None:
     """Root of a container may not: that says nothing of the image."""
-    monkeypatch.setattr(disk, "isolated", lambda *_: refuses)
+    monkeypatch.setattr(programs, "isolated", lambda *_: refuses)
 
     assert tells(why_not(recipe()), "no namespaces", "unshare")
 
@@ -386,7 +385,7 @@ def test_copied_root_keeps_owners_modes_and_links(tmp_path: Path) -> None:
     copied.mkdir()
 
     with open_disk(a_disk(tmp_path / "disk.qcow2", root)) as disk:
-        disk.root.copy(copied)
+        disk.copy(copied)
 
     for path in root.rglob("*"):
         found, expected = (copied / path.relative_to(root)).lstat(), path.lstat()

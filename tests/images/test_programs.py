@@ -10,33 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import BuildFailed, FileUnreadable, FleetError
-from fleet.images import disk
-from fleet.images.disk import BakeInputs, explained, read_messages
-from fleet.images.programs import ENVIRONMENT, ProgramFailed, held, last_of, missing, need, run
-from fleet.schema.pools import ImageRecipe
+from fleet.errors import FileUnreadable, FleetError
+from fleet.images.disk import explained
+from fleet.images.programs import (
+    ENVIRONMENT,
+    ProgramFailed,
+    explain_no_namespaces,
+    held,
+    isolated,
+    last_of,
+    missing,
+    need,
+    run,
+)
 from tests.builders.sentences import tells
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "build.log"
-
-
-def an_order(folder: Path, log: Path) -> BakeInputs:
-    return BakeInputs(
-        image="trixie",
-        recipe=ImageRecipe(suite="trixie", architecture="amd64"),
-        folder=folder / "images/trixie/.1.partial",
-        log=log,
-        work=folder / "work",
-        cache=folder / "cache",
-    )
-
-
-def a_build(script: str) -> "subprocess.Popen[bytes]":
-    pipe = subprocess.PIPE
-    return subprocess.Popen(["sh", "-c", script], stdin=pipe, stdout=pipe)
 
 
 @contextmanager
@@ -117,49 +109,20 @@ def test_missing_programs_are_named_with_their_packages(
         need("mcopy")
 
 
-def test_build_messages_are_steps_then_result(tmp_path: Path, log: Path) -> None:
-    steps: list[dict[str, object]] = []
-    script = """cat >/dev/null; echo '{"phase": "base"}'; echo '{"baked": {"base": "b"}}'"""
-    with a_build(script) as child:
-        told = read_messages(child, an_order(tmp_path, log), steps.append)
-
-    assert (steps, told) == ([{"phase": "base"}], {"base": "b"})
-
-
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        ("""cat >/dev/null; echo '{"error": "no suite"}'""", "no suite"),
-        ("exec >&-; exit 3", "it broke"),
-    ],
-)
-def test_failed_build_error_names_its_log(
-    tmp_path: Path, log: Path, script: str, told: str
-) -> None:
-    log.write_text("began\nit broke\n", encoding="utf-8")
-
-    with a_build(script) as child, pytest.raises(BuildFailed) as caught:
-        read_messages(child, an_order(tmp_path, log), lambda _: None)
-
-    assert tells(str(caught.value), told)
-    assert tells(str(caught.value), log)
-
-
 def test_full_disk_explanation_names_required_space() -> None:
     images = Path("/srv/images")
 
-    assert explained("no suite", images) == "no suite"
-    assert "4 GiB under /srv/images" in explained("tar: No space left on device", images)
+    assert explained("no suite", "", images) == "no suite"
+    full = explained("tar failed", "tar: No space left on device", images)
+    assert "4 GiB under /srv/images" in full
 
 
 def test_mounts_of_program_are_private(tmp_path: Path) -> None:
-    if reason := disk.why_not():
+    if reason := explain_no_namespaces():
         pytest.skip(reason)
     script = f"mount -t tmpfs tmpfs {tmp_path} && touch {tmp_path}/there && echo $$ $(id -u)"
 
-    done = subprocess.run(
-        disk.isolated("sh", "-c", script), capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(isolated("sh", "-c", script), capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["1", "0"]
     assert list(tmp_path.iterdir()) == []
@@ -170,8 +133,8 @@ def test_mounts_of_program_are_private(tmp_path: Path) -> None:
 def test_user_without_subordinate_ids_gets_usermod_command() -> None:
     if lacking := missing(("newuidmap",)):
         pytest.skip(lacking)
-    lines = "import os", "from fleet.images import disk", "os.setuid(64999)"
-    script = "; ".join((*lines, "print(disk.why_not())"))
+    lines = "import os", "from fleet.images import programs", "os.setuid(64999)"
+    script = "; ".join((*lines, "print(programs.explain_no_namespaces())"))
 
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -1,8 +1,7 @@
-"""The files of a machine are read over ssh as they are, through a real sshd."""
+"""A machine is reached over ssh, through a real sshd."""
 
 import os
 import select
-import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
@@ -12,7 +11,8 @@ import pytest
 
 from fleet.clouds.hcloud.ssh import KeyPair, Ssh, new_key
 from fleet.errors import PublicationRefused, SourceUnreachable
-from fleet.images.instance import RemoteTree
+from fleet.images.checks import check_machine
+from tests.builders.image_trees import a_recipe
 from tests.rigs.sshd import Sshd
 
 
@@ -33,37 +33,6 @@ def ssh(sshd: Sshd) -> Iterator[Ssh]:
         yield Ssh("127.0.0.1", pair, sshd.door)
 
 
-@pytest.fixture(scope="module")
-def tree(ssh: Ssh) -> RemoteTree:
-    return RemoteTree(ssh)
-
-
-def test_remote_tree_has_files_folders_and_links(tree: RemoteTree, tmp_path: Path) -> None:
-    (tmp_path / "with space \n'ä").write_text("a\nb\n", encoding="utf-8")
-    (tmp_path / "closed").write_bytes(b"\xff")
-    (tmp_path / "closed").chmod(0o600)
-    (tmp_path / "link").symlink_to("../nowhere")
-
-    assert tree.names(str(tmp_path)) == ("closed", "link", "with space \n'ä")
-    assert tree.text(f"{tmp_path}/with space \n'ä") == "a\nb\n"
-    assert tree.text(f"{tmp_path}/closed") == "\N{REPLACEMENT CHARACTER}"
-    closed, link = tree.node(f"{tmp_path}/closed"), tree.node(f"{tmp_path}/link")
-    assert closed is not None
-    assert stat.S_ISREG(closed.mode)
-    assert (stat.S_IMODE(closed.mode), closed.uid, closed.size) == (0o600, os.getuid(), 1)
-    assert link is not None
-    assert (stat.S_ISLNK(link.mode), link.target) == (True, "../nowhere")
-
-
-def test_remote_tree_is_empty_for_missing_path(tree: RemoteTree, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("", encoding="utf-8")
-
-    assert tree.node(f"{tmp_path}/nothing") is tree.node(f"{file}/below") is None
-    assert tree.names(f"{tmp_path}/nothing") == tree.names(str(file)) == ()
-    assert tree.text(f"{tmp_path}/nothing") == tree.text(str(tmp_path)) == ""
-
-
 def test_machine_is_read_when_its_logins_are_closed(sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("still here", encoding="utf-8")
     with a_key("own") as pair, a_key("other") as other:
@@ -77,7 +46,7 @@ def test_machine_is_read_when_its_logins_are_closed(sshd: Sshd, tmp_path: Path) 
 
         with pytest.raises(SourceUnreachable, match="Permission denied"):
             Ssh("127.0.0.1", other, sshd.door).run("true")
-        assert RemoteTree(ssh).text(f"{tmp_path}/file") == "still here"
+        assert ssh.run(f"cat {tmp_path}/file") == "still here"
 
 
 def running_in(folder: Path) -> list[str]:
@@ -124,7 +93,14 @@ def test_invalid_remote_reply_is_quoted(ssh: Ssh) -> None:
             return f"Welcome!\n{super().run(script, sent, log)}"
 
     with pytest.raises(SourceUnreachable, match="answers 'Welcome!"):
-        RemoteTree(Chatty(ssh.host, ssh.pair, ssh.door)).node("/etc")
+        check_machine(Chatty(ssh.host, ssh.pair, ssh.door), a_recipe())
+
+
+def test_machine_is_checked_by_its_own_python(ssh: Ssh) -> None:
+    problems = check_machine(ssh, a_recipe())
+
+    assert all(each.startswith("/") for each in problems)
+    assert any("debusine-worker" in each for each in problems)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import json
 import pkgutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, get_args
 
 from hypothesis import given
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import fleet
-from fleet.images.disk import BakeInputs
 from fleet.model.images import BuildOrder
 from fleet.schema.pools import ImageRecipe
 from fleet.schema.units import ConfigSection, Written
@@ -67,27 +65,6 @@ def test_section_round_trips(recipe: ImageRecipe) -> None:
     assert ImageRecipe.model_validate_json(written) == recipe
 
 
-@given(recipe=RECIPES, mirror=st.one_of(st.none(), URLS), flags=st.tuples(*[st.booleans()] * 3))
-def test_build_order_round_trips_to_child_process(
-    recipe: ImageRecipe, mirror: str | None, flags: tuple[bool, bool, bool]
-) -> None:
-    folder = Path("/srv/images/trixie/.1.partial")
-    order = BakeInputs(
-        image="trixie",
-        recipe=recipe,
-        folder=folder,
-        log=folder / "build.log",
-        work=folder / "work",
-        cache=folder / "cache",
-        mirror=mirror,
-        snapshot=flags[0],
-        raw=flags[1],
-        check=flags[2],
-    )
-
-    assert BakeInputs.model_validate_json(order.model_dump_json()) == order
-
-
 @given(recipe=RECIPES)
 def test_build_order_round_trips(recipe: ImageRecipe) -> None:
     order = BuildOrder(
@@ -131,5 +108,5 @@ def test_sections_in_models_are_marked_as_written() -> None:
         if holds_section(field.annotation)
     ]
 
-    assert sorted({name for name, _, _ in holders}) == ["BakeInputs", "BuildOrder"]
+    assert sorted({name for name, _, _ in holders}) == ["BuildOrder"]
     assert [each for each in holders if Written not in each[2]] == []

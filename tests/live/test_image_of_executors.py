@@ -111,7 +111,7 @@ def upload_root(workspace: Workspace) -> int:
         "with_dev": False,
         "with_init": True,
     }
-    with kept(cache, name, partial(make_root, archive())) as (tar, _):
+    with kept(cache, name, partial(make_root, archive())) as tar:
         content = tar.read_bytes()
     return make_artifact(workspace, "debian:system-tarball", data, {"system.tar.xz": content})
 
