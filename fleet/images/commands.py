@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -21,7 +21,16 @@ from fleet.apply.record import order_entry
 from fleet.apply.saved_plan import LIMIT_BYTES, read_plan
 from fleet.apply.timer import Signals
 from fleet.apply.wire import lock_owner, wire
-from fleet.cli.arguments import Parser, Run, add_json, add_verb, add_verbs
+from fleet.cli.arguments import (
+    Parser,
+    Verbs,
+    add_json,
+    add_verb,
+    add_verbs,
+    flag,
+    option,
+    repeated,
+)
 from fleet.cli.output import show
 from fleet.clock import SystemClock, utc_now
 from fleet.errors import (
@@ -108,34 +117,156 @@ _NO_TAGS = (
 )
 
 
-Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""Names and keywords of one call of `add_argument`."""
-
-
 def arguments(parser: Parser) -> None:
     """Declare the arguments of `fleet image`."""
     actions = add_verbs(parser)
-    for name, help_text, run, declared in _VERBS:
-        action = add_verb(actions, name, help_text, run)
-        for names, words in declared:
-            action.add_argument(*names, **words)
-        add_json(action)
+    add_json(add_verb(actions, "list", "list images and their versions: state, age, where", _list))
+    show_ = add_verb(actions, "show", "show the versions of an image in full", _show)
+    build = add_verb(actions, "build", "build a new version of an image", _build)
+    test = add_verb(
+        actions, "test", "check a built image, run its jobs, and boot it with --boot", _test
+    )
+    publish = add_verb(actions, "publish", "upload a version to providers and stores", _publish)
+    promote_ = add_verb(
+        actions, "promote", "make a tested version the current one, or the candidate", _promote
+    )
+    rollback = add_verb(
+        actions,
+        "rollback",
+        "undo the latest promotion: the candidate's, else the current version's",
+        _rollback,
+    )
+    for each in (show_, build, test, publish, promote_, rollback):
+        each.add_argument("image", metavar="NAME", help="name of the image in fleet.yaml")
+    for each in (show_, test, publish):
+        _version(each, "the version, as in 20261121T203000Z")
+    _version(promote_, "the version (default: the newest that passed its test)")
+    _add_build_options(build)
+    _add_test_options(test)
+    repeated(
+        publish,
+        "--to",
+        "PLACE",
+        "a provider of fleet.yaml, or a URL as in file:///srv/images or s3://BUCKET/PREFIX "
+        "(default: images.NAME.publish); may be repeated",
+    )
+    flag(
+        publish,
+        "--clean",
+        "publish nothing; remove unfinished uploads that are over six hours old",
+    )
+    option(
+        promote_,
+        "--candidate",
+        "SHARE",
+        "boot it on this share of each pool's workers, for example 20%% (at least one); the "
+        "others keep the current version",
+        kind=_share,
+    )
+    for each in (promote_, rollback):
+        flag(
+            each, "--dry-run", "show promoted versions and replaced machines without changing them"
+        )
+    for each in (show_, build, test, publish, promote_, rollback):
+        add_json(each)
+    _add_prune(actions)
+    _add_due(actions)
 
 
-def _argument(*names: str, **words: object) -> Argument:
-    return names, words
+def _version(parser: Parser, help_text: str) -> None:
+    parser.add_argument("version", nargs="?", metavar="VERSION", help=help_text)
 
 
-def _flag(name: str, help_text: str) -> Argument:
-    return _argument(name, action="store_true", help=help_text)
+def _add_build_options(build: Parser) -> None:
+    option(
+        build,
+        "--at",
+        "PLACE",
+        "where to build: a provider (a snapshot, on a temporary machine) or a Debusine queue (a "
+        "disk, by its image task); default: this computer",
+    )
+    option(
+        build,
+        "--mirror",
+        "URL",
+        "Debian archive to build from, instead of the recipe's (default: FLEET_MIRROR); also the "
+        "APT source of the image",
+    )
+    flag(build, "--snapshot", "accept expired package lists, for an archive that is a snapshot")
+    flag(build, "--raw", "keep the uncompressed disk too, as disk.raw")
+    flag(
+        build,
+        "--check-reproducible",
+        "build a second time from scratch, and show which files differ and why",
+    )
+    option(build, "--on", "QUEUE", "like --at QUEUE, even if a provider has the same name")
+    option(
+        build,
+        "--workspace",
+        "[SCOPE/]NAME",
+        "at a queue: the workspace of the work request (default: the server's default, in the "
+        "queue's first scope)",
+    )
 
 
-def _list_option(name: str, metavar: str, help_text: str) -> Argument:
-    return _argument(name, metavar=metavar, help=help_text, action="append", default=[])
+def _add_test_options(test: Parser) -> None:
+    flag(test, "--offline", "only inspect the disk; run no jobs, so that no tag is proven")
+    flag(
+        test,
+        "--boot",
+        "also boot it under QEMU until its worker registers and requests work at a test server",
+    )
+    option(
+        test,
+        "--queue",
+        "NAME",
+        "with --boot: register at this queue instead, and run one of its work requests",
+    )
+    limit = "with --boot: time limit of the worker (default: 10m)"
+    option(test, "--limit", "DURATION", limit, default="10m")
+    test.add_argument(
+        "--accelerator",
+        choices=["auto", "kvm", "tcg"],
+        default="auto",
+        help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
+    )
 
 
-def _version(help_text: str = "the version, as in 20261121T203000Z") -> Argument:
-    return _argument("version", nargs="?", metavar="VERSION", help=help_text)
+def _add_prune(actions: Verbs) -> None:
+    help_text = "delete versions that no machine, pool, plan or approval uses"
+    prune_ = add_verb(actions, "prune", help_text, _prune)
+    prune_.add_argument("image", nargs="?", metavar="NAME", help="the image (default: all)")
+    repeated(
+        prune_,
+        "--plan",
+        "FILE",
+        "keep the versions that a plan saved in FILE uses; may be repeated",
+    )
+    repeated(
+        prune_,
+        "--forgotten",
+        "ID",
+        "also delete this upload, which belongs to no known version; may be repeated",
+    )
+    flag(prune_, "--dry-run", "list the versions without deleting them")
+    add_json(prune_)
+
+
+def _add_due(actions: Verbs) -> None:
+    due = add_verb(actions, "due", "list the images that need a build, and why", _due)
+    option(
+        due,
+        "--gitlab-child-pipeline",
+        "FILE",
+        "also write a GitLab child pipeline to FILE, with one job per image",
+    )
+    option(
+        due,
+        "--gitlab-job",
+        "FILE",
+        "YAML with further keys of those jobs: image, tags, before_script",
+    )
+    add_json(due)
 
 
 def _share(text: str) -> int:
@@ -359,9 +490,9 @@ def _open_queue(
     fleet: Fleet, args: argparse.Namespace, images: Path, mirror: str | None
 ) -> "RequestBuilder":
     """Return the builder that uses the server and the token of the queue in `--on`."""
-    for option in ("snapshot", "raw", "check_reproducible"):
-        if getattr(args, option):
-            name = option.replace("_", "-")
+    for each in ("snapshot", "raw", "check_reproducible"):
+        if getattr(args, each):
+            name = each.replace("_", "-")
             raise WrongUsage(f"--{name} is for builds on this computer; remove it or --on")
     queue = fleet.queues.get(args.on)
     if not isinstance(queue, DebusineQueue):
@@ -633,162 +764,3 @@ def _news(
         except (FileUnreadable, SourceUnreachable) as error:
             news[name] = Unknown(unknown=f"whether its packages are up to date: {error}")
     return news
-
-
-_IMAGE = _argument("image", metavar="NAME", help="name of the image in fleet.yaml")
-_FORESEEN = _flag(
-    "--dry-run", "show promoted versions and replaced machines without changing them"
-)
-_VERBS: tuple[tuple[str, str, Run, tuple[Argument, ...]], ...] = (
-    ("list", "list images and their versions: state, age, where", _list, ()),
-    ("show", "show the versions of an image in full", _show, (_IMAGE, _version())),
-    (
-        "build",
-        "build a new version of an image",
-        _build,
-        (
-            _IMAGE,
-            _argument(
-                "--at",
-                metavar="PLACE",
-                help="where to build: a provider (a snapshot, on a temporary machine) or a "
-                "Debusine queue (a disk, by its image task); default: this computer",
-            ),
-            _argument(
-                "--mirror",
-                metavar="URL",
-                help="Debian archive to build from, instead of the recipe's (default: "
-                "FLEET_MIRROR); also the APT source of the image",
-            ),
-            _flag("--snapshot", "accept expired package lists, for an archive that is a snapshot"),
-            _flag("--raw", "keep the uncompressed disk too, as disk.raw"),
-            _flag(
-                "--check-reproducible",
-                "build a second time from scratch, and show which files differ and why",
-            ),
-            _argument(
-                "--on",
-                metavar="QUEUE",
-                help="like --at QUEUE, even if a provider has the same name",
-            ),
-            _argument(
-                "--workspace",
-                metavar="[SCOPE/]NAME",
-                help="at a queue: the workspace of the work request (default: the server's "
-                "default, in the queue's first scope)",
-            ),
-        ),
-    ),
-    (
-        "test",
-        "check a built image, run its jobs, and boot it with --boot",
-        _test,
-        (
-            _IMAGE,
-            _version(),
-            _flag("--offline", "only inspect the disk; run no jobs, so that no tag is proven"),
-            _flag(
-                "--boot",
-                "also boot it under QEMU until its worker registers and requests work at a test "
-                "server",
-            ),
-            _argument(
-                "--queue",
-                metavar="NAME",
-                help="with --boot: register at this queue instead, and run one of its work "
-                "requests",
-            ),
-            _argument(
-                "--limit",
-                metavar="DURATION",
-                help="with --boot: time limit of the worker (default: 10m)",
-                default="10m",
-            ),
-            _argument(
-                "--accelerator",
-                choices=["auto", "kvm", "tcg"],
-                default="auto",
-                help="with --boot: kvm, tcg (works without KVM), or auto (kvm if available)",
-            ),
-        ),
-    ),
-    (
-        "publish",
-        "upload a version to providers and stores",
-        _publish,
-        (
-            _IMAGE,
-            _version(),
-            _list_option(
-                "--to",
-                "PLACE",
-                "a provider of fleet.yaml, or a URL as in file:///srv/images or "
-                "s3://BUCKET/PREFIX (default: images.NAME.publish); may be repeated",
-            ),
-            _flag(
-                "--clean",
-                "publish nothing; remove unfinished uploads that are over six hours old",
-            ),
-        ),
-    ),
-    (
-        "promote",
-        "make a tested version the current one, or the candidate",
-        _promote,
-        (
-            _IMAGE,
-            _version("the version (default: the newest that passed its test)"),
-            _argument(
-                "--candidate",
-                metavar="SHARE",
-                help="boot it on this share of each pool's workers, for example 20%% (at least "
-                "one); the others keep the current version",
-                type=_share,
-            ),
-            _FORESEEN,
-        ),
-    ),
-    (
-        "rollback",
-        "undo the latest promotion: the candidate's, else the current version's",
-        _rollback,
-        (_IMAGE, _FORESEEN),
-    ),
-    (
-        "prune",
-        "delete versions that no machine, pool, plan or approval uses",
-        _prune,
-        (
-            _argument("image", nargs="?", metavar="NAME", help="the image (default: all)"),
-            _list_option(
-                "--plan",
-                "FILE",
-                "keep the versions that a plan saved in FILE uses; may be repeated",
-            ),
-            _list_option(
-                "--forgotten",
-                "ID",
-                "also delete this upload, which belongs to no known version; may be repeated",
-            ),
-            _flag("--dry-run", "list the versions without deleting them"),
-        ),
-    ),
-    (
-        "due",
-        "list the images that need a build, and why",
-        _due,
-        (
-            _argument(
-                "--gitlab-child-pipeline",
-                metavar="FILE",
-                help="also write a GitLab child pipeline to FILE, with one job per image",
-            ),
-            _argument(
-                "--gitlab-job",
-                metavar="FILE",
-                help="YAML with further keys of those jobs: image, tags, before_script",
-            ),
-        ),
-    ),
-)
-"""Name, help, function and arguments of each action."""
