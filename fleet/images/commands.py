@@ -87,7 +87,6 @@ from fleet.model.images import (
 )
 from fleet.planner.images import describe_change, find_image_troubles, find_waiting
 from fleet.ports import Console, ImageBuilder
-from fleet.report.json import value_to_json
 from fleet.schema.model import (
     PLACE_PATTERN,
     SERVER_PATTERN,
@@ -435,7 +434,7 @@ def _build(args: argparse.Namespace, console: Console) -> int:
         same_base=differences.same_base if differences else None,
         differences=differences.files if differences else (),
     )
-    console.out(value_to_json(result) if args.json else text.built_to_text(result))
+    show(args, console, result, text.built_to_lines(result), piped=None)
     return 0 if result.same_base is not False else 1
 
 

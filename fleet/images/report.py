@@ -42,6 +42,7 @@ from fleet.words.figures import many, named, since, time
 from fleet.words.images import describe_waiting
 from fleet.words.runs import add_code
 
+_MB = 1_000_000
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
 _NOT_DECLARED = {"no": "not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}
 
@@ -204,34 +205,31 @@ def step_to_text(step: BuildStep) -> str:
     return f"{minutes}:{seconds:02} {doing}"
 
 
-def built_to_text(result: BuildResult) -> str:
-    """Return the report of a build: version, folder, duration, files and the next command."""
-    return "\n".join(_format_build(result))
-
-
-def _format_build(result: BuildResult) -> Iterator[str]:
+def built_to_lines(result: BuildResult) -> Iterator[Line]:
+    """Yield the result of a build: version, folder, duration, files and the next command."""
     manifest = result.manifest
     took = sum(manifest.seconds.values())
-    yield f"built {manifest.image} {manifest.version} in {took:.0f} s: {result.folder}"
-    yield f"  digest    {manifest.digest}"
-    yield f"  packages  {len(manifest.packages)}"
+    yield line(f"built {manifest.image} {manifest.version} in {took:.0f} s: {result.folder}")
+    yield line(f"  digest    {manifest.digest}")
+    yield line(f"  packages  {len(manifest.packages)}")
     for name, file in manifest.files.items():
-        yield f"  {name:16}  {file.size / 1_000_000:8.1f} MB  sha256 {file.sha256}"
+        yield line(f"  {name:16}  {file.size / _MB:8.1f} MB  sha256 {file.sha256}")
     phases = (f"{name} {seconds:.1f} s" for name, seconds in manifest.seconds.items())
-    yield f"  phases    {', '.join(phases)}"
+    yield line(f"  phases    {', '.join(phases)}")
     if result.same_base is not None:
         same = "is the same to the last bit" if result.same_base else "DIFFERS"
-        yield f"built twice: the base root file system {same}"
+        yield line(f"built twice: the base root file system {same}")
         count = len(result.differences)
-        yield f"in the finished one {many(count, 'file')} {'differs' if count == 1 else 'differ'}"
+        differ = "differs" if count == 1 else "differ"
+        yield line(f"in the finished one {many(count, 'file')} {differ}")
         for path, what, why in result.differences:
-            yield f"  {path}  ({what}): {why}"
+            yield line(f"  {path}  ({what}): {why}")
     if old := describe_old_worker(manifest.image, manifest.worker):
-        yield f"warning: {old}; no rule promotes this version"
+        yield line(f"warning: {old}; no rule promotes this version")
     if manifest.tests:
-        yield "no problem found in its machine; it is tested"
+        yield line("no problem found in its machine; it is tested")
     verb = "publish" if manifest.tests else "test"
-    yield f"next: fleet image {verb} {manifest.image} {manifest.version}"
+    yield line(f"next: fleet image {verb} {manifest.image} {manifest.version}")
 
 
 _DID = {"offline": "checked", "boot": "booted", "jobs": "ran its jobs"}
@@ -301,9 +299,6 @@ def pruning_to_lines(pruning: Pruning) -> Iterator[Line]:
             yield line(StyledText("- delete", Style.RED), f"{name} in the store")
     for place, why in sorted(pruning.unlisted.items()):
         yield line(StyledText("? found", Style.YELLOW), f" contents of {place} unknown: {why}")
-
-
-_MB = 1_000_000
 
 
 def publishing_to_lines(publishing: Publishing) -> Iterator[Line]:

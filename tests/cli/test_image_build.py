@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.images.report import BuildResult, built_to_text, step_to_text
+from fleet.images.report import BuildResult, built_to_lines, step_to_text
 from fleet.model import images
 from fleet.model.images import BuildStep
 from tests.builders import NOW
@@ -46,9 +46,9 @@ def test_build_step_shows_elapsed_time() -> None:
 def test_build_result_names_next_command(tests: tuple[images.Test, ...], end: list[str]) -> None:
     made = a_manifest(version="20261121T203000Z", way="instance", tests=tests)
 
-    said = built_to_text(BuildResult(folder="images/trixie", manifest=made)).splitlines()
+    said = built_to_lines(BuildResult(folder="images/trixie", manifest=made))
 
-    assert said[4:] == end
+    assert ["".join(part.text for part in each) for each in said][4:] == end
 
 
 @pytest.mark.parametrize(
