@@ -230,7 +230,7 @@ def test_build_leaves_only_its_folder(built: Built) -> None:
 
 
 def test_next_build_cleans_up_after_a_killed_one(site: Site) -> None:
-    build = site.begin(until="role · Gathering Facts")
+    build = site.begin(until=" disk")
     build.send_signal(signal.SIGKILL)
     build.communicate()
     wait_for_end_of(site)
@@ -245,7 +245,7 @@ def test_next_build_cleans_up_after_a_killed_one(site: Site) -> None:
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_build_leaves_no_files(site: Site, asked: signal.Signals) -> None:
-    build = site.begin(until="role · Gathering Facts")
+    build = site.begin(until=" disk")
     build.send_signal(asked)
     _, said = build.communicate()
 
@@ -254,7 +254,7 @@ def test_interrupted_build_leaves_no_files(site: Site, asked: signal.Signals) ->
 
 
 def test_second_concurrent_build_of_an_image_is_refused(site: Site) -> None:
-    build = site.begin(until="unpack")
+    build = site.begin(until=" disk")
     second = site.build()
     build.terminate()
     build.communicate()
@@ -290,7 +290,7 @@ def test_invalid_mirror_error_quotes_apt(site: Site) -> None:
         failed = site.do("image", "build", IMAGE, "--mirror", f"{lying.url}/debian")
 
     assert failed.returncode == 1
-    assert tells(failed.stderr, "mmdebstrap", "ended")
+    assert tells(failed.stderr, "mmdebstrap", "failed")
     assert "E: " in failed.stderr
     assert (site.left(), site.leavings()) == ([], [])
 
