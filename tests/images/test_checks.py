@@ -27,8 +27,8 @@ def problems_after(steps: str, top: Path) -> list[str]:
             path, owner, mode = words
             image.folder(path, owner=int(owner), mode=int(mode, 8))
         elif verb == "put":
-            path, text, *mode = words
-            image.put(path, text.replace("\\n", "\n"), mode=int(mode[0], 8) if mode else 0o644)
+            path, text, *modes = words
+            image.put(path, text.replace("\\n", "\n"), mode=int([*modes, "644"][0], 8))
         else:
             getattr(image, verb)(*words)
     return image.problems(a_recipe(**yaml.safe_load(recipe)))
