@@ -68,13 +68,6 @@ def describe_served(action: Action) -> str:
     return f"for {some_of(serves, shown=2)}" if serves else ""
 
 
-def describe_unnamed(action: Action) -> str:
-    """Name the requests that a new machine serves; empty if the action's reason names them."""
-    served = describe_served(action)
-    serves = action.serves if isinstance(action, Create) else ()
-    return "" if set(serves) <= {*action.because.split()} else served
-
-
 def reason_beside_served(action: Action) -> str:
     """Return the reason of an action; empty if the text of `describe_served` suffices."""
     return "" if action.reason is Reason.REQUESTS_WAIT else action.because

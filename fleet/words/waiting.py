@@ -312,8 +312,6 @@ def describe_rule_contact(package: str) -> str:
 
 NEVER = "never"
 UNLESS = f"{NEVER}, unless the fleet changes"
-NO_PACKAGE = "Package unknown"
-NO_USER = "User unknown"
 
 
 def describe_running(worker: str, length: str) -> str:

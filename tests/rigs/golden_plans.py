@@ -21,6 +21,18 @@ _REPEATED = {
     "withheld",
 }
 """What follows from the facts, from fleet.yaml or from the rest of the plan."""
+_OF_POOLS = {
+    "pool",
+    "mode",
+    "served",
+    "unwanted",
+    "draining",
+    "price",
+    "provider",
+    "type",
+    "image",
+}
+"""What plan.txt does not show of a pool. A new figure of pools changes no plan.json."""
 
 
 def load_fleet(folder: Path) -> Fleet:
@@ -47,5 +59,9 @@ def reviewed(value: Any) -> Any:  # noqa: ANN401 - any JSON
         return [reviewed(item) for item in value]
     if not isinstance(value, dict):
         return value
+    if isinstance(value.get("pools"), list):
+        pools = [each for each in value["pools"] if isinstance(each, dict)]
+        own = [{key: item for key, item in p.items() if key in _OF_POOLS} for p in pools]
+        value = value | {"pools": own or value["pools"]}
     kept = {key: reviewed(item) for key, item in value.items() if key not in _WORDS | _REPEATED}
     return {key: item for key, item in kept.items() if item not in (None, False, "", 0, [], {})}
