@@ -424,14 +424,3 @@ def test_plan_warns_first_that_a_rank_may_be_short(tmp_path: Path, run_fleet: Ru
         assert 0 < said.index("longer-than-necessary") < said.index("unused-template")
     short, lint = markdown.index("longer-than-necessary"), markdown.index("unused-template")
     assert short < markdown.index("<details>", short) < lint
-
-
-def test_shared_tags_of_unserved_requests_are_printed_once(trial: Trial) -> None:
-    tags = (["common", "one"], ["common", "big", "two"])
-    trial.queue(*({"id": str(nth), "required": each} for nth, each in enumerate(tags)))
-
-    shown = trial.told("plan")
-
-    section = shown[shown.index("Not served in this run") : shown.index("\nPools")]
-    assert section.count("ask for common") == 1
-    assert section.count("queue work") == 0
