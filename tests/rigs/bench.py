@@ -5,7 +5,8 @@
 Given:
 
 - `fleet {…}` has these keys of fleet.yaml, `pool {…}` these of pool builders, at a queue that
-  enrols; `stack #1` is recorded, `busy #1` runs request 90, `attempt #1` has started;
+  enrols; `stack #1` is recorded, and later `emptied`; `busy #1` runs request 90, `attempt #1` has
+  started;
 - `engine NAME` is one of `ENGINES`; `engine fails #1 WORDS`, `engine dies #1` at its creation,
   `engine keeps #1` as it deletes it, `engine heals`, and `engine lost #1`: its machine is gone;
 - `fails VERB #1 refused` has that call of the registry fail: `unreachable`, `refused` or `killed`;
@@ -18,10 +19,10 @@ Done:
 
 - `apply ACTION, …` with `create #1 at QUEUE type=T image=I market=M`, `drain #1`,
   `delete #1 revokes releases`, `release #1`, `approve #1 #2`, `refusing`, `rivals a b`,
-  `dark stacks` (`stack`, `provider`), `unrecorded #1`, `backwards` and `ending`; `settle` applies
-  it after the accounts; `vanished 1` applies the plan of two busy workers whose machines are gone,
-  with an approval of one; `sweep STACKS` sweeps expired machines, `orphans REASON` deletes #1
-  and #2 beside a creation of #3, `forget #1` forgets it.
+  `dark stacks` (`stack`, `provider`), `unrecorded #1`, `no pools`, `backwards` and `ending`;
+  `settle` applies it after the accounts; `vanished 1` applies the plan of two busy workers whose
+  machines are gone, with an approval of one; `sweep STACKS` sweeps expired machines, `orphans
+  REASON` deletes #1 and #2 beside a creation of #3, `forget #1` forgets it.
 
 Seen: `> 0 builders applied +#1 ~#2 -#3` is the exit code and what was created, drained and deleted
 in each pool, `freed #1` after it a worker without a machine and `left other` a pool that was not
@@ -270,6 +271,10 @@ class Bench:
         """Have machines that the stack holds."""
         self.engine.up(REF, [some_inputs(name=n) for n in _names(names)], lambda _: None)
 
+    def do_emptied(self, _: str) -> None:
+        """Have the stack hold no machine any more."""
+        self.engine.up(REF, [], lambda _: None)
+
     def do_busy(self, names: str) -> None:
         """Have workers run something."""
         self.registry.running = dict.fromkeys(_names(names), "90")
@@ -345,6 +350,8 @@ class Bench:
                     said["releases"] = (Release(pool="builders", **gone),)
                 case ["approve", *names]:
                     said["approvals"] = (_approval(names),)
+                case ["no", "pools"]:
+                    said["pools"] = ()
                 case ["refusing"]:
                     said["guards"] = (a_guard_result(),)
                 case ["rivals", *rivals]:
@@ -358,7 +365,7 @@ class Bench:
                 case _:
                     edges |= self._ways()[words[0]]
         pools = dict.fromkeys(("builders", *(each.pool for each in said["actions"])))
-        said["pools"] = [a_pool_verdict(pool=pool, provider="desk") for pool in pools]
+        said.setdefault("pools", [a_pool_verdict(pool=p, provider="desk") for p in pools])
         machines = (a_machine(name=n, id=f"fake-{n}") for n in self._listed)
         stack = self.engine.stacks.get(REF.name)
         seen = {
